@@ -1,0 +1,607 @@
+/* Data calls on protected windows: put, get, accumulate and the atomics.
+ *
+ * This file is the mover, the one part that knows how bytes travel.  On one node a part from
+ * Allocate is mapped by every member, so a put is a copy; a part from Create lies in its owner's
+ * private memory and is reached through process_vm_readv and process_vm_writev, which fail at once
+ * when the owner is dead.  Either way an access is complete in memory when its call returns, and
+ * no call can wait for a dead process.
+ *
+ * Accumulates and atomics on a part are serialized by a word that names its owner; the arithmetic
+ * is the library's (MPI_Reduce_local), so all its operations and types work.  A process that dies
+ * inside leaves its name, waiters unwind, and re-creation of the window clears it.
+ *
+ * Contiguous predefined types take the fast path.  Everything else goes through a packed copy made
+ * by the library's own datatype engine (a message to oneself).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "window.h"
+
+/* ---- datatypes ------------------------------------------------------------------------------ */
+
+#define TYPES 512u /* a power of two, several times the number of predefined types */
+#define TABLE_MASK (TYPES - 1)
+
+static struct {
+    MPI_Datatype type;
+    size_t size_bytes;
+} types[TYPES];
+static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
+
+static size_t slot_of(MPI_Datatype type)
+{
+    return (size_t)((uint64_t)(uintptr_t)type * 0x9e3779b97f4a7c15ull >> 48) & (TABLE_MASK);
+}
+
+static void add_type(MPI_Datatype type)
+{
+    int size;
+    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) || size <= 0)
+        return;
+    size_t i = slot_of(type);
+    while (types[i].size_bytes && types[i].type != type)
+        i = (i + 1) & TABLE_MASK;
+    types[i].type = type;
+    types[i].size_bytes = (size_t)size;
+}
+
+static void learn_types(void)
+{
+    const MPI_Datatype known[] = {
+        MPI_BYTE, MPI_CHAR, MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_SHORT, MPI_UNSIGNED_SHORT,
+        MPI_INT, MPI_UNSIGNED, MPI_LONG, MPI_UNSIGNED_LONG, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
+        MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_WCHAR, MPI_C_BOOL, MPI_INT8_T, MPI_INT16_T,
+        MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T,
+        MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_AINT, MPI_COUNT,
+        MPI_OFFSET, MPI_INTEGER, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_COMPLEX, MPI_DOUBLE_COMPLEX,
+        MPI_LOGICAL, MPI_CHARACTER, MPI_CXX_BOOL, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        add_type(known[i]);
+}
+
+/* Size of a predefined contiguous type; 0 for any other. */
+static inline size_t basic_size(MPI_Datatype type)
+{
+    size_t i = slot_of(type);
+    while (likely(types[i].size_bytes)) {
+        if (likely(types[i].type == type))
+            return types[i].size_bytes;
+        i = (i + 1) & TABLE_MASK;
+    }
+    return 0;
+}
+
+/* The one predefined type that a derived type is made of; MPI_DATATYPE_NULL if there are more. */
+static MPI_Datatype element_type(MPI_Datatype type)
+{
+    int ni, na, nd, combiner;
+    if (basic_size(type))
+        return type;
+    if (PMPI_Type_get_envelope(type, &ni, &na, &nd, &combiner))
+        return MPI_DATATYPE_NULL;
+    if (combiner == MPI_COMBINER_NAMED)
+        return type; /* a pair type such as MPI_DOUBLE_INT */
+    int *ints = calloc((size_t)ni + 1, sizeof *ints);
+    MPI_Aint *aints = calloc((size_t)na + 1, sizeof *aints);
+    MPI_Datatype *inner = calloc((size_t)nd + 1, sizeof *inner), found = MPI_DATATYPE_NULL;
+    if (ints && aints && inner && nd > 0
+        && !PMPI_Type_get_contents(type, ni, na, nd, ints, aints, inner)) {
+        found = element_type(inner[0]);
+        for (int i = 1; i < nd; i++)
+            if (element_type(inner[i]) != found)
+                found = MPI_DATATYPE_NULL;
+        for (int i = 0; i < nd; i++) {
+            int a, b, c, named;
+            PMPI_Type_get_envelope(inner[i], &a, &b, &c, &named);
+            if (named != MPI_COMBINER_NAMED)
+                PMPI_Type_free(&inner[i]);
+        }
+    }
+    free(ints);
+    free(aints);
+    free(inner);
+    return found;
+}
+
+/* Copy between two layouts of the same bytes. */
+static int convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                   MPI_Datatype to_type)
+{
+    int rc = self == MPI_COMM_NULL ? PMPI_Comm_dup(MPI_COMM_SELF, &self) : MPI_SUCCESS;
+    return rc ? rc : PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
+                                   MPI_STATUS_IGNORE);
+}
+
+static int packed_bytes(int count, MPI_Datatype type, size_t *bytes)
+{
+    int size, rc = PMPI_Type_size(type, &size);
+    *bytes = rc ? 0 : (size_t)count * (size_t)size;
+    return rc;
+}
+
+/* ---- reaching a part ------------------------------------------------------------------------ */
+
+/* A stretch of the target's part: where it is, and what of it an access touches. */
+struct reach {
+    struct window *w;
+    int target;
+    uint64_t at;      /* byte offset of the displacement in the part */
+    MPI_Aint low;     /* touched bytes, relative to `at` */
+    size_t span;
+};
+
+static int reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
+                 MPI_Datatype type, struct reach *r)
+{
+    struct ftrma_member *m = &w->members[target];
+    size_t size = basic_size(type);
+    r->w = w;
+    r->target = target;
+    r->low = 0;
+    r->span = size * (size_t)count;
+    if (unlikely(!size) && count > 0) {
+        MPI_Aint lb, extent, tlb, textent;
+        int rc = PMPI_Type_get_extent(type, &lb, &extent);
+        if (!rc)
+            rc = PMPI_Type_get_true_extent(type, &tlb, &textent);
+        if (rc)
+            return rc;
+        MPI_Aint shift = (count - 1) * extent;
+        r->low = shift < 0 ? tlb + shift : tlb;
+        r->span = (size_t)(textent + (shift < 0 ? -shift : shift));
+    }
+    int64_t first = (int64_t)disp * m->disp_unit + r->low;
+    r->at = (uint64_t)((int64_t)disp * m->disp_unit);
+    if (unlikely(r->span && (disp < 0 || first < 0 || (uint64_t)first > m->size_bytes
+                             || r->span > m->size_bytes - (uint64_t)first)))
+        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
+                                 "(%lld bytes) to rank %d leaves its window of %llu bytes", call,
+                                 r->span, (long long)disp, (long long)first, target,
+                                 (unsigned long long)m->size_bytes);
+    return MPI_SUCCESS;
+}
+
+/* Address of the part's memory if this process can touch it directly, else NULL. */
+static inline char *direct(const struct reach *r)
+{
+    struct window *w = r->w;
+    if (likely(w->allocated))
+        return part(w, r->target) + r->at;
+    if (r->target == w->me)
+        return (char *)(uintptr_t)w->members[r->target].base + r->at;
+    return NULL;
+}
+
+static int remote_failure(struct window *w, int target)
+{
+    if (errno == ESRCH) {
+        int slot = w->members[target].slot;
+        ftrma_note_death(ftrma_roles(ftrma_ctl)->slot_proc[slot]);
+        return ftrma_code_unwind;
+    }
+    return ftrma_window_fail(w, MPI_ERR_OTHER, "cannot reach the memory of rank %d in a window "
+                             "from Create (%s): use Allocate, or allow process_vm_readv between "
+                             "processes of one user", target, strerror(errno));
+}
+
+/* Move bytes between `local` and the touched stretch of a part from Create. */
+static int remote(const struct reach *r, void *local, int write)
+{
+    const struct ftrma_member *m = &r->w->members[r->target];
+    pid_t pid = ftrma_ctl->proc[ftrma_roles(ftrma_ctl)->slot_proc[m->slot]].pid;
+    size_t done = 0;
+    while (done < r->span) {
+        uint64_t address = m->base + r->at + (uint64_t)r->low + done;
+        struct iovec here = {(char *)local + done, r->span - done};
+        struct iovec there = {(void *)(uintptr_t)address, r->span - done};
+        ssize_t moved = write ? process_vm_writev(pid, &here, 1, &there, 1, 0)
+                              : process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (moved <= 0)
+            return remote_failure(r->w, r->target);
+        done += (size_t)moved;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Memory with the layout of the touched stretch: the part itself, or a private image of it that
+   put_back returns.  `address` corresponds to the displacement. */
+static int image(const struct reach *r, char **address, char **owned)
+{
+    *owned = NULL;
+    *address = direct(r);
+    if (*address || !r->span)
+        return MPI_SUCCESS;
+    *owned = malloc(r->span);
+    if (!*owned)
+        return MPI_ERR_NO_MEM;
+    *address = *owned - r->low;
+    return remote(r, *owned, 0);
+}
+
+static int put_back(const struct reach *r, char *owned, int rc)
+{
+    if (owned && !rc)
+        rc = remote(r, owned, 1);
+    free(owned);
+    return rc;
+}
+
+/* ---- before an access ----------------------------------------------------------------------- */
+
+static int begin(struct window *w, const char *call, int place, int target)
+{
+    ftrma_place(place);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (unlikely(target < 0 || target >= w->n))
+        return ftrma_window_fail(w, MPI_ERR_RANK, "%s: rank %d is not in this window's group of "
+                                 "%d", call, target, w->n);
+    if (unlikely(!w->fence_open && !w->all_locked && !w->locked[target] && !w->started[target]))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "%s to rank %d outside of an epoch: Fence, "
+                                 "Lock or Start first", call, target);
+    ftrma_log_access(w, place, target);
+    return MPI_SUCCESS;
+}
+
+static int check_counts(struct window *w, const char *call, int count, size_t bytes,
+                        size_t target_bytes)
+{
+    if (likely(count >= 0 && bytes == target_bytes))
+        return MPI_SUCCESS;
+    if (count < 0)
+        return ftrma_window_fail(w, MPI_ERR_COUNT, "%s: count %d is negative", call, count);
+    return ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: origin has %zu bytes, target %zu: they "
+                             "must be equal", call, bytes, target_bytes);
+}
+
+/* Checks shared by all transfers; [out] r, and plain = both sides are contiguous. */
+static int prepare(struct window *w, const char *call, int place, int count, MPI_Datatype type,
+                   int target, MPI_Aint disp, int target_count, MPI_Datatype target_type,
+                   struct reach *r, int *plain)
+{
+    int rc = begin(w, call, place, target);
+    if (unlikely(rc))
+        return rc;
+    size_t size = basic_size(type), target_size = basic_size(target_type), bytes, target_bytes;
+    *plain = size && target_size;
+    if (likely(*plain)) {
+        bytes = size * (size_t)count;
+        target_bytes = target_size * (size_t)target_count;
+    } else {
+        rc = packed_bytes(count, type, &bytes);
+        if (!rc)
+            rc = packed_bytes(target_count, target_type, &target_bytes);
+        if (rc)
+            return rc;
+    }
+    rc = check_counts(w, call, count < target_count ? count : target_count, bytes, target_bytes);
+    return unlikely(rc) ? rc : reach(w, call, target, disp, target_count, target_type, r);
+}
+
+/* ---- put and get ---------------------------------------------------------------------------- */
+
+static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
+               MPI_Aint disp, int target_count, MPI_Datatype target_type)
+{
+    struct reach r;
+    int plain, rc = prepare(w, "Put", FTRMA_PLACE_PUT, count, type, target, disp, target_count,
+                            target_type, &r, &plain);
+    if (unlikely(rc))
+        return rc;
+    if (likely(plain)) {
+        char *to = direct(&r);
+        if (likely(to != NULL)) {
+            memcpy(to, origin, r.span);
+            return MPI_SUCCESS;
+        }
+        return remote(&r, (void *)(uintptr_t)origin, 1);
+    }
+    char *to, *owned;
+    rc = image(&r, &to, &owned);
+    if (!rc)
+        rc = convert(origin, count, type, to, target_count, target_type);
+    return put_back(&r, owned, rc);
+}
+
+static int get(struct window *w, void *origin, int count, MPI_Datatype type, int target,
+               MPI_Aint disp, int target_count, MPI_Datatype target_type)
+{
+    struct reach r;
+    int plain, rc = prepare(w, "Get", FTRMA_PLACE_GET, count, type, target, disp, target_count,
+                            target_type, &r, &plain);
+    if (unlikely(rc))
+        return rc;
+    if (likely(plain)) {
+        char *from = direct(&r);
+        if (likely(from != NULL)) {
+            memcpy(origin, from, r.span);
+            return MPI_SUCCESS;
+        }
+        return remote(&r, origin, 0);
+    }
+    char *from, *owned;
+    rc = image(&r, &from, &owned);
+    if (!rc)
+        rc = convert(from, target_count, target_type, origin, count, type);
+    free(owned);
+    return rc;
+}
+
+/* ---- accumulate and atomics ----------------------------------------------------------------- */
+
+/* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed. */
+static int atomic_begin(struct window *w, int target)
+{
+    int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
+    uint32_t seen = LOAD(&w->header->wake);
+    for (unsigned step = 0;; seen = LOAD(&w->header->wake)) {
+        int32_t nobody = 0;
+        if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return FTRMA_OK;
+        if (ftrma_pending())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, &w->header->wake, seen);
+    }
+}
+
+static void atomic_end(struct window *w, int target)
+{
+    __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_RELEASE);
+}
+
+/* target = target op origin, element by element of the predefined type `element`. */
+static int combine(const void *origin, int count, MPI_Datatype type, char *to, int target_count,
+                   MPI_Datatype target_type, MPI_Op op)
+{
+    MPI_Datatype element = element_type(target_type);
+    if (op == MPI_NO_OP)
+        return MPI_SUCCESS;
+    if (op == MPI_REPLACE)
+        return convert(origin, count, type, to, target_count, target_type);
+    if (element == MPI_DATATYPE_NULL)
+        return MPI_ERR_TYPE;
+    if (type == element && target_type == element)
+        return PMPI_Reduce_local(origin, to, count, element, op);
+    size_t bytes;
+    MPI_Aint lb, extent;
+    int size, rc = packed_bytes(target_count, target_type, &bytes);
+    if (!rc)
+        rc = PMPI_Type_size(element, &size);
+    if (!rc)
+        rc = PMPI_Type_get_extent(element, &lb, &extent);
+    if (rc)
+        return rc;
+    int n = (int)(bytes / (size_t)size);
+    char *given = malloc((size_t)n * (size_t)extent + 1), *old = malloc((size_t)n * (size_t)extent + 1);
+    rc = given && old ? convert(origin, count, type, given, n, element) : MPI_ERR_NO_MEM;
+    if (!rc)
+        rc = convert(to, target_count, target_type, old, n, element);
+    if (!rc)
+        rc = PMPI_Reduce_local(given, old, n, element, op);
+    if (!rc)
+        rc = convert(old, n, element, to, target_count, target_type);
+    free(given);
+    free(old);
+    return rc;
+}
+
+static int accumulate(struct window *w, const char *call, const void *origin, int count,
+                      MPI_Datatype type, void *result, int result_count, MPI_Datatype result_type,
+                      int target, MPI_Aint disp, int target_count, MPI_Datatype target_type,
+                      MPI_Op op)
+{
+    struct reach r;
+    int plain, rc;
+    if (op == MPI_NO_OP) { /* the origin is not significant */
+        count = target_count;
+        type = target_type;
+    }
+    rc = prepare(w, call, FTRMA_PLACE_ATOMIC, count, type, target, disp, target_count, target_type,
+                 &r, &plain);
+    if (unlikely(rc))
+        return rc;
+    rc = atomic_begin(w, target);
+    if (unlikely(rc))
+        return rc;
+    char *to, *owned;
+    rc = image(&r, &to, &owned);
+    if (!rc && result)
+        rc = convert(to, target_count, target_type, result, result_count, result_type);
+    if (!rc && r.span)
+        rc = combine(origin, count, type, to, target_count, target_type, op);
+    rc = put_back(&r, owned, rc);
+    atomic_end(w, target);
+    return rc;
+}
+
+/* The two single-element atomics, on contiguous predefined types. */
+static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_Datatype type,
+                        int target, MPI_Aint disp, MPI_Op op)
+{
+    size_t size = basic_size(type);
+    if (!size)
+        return accumulate(w, "Fetch_and_op", origin, 1, type, result, 1, type, target, disp, 1,
+                          type, op);
+    struct reach r;
+    int rc = begin(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
+    if (!rc)
+        rc = reach(w, "Fetch_and_op", target, disp, 1, type, &r);
+    if (!rc)
+        rc = atomic_begin(w, target);
+    if (rc)
+        return rc;
+    char *to, *owned;
+    rc = image(&r, &to, &owned);
+    if (!rc) {
+        memcpy(result, to, size);
+        if (op == MPI_REPLACE)
+            memcpy(to, origin, size);
+        else if (op == MPI_SUM && (type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T
+                                   || type == MPI_LONG_LONG)) {
+            uint64_t old, add; /* the library's dispatch alone would cost more than the rest */
+            memcpy(&old, to, sizeof old);
+            memcpy(&add, origin, sizeof add);
+            old += add;
+            memcpy(to, &old, sizeof old);
+        } else if (op != MPI_NO_OP)
+            rc = PMPI_Reduce_local(origin, to, 1, type, op);
+    }
+    rc = put_back(&r, owned, rc);
+    atomic_end(w, target);
+    return rc;
+}
+
+static int compare_and_swap(struct window *w, const void *origin, const void *compare,
+                            void *result, MPI_Datatype type, int target, MPI_Aint disp)
+{
+    size_t size = basic_size(type);
+    struct reach r;
+    if (!size)
+        return ftrma_window_fail(w, MPI_ERR_TYPE, "Compare_and_swap needs a predefined integer, "
+                                 "logical or byte type");
+    int rc = begin(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
+    if (!rc)
+        rc = reach(w, "Compare_and_swap", target, disp, 1, type, &r);
+    if (!rc)
+        rc = atomic_begin(w, target);
+    if (rc)
+        return rc;
+    char *to, *owned;
+    rc = image(&r, &to, &owned);
+    if (!rc) {
+        memcpy(result, to, size);
+        if (!memcmp(to, compare, size))
+            memcpy(to, origin, size);
+    }
+    rc = put_back(&r, owned, rc);
+    atomic_end(w, target);
+    return rc;
+}
+
+/* ---- the MPI calls -------------------------------------------------------------------------- */
+
+/* A request that is complete already: what it stands for is done. */
+static int complete_request(int rc, MPI_Request *request)
+{
+    return rc ? rc : PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
+}
+
+#define OURS(win, target, pass)                                                                   \
+    struct window *w = ftrma_window(win);                                                         \
+    if (unlikely(!w))                                                                             \
+        return pass;                                                                              \
+    if (unlikely(!types_known))                                                                   \
+        know_types();                                                                             \
+    if (unlikely((target) == MPI_PROC_NULL))                                                      \
+        return MPI_SUCCESS
+
+static int types_known;
+static void know_types(void)
+{
+    learn_types();
+    types_known = 1;
+}
+
+int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+            int target_count, MPI_Datatype target_type, MPI_Win win)
+{
+    OURS(win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type, win));
+    return put(w, origin, count, type, target, disp, target_count, target_type);
+}
+
+int MPI_Get(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+            int target_count, MPI_Datatype target_type, MPI_Win win)
+{
+    OURS(win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type, win));
+    return get(w, origin, count, type, target, disp, target_count, target_type);
+}
+
+int MPI_Accumulate(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+                   int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
+{
+    OURS(win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count, target_type,
+                                      op, win));
+    return accumulate(w, "Accumulate", origin, count, type, NULL, 0, MPI_BYTE, target, disp,
+                      target_count, target_type, op);
+}
+
+int MPI_Get_accumulate(const void *origin, int count, MPI_Datatype type, void *result,
+                       int result_count, MPI_Datatype result_type, int target, MPI_Aint disp,
+                       int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
+{
+    OURS(win, target, PMPI_Get_accumulate(origin, count, type, result, result_count, result_type,
+                                          target, disp, target_count, target_type, op, win));
+    return accumulate(w, "Get_accumulate", origin, count, type, result, result_count, result_type,
+                      target, disp, target_count, target_type, op);
+}
+
+int MPI_Fetch_and_op(const void *origin, void *result, MPI_Datatype type, int target,
+                     MPI_Aint disp, MPI_Op op, MPI_Win win)
+{
+    OURS(win, target, PMPI_Fetch_and_op(origin, result, type, target, disp, op, win));
+    return fetch_and_op(w, origin, result, type, target, disp, op);
+}
+
+int MPI_Compare_and_swap(const void *origin, const void *compare, void *result, MPI_Datatype type,
+                         int target, MPI_Aint disp, MPI_Win win)
+{
+    OURS(win, target, PMPI_Compare_and_swap(origin, compare, result, type, target, disp, win));
+    return compare_and_swap(w, origin, compare, result, type, target, disp);
+}
+
+#define OURS_REQUEST(win, target, pass)                                                           \
+    struct window *w = ftrma_window(win);                                                         \
+    if (!w)                                                                                       \
+        return pass;                                                                              \
+    if (!types_known)                                                                             \
+        know_types();                                                                             \
+    if ((target) == MPI_PROC_NULL)                                                                \
+        return complete_request(MPI_SUCCESS, request)
+
+int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+             int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+    OURS_REQUEST(win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
+                                        target_type, win, request));
+    return complete_request(put(w, origin, count, type, target, disp, target_count, target_type),
+                            request);
+}
+
+int MPI_Rget(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+             int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+    OURS_REQUEST(win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
+                                        target_type, win, request));
+    return complete_request(get(w, origin, count, type, target, disp, target_count, target_type),
+                            request);
+}
+
+int MPI_Raccumulate(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+                    int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
+                    MPI_Request *request)
+{
+    OURS_REQUEST(win, target, PMPI_Raccumulate(origin, count, type, target, disp, target_count,
+                                               target_type, op, win, request));
+    return complete_request(accumulate(w, "Raccumulate", origin, count, type, NULL, 0, MPI_BYTE,
+                                       target, disp, target_count, target_type, op), request);
+}
+
+int MPI_Rget_accumulate(const void *origin, int count, MPI_Datatype type, void *result,
+                        int result_count, MPI_Datatype result_type, int target, MPI_Aint disp,
+                        int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
+                        MPI_Request *request)
+{
+    OURS_REQUEST(win, target, PMPI_Rget_accumulate(origin, count, type, result, result_count,
+                                                   result_type, target, disp, target_count,
+                                                   target_type, op, win, request));
+    return complete_request(accumulate(w, "Rget_accumulate", origin, count, type, result,
+                                       result_count, result_type, target, disp, target_count,
+                                       target_type, op), request);
+}

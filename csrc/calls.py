@@ -1,0 +1,152 @@
+"""What the interposer does with every MPI call, and the generator of the plain wrappers.
+
+The table has one row per kind of treatment.  Window and RMA calls are listed by name, all of them;
+calls on communicators and requests are told apart by their parameters, read from the ``mpi.h`` in
+use, so that large-count forms and newer standards are covered where the library has them.
+
+========== =====================================================================================
+kind       treatment
+========== =====================================================================================
+ours       written by hand (window.c, access.c, sync.c, below): protected windows never reach the
+           library; unprotected ones are passed on
+guard      may communicate or block: MPI_COMM_WORLD stands for the slots; not entered while a
+           failure is pending; an error under a failure becomes "unwind"; new communicators are
+           registered for revocation
+translate  local: MPI_COMM_WORLD stands for the slots, nothing else
+pass       not intercepted: concerns neither a communicator of the program nor a wait, or acts on
+           the process-local window behind the handle, which is what it should do
+========== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+OURS = """
+Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap
+Rput Rget Raccumulate Rget_accumulate
+Win_allocate Win_create Win_free Win_get_group Win_get_attr Win_shared_query
+Win_allocate_shared Win_create_dynamic
+Win_fence Win_lock Win_unlock Win_lock_all Win_unlock_all
+Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync
+Win_post Win_start Win_complete Win_wait Win_test
+Abort
+""".split()
+
+# Attributes, names, infos and error handlers belong to the process-local window behind the handle;
+# attach and detach only exist for dynamic windows, which are the library's own.
+PASS = """
+Win_attach Win_detach Win_call_errhandler Win_create_errhandler Win_create_keyval
+Win_delete_attr Win_free_keyval Win_get_errhandler Win_get_info Win_get_name Win_set_attr
+Win_set_errhandler Win_set_info Win_set_name
+Request_free Cancel Request_get_status Grequest_complete Grequest_start Status_set_elements
+Request_c2f Request_f2c Message_c2f Message_f2c Pack_external Comm_get_parent Comm_f2c
+""".split()
+
+LOCAL = re.compile(
+    r"MPI_(Comm_(c2f|size|rank|group|compare|test_inter|remote_size|remote_group|(get|set|delete)_attr"
+    r"|(get|set)_(name|info|errhandler)|call_errhandler|is_revoked|get_failed|ack_failed)"
+    r"|Topo_test|Cart(_map|_coords|_rank|_get|_shift|dim_get)|Graph(_map|_get|dims_get"
+    r"|_neighbors(_count)?)|Dist_graph_neighbors(_count)?|Pack|Unpack|Pack_size)$"
+)
+
+# Removed from the standard; Open MPI declares them only to reject their use.
+GONE = re.compile(r"MPI_(Attr_\w+|Errhandler_(get|set|create)|Keyval_\w+|Address|Type_struct)$")
+
+
+# Their MPI_Comm * is no new communicator, or not yet.
+NOT_MADE = ("Comm_free", "Comm_disconnect", "Comm_idup", "Comm_idup_with_info")
+
+
+class Call(NamedTuple):
+    """One function of mpi.h: its name without ``MPI_``, and its parameters as (type, name)."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def kind(self) -> str:
+        base = self.name.removesuffix("_c")
+        types = [t for t, _ in self.parameters]
+        if base in OURS:
+            return "ours"
+        if base in PASS or not any("MPI_Comm" in t or "MPI_Request" in t or "MPI_Message" in t
+                                   for t in types if "function" not in t):
+            return "pass"
+        return "translate" if LOCAL.match(f"MPI_{base}") else "guard"
+
+
+def _parameter(text: str, position: int) -> tuple[str, str]:
+    text = " ".join(text.split())
+    array = re.match(r"(.*?)(\w+)\s*((?:\[[^]]*\])+)$", text)
+    if array:
+        rest = array[3][array[3].index("]") + 1 :]
+        return (array[1].strip() + (f" (*){rest}" if rest else " *"), array[2])
+    match = re.match(r"(.*?[\s*])(\w+)$", text)
+    if match and match[1].strip() not in ("const", ""):
+        return match[1].strip(), match[2]
+    return text, f"a{position}"
+
+
+def read_header(mpicc: str) -> list[Call]:
+    """All functions that return int, from the mpi.h that `mpicc` compiles against."""
+    text = subprocess.run(
+        [mpicc, "-E", "-P", "-x", "c", "-"],
+        input="#define OMPI_OMIT_MPI1_COMPAT_DECLS 1\n#include <mpi.h>\n",
+        capture_output=True, text=True, check=True,
+    ).stdout
+    calls = {}
+    for name, body in re.findall(r"\bint\s+MPI_(\w+)\s*\(([^;{}]*?)\)\s*(?:__attribute__[^;]*)?;", text):
+        if "(*" in body or GONE.match(f"MPI_{name}"):
+            continue
+        parts = [] if body.strip() in ("", "void") else body.split(",")
+        if "..." in body:
+            continue
+        calls[name] = Call(name, tuple(_parameter(p, i) for i, p in enumerate(parts)))
+    return sorted(calls.values())
+
+
+def _declare(kind: str, name: str) -> str:
+    if "(*)" in kind:
+        return kind.replace("(*)", f"(*{name})")
+    return f"{kind}{'' if kind.endswith('*') else ' '}{name}"
+
+
+def wrapper(call: Call) -> str:
+    """C source of one generated wrapper."""
+    names = []
+    made = ""
+    for kind, name in call.parameters:
+        names.append(f"ftrma_comm({name})" if kind == "MPI_Comm" else name)
+        if kind == "MPI_Comm *" and call.name not in NOT_MADE:
+            made = name
+    head = f"int MPI_{call.name}({', '.join(_declare(*p) for p in call.parameters) or 'void'})"
+    target = f"PMPI_{call.name}({', '.join(names)})"
+    if call.kind == "translate":
+        return f"{head}\n{{\n    return {target};\n}}\n"
+    place = ""
+    if any(kind == "MPI_Comm" for kind, _ in call.parameters):
+        place = "    ftrma_place(FTRMA_PLACE_CALL);\n"
+    if call.name in ("Comm_free", "Comm_disconnect"):
+        body = f"    ftrma_unregister_comm(*{names[0]});\n    return GUARDED({target});\n"
+    elif made:
+        body = (f"    int rc = GUARDED({target});\n    if (rc == MPI_SUCCESS)\n"
+                f"        ftrma_register_comm(*{made});\n    return rc;\n")
+    else:
+        body = f"    return GUARDED({target});\n"
+    return f"{head}\n{{\n{place}{body}}}\n"
+
+
+def generate(mpicc: str, to: Path) -> None:
+    """Write the generated wrappers, and how many calls are intercepted in all."""
+    calls = [c for c in read_header(mpicc) if c.kind in ("guard", "translate")]
+    if len(calls) < 100:
+        raise RuntimeError(f"{mpicc}: only {len(calls)} MPI calls found in mpi.h; is it an MPI-3 "
+                           "compiler wrapper? Name another with MPICC=")
+    text = ["/* Generated by calls.py from mpi.h.  Do not edit. */", '#include "internal.h"', "",
+            f"int ftrma_count_intercepted(void)\n{{\n    return {len(calls) + len(OURS)};\n}}", ""]
+    text += [wrapper(c) for c in calls]
+    to.write_text("\n".join(text))

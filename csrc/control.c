@@ -1,0 +1,468 @@
+/* The control file: membership, detection, repair rendezvous, named places.
+ *
+ * Detection does not go through MPI.  A thread of every process sleeps in poll() on one pidfd per
+ * process of the job; the kernel makes it readable the moment the process is gone, whatever it was
+ * doing.  The thread then does three things that are safe from any thread and idempotent over
+ * processes: marks the death, raises the alarm, and revokes the user's communicators so that
+ * whoever is blocked inside MPI comes back.
+ *
+ * Rounds.  The alarm is the number of the newest repair round asked for.  A death is marked DEAD
+ * *before* the alarm is read and raised; a repair round looks at the marks *after* reading the
+ * alarm and again just before it ends.  So either the round sees the mark, or the death is
+ * numbered with a later round: none is lost, and two processes that notice the same death agree
+ * on its number because the first to write death_round wins.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define MAGIC 0x4654524d41000001ull /* "FTRMA", layout 1 */
+
+/* A waiter spins this often before it yields; measured: longer only helps when every process has
+   a core of its own, and costs the others their time slice when not. */
+#define SPINS 64
+#define YIELDS 256
+#define NAP_NS 1000000L
+
+struct ftrma_ctl *ftrma_ctl;
+int ftrma_me = -1;
+const char *ftrma_directory;
+uint64_t ftrma_round;
+uint32_t ftrma_armed;
+
+static int map_ctl(int fd, struct ftrma_ctl **ctl)
+{
+    void *p = mmap(NULL, sizeof **ctl, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = p == MAP_FAILED ? -errno : 0;
+    close(fd);
+    if (!error)
+        *ctl = p;
+    return error;
+}
+
+int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
+                     uint32_t group_size, uint64_t capacity_blocks, struct ftrma_ctl **ctl)
+{
+    if (nprocs > FTRMA_MAX_PROCS)
+        return -E2BIG;
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    int error = posix_fallocate(fd, 0, sizeof **ctl);
+    if (error) {
+        close(fd);
+        return -error;
+    }
+    error = map_ctl(fd, ctl);
+    if (error)
+        return error;
+    struct ftrma_ctl *c = *ctl;
+    c->nprocs = nprocs;
+    c->nslots = nslots;
+    c->ngroups = ngroups;
+    c->group_size = group_size;
+    c->capacity_blocks = capacity_blocks;
+    c->entry = 1;
+    struct ftrma_roles *roles = &c->roles[0];
+    for (uint32_t s = 0; s < nslots; s++) {
+        roles->slot_proc[s] = (int32_t)s;
+        roles->slot_group[s] = (int32_t)(s / group_size);
+    }
+    for (uint32_t g = 0; g < ngroups; g++)
+        roles->checksum_proc[g] = (int32_t)(nslots + g);
+    STORE(&c->magic, MAGIC);
+    return 0;
+}
+
+int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    if (fstat(fd, &st) || (size_t)st.st_size < sizeof **ctl) {
+        close(fd);
+        return -EINVAL;
+    }
+    int error = map_ctl(fd, ctl);
+    return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
+}
+
+void ftrma_ctl_close(struct ftrma_ctl *ctl)
+{
+    munmap(ctl, sizeof *ctl);
+}
+
+int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
+{
+    if (proc < 0 || proc >= (int)ctl->nprocs)
+        return -EINVAL;
+    char *copy = strdup(directory);
+    if (!copy)
+        return -ENOMEM;
+    /* Windows from Create are read and written across processes by process_vm_readv; where the
+       kernel restricts that to descendants, this lets the job's other processes in. It fails
+       harmlessly where there is no such restriction. */
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    ftrma_directory = copy;
+    ftrma_me = proc;
+    ftrma_ctl = ctl;
+    ftrma_round = LOAD(&ctl->alarm);
+    ctl->proc[proc].pid = (int32_t)getpid();
+    STORE(&ctl->proc[proc].state, FTRMA_ALIVE);
+    ftrma_arm();
+    return 0;
+}
+
+uint64_t ftrma_load(const uint64_t *word)
+{
+    return LOAD(word);
+}
+
+void ftrma_store(uint64_t *word, uint64_t value)
+{
+    STORE(word, value);
+}
+
+int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n(word, &expected, desired, 0, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+}
+
+int ftrma_claim_error(void)
+{
+    int32_t nobody = 0;
+    return __atomic_compare_exchange_n(&ftrma_ctl->error_owner, &nobody, ftrma_me + 1, 0,
+                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+uint64_t ftrma_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+static void futex_wait(uint32_t *word, uint32_t seen, uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+void ftrma_wake(uint32_t *word)
+{
+    __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void ftrma_wait_step(unsigned *step, uint32_t *word, uint32_t seen)
+{
+    if (*step < SPINS) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    } else if (*step < SPINS + YIELDS) {
+        sched_yield();
+    } else {
+        futex_wait(word, seen, NAP_NS);
+        return;
+    }
+    ++*step;
+}
+
+void ftrma_ring(void)
+{
+    ftrma_wake(&ftrma_ctl->bell);
+}
+
+void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
+{
+    futex_wait(&ftrma_ctl->bell, seen, timeout_us * 1000);
+}
+
+/* ---- roles ---------------------------------------------------------------------------------- */
+
+int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ctl);
+    for (uint32_t s = 0; s < ctl->nslots; s++)
+        if (roles->slot_proc[s] == proc) {
+            *index = (int)s;
+            return FTRMA_ROLE_SLOT;
+        }
+    for (uint32_t g = 0; g < ctl->ngroups; g++)
+        if (roles->checksum_proc[g] == proc) {
+            *index = (int)g;
+            return FTRMA_ROLE_CHECKSUM;
+        }
+    *index = proc - (int)(ctl->nslots + ctl->ngroups);
+    return FTRMA_ROLE_SPARE;
+}
+
+int ftrma_my_role(int *index)
+{
+    return ftrma_role_of(ftrma_ctl, ftrma_me, index);
+}
+
+/* ---- detection ------------------------------------------------------------------------------ */
+
+static void raise_to(uint64_t round)
+{
+    uint64_t seen = LOAD(&ftrma_ctl->alarm);
+    while (seen < round && !ftrma_cas(&ftrma_ctl->alarm, seen, round))
+        seen = LOAD(&ftrma_ctl->alarm);
+    ftrma_ring();
+}
+
+void ftrma_raise(uint64_t round)
+{
+    raise_to(round + 1);
+}
+
+void ftrma_note_death(int proc)
+{
+    struct ftrma_proc *p = &ftrma_ctl->proc[proc];
+    int32_t alive = FTRMA_ALIVE;
+    if (__atomic_compare_exchange_n(&p->state, &alive, FTRMA_DEAD, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+        STORE(&ftrma_ctl->death_ns, ftrma_now_ns());
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    int index;
+    int repairing = alarm != LOAD(&ftrma_ctl->repaired);
+    if (ftrma_role_of(ftrma_ctl, proc, &index) != FTRMA_ROLE_SLOT && !repairing) {
+        ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
+        return;
+    }
+    ftrma_cas(&p->death_round, 0, alarm + 1);
+    raise_to(LOAD(&p->death_round));
+}
+
+static void *watch(void *unused)
+{
+    (void)unused;
+    int n = (int)ftrma_ctl->nprocs, strike = -1;
+    struct pollfd *fds = calloc((size_t)n, sizeof *fds);
+    if (!fds)
+        return NULL;
+    for (int i = 0; i < n; i++) {
+        fds[i].events = POLLIN;
+        fds[i].fd = i == ftrma_me ? -1
+                                  : (int)syscall(SYS_pidfd_open, ftrma_ctl->proc[i].pid, 0);
+        if (fds[i].fd < 0 && i != ftrma_me && errno == ESRCH)
+            ftrma_note_death(i);
+    }
+    uint64_t revoked = LOAD(&ftrma_ctl->alarm);
+    for (;;) {
+        /* The short timeout serves deaths that another process noticed first, and @time rules. */
+        strike = poll(fds, (nfds_t)n, 20);
+        if (LOAD(&ftrma_ctl->ending))
+            break;
+        for (int i = 0; strike > 0 && i < n; i++)
+            if (fds[i].fd >= 0 && fds[i].revents) {
+                close(fds[i].fd);
+                fds[i].fd = -1;
+                ftrma_note_death(i);
+            }
+        if (LOAD(&ftrma_ctl->alarm) != revoked) {
+            revoked = LOAD(&ftrma_ctl->alarm);
+            ftrma_revoke_all();
+        }
+        ftrma_place(FTRMA_PLACE_TIME);
+    }
+    free(fds);
+    return NULL;
+}
+
+int ftrma_watch(void)
+{
+    pthread_t thread;
+    sigset_t all, old;
+    sigfillset(&all); /* signals belong to Python's main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&thread, NULL, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!error)
+        pthread_detach(thread);
+    return -error;
+}
+
+void ftrma_set_round(uint64_t round)
+{
+    ftrma_round = round;
+}
+
+int ftrma_alarmed(void)
+{
+    return ftrma_pending();
+}
+
+/* ---- rendezvous ----------------------------------------------------------------------------- */
+
+static int holders_live(void)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].state) != FTRMA_ALIVE)
+            return 0;
+    for (uint32_t g = 0; g < ftrma_ctl->ngroups; g++)
+        if (LOAD(&ftrma_ctl->proc[roles->checksum_proc[g]].state) != FTRMA_ALIVE)
+            return 0;
+    return 1;
+}
+
+int ftrma_meet(uint64_t round, int phase, int check_holders)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    uint64_t mark = round << 8 | (uint64_t)phase;
+    STORE(&c->proc[ftrma_me].met, mark);
+    ftrma_ring();
+    unsigned step = 0;
+    for (;;) {
+        uint32_t seen = LOAD(&c->bell);
+        if (LOAD(&c->alarm) != round)
+            return FTRMA_ALARM;
+        if (check_holders && !holders_live()) {
+            ftrma_raise(round);
+            return FTRMA_ALARM;
+        }
+        uint32_t i = 0;
+        while (i < c->nprocs
+               && (LOAD(&c->proc[i].state) != FTRMA_ALIVE || LOAD(&c->proc[i].met) >= mark))
+            i++;
+        if (i == c->nprocs)
+            return FTRMA_OK;
+        ftrma_wait_step(&step, &c->bell, seen);
+    }
+}
+
+static uint64_t slots_barriers; /* barriers of all slots this process has passed */
+
+int ftrma_slots_barrier(void)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    uint64_t goal = ++slots_barriers * c->nslots;
+    uint32_t seen = LOAD(&c->barrier_wake);
+    if (__atomic_add_fetch(&c->barrier_count, 1, __ATOMIC_SEQ_CST) == goal)
+        ftrma_wake(&c->barrier_wake);
+    for (unsigned step = 0; LOAD(&c->barrier_count) < goal; seen = LOAD(&c->barrier_wake)) {
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        ftrma_wait_step(&step, &c->barrier_wake, seen);
+    }
+    return FTRMA_OK;
+}
+
+void ftrma_slots_barrier_reset(void)
+{
+    slots_barriers = 0;
+}
+
+int ftrma_arrive(uint64_t ordinal, int targeted)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    const struct ftrma_roles *roles = ftrma_roles(c);
+    uint32_t seen = LOAD(&c->barrier_wake);
+    STORE(&c->proc[ftrma_me].arrived, ordinal);
+    ftrma_wake(&c->barrier_wake);
+    for (unsigned step = 0;; seen = LOAD(&c->barrier_wake)) {
+        uint32_t here = 0;
+        int ended = 0;
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        for (uint32_t s = 0; s < c->nslots; s++) {
+            const struct ftrma_proc *p = &c->proc[roles->slot_proc[s]];
+            /* Look at the end first: who arrived and then ended has arrived. */
+            int end = LOAD(&p->finished) == LOAD(&c->entry);
+            int arrived = LOAD(&p->arrived) >= ordinal;
+            here += (uint32_t)arrived;
+            ended |= end && !arrived;
+        }
+        if (here == c->nslots)
+            return FTRMA_OK;
+        if (ended || (targeted && LOAD(&c->target) != ordinal))
+            return FTRMA_TIMEOUT;
+        ftrma_wait_step(&step, &c->barrier_wake, seen);
+    }
+}
+
+/* A checksum rank that takes a vacant seat computes the parity from its members' copies, and must
+   not read one that is being written.  Both sides announce before they look: the slot its staging,
+   the checksum rank (by role and a cleared `ready`) its rebuild.  Whoever finds the other first
+   waits; a slot that has to wait takes its announcement back. */
+int ftrma_admit(uint64_t version)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    struct ftrma_proc *me = &c->proc[ftrma_me];
+    uint32_t seen = LOAD(&c->bell);
+    for (unsigned step = 0;; seen = LOAD(&c->bell)) {
+        STORE(&me->staging, version);
+        const struct ftrma_roles *roles = ftrma_roles(c);
+        uint32_t at = 0;
+        for (uint32_t g = 0; g < c->ngroups; g++) {
+            const struct ftrma_proc *p = &c->proc[roles->checksum_proc[g]];
+            at += LOAD(&p->state) == FTRMA_ALIVE && LOAD(&p->ready)
+                  && LOAD(&p->folded) + 1 >= version;
+        }
+        if (at == c->ngroups)
+            return FTRMA_OK;
+        STORE(&me->staging, 0);
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        ftrma_wait_step(&step, &c->bell, seen);
+    }
+}
+
+/* ---- named places --------------------------------------------------------------------------- */
+
+static int rule_is_mine(const struct ftrma_rule *rule)
+{
+    int index, role = ftrma_my_role(&index);
+    return !LOAD(&rule->fired) && rule->role == role && rule->index == index;
+}
+
+void ftrma_arm(void)
+{
+    uint32_t armed = 0;
+    for (uint32_t i = 0; i < ftrma_ctl->nrules; i++)
+        if (rule_is_mine(&ftrma_ctl->rules[i]))
+            armed |= 1u << ftrma_ctl->rules[i].place;
+    __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
+}
+
+void ftrma_visit(int place)
+{
+    for (uint32_t i = 0; i < ftrma_ctl->nrules; i++) {
+        struct ftrma_rule *rule = &ftrma_ctl->rules[i];
+        if (rule->place != place || !rule_is_mine(rule))
+            continue;
+        uint64_t n;
+        if (place == FTRMA_PLACE_TIME) {
+            uint64_t start = LOAD(&ftrma_ctl->start_ns);
+            n = start ? (ftrma_now_ns() - start) / 1000000u : 0;
+        } else {
+            n = __atomic_add_fetch(&rule->visits, 1, __ATOMIC_SEQ_CST);
+        }
+        if (n >= rule->at) {
+            STORE(&rule->fired, 1);
+            kill(getpid(), SIGKILL);
+        }
+    }
+}

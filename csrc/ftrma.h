@@ -1,0 +1,283 @@
+/* The data plane of ftrma: everything that C and Python share.
+ *
+ * One job runs on one node and shares one directory of memory files:
+ *
+ *   control        struct ftrma_ctl: who is who, who is alive, what is committed
+ *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
+ *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *
+ * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
+ * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
+ *
+ * Nothing in C decides, prints or aborts: functions return MPI codes, negative errno values, or
+ * one of the FTRMA_* results below, and Python acts on them.
+ *
+ * The part between the two CFFI marks is also read by cffi; keep it free of macros with bodies.
+ */
+#ifndef FTRMA_H
+#define FTRMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* CFFI-BEGIN */
+#define FTRMA_MAX_PROCS 1024
+#define FTRMA_MAX_RULES 32
+#define FTRMA_PARENTS 8
+
+/* Life of a process, in ftrma_proc.state. */
+#define FTRMA_ABSENT 0
+#define FTRMA_ALIVE 1
+#define FTRMA_DEAD 2
+
+/* Results of waits. */
+#define FTRMA_OK 0
+#define FTRMA_ALARM 1   /* a failure was noticed: unwind, or start the repair round over */
+#define FTRMA_TIMEOUT 2 /* the deadline passed */
+
+/* What the job asks of its supervisor, in ftrma_ctl.request. */
+#define FTRMA_NOTHING 0
+#define FTRMA_RELAUNCH 1
+#define FTRMA_ABORT 2
+
+/* Kinds of roles, in ftrma_rule.role and ftrma_my_role(). */
+#define FTRMA_ROLE_SPARE 0
+#define FTRMA_ROLE_SLOT 1
+#define FTRMA_ROLE_CHECKSUM 2
+
+/* Named places where --kill can strike. */
+enum ftrma_place {
+    FTRMA_PLACE_START,
+    FTRMA_PLACE_END,
+    FTRMA_PLACE_PUT,
+    FTRMA_PLACE_GET,
+    FTRMA_PLACE_ATOMIC,
+    FTRMA_PLACE_FLUSH,
+    FTRMA_PLACE_FENCE,
+    FTRMA_PLACE_LOCK_HELD,
+    FTRMA_PLACE_CALL,
+    FTRMA_PLACE_SAFEPOINT,
+    FTRMA_PLACE_CHECKPOINT,
+    FTRMA_PLACE_STAGE,
+    FTRMA_PLACE_STAGED,
+    FTRMA_PLACE_SUM,
+    FTRMA_PLACE_COMMIT,
+    FTRMA_PLACE_FOLD,
+    FTRMA_PLACE_FOLDED,
+    FTRMA_PLACE_REPAIR,
+    FTRMA_PLACE_RESTORE,
+    FTRMA_PLACE_REENTRY,
+    FTRMA_PLACE_TIME,
+    FTRMA_PLACES
+};
+
+/* One --kill rule.  The count lives here, so that it goes on over repairs and relaunches. */
+struct ftrma_rule {
+    int32_t role;      /* FTRMA_ROLE_* of the victim at the moment of the strike */
+    int32_t index;     /* slot, group or spare number */
+    int32_t place;     /* enum ftrma_place */
+    int32_t fired;     /* 1 once it has struck; it never strikes again */
+    uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
+    uint64_t visits;   /* visits so far */
+};
+
+struct ftrma_proc {
+    int32_t pid;
+    int32_t state;          /* FTRMA_ABSENT, _ALIVE, _DEAD */
+    uint64_t death_round;   /* the repair round that must handle its death, 0 while alive */
+    uint64_t call_seq;      /* odd while inside an MPI call that may block */
+    uint64_t met;           /* repair rendezvous reached: round << 8 | phase */
+    uint64_t ordinal;       /* safepoints passed since this entry of the program */
+    uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */
+    uint64_t staging;       /* slot: version it is staging or has staged; 0: it waits */
+    uint64_t staged;        /* slot: version completely staged */
+    uint64_t summed;        /* checksum: version whose deltas are summed */
+    uint64_t folded;        /* checksum: version the parity is at */
+    uint64_t ready;         /* 1: its vault holds what its role must hold */
+    uint64_t finished;      /* slot: the program has ended (entry number) */
+    uint64_t bytes;         /* of the last checkpoint: bytes protected */
+    uint64_t dirty_bytes;   /* of the last checkpoint: bytes that had changed */
+    uint64_t block_ns;      /* of the last checkpoint: time the program was held up */
+    uint64_t protect_hash;  /* names declared so far, to compare order over slots */
+    uint64_t left_ns;       /* CLOCK_MONOTONIC when it last left repair */
+    uint64_t reported;      /* 1 once its death is in the job's story */
+};
+
+/* Who holds which role.  Two copies in the control file: a new table is written beside the one in
+   force and published by one store, so that a death in the middle leaves the old one whole. */
+struct ftrma_roles {
+    int32_t slot_proc[FTRMA_MAX_PROCS];      /* slot -> proc */
+    int32_t checksum_proc[FTRMA_MAX_PROCS];  /* group -> proc, -1 while vacant */
+    int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
+};
+
+struct ftrma_ctl {
+    uint64_t magic;
+    uint32_t nprocs, nslots, ngroups, group_size;
+    uint64_t capacity_blocks;   /* of every vault */
+    uint64_t alarm;             /* number of the newest repair round asked for */
+    uint64_t repaired;          /* newest round completed */
+    uint64_t plan_round;        /* newest round with a published plan */
+    uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
+    uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
+    uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
+    uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
+    uint64_t parent;            /* index of the communicator that the next repair builds on */
+    uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed */
+    uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
+    uint32_t bell;              /* futex: rung whenever servers should look again */
+    uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
+    int32_t exit_status;        /* of the program, valid once ending */
+    int32_t error_owner;        /* proc + 1 of the one whose error is reported */
+    uint32_t ending;            /* 1: deaths no longer matter, servers leave */
+    uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
+    uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
+    uint32_t barrier_wake;
+    uint32_t nrules;
+    struct ftrma_rule rules[FTRMA_MAX_RULES];
+    struct ftrma_roles roles[2];
+    int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
+    struct ftrma_proc proc[FTRMA_MAX_PROCS];
+};
+
+/* ---- control.c ------------------------------------------------------------------------------ */
+
+/* Create the control file `path` for nprocs processes; [out] *ctl is mapped. 0 or -errno. */
+int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
+                     uint32_t group_size, uint64_t capacity_blocks, struct ftrma_ctl **ctl);
+/* Map an existing control file. 0 or -errno. */
+int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl);
+void ftrma_ctl_close(struct ftrma_ctl *ctl);
+
+/* Join the job as process `proc`: publishes the pid. Local. */
+int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory);
+/* Start the thread that watches all processes and revokes communicators when one dies. */
+int ftrma_watch(void);
+
+/* This process's role now: [out] *index is its slot, group, or spare number. */
+int ftrma_my_role(int *index);
+int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index);
+
+uint64_t ftrma_load(const uint64_t *word);
+void ftrma_store(uint64_t *word, uint64_t value);
+int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired); /* 1 if it was exchanged */
+uint64_t ftrma_now_ns(void);
+/* 1 for the one process of the job that may report the error that ends it. */
+int ftrma_claim_error(void);
+
+/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
+void ftrma_note_death(int proc);
+/* Ask for the repair round after `round`, if nobody has yet. */
+void ftrma_raise(uint64_t round);
+/* The round this process has last left; its calls unwind while the alarm is ahead of it. */
+void ftrma_set_round(uint64_t round);
+int ftrma_alarmed(void);
+
+/* Wait for all living processes at `phase` of repair `round`: FTRMA_OK or FTRMA_ALARM (start
+   over). Calls with a plan published check that every holder in it lives. */
+int ftrma_meet(uint64_t round, int phase, int check_holders);
+/* Barrier of all slots outside of windows: FTRMA_OK or FTRMA_ALARM. */
+int ftrma_slots_barrier(void);
+void ftrma_slots_barrier_reset(void);
+/* Wait for all slots to arrive at safepoint `ordinal`. targeted: stop when ctl->target moves on.
+   FTRMA_OK, FTRMA_ALARM, or FTRMA_TIMEOUT: the checkpoint is off (the target moved, or a slot
+   ended without arriving). */
+int ftrma_arrive(uint64_t ordinal, int targeted);
+/* Announce staging of `version` and wait until every parity is at version - 1. */
+int ftrma_admit(uint64_t version);
+
+void ftrma_ring(void);
+/* Sleep until the bell is rung or the time is over. [in] seen: bell's value looked at before. */
+void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
+
+/* Visit a named place: counts, and kills this process if a rule says so. */
+void ftrma_visit(int place);
+void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
+
+/* ---- comm.c --------------------------------------------------------------------------------- */
+
+/* Learn the MPI world: rank and size of MPI_COMM_WORLD, and whether all share one node. */
+int ftrma_mpi_world(int *rank, int *size, int *on_node);
+/* Broadcast bytes from rank 0 of the MPI world. Collective. */
+int ftrma_mpi_bcast(void *buffer, int size_bytes);
+/* Duplicate the world FTRMA_PARENTS times for later repairs. Collective over all processes. */
+int ftrma_comm_prepare(void);
+/* Build the user's world from the holders of all slots on parent number `parent`. Collective over
+   the slots. 0, FTRMA_ALARM, or an MPI code. */
+int ftrma_comm_build(uint64_t parent);
+/* Forget the user's communicators of the timeline that repair `round` rolls back. */
+void ftrma_comm_forget(uint64_t round);
+/* The error code by which C tells Python to unwind (0 before ftrma_comm_prepare). */
+int ftrma_unwind_code(void);
+/* 1 if calls of MPI from outside this library reach it. */
+int ftrma_interposed(void);
+int ftrma_count_intercepted(void);
+int ftrma_mpi_abort(int status);
+
+/* ---- window.c, access.c, sync.c ------------------------------------------------------------- */
+
+struct ftrma_window_info {
+    int32_t ordinal;      /* number of this window in this slot's program order */
+    int32_t allocated;    /* 1 from Allocate, 0 from Create */
+    void *base;           /* this slot's part */
+    uint64_t size_bytes;
+    uint64_t gnc, gc;     /* counters of section 4.1 */
+    uint64_t lock_count;  /* LC: locks held */
+};
+/* Windows in use, by index 0..; returns 0, or -1 past the last. */
+int ftrma_window_at(int index, struct ftrma_window_info *info);
+/* EC toward a target and SC of the last lock on it. */
+int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
+/* Called when a part was mapped, before the window is handed out: restores it. */
+typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);
+void ftrma_set_fill(ftrma_fill_function fill);
+/* Called when the program makes a window that cannot be protected, with the call's name. */
+typedef void (*ftrma_warn_function)(const char *call);
+void ftrma_set_warn(ftrma_warn_function warn);
+void ftrma_windows_rewind(void);   /* rollback: all windows out of use, ordinals from 0 */
+uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over all windows */
+const char *ftrma_last_error(void);
+
+/* ---- vault.c -------------------------------------------------------------------------------- */
+
+struct ftrma_vault;
+/* Map the vault file `path`; create: make a new, empty one. 0 or -errno. */
+int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
+                     uint32_t group_size, struct ftrma_vault **vault);
+void ftrma_vault_close(struct ftrma_vault *vault);
+/* Make sure that `blocks` blocks can be written (memory is taken now). 0 or -errno. */
+int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks);
+uint64_t ftrma_vault_used(const struct ftrma_vault *vault); /* blocks reserved */
+void *ftrma_vault_block(struct ftrma_vault *vault, uint64_t block); /* in the committed copy */
+void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
+
+void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);
+void ftrma_stage(struct ftrma_vault *vault, const void *now, uint64_t size_bytes, uint64_t block);
+uint64_t ftrma_stage_end(struct ftrma_vault *vault); /* number of dirty blocks */
+/* Take back whatever is staged above `version`. */
+void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
+
+/* Parity side: sum the staged deltas of all members; then, after commit, fold them in. */
+int ftrma_parity_sum(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n);
+void ftrma_parity_fold(struct ftrma_vault *parity, uint64_t version);
+void ftrma_parity_drop(struct ftrma_vault *parity); /* forget a sum that was not committed */
+uint64_t ftrma_parity_version(const struct ftrma_vault *parity);
+/* Take member i's staged deltas out of a parity that was rebuilt from copies holding them. */
+void ftrma_parity_unstage(struct ftrma_vault *parity, struct ftrma_vault *member, int i);
+/* Compute parity and all checksums afresh from the members' copies. 0 or -errno. */
+int ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
+                         uint64_t version);
+/* Rebuild member `lost` into its empty vault. Returns -1, or the first block whose checksum
+   shows that an input was corrupt; -2 - errno if memory is missing. */
+int64_t ftrma_rebuild(struct ftrma_vault *lost_vault, int lost, struct ftrma_vault *parity,
+                      struct ftrma_vault *const *members, int n);
+/* Compare a member's blocks with the checksums kept beside the parity; a corrupt block is an
+   erasure and rebuilt. Returns blocks rebuilt, or -1 - block if that is impossible. */
+int64_t ftrma_scrub(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
+                    int member, uint64_t first, uint64_t count);
+/* Copy to or clear memory of the user; only pages that differ are written. Returns bytes written. */
+uint64_t ftrma_clear(void *to, uint64_t size_bytes);
+uint64_t ftrma_copy_out(struct ftrma_vault *vault, uint64_t block, void *to, uint64_t size_bytes);
+/* CFFI-END */
+
+#endif

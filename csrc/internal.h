@@ -1,0 +1,83 @@
+/* What the C files share among themselves and show to nobody else. */
+#ifndef FTRMA_INTERNAL_H
+#define FTRMA_INTERNAL_H
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "ftrma.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* This process's place in the job.  Zero until ftrma_join. */
+extern struct ftrma_ctl *ftrma_ctl;
+extern int ftrma_me;
+extern const char *ftrma_directory;
+extern uint64_t ftrma_round;      /* repair round last left */
+extern uint32_t ftrma_armed;      /* bit per place where a --kill rule waits for this process */
+extern MPI_Comm ftrma_user_world; /* what MPI_COMM_WORLD means to the user's program */
+extern int ftrma_code_unwind;     /* error code that Python turns into Rollback */
+
+#define LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+
+/* A failure is waiting to be handled: calls of the user's program go no further. */
+static inline int ftrma_pending(void)
+{
+    return ftrma_ctl != NULL && unlikely(LOAD(&ftrma_ctl->alarm) != ftrma_round);
+}
+
+static inline void ftrma_place(int place)
+{
+    if (unlikely(ftrma_armed & (1u << place)))
+        ftrma_visit(place);
+}
+
+static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
+{
+    return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
+}
+
+static inline MPI_Comm ftrma_comm(MPI_Comm comm)
+{
+    return comm == MPI_COMM_WORLD && ftrma_user_world != MPI_COMM_NULL ? ftrma_user_world : comm;
+}
+
+/* Brackets around an MPI call that may block: the watchdog reads call_seq. */
+static inline void ftrma_enter_call(void)
+{
+    if (ftrma_ctl)
+        STORE(&ftrma_ctl->proc[ftrma_me].call_seq, ftrma_ctl->proc[ftrma_me].call_seq + 1);
+}
+#define ftrma_leave_call ftrma_enter_call
+
+/* Turn the result of an MPI call into what the user's program sees. */
+static inline int ftrma_result(int rc)
+{
+    return unlikely(rc != MPI_SUCCESS) && ftrma_pending() ? ftrma_code_unwind : rc;
+}
+
+/* An MPI call that may block, bracketed for the watchdog and with its result turned. */
+#define GUARDED(call)                                                                             \
+    ({                                                                                            \
+        int guarded_rc = ftrma_code_unwind;                                                       \
+        if (!ftrma_pending()) {                                                                   \
+            ftrma_enter_call();                                                                   \
+            guarded_rc = (call);                                                                  \
+            ftrma_leave_call();                                                                   \
+            guarded_rc = ftrma_result(guarded_rc);                                                \
+        }                                                                                         \
+        guarded_rc;                                                                               \
+    })
+
+/* One step of a wait: spin, then yield, then sleep on `word` while it still holds `seen`. */
+void ftrma_wait_step(unsigned *step, uint32_t *word, uint32_t seen);
+void ftrma_wake(uint32_t *word);
+
+void ftrma_register_comm(MPI_Comm comm);
+void ftrma_unregister_comm(MPI_Comm comm);
+void ftrma_revoke_all(void);
+
+#endif

@@ -1,0 +1,383 @@
+/* Synchronization of protected windows: fence, locks, flushes, post-start-complete-wait.
+ *
+ * All of it runs on words in the window's shared header, and no wait looks at one condition alone:
+ * it ends when the condition holds or when a failure is noticed, whichever comes first.  The
+ * library's own synchronization can wait for a dead process for ever.
+ *
+ * Accesses are complete in memory when their call returns (access.c), so a flush only closes an
+ * epoch: it orders memory and counts.  Counters follow section 4.1 of the paper: EC per target,
+ * incremented when an epoch toward it closes; GC, incremented by every flush or unlock; GNC by
+ * every fence; SC of a target, fetched and incremented with its lock in one atomic word.
+ */
+#include <string.h>
+
+#include "window.h"
+
+#define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+
+int ftrma_window_barrier(struct window *w)
+{
+    uint64_t goal = ++w->barriers * (uint64_t)w->n;
+    uint64_t *count = &w->header->barrier_count;
+    uint32_t *word = &w->header->barrier_wake, seen = LOAD(word);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == goal) {
+        if (w->n > 1)
+            ftrma_wake(word);
+        return MPI_SUCCESS;
+    }
+    for (unsigned step = 0; LOAD(count) < goal; seen = LOAD(word)) {
+        if (ftrma_pending())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, word, seen);
+    }
+    return MPI_SUCCESS;
+}
+
+/* Wait while *word, masked, differs from what is wanted; unwinds at a failure. */
+static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
+{
+    uint32_t seen = LOAD(&w->header->wake);
+    for (unsigned step = 0; LOAD(word) < goal; seen = LOAD(&w->header->wake)) {
+        if (ftrma_pending())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, &w->header->wake, seen);
+    }
+    return MPI_SUCCESS;
+}
+
+static int bad_rank(struct window *w, int rank, const char *call)
+{
+    if (rank >= 0 && rank < w->n)
+        return MPI_SUCCESS;
+    return ftrma_window_fail(w, MPI_ERR_RANK, "%s: rank %d is not in this window's group of %d",
+                             call, rank, w->n);
+}
+
+/* ---- fence ---------------------------------------------------------------------------------- */
+
+int MPI_Win_fence(int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_fence(assert, win));
+    ftrma_place(FTRMA_PLACE_FENCE);
+    int rc = ftrma_window_barrier(w);
+    if (rc)
+        return rc;
+    w->gnc++;
+    for (int t = 0; t < w->n; t++)
+        w->ec[t]++;
+    w->fence_open = !(assert & MPI_MODE_NOSUCCEED);
+    return MPI_SUCCESS;
+}
+
+/* ---- locks ---------------------------------------------------------------------------------- */
+
+/* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
+   and in its pair (both kinds), so that repair knows whose locks died with them. */
+static int take(struct window *w, int target, int exclusive)
+{
+    uint64_t *lock = &w->members[target].lock;
+    uint32_t seen = LOAD(&w->header->wake);
+    for (unsigned step = 0;; seen = LOAD(&w->header->wake)) {
+        uint64_t word = LOAD(lock), next = word + (1ull << 32);
+        if (!LOCK_OWNER(word) && (!exclusive || !LOCK_SHARED(word))) {
+            next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
+            if (ftrma_cas(lock, word, next)) {
+                w->sc[target] = LOCK_SC(next);
+                pair(w, w->me, target)->holds = exclusive ? 2 : 1;
+                return MPI_SUCCESS;
+            }
+            continue;
+        }
+        if (ftrma_pending())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, &w->header->wake, seen);
+    }
+}
+
+static void give(struct window *w, int target, int exclusive)
+{
+    pair(w, w->me, target)->holds = 0;
+    uint64_t *lock = &w->members[target].lock;
+    __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
+    ftrma_wake(&w->header->wake);
+}
+
+int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_lock(type, rank, assert, win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (rank == MPI_PROC_NULL)
+        return MPI_SUCCESS;
+    int rc = bad_rank(w, rank, "Lock");
+    if (rc)
+        return rc;
+    if (type != MPI_LOCK_SHARED && type != MPI_LOCK_EXCLUSIVE)
+        return ftrma_window_fail(w, MPI_ERR_LOCKTYPE, "Lock: %d is no lock type", type);
+    if (w->locked[rank] || w->all_locked)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock: rank %d is locked already; Unlock it "
+                                 "first", rank);
+    w->nocheck[rank] = (assert & MPI_MODE_NOCHECK) != 0;
+    if (!w->nocheck[rank]) {
+        ftrma_enter_call();
+        rc = take(w, rank, type == MPI_LOCK_EXCLUSIVE);
+        ftrma_leave_call();
+        if (rc)
+            return rc;
+    }
+    w->locked[rank] = (unsigned char)type;
+    w->lc++;
+    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    return MPI_SUCCESS;
+}
+
+static void close_epoch(struct window *w, int target)
+{
+    FENCE();
+    w->ec[target]++;
+}
+
+int MPI_Win_unlock(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_unlock(rank, win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (rank == MPI_PROC_NULL)
+        return MPI_SUCCESS;
+    int rc = bad_rank(w, rank, "Unlock");
+    if (rc)
+        return rc;
+    if (!w->locked[rank])
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
+    close_epoch(w, rank);
+    w->gc++;
+    w->lc--;
+    if (!w->nocheck[rank])
+        give(w, rank, w->locked[rank] == MPI_LOCK_EXCLUSIVE);
+    w->locked[rank] = 0;
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_lock_all(int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_lock_all(assert, win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (w->all_locked || w->lc)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock_all: this window is locked already");
+    for (int t = 0; t < w->n; t++) {
+        int rc = assert & MPI_MODE_NOCHECK ? MPI_SUCCESS : take(w, t, 0);
+        if (rc)
+            return rc;
+    }
+    w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
+    w->lc++;
+    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_unlock_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_unlock_all(win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (!w->all_locked)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock_all: this window is not locked");
+    for (int t = 0; t < w->n; t++) {
+        close_epoch(w, t);
+        if (w->all_locked == 1)
+            give(w, t, 0);
+    }
+    w->gc++;
+    w->lc--;
+    w->all_locked = 0;
+    return MPI_SUCCESS;
+}
+
+/* ---- flushes -------------------------------------------------------------------------------- */
+
+static int flush(struct window *w, int rank, int remote)
+{
+    ftrma_place(FTRMA_PLACE_FLUSH);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (rank == MPI_PROC_NULL)
+        return MPI_SUCCESS;
+    int rc = bad_rank(w, rank, "Flush");
+    if (rc)
+        return rc;
+    if (unlikely(!w->all_locked && !w->locked[rank]))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
+                                 "belong between Lock and Unlock", rank);
+    if (remote) {
+        close_epoch(w, rank);
+        w->gc++;
+    }
+    return MPI_SUCCESS;
+}
+
+static int flush_all(struct window *w, int remote)
+{
+    ftrma_place(FTRMA_PLACE_FLUSH);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (!w->all_locked && !w->lc)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
+                                 "flushes belong between Lock and Unlock");
+    for (int t = 0; remote && t < w->n; t++)
+        close_epoch(w, t);
+    w->gc += (uint64_t)remote;
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_flush(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    return w ? flush(w, rank, 1) : GUARDED(PMPI_Win_flush(rank, win));
+}
+
+int MPI_Win_flush_local(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    return w ? flush(w, rank, 0) : GUARDED(PMPI_Win_flush_local(rank, win));
+}
+
+int MPI_Win_flush_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    return w ? flush_all(w, 1) : GUARDED(PMPI_Win_flush_all(win));
+}
+
+int MPI_Win_flush_local_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    return w ? flush_all(w, 0) : GUARDED(PMPI_Win_flush_local_all(win));
+}
+
+int MPI_Win_sync(MPI_Win win)
+{
+    if (!ftrma_window(win))
+        return PMPI_Win_sync(win);
+    FENCE();
+    return ftrma_pending() ? ftrma_code_unwind : MPI_SUCCESS;
+}
+
+/* ---- post, start, complete, wait ------------------------------------------------------------ */
+
+/* Mark the members of `group` in `set`; returns an MPI code. */
+static int members_of(struct window *w, MPI_Group group, unsigned char *set)
+{
+    int n, rc = PMPI_Group_size(group, &n);
+    for (int i = 0; i < n && !rc; i++) {
+        int member;
+        rc = PMPI_Group_translate_ranks(group, 1, &i, w->group, &member);
+        if (!rc && member == MPI_UNDEFINED)
+            rc = ftrma_window_fail(w, MPI_ERR_GROUP, "Post or Start: rank %d of the group is not "
+                                   "in the window's group", i);
+        else if (!rc)
+            set[member] = 1;
+    }
+    return rc;
+}
+
+static int any(const unsigned char *set, int n)
+{
+    return memchr(set, 1, (size_t)n) != NULL;
+}
+
+int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_post(group, assert, win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (any(w->exposed, w->n))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Post: an exposure epoch is open already; "
+                                 "Wait for it first");
+    int rc = members_of(w, group, w->exposed);
+    if (rc)
+        return rc;
+    for (int o = 0; o < w->n; o++)
+        if (w->exposed[o])
+            __atomic_add_fetch(&pair(w, o, w->me)->posted, 1, __ATOMIC_SEQ_CST);
+    ftrma_wake(&w->header->wake);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_start(group, assert, win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    if (any(w->started, w->n))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Start: an access epoch is open already; "
+                                 "Complete it first");
+    int rc = members_of(w, group, w->started);
+    for (int t = 0; t < w->n && !rc; t++)
+        if (w->started[t])
+            rc = wait_at_least(w, &pair(w, w->me, t)->posted, pair(w, w->me, t)->completed + 1);
+    return rc;
+}
+
+int MPI_Win_complete(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_complete(win));
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    for (int t = 0; t < w->n; t++)
+        if (w->started[t]) {
+            close_epoch(w, t);
+            w->started[t] = 0;
+            __atomic_add_fetch(&pair(w, w->me, t)->completed, 1, __ATOMIC_SEQ_CST);
+        }
+    w->gc++;
+    ftrma_wake(&w->header->wake);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_wait(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_wait(win));
+    int rc = ftrma_pending() ? ftrma_code_unwind : MPI_SUCCESS;
+    for (int o = 0; o < w->n && !rc; o++)
+        if (w->exposed[o])
+            rc = wait_at_least(w, &pair(w, o, w->me)->completed, pair(w, o, w->me)->posted);
+    if (!rc)
+        memset(w->exposed, 0, (size_t)w->n);
+    return rc;
+}
+
+int MPI_Win_test(MPI_Win win, int *flag)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return PMPI_Win_test(win, flag);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    *flag = 1;
+    for (int o = 0; o < w->n; o++)
+        if (w->exposed[o] && LOAD(&pair(w, o, w->me)->completed) < pair(w, o, w->me)->posted)
+            *flag = 0;
+    if (*flag)
+        memset(w->exposed, 0, (size_t)w->n);
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,391 @@
+/* The vault: one process's committed copy, its staged deltas, and the parity of a group.
+ *
+ * A vault is a sparse file in shared memory, used in blocks of 4 KiB:
+ *
+ *   header | dirty list | checksums | copy | stage
+ *
+ * For a slot, `copy` is the last checkpoint of everything it protects, and `stage` holds, packed,
+ * new XOR old of the blocks that changed since.  For a checksum rank, `copy` is the parity of its
+ * group (the XOR of the members' copies) and `stage` the XOR of the members' staged deltas.
+ *
+ * A checkpoint from version v to v + 1:
+ *
+ *   stage   every slot: stage = window ^ copy, copy = window, in one pass over memory
+ *   sum     every checksum rank: stage = XOR of its members' stages; the parity is still at v
+ *   commit  one compare-and-swap by whoever sees all groups summed (checkpoint.py)
+ *   fold    every checksum rank: parity ^= stage; the parity is at v + 1
+ *
+ * Before the commit a slot goes back to v by copy ^= stage, and a lost one is computed from the
+ * parity at v and the others gone back; after it everything needed for v + 1 is in place.  Each
+ * step is finished by the process that began it or undone by its repair, so at every instant one
+ * version can be rebuilt completely, and all groups agree which.
+ *
+ * Checksums (crc32c of each block of each member's copy, and of each block of parity) lie with the
+ * parity, so that neither a stray store into a vault nor a wrong rebuild goes unnoticed.  They cost
+ * the slots nothing: CRC is linear, crc(new) = crc(old) ^ crc(delta) ^ crc(0), so the checksum rank
+ * computes them from the deltas that it reads anyway.  They are stored XORed with crc(0), which
+ * makes a fresh, sparse file correct.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ftrma.h"
+#include "kernels.h"
+
+#define MAGIC 0x4654524d41560001ull
+#define BLOCK FTRMA_BLOCK
+#define MAX_MEMBERS 255 /* of a group: k + m elements of GF(2^8) */
+
+struct header {
+    uint64_t magic;
+    uint64_t capacity;      /* blocks of copy, and of stage */
+    uint64_t used;          /* blocks for which memory is taken */
+    uint64_t version;       /* parity: version that it is at */
+    uint64_t stage_version; /* version being staged or summed; 0: nothing is */
+    uint64_t ndirty;
+    uint64_t npending[MAX_MEMBERS]; /* parity: blocks of each member in the sum */
+};
+_Static_assert(sizeof(struct header) <= BLOCK, "the header fills at most one block");
+
+struct ftrma_vault {
+    struct header *header;
+    uint32_t *dirty;     /* [capacity] blocks that the stage holds, in its order */
+    uint32_t *crc;       /* parity only: lists of [capacity], see list() */
+    unsigned char *copy;
+    unsigned char *stage;
+    unsigned char *touched; /* [capacity] parity: 1 where the block is in the sum */
+    size_t file_bytes;
+    int fd;
+    uint64_t copy_at, stage_at;
+};
+
+static uint32_t zero_crc(void)
+{
+    static uint32_t crc;
+    static const unsigned char zeros[BLOCK];
+    if (!crc)
+        crc = ftrma_crc32c(0, zeros, BLOCK);
+    return crc;
+}
+
+static uint64_t blocks_of(uint64_t bytes)
+{
+    return (bytes + BLOCK - 1) / BLOCK;
+}
+
+int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t group_size,
+                     struct ftrma_vault **vault)
+{
+    uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * group_size);
+    uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
+    struct ftrma_vault *v = calloc(1, sizeof *v);
+    if (!v)
+        return -ENOMEM;
+    v->copy_at = head + lists + crcs + touched;
+    v->stage_at = v->copy_at + capacity * BLOCK;
+    v->file_bytes = v->stage_at + capacity * BLOCK;
+    v->fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0600);
+    int error = v->fd < 0 ? errno : 0;
+    if (!error && create && ftruncate(v->fd, (off_t)v->file_bytes))
+        error = errno;
+    char *map = MAP_FAILED;
+    if (!error) {
+        map = mmap(NULL, v->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, v->fd,
+                   0);
+        error = map == MAP_FAILED ? errno : 0;
+    }
+    if (error) {
+        if (v->fd >= 0)
+            close(v->fd);
+        free(v);
+        return -error;
+    }
+    v->header = (struct header *)(void *)map;
+    v->dirty = (uint32_t *)(void *)(map + head);
+    v->crc = (uint32_t *)(void *)(map + head + lists);
+    v->touched = (unsigned char *)map + head + lists + crcs;
+    v->copy = (unsigned char *)map + v->copy_at;
+    v->stage = (unsigned char *)map + v->stage_at;
+    if (create) {
+        v->header->capacity = capacity;
+        v->header->magic = MAGIC;
+    } else if (v->header->magic != MAGIC || v->header->capacity != capacity) {
+        ftrma_vault_close(v);
+        return -EINVAL;
+    }
+    *vault = v;
+    return 0;
+}
+
+void ftrma_vault_close(struct ftrma_vault *v)
+{
+    munmap(v->header, v->file_bytes);
+    close(v->fd);
+    free(v);
+}
+
+int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks)
+{
+    struct header *h = v->header;
+    uint64_t used = __atomic_load_n(&h->used, __ATOMIC_ACQUIRE);
+    if (blocks <= used)
+        return 0;
+    if (blocks > h->capacity)
+        return -ENOSPC;
+    off_t from = (off_t)(used * BLOCK), length = (off_t)((blocks - used) * BLOCK);
+    int error = posix_fallocate(v->fd, (off_t)v->copy_at + from, length);
+    if (!error)
+        error = posix_fallocate(v->fd, (off_t)v->stage_at + from, length);
+    if (error)
+        return -error;
+    while (used < blocks
+           && !__atomic_compare_exchange_n(&h->used, &used, blocks, 0, __ATOMIC_SEQ_CST,
+                                           __ATOMIC_ACQUIRE))
+        ;
+    return 0;
+}
+
+uint64_t ftrma_vault_used(const struct ftrma_vault *v)
+{
+    return __atomic_load_n(&v->header->used, __ATOMIC_ACQUIRE);
+}
+
+void *ftrma_vault_block(struct ftrma_vault *v, uint64_t block)
+{
+    return v->copy + block * BLOCK;
+}
+
+void *ftrma_vault_stage_block(struct ftrma_vault *v, uint64_t index)
+{
+    return v->stage + index * BLOCK;
+}
+
+/* ---- a slot's side -------------------------------------------------------------------------- */
+
+void ftrma_stage_begin(struct ftrma_vault *v, uint64_t version)
+{
+    v->header->ndirty = 0;
+    __atomic_store_n(&v->header->stage_version, version, __ATOMIC_SEQ_CST);
+}
+
+void ftrma_stage(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
+{
+    v->header->ndirty = ftrma_delta_stage(now, v->copy + block * BLOCK, size_bytes,
+                                          (uint32_t)block, v->stage, v->dirty,
+                                          v->header->ndirty);
+}
+
+uint64_t ftrma_stage_end(struct ftrma_vault *v)
+{
+    return v->header->ndirty;
+}
+
+void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
+{
+    struct header *h = v->header;
+    if (h->stage_version > version) {
+        ftrma_delta_undo(v->copy, v->stage, v->dirty, h->ndirty, 0);
+        h->ndirty = 0;
+        __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* ---- the parity's side ---------------------------------------------------------------------- */
+
+/* Lists beside the parity: its own checksums, then for each member its checksums, and which blocks
+   of it are in the sum with the change that this makes to their checksums. */
+enum list { CRC, PENDING_BLOCK, PENDING_CRC };
+
+static uint32_t *list(struct ftrma_vault *parity, int member, enum list which)
+{
+    uint64_t stride = blocks_of(parity->header->capacity * 4) * BLOCK / 4;
+    return parity->crc + (member < 0 ? 0 : 1 + 3 * (uint64_t)member + which) * stride;
+}
+
+static uint32_t *crc_of(struct ftrma_vault *parity, int member)
+{
+    return list(parity, member, CRC);
+}
+
+static uint32_t stored_crc(const void *block)
+{
+    return ftrma_crc32c(0, block, BLOCK) ^ zero_crc();
+}
+
+/* Sums packed by the block's own place, so that members can differ in what changed. */
+int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, int n)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (ftrma_vault_used(members[i]) > most)
+            most = ftrma_vault_used(members[i]);
+    int error = ftrma_vault_reserve(p, most);
+    if (error)
+        return error;
+    uint64_t count = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t *pending_block = list(p, i, PENDING_BLOCK), *crc = list(p, i, PENDING_CRC);
+        p->header->npending[i] = members[i]->header->ndirty;
+        for (uint64_t d = 0; d < members[i]->header->ndirty; d++) {
+            uint32_t b = pending_block[d] = members[i]->dirty[d];
+            const unsigned char *delta = members[i]->stage + d * BLOCK;
+            unsigned char *sum = p->stage + (uint64_t)b * BLOCK;
+            if (p->touched[b]) {
+                ftrma_xor_into(sum, delta, BLOCK);
+            } else {
+                memcpy(sum, delta, BLOCK);
+                p->touched[b] = 1;
+                p->dirty[count++] = b;
+            }
+            crc[d] = stored_crc(delta);
+        }
+    }
+    p->header->ndirty = count;
+    return 0;
+}
+
+void ftrma_parity_drop(struct ftrma_vault *p)
+{
+    for (uint64_t d = 0; d < p->header->ndirty; d++)
+        p->touched[p->dirty[d]] = 0;
+    p->header->ndirty = 0;
+    memset(p->header->npending, 0, sizeof p->header->npending);
+}
+
+void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
+{
+    uint32_t *crc = crc_of(p, -1);
+    for (uint64_t d = 0; d < p->header->ndirty; d++) {
+        uint32_t b = p->dirty[d];
+        unsigned char *to = p->copy + (uint64_t)b * BLOCK;
+        ftrma_xor_into(to, p->stage + (uint64_t)b * BLOCK, BLOCK);
+        crc[b] = stored_crc(to);
+        p->touched[b] = 0;
+    }
+    p->header->ndirty = 0;
+    for (int i = 0; i < MAX_MEMBERS; i++) {
+        for (uint64_t d = 0; d < p->header->npending[i]; d++)
+            crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] ^= list(p, i, PENDING_CRC)[d];
+        p->header->npending[i] = 0;
+    }
+    __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
+}
+
+void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i)
+{
+    for (uint64_t d = 0; d < member->header->ndirty; d++) {
+        uint32_t b = member->dirty[d];
+        const unsigned char *delta = member->stage + d * BLOCK;
+        ftrma_xor_into(p->copy + (uint64_t)b * BLOCK, delta, BLOCK);
+        crc_of(p, -1)[b] = stored_crc(p->copy + (uint64_t)b * BLOCK);
+        crc_of(p, i)[b] ^= stored_crc(delta);
+    }
+}
+
+uint64_t ftrma_parity_version(const struct ftrma_vault *p)
+{
+    return __atomic_load_n(&p->header->version, __ATOMIC_ACQUIRE);
+}
+
+/* The members' blocks at b; returns how many there are (a member may be shorter, or left out). */
+static size_t column(struct ftrma_vault *const *members, int n, int except, uint64_t b,
+                     const void **source)
+{
+    size_t k = 0;
+    for (int i = 0; i < n; i++)
+        if (i != except && b < ftrma_vault_used(members[i]))
+            source[k++] = members[i]->copy + b * BLOCK;
+    return k;
+}
+
+int ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members, int n,
+                         uint64_t version)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (ftrma_vault_used(members[i]) > most)
+            most = ftrma_vault_used(members[i]);
+    int error = ftrma_vault_reserve(p, most);
+    if (error)
+        return error;
+    for (uint64_t b = 0; b < most; b++) {
+        const void *source[MAX_MEMBERS];
+        size_t k = column(members, n, -1, b, source);
+        ftrma_xor_many(p->copy + b * BLOCK, source, k, BLOCK);
+        crc_of(p, -1)[b] = stored_crc(p->copy + b * BLOCK);
+        for (int i = 0; i < n; i++)
+            if (b < ftrma_vault_used(members[i]))
+                crc_of(p, i)[b] = stored_crc(members[i]->copy + b * BLOCK);
+    }
+    __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static int block_is_sound(struct ftrma_vault *p, const void *block, int member, uint64_t b)
+{
+    return stored_crc(block) == crc_of(p, member)[b];
+}
+
+int64_t ftrma_rebuild(struct ftrma_vault *to, int lost, struct ftrma_vault *p,
+                      struct ftrma_vault *const *members, int n)
+{
+    uint64_t most = ftrma_vault_used(p);
+    int error = ftrma_vault_reserve(to, most);
+    if (error)
+        return -2 + error;
+    for (uint64_t b = 0; b < most; b++) {
+        const void *source[MAX_MEMBERS + 1];
+        size_t k = column(members, n, lost, b, source);
+        source[k++] = p->copy + b * BLOCK;
+        ftrma_xor_many(to->copy + b * BLOCK, source, k, BLOCK);
+        if (!block_is_sound(p, to->copy + b * BLOCK, lost, b))
+            return (int64_t)b;
+    }
+    return -1;
+}
+
+int64_t ftrma_scrub(struct ftrma_vault *p, struct ftrma_vault *const *members, int n, int member,
+                    uint64_t first, uint64_t count)
+{
+    int64_t repaired = 0;
+    struct ftrma_vault *v = member < 0 ? p : members[member];
+    uint64_t used = ftrma_vault_used(v);
+    for (uint64_t b = first; b < first + count && b < used; b++) {
+        unsigned char *block = v->copy + b * BLOCK;
+        if (block_is_sound(p, block, member, b))
+            continue;
+        const void *source[MAX_MEMBERS + 1];
+        unsigned char rebuilt[BLOCK];
+        size_t k = column(members, n, member, b, source);
+        if (member >= 0)
+            source[k++] = p->copy + b * BLOCK;
+        ftrma_xor_many(rebuilt, source, k, BLOCK);
+        if (!block_is_sound(p, rebuilt, member, b))
+            return -1 - (int64_t)b;
+        memcpy(block, rebuilt, BLOCK);
+        repaired++;
+    }
+    return repaired;
+}
+
+uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)
+{
+    return ftrma_copy_changed(to, v->copy + block * BLOCK, size_bytes);
+}
+
+uint64_t ftrma_clear(void *to, uint64_t size_bytes)
+{
+    static const unsigned char zeros[BLOCK];
+    uint64_t written = 0;
+    for (uint64_t at = 0; at < size_bytes; at += BLOCK) {
+        uint64_t n = size_bytes - at < BLOCK ? size_bytes - at : BLOCK;
+        written += ftrma_copy_changed((char *)to + at, zeros, n);
+    }
+    return written;
+}

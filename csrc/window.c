@@ -1,0 +1,482 @@
+/* Windows: making, finding, freeing them, and their life across a rollback.
+ *
+ * The memory of a window from Allocate is a file of the job in shared memory that every member
+ * maps.  It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
+ * replacement maps the same file.  A part is nonetheless lost with its slot's process; repair
+ * restores it from the vault and never reads what the dead left behind.
+ *
+ * The user's MPI_Win is a real window over this process alone, so that names, attributes, infos
+ * and error handlers are the library's business; data and synchronization calls find the struct
+ * window behind the handle and never reach the library.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "window.h"
+
+#define PAGE 4096u
+#define MAX_WINDOWS 4096
+#define TABLE 16384 /* a power of two, at least twice MAX_WINDOWS */
+
+static struct window *windows[MAX_WINDOWS];
+static int nwindows, next_ordinal;
+static struct window *table[TABLE];
+static char last_error[512];
+static ftrma_fill_function fill;
+static ftrma_warn_function warn;
+static int code_of[128]; /* MPI class -> code with our text */
+
+const char *ftrma_last_error(void)
+{
+    return last_error;
+}
+
+int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_error, sizeof last_error, format, args);
+    va_end(args);
+    int code = class;
+    if (class > 0 && class < (int)(sizeof code_of / sizeof *code_of)) {
+        if (!code_of[class] && PMPI_Add_error_code(class, &code_of[class]))
+            code_of[class] = 0;
+        char text[MPI_MAX_ERROR_STRING];
+        snprintf(text, sizeof text, "%.*s", MPI_MAX_ERROR_STRING - 1, last_error);
+        if (code_of[class] && !PMPI_Add_error_string(code_of[class], text))
+            code = code_of[class];
+    }
+    if (w)
+        PMPI_Win_call_errhandler(w->handle, code);
+    return code;
+}
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+static size_t hash(MPI_Win handle)
+{
+    uint64_t h = (uint64_t)(uintptr_t)handle;
+    return (size_t)((h >> 4) * 0x9e3779b97f4a7c15ull >> 40) & (TABLE - 1);
+}
+
+struct window *ftrma_window(MPI_Win handle)
+{
+    static __thread MPI_Win last_handle;
+    static __thread struct window *last;
+    if (likely(handle == last_handle && last && last->in_use))
+        return last;
+    for (size_t i = hash(handle); table[i]; i = (i + 1) & (TABLE - 1))
+        if (table[i]->handle == handle && table[i]->in_use) {
+            last_handle = handle;
+            return last = table[i];
+        }
+    return NULL;
+}
+
+static void insert(struct window *w)
+{
+    size_t i = hash(w->handle);
+    while (table[i])
+        i = (i + 1) & (TABLE - 1);
+    table[i] = w;
+}
+
+static struct window *find_name(const char *name, int allocated, size_t file_bytes)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (!windows[i]->in_use && windows[i]->handle != MPI_WIN_NULL
+            && windows[i]->allocated == allocated && windows[i]->file_bytes == file_bytes
+            && !strcmp(windows[i]->name, name))
+            return windows[i];
+    return NULL;
+}
+
+int ftrma_window_at(int index, struct ftrma_window_info *info)
+{
+    for (int i = 0; i < nwindows; i++) {
+        struct window *w = windows[i];
+        if (!w->in_use || index--)
+            continue;
+        struct ftrma_member *m = &w->members[w->me];
+        *info = (struct ftrma_window_info){
+            .ordinal = w->ordinal, .allocated = w->allocated, .size_bytes = m->size_bytes,
+            .base = w->allocated ? (void *)part(w, w->me) : (void *)(uintptr_t)m->base,
+            .gnc = w->gnc, .gc = w->gc, .lock_count = w->lc};
+        return 0;
+    }
+    return -1;
+}
+
+int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i]->in_use && !index--) {
+            if (target < 0 || target >= windows[i]->n)
+                return -1;
+            *ec = windows[i]->ec[target];
+            *sc = windows[i]->sc[target];
+            return 0;
+        }
+    return -1;
+}
+
+uint64_t ftrma_exclusive_locks(void)
+{
+    uint64_t held = 0;
+    for (int i = 0; i < nwindows; i++)
+        for (int t = 0; windows[i]->in_use && t < windows[i]->n; t++)
+            held += windows[i]->locked[t] == MPI_LOCK_EXCLUSIVE && !windows[i]->nocheck[t];
+    return held;
+}
+
+void ftrma_set_fill(ftrma_fill_function function)
+{
+    fill = function;
+}
+
+void ftrma_set_warn(ftrma_warn_function function)
+{
+    warn = function;
+}
+
+void ftrma_windows_rewind(void)
+{
+    for (int i = 0; i < nwindows; i++)
+        windows[i]->in_use = 0;
+    next_ordinal = 0;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n)
+{
+    return (n + PAGE - 1) / PAGE * PAGE;
+}
+
+/* What one member tells the others before the file exists. */
+struct offer {
+    int64_t size_bytes, disp_unit;
+    uint64_t base;
+    int32_t slot, ordinal;
+};
+
+static size_t layout(const struct offer *offers, int n, int allocated, uint64_t *offset)
+{
+    size_t head = sizeof(struct ftrma_window_header) + (size_t)n * sizeof(struct ftrma_member)
+                  + (size_t)n * (size_t)n * sizeof(struct ftrma_pair);
+    size_t at = round_up(head);
+    for (int i = 0; i < n; i++) {
+        offset[i] = at;
+        if (allocated)
+            at += round_up((size_t)offers[i].size_bytes);
+    }
+    return at;
+}
+
+static int map_file(struct window *w, int create)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name) >= (int)sizeof path)
+        return -ENAMETOOLONG;
+    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    if (fd < 0)
+        return -errno;
+    /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
+    int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
+    void *p = MAP_FAILED;
+    if (!error) {
+        p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        error = p == MAP_FAILED ? errno : 0;
+    }
+    close(fd);
+    if (error && create)
+        unlink(path);
+    w->map = error ? NULL : p;
+    return -error;
+}
+
+static struct window *allocate_struct(int n)
+{
+    struct window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    size_t k = (size_t)n;
+    w->n = n;
+    w->handle = MPI_WIN_NULL;
+    w->group = MPI_GROUP_NULL;
+    w->locked = calloc(4 * k, 1);
+    w->ec = calloc(2 * k, sizeof *w->ec);
+    if (!w->locked || !w->ec) {
+        free(w->locked);
+        free(w->ec);
+        free(w);
+        return NULL;
+    }
+    w->nocheck = w->locked + k;
+    w->started = w->nocheck + k;
+    w->exposed = w->started + k;
+    w->sc = w->ec + k;
+    return w;
+}
+
+/* Everything a timeline leaves in a window that the program is about to create again. */
+static void reset_own(struct window *w, const struct offer *offer, uint64_t offset)
+{
+    size_t k = (size_t)w->n;
+    memset(w->locked, 0, 4 * k);
+    memset(w->ec, 0, 2 * k * sizeof *w->ec);
+    w->gc = w->gnc = w->lc = w->barriers = 0;
+    w->fence_open = w->all_locked = 0;
+    struct ftrma_member *m = &w->members[w->me];
+    *m = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes, .offset = offset,
+                               .base = offer->base, .disp_unit = offer->disp_unit,
+                               .slot = offer->slot};
+    for (int t = 0; t < w->n; t++)
+        *pair(w, w->me, t) = (struct ftrma_pair){0};
+}
+
+static void discard(struct window *w)
+{
+    if (w->map)
+        munmap(w->map, w->file_bytes);
+    w->map = NULL;
+    if (w->handle != MPI_WIN_NULL)
+        PMPI_Win_free(&w->handle);
+    if (w->group != MPI_GROUP_NULL)
+        PMPI_Group_free(&w->group);
+    free(w->locked);
+    free(w->ec);
+    free(w);
+}
+
+static int attach(struct window *w, const struct offer *offer, uint64_t offset, MPI_Info info)
+{
+    size_t n = (size_t)w->n;
+    w->header = (struct ftrma_window_header *)(void *)w->map;
+    w->members = (struct ftrma_member *)(void *)(w->map + sizeof *w->header);
+    w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
+    reset_own(w, offer, offset);
+    void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
+    if (fill && fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
+        return MPI_ERR_OTHER;
+    if (w->handle != MPI_WIN_NULL) {
+        if (w->allocated)
+            return MPI_SUCCESS;
+        PMPI_Win_free(&w->handle); /* user memory may lie elsewhere after re-entry */
+    }
+    return PMPI_Win_create(base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info,
+                           MPI_COMM_SELF, &w->handle);
+}
+
+static int remember(struct window *w)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i] == w)
+            return 0;
+    if (nwindows == MAX_WINDOWS)
+        return -ENOSPC;
+    windows[nwindows++] = w;
+    insert(w);
+    return 0;
+}
+
+static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
+                MPI_Comm comm, void *baseptr, MPI_Win *win)
+{
+    int n, me, rc = PMPI_Comm_size(comm, &n);
+    if (!rc)
+        rc = PMPI_Comm_rank(comm, &me);
+    if (rc)
+        return rc;
+    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, next_ordinal};
+    int role_index;
+    ftrma_my_role(&role_index);
+    mine.slot = role_index;
+    struct offer *offers = calloc((size_t)n, sizeof *offers);
+    uint64_t *offset = calloc((size_t)n, sizeof *offset);
+    struct window *w = NULL;
+    int error = offers && offset && size >= 0 && disp_unit > 0 ? 0 : -EINVAL, worst = 0;
+    if (!offers || !offset) {
+        free(offers);
+        free(offset);
+        return MPI_ERR_NO_MEM;
+    }
+    ftrma_enter_call();
+    rc = PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE,
+                        comm);
+    if (!rc) {
+        char name[48];
+        snprintf(name, sizeof name, "window-%d-%d", offers[0].slot, offers[0].ordinal);
+        size_t file_bytes = layout(offers, n, allocated, offset);
+        w = error ? NULL : find_name(name, allocated, file_bytes);
+        if (!w && !error) {
+            w = allocate_struct(n);
+            error = w ? 0 : -ENOMEM;
+        }
+        if (w && !w->map) {
+            memcpy(w->name, name, sizeof name);
+            w->allocated = allocated;
+            w->file_bytes = file_bytes;
+        }
+        if (w)
+            w->me = me;
+        /* The first member makes the file before anybody maps it. */
+        if (me == 0 && w && !w->map)
+            error = map_file(w, 1);
+        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+    }
+    if (!rc && !worst) {
+        if (!w->map)
+            error = map_file(w, 0);
+        w->ordinal = next_ordinal++;
+        if (!error && me == 0)
+            *(struct ftrma_window_header *)(void *)w->map = (struct ftrma_window_header){0};
+        if (!error && attach(w, &mine, offset[me], info))
+            error = -EIO;
+        if (!error)
+            error = remember(w);
+        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+    }
+    ftrma_leave_call();
+    free(offers);
+    free(offset);
+    if (rc)
+        return ftrma_result(rc);
+    if (worst) {
+        if (worst == -EINVAL)
+            return ftrma_window_fail(NULL, MPI_ERR_SIZE, "window of %lld bytes with displacement "
+                                     "unit %d: the size must be >= 0 and the unit >= 1 on every "
+                                     "member", (long long)size, disp_unit);
+        return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a window of %lld bytes "
+                                 "(%s): free space in /dev/shm or use smaller windows",
+                                 (long long)size, strerror(-worst));
+    }
+    if (w->group == MPI_GROUP_NULL)
+        PMPI_Comm_group(comm, &w->group);
+    w->in_use = 1;
+    if (baseptr)
+        *(void **)baseptr = part(w, me);
+    *win = w->handle;
+    PMPI_Win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);
+    return MPI_SUCCESS;
+}
+
+/* Only communicators made of slots can carry protected windows; all of them are registered, and
+   MPI_COMM_SELF of a slot is one too. */
+static int protectable(MPI_Comm comm)
+{
+    int inter = 1, index;
+    if (!ftrma_ctl || ftrma_user_world == MPI_COMM_NULL
+        || ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
+        return 0;
+    return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
+}
+
+int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
+                     MPI_Win *win)
+{
+    comm = ftrma_comm(comm);
+    if (!protectable(comm))
+        return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
+}
+
+int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
+                   MPI_Win *win)
+{
+    comm = ftrma_comm(comm);
+    if (!protectable(comm))
+        return PMPI_Win_create(base, size, disp_unit, info, comm, win);
+    if (ftrma_pending())
+        return ftrma_code_unwind;
+    return make(0, base, size, disp_unit, info, comm, NULL, win);
+}
+
+/* Windows whose memory cannot be restored are the library's own, and the user is told. */
+static int unprotected(const char *call, int rc)
+{
+    if (!rc && ftrma_ctl && warn)
+        warn(call);
+    return rc;
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
+                            void *baseptr, MPI_Win *win)
+{
+    comm = ftrma_comm(comm);
+    return unprotected("Allocate_shared", GUARDED(PMPI_Win_allocate_shared(
+        size, disp_unit, info, comm, baseptr, win)));
+}
+
+int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+    comm = ftrma_comm(comm);
+    return unprotected("Create_dynamic", GUARDED(PMPI_Win_create_dynamic(info, comm, win)));
+}
+
+int MPI_Win_free(MPI_Win *win)
+{
+    struct window *w = ftrma_window(*win);
+    if (!w)
+        return GUARDED(PMPI_Win_free(win));
+    int rc = ftrma_window_barrier(w);
+    if (rc)
+        return rc;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    if (w->me == 0)
+        unlink(path);
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i] == w)
+            windows[i] = windows[--nwindows];
+    memset(table, 0, sizeof table);
+    for (int i = 0; i < nwindows; i++)
+        insert(windows[i]);
+    w->in_use = 0;
+    discard(w);
+    *win = MPI_WIN_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_get_group(MPI_Win win, MPI_Group *group)
+{
+    struct window *w = ftrma_window(win);
+    return w ? PMPI_Group_union(w->group, MPI_GROUP_EMPTY, group) : PMPI_Win_get_group(win, group);
+}
+
+int MPI_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag)
+{
+    static int flavor_allocate = MPI_WIN_FLAVOR_ALLOCATE, model = MPI_WIN_UNIFIED;
+    struct window *w = ftrma_window(win);
+    if (w && keyval == MPI_WIN_CREATE_FLAVOR && w->allocated) {
+        *(int **)value = &flavor_allocate;
+        *flag = 1;
+        return MPI_SUCCESS;
+    }
+    if (w && keyval == MPI_WIN_MODEL) {
+        *(int **)value = &model;
+        *flag = 1;
+        return MPI_SUCCESS;
+    }
+    return PMPI_Win_get_attr(win, keyval, value, flag);
+}
+
+int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *disp_unit, void *baseptr)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return PMPI_Win_shared_query(win, rank, size, disp_unit, baseptr);
+    return ftrma_window_fail(w, MPI_ERR_RMA_FLAVOR, "Shared_query on a protected window: its "
+                             "parts are reached by Put and Get; only windows from Allocate_shared "
+                             "can be queried");
+}

@@ -1,0 +1,80 @@
+/* Protected windows, as window.c, access.c and sync.c see them. */
+#ifndef FTRMA_WINDOW_H
+#define FTRMA_WINDOW_H
+
+#include <stddef.h>
+
+#include "internal.h"
+
+/* What each member shows the others; in the window's shared header. */
+struct ftrma_member {
+    uint64_t size_bytes;
+    uint64_t offset;      /* of its part in the shared file (from Allocate) */
+    uint64_t base;        /* address in its own memory (from Create) */
+    int64_t disp_unit;
+    int32_t slot;
+    int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
+    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one */
+    char pad[16];
+};
+_Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
+
+#define LOCK_OWNER(word) ((word) & 0xffffu)
+#define LOCK_SHARED(word) (((word) >> 16) & 0xffffu)
+#define LOCK_SC(word) ((word) >> 32)
+
+/* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
+   parts from Allocate on page boundaries. */
+struct ftrma_window_header {
+    uint64_t barrier_count;
+    uint32_t barrier_wake;
+    uint32_t wake; /* futex for locks and post-start-complete-wait */
+    char pad[48];
+};
+
+struct ftrma_pair {
+    uint64_t posted;    /* exposures the target opened for this origin */
+    uint64_t completed; /* access epochs the origin closed toward this target */
+    uint64_t holds;     /* the lock the origin holds at the target: 0 none, 1 shared, 2 exclusive */
+};
+
+struct window {
+    MPI_Win handle;   /* a window of this process alone: carries attributes, name, error handler */
+    int in_use;       /* 0 between a rollback and the program's creating it again */
+    int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
+    int n, me;        /* members and own number among them */
+    int ordinal;      /* number in this slot's program order */
+    int fence_open;   /* a fence opened an epoch */
+    int all_locked;
+    MPI_Group group;  /* the members */
+    char name[48];
+    size_t file_bytes;
+    char *map;
+    struct ftrma_window_header *header;
+    struct ftrma_member *members;
+    struct ftrma_pair *pairs;     /* [origin * n + target] */
+    uint64_t barriers;            /* passed in this timeline */
+    unsigned char *locked;        /* [target] 0 none, MPI_LOCK_SHARED or MPI_LOCK_EXCLUSIVE */
+    unsigned char *nocheck;       /* [target] locked without taking the lock */
+    unsigned char *started;       /* [target] in an access epoch of Start */
+    unsigned char *exposed;       /* [origin] in an exposure epoch of Post */
+    uint64_t *ec, *sc;            /* [target] section 4.1 */
+    uint64_t gc, gnc, lc;
+};
+
+struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
+int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int ftrma_window_barrier(struct window *w);
+
+static inline struct ftrma_pair *pair(struct window *w, int origin, int target)
+{
+    return &w->pairs[(size_t)origin * (size_t)w->n + (size_t)target];
+}
+
+static inline char *part(struct window *w, int member)
+{
+    return w->map + w->members[member].offset;
+}
+
+#endif

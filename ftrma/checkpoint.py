@@ -1,0 +1,297 @@
+"""Coordinated checkpoints: when one is due, the slots' side, and the checksum ranks' side.
+
+Where. Only at safepoints, which the program marks; windows and declared state are consistent with
+each other there. Both schemes of section 3.1.2 of Besta & Hoefler come to the same here: accesses
+are complete when their call returns, so a barrier of all slots at the same safepoint is all that
+RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the Locks scheme no
+exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
+
+When. Slot 0 looks at the clock at its safepoints and names a target: the ordinal of a safepoint
+that no slot has passed. A slot publishes its ordinal before it reads the target, slot 0 writes the
+target before it reads the ordinals: a slot that might have missed the target is seen, and the
+target is moved on. Slot 0 arrives at the target itself only after that, so no checkpoint begins
+before the target is final.
+
+How. See ``csrc/vault.c``. The program is held up from the first barrier to the last slot's staging;
+summing, committing and folding happen at the checksum ranks while it computes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from .errors import FtrmaError, Rollback
+from .recovery import Vaults, new_vault, rebuild_parity, report_deaths
+from .vault import Vault
+from .world import CHECKSUM, SPARE, World
+
+FIRST_GUESS_BYTES_PER_S = 2e9  # of staging, until one is measured; half of the slowest seen
+
+
+def daly_interval(delta_s: float, mtbf_s: float) -> float:
+    """Best time between checkpoints, in seconds.
+
+    Args:
+        delta_s: time that one checkpoint holds the program up, > 0.
+        mtbf_s: mean time between failures M, > 0.
+
+    Source: Daly 2006, as printed in section 6.1 of Besta & Hoefler.
+    """
+    if delta_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = delta_s / (2 * mtbf_s)
+    return math.sqrt(2 * delta_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - delta_s
+
+
+class Policy:
+    """Decides when a checkpoint is due.
+
+    Args:
+        interval: seconds, "daly" or "never"; 0 means every safepoint.
+        mtbf_s: for Daly's interval.
+    """
+
+    def __init__(self, interval: float | str, mtbf_s: float) -> None:
+        self.interval, self.mtbf_s = interval, mtbf_s
+        self.delta_s = 0.0
+        self.last = time.monotonic()
+
+    @property
+    def every(self) -> bool:
+        return self.interval == 0
+
+    def due(self, size_bytes: int) -> bool:
+        if isinstance(self.interval, str):
+            if self.interval == "never":
+                return False
+            delta = self.delta_s or max(1e-4, size_bytes / FIRST_GUESS_BYTES_PER_S)
+            return time.monotonic() - self.last >= daly_interval(delta, self.mtbf_s)
+        return time.monotonic() - self.last >= self.interval
+
+
+# ---- a slot's side --------------------------------------------------------------------------
+
+
+def choose_target(world: World) -> None:
+    """Name the next safepoint that no slot has passed (slot 0 only)."""
+    roles, ctl = world.roles, world.ctl
+    target = 0
+    while True:
+        newest = max(
+            world.lib.ftrma_load(world.ffi.addressof(ctl.proc[roles.slot_proc[s]], "ordinal"))
+            for s in range(ctl.nslots)
+        )
+        if newest < target:
+            return
+        target = newest + 1
+        world.store("target", target)
+
+
+def due_here(world: World, policy: Policy, slot: int, ordinal: int, size_bytes: int) -> bool:
+    """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
+    world.put("ordinal", ordinal)
+    if not policy.every:
+        if (
+            slot == 0
+            and world.ctl.target < ordinal
+            and policy.due(size_bytes)
+            and idle(world)
+        ):
+            choose_target(world)
+        if world.load("target") != ordinal:
+            return False
+        if slot == 0:
+            policy.last = time.monotonic()
+    result = world.lib.ftrma_arrive(ordinal, not policy.every)
+    if result == world.lib.FTRMA_ALARM:
+        raise Rollback("a process failed")
+    return bool(result == world.lib.FTRMA_OK)
+
+
+def idle(world: World) -> bool:
+    """All checksum ranks are in place and have folded the committed version."""
+    procs = [world.ctl.proc[world.roles.checksum_proc[g]] for g in range(world.ctl.ngroups)]
+    return all(
+        p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed
+        for p in procs
+    )
+
+
+def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
+         record: dict[str, Any]) -> float:  # fmt: skip
+    """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
+
+    Returns:
+        Seconds for which the program was held up.
+    """
+    if world.lib.ftrma_exclusive_locks():
+        raise FtrmaError(
+            "safepoint() while an exclusive lock is held: other slots may wait for it and never "
+            "arrive. Unlock before safepoint()"
+        )
+    began = world.lib.ftrma_now_ns()
+    world.visit("checkpoint")
+    version = world.me.staged + 1
+    if world.lib.ftrma_admit(version) != world.lib.FTRMA_OK:
+        raise Rollback("a process failed")
+    size_bytes, dirty_bytes = vault.stage(
+        version, regions, record, middle=lambda: world.visit("stage")
+    )
+    world.visit("staged")
+    held_ns = world.lib.ftrma_now_ns() - began
+    world.put("bytes", size_bytes)
+    world.put("dirty_bytes", dirty_bytes)
+    world.put("block_ns", held_ns)
+    world.put("staged", version)
+    world.lib.ftrma_ring()
+    world.barrier()
+    return float(world.lib.ftrma_now_ns() - began) / 1e9
+
+
+# ---- a checksum rank's side -----------------------------------------------------------------
+
+
+class Server:
+    """A checksum rank or a spare, between repairs.
+
+    Args:
+        world: of this process.
+        vault: of a checksum rank; None for a spare.
+        idle: called now and then by a spare, with nothing to do.
+    """
+
+    def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
+        self.world, self.vault, self.idle = world, vault, idle
+
+    def serve(self) -> bool:
+        """Serve until a repair is due (True) or the job ends (False)."""
+        world = self.world
+        while True:
+            seen = world.ctl.bell
+            if world.ending():
+                return False
+            if world.alarmed():
+                return True
+            role, index = world.role()
+            busy = False
+            if role == CHECKSUM:
+                busy = self.step(index)
+            elif role == SPARE:
+                busy = self.take_vacant_seat()
+                if not busy:
+                    self.idle()
+            report_deaths_of_servers(world)
+            if not busy:
+                world.lib.ftrma_sleep(seen, 20_000)
+
+    def step(self, group: int) -> bool:
+        """Do what is next for this group's parity; False if there is nothing."""
+        world, vault = self.world, self.vault
+        assert vault is not None
+        committed = world.committed
+        version = committed + 1
+        if world.me.folded < committed and world.me.summed == committed:
+            world.visit("fold")
+            world.lib.ftrma_parity_fold(vault.c, committed)
+            world.put("folded", committed)
+            world.visit("folded")
+            world.lib.ftrma_ring()
+            return True
+        if world.me.summed < version and self.staged(group, version):
+            world.visit("sum")
+            with Vaults(world, group) as vaults:
+                status = world.lib.ftrma_parity_sum(vault.c, vaults.members, vaults.count)
+            if status:
+                raise FtrmaError(
+                    "summing a checkpoint: shared memory is full; free space in /dev/shm or use "
+                    "smaller windows"
+                )
+            world.put("summed", version)
+            world.lib.ftrma_ring()
+        if self.summed_everywhere(version):
+            world.visit("commit")
+            word = world.field("commit")
+            if world.lib.ftrma_cas(word, committed << 1, version << 1):
+                record_checkpoint(world, version)
+                return True
+        return False
+
+    def staged(self, group: int, version: int) -> bool:
+        ctl, roles = self.world.ctl, self.world.roles
+        return all(
+            ctl.proc[roles.slot_proc[s]].staged == version for s in self.world.members(group)
+        )
+
+    def summed_everywhere(self, version: int) -> bool:
+        ctl, roles = self.world.ctl, self.world.roles
+        return all(
+            ctl.proc[roles.checksum_proc[g]].summed == version for g in range(ctl.ngroups)
+        )
+
+    def take_vacant_seat(self) -> bool:
+        """Take a dead checksum rank's place while the slots go on (the lowest spare only)."""
+        world = self.world
+        ctl, roles = world.ctl, world.roles
+        vacant = [g for g in range(ctl.ngroups) if not world.alive(roles.checksum_proc[g])]
+        spares = world.spares()
+        if not vacant or spares[:1] != [world.proc]:
+            return False
+        began = time.monotonic()
+        report_deaths(world)
+        self.vault = new_vault(world)
+        world.put("ready", 0)
+        seat(world, vacant[0])
+        world.lib.ftrma_arm()
+        while not self.quiet(vacant[0]):
+            if world.alarmed():
+                return True
+            world.lib.ftrma_sleep(ctl.bell, 1000)
+        rebuild_parity(world, self.vault, vacant[0])
+        took = time.monotonic() - began
+        world.emit("reseat", group=vacant[0], seconds=took, spares_left=len(world.spares()))
+        world.tell(
+            f"checksum {vacant[0]} died; a spare rebuilt its parity in {took * 1e3:.0f} ms, the "
+            "program went on"
+        )
+        return True
+
+    def quiet(self, group: int) -> bool:
+        """No member is in the middle of staging."""
+        ctl, roles = self.world.ctl, self.world.roles
+        procs = [ctl.proc[roles.slot_proc[s]] for s in self.world.members(group)]
+        return all(p.staging <= self.world.committed or p.staged == p.staging for p in procs)
+
+
+def seat(world: World, group: int) -> None:
+    """Put this process in a group's checksum seat."""
+    ctl = world.ctl
+    old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
+    world.ffi.memmove(world.ffi.addressof(new), world.ffi.addressof(old), world.ffi.sizeof(old))
+    new.checksum_proc[group] = world.proc
+    world.store("roles_seq", ctl.roles_seq + 1)
+    world.lib.ftrma_ring()
+
+
+def report_deaths_of_servers(world: World) -> None:
+    """Slots' deaths are reported by the leader of their repair, with the roles they had."""
+    roles = {world.roles.slot_proc[s] for s in range(world.ctl.nslots)}
+    if any(
+        world.ctl.proc[p].state == world.lib.FTRMA_DEAD and not world.ctl.proc[p].reported
+        for p in range(world.ctl.nprocs)
+        if p not in roles
+    ):
+        report_deaths(world)
+
+
+def record_checkpoint(world: World, version: int) -> None:
+    ctl, roles = world.ctl, world.roles
+    procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
+    world.emit(
+        "checkpoint", version=version, kind="coordinated",
+        seconds=max(p.block_ns for p in procs) / 1e9,
+        bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
+    )  # fmt: skip
+
+

@@ -1,0 +1,98 @@
+"""The command line: ``ftrma run | demo | doctor``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import __version__, settings
+from .errors import FtrmaError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ftrma", description="MPI one-sided programs that survive the death of a process."
+    )
+    parser.add_argument("--version", action="version", version=f"ftrma {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    run = commands.add_parser(
+        "run", help="run a script protected",
+        description="Run a Python MPI script protected. Options can also be set in the environment"
+        " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
+    )  # fmt: skip
+    run.add_argument("-n", dest="slots", metavar="N", help="slots: ranks of the program")
+    run.add_argument("--checksums", metavar="M",
+                     help="checksum ranks in all (default: one per group)")  # fmt: skip
+    run.add_argument("--group-size", metavar="K",
+                     help="slots per group; each group survives one loss at a time "
+                     "(default: all in one)")  # fmt: skip
+    run.add_argument("--spares", metavar="S",
+                     help="processes that wait to replace dead ones (default: 1)")  # fmt: skip
+    run.add_argument("--mtbf", metavar="SECONDS",
+                     help="mean time between failures, for Daly's interval (default: 3600)")  # fmt: skip
+    run.add_argument("--interval", metavar="SECONDS|daly|never",
+                     help="time between checkpoints; 0: at every safepoint (default: daly)")  # fmt: skip
+    run.add_argument("--max-relaunch", metavar="R",
+                     help="how often the job may be launched again (default: 3)")  # fmt: skip
+    run.add_argument("--kill", metavar="SLOT@PLACE[:COUNT]", action="append",
+                     help="let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; "
+                     "repeatable, for tests")  # fmt: skip
+    run.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
+    run.add_argument("script", help="the program")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
+    demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
+    commands.add_parser("doctor", help="check this machine")
+    return parser
+
+
+def options_of(arguments: argparse.Namespace) -> settings.Options:
+    """Command line over environment over defaults."""
+    options = settings.from_environment({k: v for k, v in os.environ.items() if k != "FTRMA_JOB"})
+    for _, _, attribute, parse in settings.TABLE:
+        text = getattr(arguments, attribute, None)
+        if text is not None:
+            setattr(options, attribute, parse(" ".join(text) if isinstance(text, list) else text))
+    return options
+
+
+def command_run(arguments: argparse.Namespace) -> int:
+    from . import launch
+
+    options = options_of(arguments)
+    if not Path(arguments.script).is_file():
+        raise ValueError(f"no script {arguments.script}: give the path of a Python file")
+    stats_path = Path(arguments.stats) if arguments.stats else None
+    if stats_path and not stats_path.absolute().parent.is_dir():
+        raise ValueError(f"--stats {stats_path}: there is no directory {stats_path.parent}")
+    status, stats = launch.run(options, arguments.script, arguments.arguments)
+    if stats_path:
+        stats_path.write_text(json.dumps(stats, indent=1) + "\n")
+    return status
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Entry point of the ``ftrma`` command; a user's mistake is one line and status 2."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        if arguments.command == "run":
+            status = command_run(arguments)
+        elif arguments.command == "demo":
+            from .demo import demo
+
+            status = demo(verbose=arguments.verbose)
+        else:
+            from .doctor import doctor
+
+            status = doctor()
+    except ValueError as error:
+        sys.stderr.write(f"ftrma: error: {error}\n")
+        status = 2
+    except FtrmaError as error:
+        sys.stderr.write(f"ftrma: error: {error}\n")
+        status = 1
+    sys.exit(status)

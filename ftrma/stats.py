@@ -1,0 +1,55 @@
+"""The job's story in one JSON object: what ``--stats`` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .topology import Layout
+
+
+def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[str, Any]:
+    """Statistics of a job from its events.
+
+    Args:
+        events: in the order in which they were written.
+        layout: roles at the start.
+        status: exit status of the program.
+
+    Returns:
+        ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``; ``checkpoints``, each with
+        version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
+        ``failures``, each with the role that died and the place; ``recoveries``, each with kind,
+        slots, version, seconds, phases in seconds and a reason; ``degraded_seconds``, the time for
+        which some group lacked redundancy.
+    """
+    checkpoints = [
+        {k: e[k] for k in ("version", "kind", "seconds", "bytes", "dirty_bytes")}
+        for e in events
+        if e["event"] == "checkpoint"
+    ]
+    failures = [
+        {e["role"]: e["index"], "place": e["place"], "pid": e["pid"]}
+        for e in events
+        if e["event"] == "failure"
+    ]
+    recoveries = [
+        {k: e[k] for k in ("kind", "slots", "version", "seconds", "phases", "reason")}
+        for e in events
+        if e["event"] == "recovery"
+    ]
+    degraded = sum(r["seconds"] for r in recoveries)
+    degraded += sum(e["seconds"] for e in events if e["event"] == "reseat")
+    return {
+        "slots": layout.slots,
+        "checksums": layout.checksums,
+        "spares": layout.spares,
+        "group_size": layout.group_size,
+        "exit": status,
+        "checkpoints": checkpoints,
+        "failures": failures,
+        "recoveries": recoveries,
+        "reseats": [
+            {k: e[k] for k in ("group", "seconds")} for e in events if e["event"] == "reseat"
+        ],
+        "degraded_seconds": degraded,
+    }

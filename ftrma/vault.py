@@ -1,0 +1,151 @@
+"""The vault of one process: where its regions lie, and what a checkpoint writes about them.
+
+Bytes, blocks and parity are the business of ``csrc/vault.c``; this module keeps the map. A region
+is anything that is protected: a window's part, an array of declared state, or the record that
+describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
+record is part of the checkpoint, so a vault that was rebuilt from parity explains itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .errors import CorruptVault
+from .world import check
+
+BLOCK = 4096
+HEAD = struct.Struct("<8sQQ")  # magic, block of the record, its size in bytes
+MAGIC = b"ftrma\0\0\1"
+
+Extent = tuple[int, int]  # first block, number of blocks
+
+
+def blocks(size_bytes: int) -> int:
+    return -(-size_bytes // BLOCK)
+
+
+class Extents:
+    """First-fit allocation of blocks to regions by key. Pure."""
+
+    def __init__(self, regions: dict[Any, Extent] | None = None, end: int = 1) -> None:
+        self.regions: dict[Any, Extent] = dict(regions or {})
+        self.end = end
+
+    def _gaps(self) -> Iterable[Extent]:
+        at = 1
+        for first, count in sorted(self.regions.values()):
+            if first > at:
+                yield at, first - at
+            at = max(at, first + count)
+
+    def place(self, key: Any, size_bytes: int) -> int:
+        """First block of the region, moved if it has outgrown its extent."""
+        need = max(1, blocks(size_bytes))
+        extent = self.regions.get(key)
+        if extent and extent[1] >= need:
+            return extent[0]
+        self.regions.pop(key, None)
+        first = next((at for at, room in self._gaps() if room >= need), None)
+        if first is None:
+            first = max((a + n for a, n in self.regions.values()), default=1)
+        self.regions[key] = (first, need)
+        self.end = max(self.end, first + need)
+        return first
+
+    def keep(self, keys: set[Any]) -> None:
+        """Forget the regions of all other keys; their blocks are free from now on."""
+        self.regions = {k: v for k, v in self.regions.items() if k in keys}
+
+
+class Vault:
+    """One process's vault file, mapped.
+
+    Args:
+        native: the loaded C extension.
+        path: of the file.
+        capacity_blocks: of the copy, the same for all vaults of a job.
+        group_size: members of a group.
+        create: make it anew and empty.
+    """
+
+    def __init__(
+        self, native: Any, path: Path, capacity_blocks: int, group_size: int, *, create: bool
+    ) -> None:
+        self.lib, self.ffi = native.lib, native.ffi
+        pointer = self.ffi.new("struct ftrma_vault **")
+        check(
+            self.lib.ftrma_vault_open(
+                os.fsencode(path), create, capacity_blocks, group_size, pointer
+            ),
+            f"opening {path}",
+        )
+        self.c = pointer[0]
+        self.extents = Extents()
+
+    def close(self) -> None:
+        self.lib.ftrma_vault_close(self.c)
+        self.c = None
+
+    def reserve(self, count: int) -> None:
+        check(self.lib.ftrma_vault_reserve(self.c, count), f"taking {count * BLOCK * 2} bytes")
+
+    def bytes_at(self, block: int, size_bytes: int) -> Any:
+        """View of the committed copy."""
+        return self.ffi.buffer(self.lib.ftrma_vault_block(self.c, block), size_bytes)
+
+    def stage(self, version: int, regions: list[tuple[Any, int, int]], record: dict[str, Any],
+              middle: Any = None) -> tuple[int, int]:  # fmt: skip
+        """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
+
+        Args:
+            version: that it will become.
+            regions: (key, address, size in bytes) of everything protected.
+            record: what describes them; any picklable.
+            middle: called when about half is staged (a place for tests to strike).
+
+        Returns:
+            Bytes protected, bytes in blocks that had changed.
+        """
+        places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
+        self.extents.keep({k for k, _, _ in regions} | {"record"})
+        text = self._record(record)
+        at = self.extents.regions["record"][0]
+        self.reserve(self.extents.end)
+        head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
+        self.lib.ftrma_stage_begin(self.c, version)
+        for i, (block, address, size_bytes) in enumerate(places):
+            if middle and i == len(places) // 2:
+                middle()
+            self.lib.ftrma_stage(self.c, self.ffi.cast("void *", address), size_bytes, block)
+        self.lib.ftrma_stage(self.c, self.ffi.from_buffer(text), len(text), at)
+        self.lib.ftrma_stage(self.c, self.ffi.from_buffer(head), BLOCK, 0)
+        dirty = self.lib.ftrma_stage_end(self.c)
+        return sum(n for _, _, n in regions) + len(text), dirty * BLOCK
+
+    def _record(self, record: dict[str, Any]) -> bytes:
+        # The record contains the map that placing the record may change: place it, then write it.
+        size_bytes = len(pickle.dumps({**record, "extents": self.extents.regions})) + 256
+        self.extents.place("record", size_bytes)
+        return pickle.dumps(
+            {**record, "extents": self.extents.regions, "end": self.extents.end}, protocol=5
+        )
+
+    def read_record(self) -> dict[str, Any]:
+        """The record of the committed copy; also takes over its map."""
+        magic, at, size_bytes = HEAD.unpack(self.bytes_at(0, HEAD.size)[:])
+        if magic != MAGIC:
+            raise CorruptVault("the vault's first block is damaged; no checkpoint can be read")
+        record: dict[str, Any] = pickle.loads(self.bytes_at(at, size_bytes)[:])
+        self.extents = Extents(record["extents"], record["end"])
+        return record
+
+    def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
+        """Put a region's committed bytes back; returns the bytes that differed."""
+        first, _ = self.extents.regions[key]
+        to = self.ffi.cast("void *", address)
+        return int(self.lib.ftrma_copy_out(self.c, first, to, size_bytes))

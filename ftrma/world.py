@@ -1,0 +1,166 @@
+"""The job as one process sees it: roles, membership, files, events.
+
+A thin view of the control file (see ``csrc/ftrma.h``). It holds facts and waits; what to do about
+them is decided in `recovery` and `checkpoint`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import _mpi
+from .errors import FtrmaError, Rollback
+
+SLOT, CHECKSUM, SPARE = 1, 2, 0
+ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
+PLACES = {
+    "start": 0, "end": 1, "put": 2, "get": 3, "atomic": 4, "flush": 5, "fence": 6,
+    "lock-held": 7, "call": 8, "safepoint": 9, "checkpoint": 10, "stage": 11, "staged": 12,
+    "sum": 13, "commit": 14, "fold": 15, "folded": 16, "repair": 17, "restore": 18,
+    "reentry": 19, "time": 20,
+}  # enum ftrma_place  # fmt: skip
+
+
+class RoundChanged(Exception):
+    """Another process failed during repair: start the round over."""
+
+
+class World:
+    """One process's place in the job.
+
+    Args:
+        native: the loaded C extension.
+        directory: of the job's memory files.
+        proc: position of this process in the MPI world.
+    """
+
+    def __init__(self, native: Any, directory: Path, proc: int) -> None:
+        self.native, self.lib, self.ffi = native, native.lib, native.ffi
+        self.directory = directory
+        self.proc = proc
+        self.ctl = open_control(native, directory)
+        check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
+        self.round = int(self.ctl.alarm)
+
+    # -- roles --------------------------------------------------------------------------------
+
+    def role(self) -> tuple[int, int]:
+        """This process's role (SLOT, CHECKSUM, SPARE) and its slot, group or spare number."""
+        index = self.ffi.new("int *")
+        return self.lib.ftrma_my_role(index), index[0]
+
+    @property
+    def roles(self) -> Any:
+        return self.ctl.roles[self.ctl.roles_seq & 1]
+
+    @property
+    def me(self) -> Any:
+        return self.ctl.proc[self.proc]
+
+    def alive(self, proc: int) -> bool:
+        return proc >= 0 and self.ctl.proc[proc].state == self.lib.FTRMA_ALIVE
+
+    def members(self, group: int) -> list[int]:
+        return [s for s in range(self.ctl.nslots) if self.roles.slot_group[s] == group]
+
+    def spares(self) -> list[int]:
+        """Living processes without a role, lowest first."""
+        busy = {self.roles.slot_proc[s] for s in range(self.ctl.nslots)}
+        busy |= {self.roles.checksum_proc[g] for g in range(self.ctl.ngroups)}
+        return [p for p in range(self.ctl.nprocs) if p not in busy and self.alive(p)]
+
+    @property
+    def committed(self) -> int:
+        return self.lib.ftrma_load(self.field("commit")) >> 1
+
+    def field(self, name: str) -> Any:
+        """Address of a word of the control file."""
+        return self.ffi.addressof(self.ctl, name)
+
+    def load(self, name: str) -> int:
+        return int(self.lib.ftrma_load(self.field(name)))
+
+    def ending(self) -> bool:
+        return bool(self.ctl.ending)
+
+    def store(self, name: str, value: int) -> None:
+        self.lib.ftrma_store(self.field(name), value)
+
+    def put(self, name: str, value: int) -> None:
+        """Store a word of this process's own entry."""
+        self.lib.ftrma_store(self.ffi.addressof(self.me, name), value)
+
+    # -- waits --------------------------------------------------------------------------------
+
+    def visit(self, place: str) -> None:
+        self.lib.ftrma_visit(PLACES[place])
+
+    def alarmed(self) -> bool:
+        return bool(self.lib.ftrma_alarmed())
+
+    def unwind_if_alarmed(self) -> None:
+        if self.lib.ftrma_alarmed():
+            raise Rollback("a process failed")
+
+    def barrier(self) -> None:
+        """Wait for all slots; raises Rollback when a failure comes first."""
+        if self.lib.ftrma_slots_barrier() != self.lib.FTRMA_OK:
+            raise Rollback("a process failed")
+
+    def meet(self, round_number: int, phase: int, *, planned: bool = True) -> None:
+        """Wait for all the living at a phase of repair; raises RoundChanged at another failure."""
+        if self.lib.ftrma_meet(round_number, phase, planned) != self.lib.FTRMA_OK:
+            raise RoundChanged
+
+    # -- files --------------------------------------------------------------------------------
+
+    def vault_path(self, proc: int) -> Path:
+        return self.directory / f"vault-{proc}"
+
+    def emit(self, kind: str, **data: Any) -> None:
+        """Append one event to the job's story; whole lines, so that writers cannot mix."""
+        emit(self.directory, kind, **data)
+
+    def tell(self, text: str) -> None:
+        """One line for people, on the user's stderr."""
+        sys.stderr.write(f"ftrma: {text}\n")
+        sys.stderr.flush()
+
+
+def open_control(native: Any, directory: Path) -> Any:
+    pointer = native.ffi.new("struct ftrma_ctl **")
+    path = os.fsencode(directory / "control")
+    check(native.lib.ftrma_ctl_open(path, pointer), f"opening {directory}/control")
+    return pointer[0]
+
+
+def emit(directory: Path, kind: str, **data: Any) -> None:
+    line = json.dumps({"event": kind, "time": time.time(), **data}) + "\n"
+    fd = os.open(directory / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+def read_events(directory: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (directory / "events").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines]
+
+
+def check(result: int, doing: str) -> int:
+    """Turn a negative errno from C into an error in words."""
+    if result >= 0:
+        return result
+    text = os.strerror(-result)
+    if -result in (28, 12):  # ENOSPC, ENOMEM
+        text = "shared memory is full; free space in /dev/shm or use fewer or smaller windows"
+    raise FtrmaError(f"{doing}: {text}")

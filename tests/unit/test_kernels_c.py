@@ -1,0 +1,64 @@
+"""The memory kernels (csrc/kernels.c) against their references, compiled and run as C."""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [ROOT / "csrc" / "kernels.c", ROOT / "tests" / "c" / "test_kernels.c"]
+WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+COMPILER = shlex.split(os.environ.get("CC") or "cc")
+# Seconds; the sanitized run takes about ten on a slow core.
+TIMEOUT = 300
+
+pytestmark = pytest.mark.skipif(shutil.which(COMPILER[0]) is None, reason="no C compiler")
+
+
+def compile_c(flags, sources, program):
+    """Compile the sources with all warnings as errors; return the finished process."""
+    command = [*COMPILER, *WARNINGS, *flags, f"-I{ROOT / 'csrc'}", *map(str, sources)]
+    return subprocess.run(
+        [*command, "-o", str(program)], capture_output=True, text=True, timeout=TIMEOUT
+    )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [SANITIZED, ["-O3"], ["-O2", "-DFTRMA_PORTABLE"]],
+    ids=["sanitized", "O3", "portable-only"],
+)
+def test_every_variant_equals_its_reference(tmp_path, flags):
+    program = tmp_path / "test_kernels"
+    built = compile_c(flags, SOURCES, program)
+    assert built.returncode == 0, built.stderr
+
+    # An address sanitizer must come first among the libraries: nothing may be preloaded.
+    environ = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    run = subprocess.run(
+        [str(program)], capture_output=True, text=True, timeout=TIMEOUT, env=environ
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "FAILS" not in run.stdout
+    assert "portable" in run.stdout
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 only")
+def test_portable_only_build_refuses_the_others(tmp_path):
+    program = tmp_path / "test_kernels"
+    built = compile_c(["-O1", "-DFTRMA_PORTABLE"], SOURCES, program)
+    assert built.returncode == 0, built.stderr
+    run = subprocess.run([str(program)], capture_output=True, text=True, timeout=TIMEOUT)
+    assert "avx2      not on this processor" in run.stdout
+    assert "avx512    not on this processor" in run.stdout
+
+
+def test_benchmark_compiles(tmp_path):
+    sources = [SOURCES[0], ROOT / "tests" / "c" / "bench_kernels.c"]
+    built = compile_c(["-O2"], sources, tmp_path / "bench_kernels")
+    assert built.returncode == 0, built.stderr
