@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -91,6 +92,7 @@ class Launch:
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.came_up = time.monotonic()
         self.unnoticed_since: float | None = None
+        self.prefixes: set[str] = set()
         terminal = directory / "terminal"
         terminal.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -182,6 +184,10 @@ class Launch:
     def procs(self) -> list[Any]:
         return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]
 
+    def learn_library_files(self) -> None:
+        for pid in self.ranks:
+            self.prefixes |= library_files(pid)
+
     # -- the end ------------------------------------------------------------------------------
 
     def end(self, patience_s: float = 0.0) -> None:
@@ -189,6 +195,7 @@ class Launch:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and self.mpirun.poll() is None:
             self.serve_terminal(0.005)
+        self.learn_library_files()
         for pid, fd in self.ranks.items():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -202,29 +209,29 @@ class Launch:
             os.close(fd)
         self.ranks.clear()
         self.socket.close()
-        sweep_library_files(self.mpirun.pid)
+        sweep_library_files(self.prefixes)
 
 
-def sweep_library_files(mpirun_pid: int) -> None:
-    """Remove what Open MPI's killed processes leave in shared memory and the temporary directory.
+def library_files(pid: int) -> set[str]:
+    """Names, up to the last dot, of the MPI library's shared memory that a rank has mapped.
 
-    Its files carry the job's name, which ends in the pid of its launcher.
+    Its files are named by job and rank; one of them tells how those of all ranks begin.
     """
-    uid = os.getuid()
-    for base in ("/dev/shm", os.environ.get("TMPDIR", "/tmp")):
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(base):
-                name = entry.name
-                if not name.startswith(("osc_rdma.", "osc_sm.", "sm_segment.", "ompi.", "prte.",
-                                        "pmix", "vader_segment.")):  # fmt: skip
-                    continue
-                if str(mpirun_pid) not in name or entry.stat(follow_symlinks=False).st_uid != uid:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    with contextlib.suppress(OSError):
-                        os.unlink(entry.path)
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return set()
+    return set(re.findall(r"/dev/shm/((?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)\w+", maps))
+
+
+def sweep_library_files(prefixes: set[str]) -> None:
+    """Remove what the MPI library's killed processes leave in shared memory."""
+    if not prefixes:
+        return
+    for entry in os.scandir("/dev/shm"):
+        if entry.name.startswith(tuple(prefixes)):
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
 
 
 # ---- the supervisor -------------------------------------------------------------------------
@@ -307,6 +314,8 @@ def watch(launch: Launch) -> str:
     ctl, lib = launch.ctl, launch.native.lib
     while True:
         launch.serve_terminal(0.01 if len(launch.ranks) < launch.layout.processes else 0.02)
+        if ctl.start_ns and not launch.prefixes:
+            launch.learn_library_files()
         if ctl.request == lib.FTRMA_ABORT:
             return ""
         if ctl.request == lib.FTRMA_RELAUNCH:

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import os
 import runpy
 import secrets
@@ -280,6 +281,9 @@ def take_terminal(directory: Path, slot: int) -> None:
     for fd, target in zip(fds, (0, 1, 2), strict=True):
         os.dup2(fd, target)
         os.close(fd)
+    # Python chose its buffering for the launcher's terminal; choose again for the user's.
+    if isinstance(sys.stdout, io.TextIOWrapper) and "PYTHONUNBUFFERED" not in os.environ:
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))
 
 
 def join(native: Any, options: settings.Options) -> World:
@@ -594,15 +598,17 @@ def main(script: str, arguments: list[str]) -> None:
         status = Runner(session, script, arguments).run()
     except Ended:
         wait_for_the_end(world, supervised)
-    except FtrmaError as error:
-        give_up(world, error, supervised)
+    except (FtrmaError, ValueError) as error:
+        give_up(world, f"ftrma: error: {error}\n", supervised)
+    except BaseException:
+        give_up(world, traceback.format_exc(), supervised)
     finish(world, status, supervised)
 
 
-def give_up(world: World | None, error: FtrmaError, supervised: bool) -> None:
+def give_up(world: World | None, why: str, supervised: bool) -> None:
     """The job cannot go on: say why, once."""
     if world is None or claim_error(world):
-        sys.stderr.write(f"ftrma: error: {error}\n")
+        sys.stderr.write(why)
         sys.stderr.flush()
     if world is not None:
         world.ctl.exit_status = world.ctl.exit_status or 1

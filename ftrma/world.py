@@ -122,9 +122,9 @@ class World:
     def vault_path(self, proc: int) -> Path:
         return self.directory / f"vault-{proc}"
 
-    def emit(self, kind: str, **data: Any) -> None:
+    def emit(self, event: str, **data: Any) -> None:
         """Append one event to the job's story; whole lines, so that writers cannot mix."""
-        emit(self.directory, kind, **data)
+        emit(self.directory, event, **data)
 
     def tell(self, text: str) -> None:
         """One line for people, on the user's stderr."""
@@ -139,8 +139,8 @@ def open_control(native: Any, directory: Path) -> Any:
     return pointer[0]
 
 
-def emit(directory: Path, kind: str, **data: Any) -> None:
-    line = json.dumps({"event": kind, "time": time.time(), **data}) + "\n"
+def emit(directory: Path, event: str, **data: Any) -> None:
+    line = json.dumps({"event": event, "time": time.time(), **data}) + "\n"
     fd = os.open(directory / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, line.encode())
