@@ -2,12 +2,12 @@
  *
  * The user's program never uses the MPI library's MPI_COMM_WORLD, which also contains checksum
  * ranks and spares: every wrapper puts ftrma_user_world in its place.  After a failure the world
- * of the slots is built anew from its holders by MPI_Comm_create_group, which involves nobody
- * else and needs no agreement with the dead: 2 ms with Open MPI 5.0.11.  Its parent is a duplicate
- * of the MPI world that carries no other traffic; should a second process die while it is in use,
- * the watching thread revokes it, everybody comes back with an error, and the next round takes the
- * next duplicate.  They are made at the start because making communicators under failures is
- * where Open MPI is weakest (Shrink crashed 4 of 10 survivors in tight loops).
+ * of the slots is built anew: all the living shrink a duplicate of the MPI world that carries no
+ * other traffic, and the slots' holders take their group from the result (2 ms with Open MPI
+ * 5.0.11).  Taking the group from the duplicate itself would spare the others the call, but fails
+ * with MPI_ERR_PROC_FAILED as soon as the library has noticed the death.  Should another process
+ * die meanwhile, the watching thread revokes what is being used, everybody comes back with an
+ * error, and the next round shrinks the same duplicate again.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -24,8 +24,8 @@
 MPI_Comm ftrma_user_world = MPI_COMM_NULL;
 int ftrma_code_unwind;
 
-static MPI_Comm parents[FTRMA_PARENTS];
-static int building = -1; /* index of the parent in use, -1 when none is */
+static MPI_Comm parent = MPI_COMM_NULL;   /* of all processes, dead ones too */
+static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being taken from */
 
 static MPI_Comm *comms; /* live communicators of the user's program, ftrma_user_world included */
 static size_t ncomms, room;
@@ -62,12 +62,9 @@ int ftrma_comm_prepare(void)
         rc = PMPI_Add_error_code(class, &ftrma_code_unwind);
     if (!rc)
         rc = PMPI_Add_error_string(ftrma_code_unwind, "a process failed: rolling back");
-    for (int i = 0; !rc && i < FTRMA_PARENTS; i++) {
-        rc = PMPI_Comm_dup(MPI_COMM_WORLD, &parents[i]);
-        if (!rc)
-            rc = PMPI_Comm_set_errhandler(parents[i], MPI_ERRORS_RETURN);
-    }
-    return rc;
+    if (!rc)
+        rc = PMPI_Comm_dup(MPI_COMM_WORLD, &parent);
+    return rc ? rc : PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
 }
 
 int ftrma_interposed(void)
@@ -125,50 +122,81 @@ void ftrma_revoke_all(void)
     swept = alarm;
     for (size_t i = 0; i < ncomms; i++)
         MPIX_Comm_revoke(comms[i]);
-    int parent = LOAD(&building);
-    if (parent >= 0) {
-        uint64_t next = (uint64_t)parent + 1, seen = LOAD(&ftrma_ctl->parent);
-        while (seen < next && !ftrma_cas(&ftrma_ctl->parent, seen, next))
-            seen = LOAD(&ftrma_ctl->parent);
-        MPIX_Comm_revoke(parents[parent]);
-    }
+    if (building != MPI_COMM_NULL)
+        MPIX_Comm_revoke(building);
     pthread_mutex_unlock(&guard);
 #endif
 }
 
-static int make_world(MPI_Comm parent, MPI_Comm *world)
+/* The dead stay in `parent`; what is left of it, in an order that all share. */
+static int living(MPI_Comm *alive)
 {
-    MPI_Group all, slots;
-    int rc = PMPI_Comm_group(parent, &all);
-    if (rc)
-        return rc;
-    rc = PMPI_Group_incl(all, (int)ftrma_ctl->nslots, ftrma_roles(ftrma_ctl)->slot_proc, &slots);
-    PMPI_Group_free(&all);
-    if (rc)
-        return rc;
-    rc = PMPI_Comm_create_group(parent, slots, 0, world);
-    PMPI_Group_free(&slots);
-    return rc ? rc : PMPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN);
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    int rc = MPIX_Comm_shrink(parent, alive);
+#else
+    int rc = PMPI_Comm_dup(parent, alive);
+#endif
+    return rc ? rc : PMPI_Comm_set_errhandler(*alive, MPI_ERRORS_RETURN);
 }
 
-int ftrma_comm_build(uint64_t parent)
+static int make_world(MPI_Comm alive, MPI_Comm *world)
 {
-    MPI_Comm world = MPI_COMM_NULL;
-    if (parent >= FTRMA_PARENTS)
-        return MPI_ERR_OTHER;
-    STORE(&building, (int)parent);
-    if (LOAD(&ftrma_ctl->alarm) != LOAD(&ftrma_ctl->plan_round)) {
-        STORE(&building, -1);
-        return FTRMA_ALARM;
+    MPI_Group all = MPI_GROUP_NULL, left = MPI_GROUP_NULL, slots = MPI_GROUP_NULL;
+    int n = (int)ftrma_ctl->nslots, rc = PMPI_Comm_group(parent, &all);
+    int *ranks = calloc((size_t)n, sizeof *ranks);
+    if (!ranks)
+        rc = MPI_ERR_NO_MEM;
+    if (!rc)
+        rc = PMPI_Comm_group(alive, &left);
+    if (!rc)
+        rc = PMPI_Group_translate_ranks(all, n, ftrma_roles(ftrma_ctl)->slot_proc, left, ranks);
+    if (!rc)
+        rc = PMPI_Group_incl(left, n, ranks, &slots);
+    if (!rc)
+        rc = PMPI_Comm_create_group(alive, slots, 0, world);
+    if (!rc)
+        rc = PMPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 3; i++) {
+        MPI_Group *group = i == 0 ? &all : i == 1 ? &left : &slots;
+        if (*group != MPI_GROUP_NULL)
+            PMPI_Group_free(group);
     }
+    free(ranks);
+    return rc;
+}
+
+static void set_building(MPI_Comm comm)
+{
+    pthread_mutex_lock(&guard);
+    building = comm;
+    pthread_mutex_unlock(&guard);
+}
+
+static int failed_meanwhile(uint64_t round)
+{
+    return LOAD(&ftrma_ctl->alarm) != round;
+}
+
+int ftrma_comm_build(uint64_t round)
+{
+    MPI_Comm world = MPI_COMM_NULL, alive = MPI_COMM_NULL;
+    int index, slot = ftrma_my_role(&index) == FTRMA_ROLE_SLOT;
     ftrma_enter_call();
-    int rc = make_world(parents[parent], &world);
+    int rc = living(&alive);
+    if (!rc && slot) {
+        set_building(alive);
+        /* From here on the watching thread will see to it that we come back; before, it could
+           have looked in vain. */
+        rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
+        set_building(MPI_COMM_NULL);
+    }
     ftrma_leave_call();
-    STORE(&building, -1);
     if (rc)
-        return LOAD(&ftrma_ctl->alarm) != LOAD(&ftrma_ctl->plan_round) ? FTRMA_ALARM : rc;
-    ftrma_register_comm(world);
-    ftrma_user_world = world;
+        return failed_meanwhile(round) ? FTRMA_ALARM : rc;
+    if (slot) {
+        ftrma_register_comm(world);
+        ftrma_user_world = world;
+    }
     return 0;
 }
 

@@ -23,7 +23,7 @@
 /* CFFI-BEGIN */
 #define FTRMA_MAX_PROCS 1024
 #define FTRMA_MAX_RULES 32
-#define FTRMA_PARENTS 8
+#define FTRMA_STUMBLES 5
 
 /* Life of a process, in ftrma_proc.state. */
 #define FTRMA_ABSENT 0
@@ -122,7 +122,7 @@ struct ftrma_ctl {
     uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
     uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
-    uint64_t parent;            /* index of the communicator that the next repair builds on */
+    uint64_t stumbles;          /* rounds in which the library failed without another death */
     uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed */
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
     uint32_t bell;              /* futex: rung whenever servers should look again */
@@ -200,11 +200,11 @@ void ftrma_arm(void); /* look again which rules concern this process (its role c
 int ftrma_mpi_world(int *rank, int *size, int *on_node);
 /* Broadcast bytes from rank 0 of the MPI world. Collective. */
 int ftrma_mpi_bcast(void *buffer, int size_bytes);
-/* Duplicate the world FTRMA_PARENTS times for later repairs. Collective over all processes. */
+/* Duplicate the world for later repairs. Collective over all processes. */
 int ftrma_comm_prepare(void);
-/* Build the user's world from the holders of all slots on parent number `parent`. Collective over
-   the slots. 0, FTRMA_ALARM, or an MPI code. */
-int ftrma_comm_build(uint64_t parent);
+/* Build the user's world from the holders of all slots, in repair `round` (0: at the start).
+   Collective over the living. 0, FTRMA_ALARM (another failure), or an MPI code. */
+int ftrma_comm_build(uint64_t round);
 /* Forget the user's communicators of the timeline that repair `round` rolls back. */
 void ftrma_comm_forget(uint64_t round);
 /* The error code by which C tells Python to unwind (0 before ftrma_comm_prepare). */

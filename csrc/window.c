@@ -29,6 +29,7 @@
 static struct window *windows[MAX_WINDOWS];
 static int nwindows, next_ordinal;
 static struct window *table[TABLE];
+static struct window *newest_found; /* most programs use one window at a time */
 static char last_error[512];
 static ftrma_fill_function fill;
 static ftrma_warn_function warn;
@@ -69,14 +70,13 @@ static size_t hash(MPI_Win handle)
 
 struct window *ftrma_window(MPI_Win handle)
 {
-    static __thread MPI_Win last_handle;
-    static __thread struct window *last;
-    if (likely(handle == last_handle && last && last->in_use))
-        return last;
+    struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
+    if (likely(w && w->handle == handle && w->in_use))
+        return w;
     for (size_t i = hash(handle); table[i]; i = (i + 1) & (TABLE - 1))
         if (table[i]->handle == handle && table[i]->in_use) {
-            last_handle = handle;
-            return last = table[i];
+            __atomic_store_n(&newest_found, table[i], __ATOMIC_RELAXED);
+            return table[i];
         }
     return NULL;
 }
@@ -359,8 +359,9 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
                                  "(%s): free space in /dev/shm or use smaller windows",
                                  (long long)size, strerror(-worst));
     }
-    if (w->group == MPI_GROUP_NULL)
-        PMPI_Comm_group(comm, &w->group);
+    if (w->group != MPI_GROUP_NULL)
+        PMPI_Group_free(&w->group); /* of the processes before a failure */
+    PMPI_Comm_group(comm, &w->group);
     w->in_use = 1;
     if (baseptr)
         *(void **)baseptr = part(w, me);
@@ -439,6 +440,7 @@ int MPI_Win_free(MPI_Win *win)
     for (int i = 0; i < nwindows; i++)
         if (windows[i] == w)
             windows[i] = windows[--nwindows];
+    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
     memset(table, 0, sizeof table);
     for (int i = 0; i < nwindows; i++)
         insert(windows[i]);

@@ -272,7 +272,6 @@ def _interrupt(number: int, _frame: object) -> None:
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
                arguments: list[str]) -> int:  # fmt: skip
     relaunches = 0
-    began = time.monotonic()
     while True:
         launch = Launch(directory, layout, options, script, arguments)
         try:
@@ -281,8 +280,7 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             launch.end()
             raise
         ctl, lib = launch.ctl, launch.native.lib
-        if relaunches and reason:
-            began = time.monotonic()
+        noticed_ns = lib.ftrma_now_ns()
         if not reason:
             # Ranks end by themselves after the program's end; after an error they wait to be ended.
             launch.end(patience_s=0.0 if ctl.request == lib.FTRMA_ABORT else 2.0)
@@ -301,10 +299,14 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             )
             return CATASTROPHE
         relaunches += 1
-        version = prepare_relaunch(launch, directory, layout, reason)
-        if version is None:
+        prepared = prepare_relaunch(launch, directory, layout, reason)
+        if prepared is None:
             return CATASTROPHE
-        emit(directory, "relaunch", reason=reason, version=version, began=began)
+        version, lost_slots = prepared
+        emit(
+            directory, "relaunch", reason=reason, version=version, slots=lost_slots,
+            noticed_ns=int(noticed_ns),
+        )  # fmt: skip
         to = f"checkpoint {version}" if version else "the start"
         sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
 
@@ -334,8 +336,13 @@ def tell_why(directory: Path) -> None:
         sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
 
 
-def prepare_relaunch(launch: Launch, directory: Path, layout: Layout, reason: str) -> int | None:
-    """Arrange the surviving vaults for the next launch; the version it goes on from.
+def prepare_relaunch(
+    launch: Launch, directory: Path, layout: Layout, reason: str
+) -> tuple[int, list[int]] | None:
+    """Arrange the surviving vaults for the next launch.
+
+    Returns:
+        The version it goes on from and the slots whose vaults are lost; None if nothing is left.
 
     A vault is lost if its process died by itself while the others lived. When the launcher died,
     the processes died with it and not by themselves: their vaults are as good as they were.
@@ -374,8 +381,8 @@ def prepare_relaunch(launch: Launch, directory: Path, layout: Layout, reason: st
     (directory / "control").unlink()
     new = session.make_control(launch.native, directory, layout)
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
-    new.death_ns = lib.ftrma_now_ns()
+    new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))
     for at in lost:
         new.lost[at] = 1
-    return version
+    return version, [at for at in lost if at < layout.slots]

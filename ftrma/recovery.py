@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import CatastrophicFailure, CorruptVault, FtrmaError
@@ -256,7 +256,7 @@ def _round(
         rebuild_lost(world, vault)
     world.meet(number, 4)
     restored = time.monotonic()
-    connect(world)
+    connect(world, number)
     reset(world, leader == world.proc)
     world.meet(number, 5)
     if leader == world.proc:
@@ -309,6 +309,9 @@ def lead(world: World, number: int) -> None:
     report_deaths(world)
     before = observe(world)
     chosen = plan(before)
+    if chosen.kind == "rollback" and world.load("stumbles") >= world.lib.FTRMA_STUMBLES:
+        reason = "the MPI library cannot make a communicator of the slots any more"
+        chosen = replace(chosen, kind="relaunch", reason=reason)
     dead = [s for s, p in enumerate(before.slot_proc) if p not in before.alive]
     lost = {"slots": dead, "reason": chosen.reason, "version": before.committed}
     if chosen.kind == "rollback":
@@ -400,15 +403,14 @@ def rebuild_lost(world: World, vault: Vault | None) -> None:
         world.put("ready", 1)
 
 
-def connect(world: World) -> None:
+def connect(world: World, number: int) -> None:
     """Give the slots their communicator back."""
-    if world.role()[0] != SLOT:
-        return
-    result = world.lib.ftrma_comm_build(world.load("parent"))
-    if result == world.lib.FTRMA_ALARM:
-        raise RoundChanged
+    result = world.lib.ftrma_comm_build(number)
     if result:
-        raise FtrmaError(f"the MPI library cannot rebuild the communicator (code {result})")
+        if result != world.lib.FTRMA_ALARM:
+            world.store("stumbles", world.load("stumbles") + 1)
+        world.lib.ftrma_raise(number)
+        raise RoundChanged
 
 
 def reset(world: World, leader: bool) -> None:

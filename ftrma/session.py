@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import io
 import os
@@ -389,15 +388,37 @@ def start(world: World) -> Vault | None:
     check(lib.ftrma_watch(), "starting the watching thread")
     with contextlib.suppress(RoundChanged):
         world.meet(0, 1, planned=False)
+        met_ns = lib.ftrma_now_ns()
         if not world.me.ready and vault is not None:
             rebuild_lost(world, vault)
         world.meet(0, 2, planned=False)
-        if world.role()[0] == SLOT and lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
+        restored_ns = lib.ftrma_now_ns()
+        if lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
         world.meet(0, 3, planned=False)
         if world.proc == 0:
             world.store("start_ns", lib.ftrma_now_ns())
+            if world.ctl.resume:
+                tell_relaunched(world, met_ns, restored_ns)
     return vault
+
+
+def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
+    """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
+    cause = [e for e in read_events(world.directory) if e["event"] == "relaunch"][-1]
+    now_ns, death_ns = world.lib.ftrma_now_ns(), int(world.ctl.death_ns)
+    detect = cause["noticed_ns"] - death_ns
+    restore = restored_ns - met_ns
+    phases = {
+        "detect": detect / 1e9,
+        "repair": (now_ns - death_ns - detect - restore) / 1e9,
+        "restore": restore / 1e9,
+        "replay": 0.0,
+    }
+    world.emit(
+        "recovery", kind="relaunch", slots=cause["slots"], version=cause["version"],
+        seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause["reason"],
+    )  # fmt: skip
 
 
 # ---- running --------------------------------------------------------------------------------
@@ -428,7 +449,6 @@ class Runner:
                         return 0
             except Rollback:
                 pass
-            gc.collect()
             session.vault, story = recovery.repair(world, session.vault)
             self.after_repair(story)
 

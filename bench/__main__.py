@@ -1,0 +1,49 @@
+"""``python -m bench {ft,checkpoint,micro} [options]``: run one measurement."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from ftrma.errors import FtrmaError
+
+from .common import USAGE_ERROR, BenchError, UsageError, end_on_signals
+
+QUESTIONS = {
+    "ft": "what protection costs a whole program (NAS FT)",
+    "checkpoint": "what one checkpoint costs, beside copying, comparing and writing the same bytes",
+    "micro": "what protection costs each one-sided call",
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:<12}{question}" for name, question in QUESTIONS.items()]
+    return "\n".join(
+        ["usage: python -m bench MEASUREMENT [options]   (-h after it shows its options)", "", *lines]
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Run the measurement that is named first; the result is the exit status."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(usage())
+        return 0
+    if not arguments or arguments[0] not in QUESTIONS:
+        named = f"no measurement {arguments[0]!r}" if arguments else "no measurement named"
+        print(f"bench: error: {named}; choose from {', '.join(QUESTIONS)}", file=sys.stderr)
+        return USAGE_ERROR
+    module = importlib.import_module(f".{arguments[0]}", __package__)
+    end_on_signals()
+    try:
+        status: int = module.main(arguments[1:])
+    except UsageError as error:
+        print(f"bench {arguments[0]}: error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except (BenchError, FtrmaError) as error:
+        print(f"bench {arguments[0]}: error: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
