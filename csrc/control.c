@@ -108,6 +108,11 @@ void ftrma_ctl_close(struct ftrma_ctl *ctl)
     munmap(ctl, sizeof *ctl);
 }
 
+void ftrma_die_with_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}
+
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
 {
     if (proc < 0 || proc >= (int)ctl->nprocs)
@@ -119,6 +124,7 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
        kernel restricts that to descendants, this lets the job's other processes in. It fails
        harmlessly where there is no such restriction. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    ftrma_die_with_parent(); /* nobody is left behind when the launcher is killed */
     ftrma_directory = copy;
     ftrma_me = proc;
     ftrma_ctl = ctl;

@@ -151,6 +151,8 @@ void ftrma_ctl_close(struct ftrma_ctl *ctl);
 
 /* Join the job as process `proc`: publishes the pid. Local. */
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory);
+/* Have this process killed when its parent dies. For use between fork and exec. */
+void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
 

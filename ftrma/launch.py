@@ -105,6 +105,7 @@ class Launch:
                 [*mpirun_command(layout.processes), sys.executable, "-m", "ftrma", script,
                  *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
+                preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
 
     # -- the terminal -------------------------------------------------------------------------
