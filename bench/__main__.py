@@ -18,9 +18,8 @@ QUESTIONS = {
 
 def usage() -> str:
     lines = [f"  {name:<12}{question}" for name, question in QUESTIONS.items()]
-    return "\n".join(
-        ["usage: python -m bench MEASUREMENT [options]   (-h after it shows its options)", "", *lines]
-    )
+    head = "usage: python -m bench MEASUREMENT [options]   (-h after it shows its options)"
+    return "\n".join([head, "", *lines])
 
 
 def main(arguments: list[str]) -> int:

@@ -1,8 +1,8 @@
 """What all measurements share: running one side, statistics, options, the report, the figure.
 
-Both sides of a comparison run under the launcher command line that `ftrma run` uses, so what differs
-between them is the protection alone. The sides take turns, one launch each per round, so that a
-machine that grows slow or busy grows so for all of them; ratios are formed within a round.
+Both sides of a comparison run under the launcher command line that `ftrma run` uses, so what
+differs between them is the protection alone. The sides take turns, one launch each per round, so
+that a machine that grows slow or busy grows so for all of them; ratios are formed within a round.
 
 Every launch has a time limit and a session of its own, and whatever it started is ended with it.
 """
@@ -245,11 +245,12 @@ def versions() -> JsonObject:
 
 
 def where(report: Mapping[str, Any]) -> str:
-    """One line: machine and versions."""
+    """Machine and versions, in a line each."""
     m, v = report["machine"], report["versions"]
     return (
-        f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']:g} GiB; ftrma {v['ftrma']}, "
-        f"Open MPI {v['openmpi']}, mpi4py {v['mpi4py']}, NumPy {v['numpy']}, Python {v['python']}"
+        f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']:g} GiB, Linux {m['kernel']}\n"
+        f"ftrma {v['ftrma']}, Open MPI {v['openmpi']}, mpi4py {v['mpi4py']}, NumPy {v['numpy']}, "
+        f"Python {v['python']}"
     )
 
 
@@ -282,6 +283,10 @@ def whole(text: str) -> int:
     if not re.fullmatch(r"[0-9]+", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
     return int(text)
+
+
+def whole_or_none(text: str) -> int:
+    return 0 if text == "0" else whole(text)
 
 
 def positive(text: str) -> float:
@@ -368,7 +373,10 @@ def finish(report: JsonObject, options: argparse.Namespace, text: str) -> None:
     report["measured_for_s"] = round(time.monotonic() - report.pop("began_s"), 1)
     report["machine"]["load_average_1min_after"] = os.getloadavg()[0]
     print(text)
-    print(f"\nmachine: {where(report)}\n", flush=True)
+    load = "{load_average_1min:.1f} before, {load_average_1min_after:.1f} after".format_map(
+        report["machine"]
+    )
+    print(f"\n{where(report)}\nload average {load}\n", flush=True)
     line = json.dumps(report)
     if "json" in options:
         options.json.write_text(line + "\n")
@@ -413,6 +421,9 @@ def save(figure: Any, path: Path, report: Mapping[str, Any]) -> None:
         f"Source: python -m bench {report['benchmark']}, {report['date'][:10]}; "
         f"error bars: quartiles of {report['rounds']} rounds\n{where(report)}"
     )
-    figure.text(0.01, -0.01, source, fontsize=6, color="0.35", va="top")
+    figure.canvas.draw()
+    box = figure.get_tightbbox()  # in inches
+    wide, high = figure.get_size_inches()
+    figure.text(box.x0 / wide, (box.y0 - 0.06) / high, source, fontsize=6, color="0.35", va="top")
     figure.savefig(path, bbox_inches="tight")
     pyplot().close(figure)

@@ -19,6 +19,7 @@ cores than processes they compete with the program, as they would for any user t
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from argparse import Namespace
 from typing import Any
@@ -28,6 +29,8 @@ from .common import HERE, BenchError, JsonObject, Parser, spread
 
 SCRIPT = HERE / "apps" / "ft.py"
 BASELINE = "no-FT"
+# Runs in a launch: enough for some seconds, so that checkpoints come due in it.
+REPEAT = {"S": 400, "W": 100, "A": 10, "B": 2}
 COLORS = {BASELINE: "0.55", "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00"}
 
 
@@ -47,18 +50,17 @@ def parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
                         help="problem class of NPB")  # fmt: skip
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[4], metavar="N",
-                        help="ranks of the program; several numbers are measured in turn")  # fmt: skip
-    parser.add_argument("--repeat", type=common.whole, default=20, metavar="K",
-                        help="timed runs in each launch")  # fmt: skip
+                        help="ranks of the program; several numbers in turn")  # fmt: skip
+    parser.add_argument("--repeat", type=common.whole, metavar="K", default=argparse.SUPPRESS,
+                        help="timed runs in each launch (default: for some seconds)")  # fmt: skip
     parser.add_argument("--interval", type=common.positive, default=1.0, metavar="SECONDS",
                         help="between checkpoints of f-no-daly")  # fmt: skip
     parser.add_argument("--mtbf", type=common.positive, default=3600.0, metavar="SECONDS",
                         help="mean time between failures, for f-daly")  # fmt: skip
-    parser.add_argument("--spares", type=int, default=1, metavar="S",
+    parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected variants")  # fmt: skip
     options = parser.parse_args(arguments)
-    if options.spares < 0:
-        parser.error(f"argument --spares: {options.spares} is below 0")
+    options.repeat = getattr(options, "repeat", REPEAT[options.problem_class])
     return options
 
 
@@ -186,7 +188,7 @@ def draw(report: JsonObject, path: Any) -> None:
     """Performance of each variant, grouped by the number of ranks; overheads over the bars."""
     plt = common.pyplot()
     results = report["results"]
-    figure, axes = plt.subplots(figsize=(2.2 + 1.9 * len(results), 3.2))
+    figure, axes = plt.subplots(figsize=(2.4 + 1.8 * len(results), 3))
     names = list(results[0]["variants"])
     width = 0.8 / len(names)
     for i, name in enumerate(names):
@@ -194,12 +196,13 @@ def draw(report: JsonObject, path: Any) -> None:
         mops = [f["mops"] for f in found]
         places = [g + (i - (len(names) - 1) / 2) * width for g in range(len(results))]
         bars = axes.bar(
-            places, [m["median"] for m in mops], width * 0.92, yerr=common.whiskers(mops),
-            capsize=2, error_kw={"lw": 0.8}, color=COLORS[name], label=name,
+            places, [m["median"] for m in mops], width * 0.92, color=COLORS[name], label=name,
+            yerr=common.whiskers(mops), capsize=2, error_kw={"lw": 0.8},
         )  # fmt: skip
         if name != BASELINE:
             labels = [f"{f['overhead_mean_percent']['median']:+.1f} %" for f in found]
-            axes.bar_label(bars, labels, label_type="center", fontsize=7, color="w", rotation=90)
+            axes.bar_label(bars, labels, label_type="center", fontsize=7, rotation=90,
+                           color="k" if name == "f-no-daly" else "w")  # fmt: skip
     axes.set_xticks(range(len(results)), [str(r["slots"]) for r in results])
     axes.set_xlabel("ranks")
     axes.set_ylabel("performance [Mop/s]")

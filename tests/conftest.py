@@ -1,0 +1,9 @@
+"""Options of the whole suite."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sweep", type=int, default=1, metavar="N", help="repeat every fault of the sweep N times"
+    )

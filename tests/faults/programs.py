@@ -1,0 +1,76 @@
+"""The programs that fault tests run, and how their final memory is compared."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jobs import Result, run_job
+
+ROOT = Path(__file__).parents[2]
+
+SLOTS = 4
+APP = """
+import os, runpy, sys
+directory, app, *rest = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(app))
+sys.argv = [app, *rest, "--dump", directory]
+runpy.run_path(app, run_name="__main__")
+"""
+STENCIL = ("stencil.py", "--n", "128", "--steps", "40")
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "stencil": STENCIL,
+    "lock": (*STENCIL, "--mode", "lock"),
+    "lockall": (*STENCIL, "--mode", "lockall"),
+    "pscw": (*STENCIL, "--mode", "pscw"),
+    "ft": ("ft.py", "--class", "S"),
+    "mixed": (),
+}
+
+
+def run(program: str, *options: str, timeout: float = 60) -> Result:
+    """Run one of the programs protected, on SLOTS slots."""
+    if program == "mixed":
+        return run_job(ROOT / "tests/faults/mixed.py", SLOTS, *options, timeout=timeout)
+    name, *args = PROGRAMS[program]
+    app = str(ROOT / "bench/apps" / name)
+    return run_job(APP, SLOTS, *options, args=[app, *args], timeout=timeout)
+
+
+@functools.cache
+def reference(program: str) -> dict[str, Any]:
+    """Final memory of the run without failure."""
+    result = run(program)
+    assert result.status == 0, result
+    assert not result.stats["failures"], result.stats
+    return final_memory(result)
+
+
+def final_memory(result: Result) -> dict[str, Any]:
+    return {f"slot-{s}": dump for s, dump in enumerate(result.of_slots("slot", SLOTS))}
+
+
+def assert_same_bits(program: str, result: Result) -> None:
+    """The run ended well, with the memory of the run without failure, bit for bit."""
+    assert result.status == 0, result
+    expected, found = reference(program), final_memory(result)
+    for slot, arrays in expected.items():
+        assert arrays.keys() == found[slot].keys(), slot
+        for name, array in arrays.items():
+            same = np.asarray(array).tobytes() == np.asarray(found[slot][name]).tobytes()
+            assert same, f"{program}: {slot}'s {name} differs from the run without failure"
+
+
+def deaths(result: Result) -> list[tuple[str, int, str]]:
+    """(role, number, place) of all that died, sorted; an undeclared death is in here too."""
+    found = []
+    for failure in result.stats["failures"]:
+        role = next(k for k in ("slot", "checksum", "spare") if k in failure)
+        found.append((role, failure[role], failure["place"]))
+    return sorted(found)
+
+
+def kinds(result: Result) -> list[str]:
+    return [r["kind"] for r in result.stats["recoveries"]]

@@ -1,0 +1,216 @@
+"""Real jobs for tests: run a script under ``ftrma run`` or plain mpirun, and leave nothing behind.
+
+A program under test gets a directory as its first argument and writes its results there, one file
+per slot: ``<name>.json``, ``<name>.npy`` or ``<name>.npz``. `Result.results` maps ``<name>`` to the
+content. A test judges these files; an exit status alone proves nothing.
+
+Every process of a job carries a mark in its environment, by which it is found wherever the launcher
+has moved it. After each job `run_job` asserts that no process of it lives, and that no file of it
+is left in shared memory; a job that outlives its time limit is killed and fails the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FTRMA = str(Path(sys.executable).parent / "ftrma")
+SHARED = Path("/dev/shm")
+MARK = "FTRMA_TEST_MARK"
+# What the MPI library names its files in shared memory.
+OURS = ("ftrma-", "sm_segment.", "osc_sm.", "osc_rdma.", "vader_segment.")
+
+
+@dataclass
+class Result:
+    """What a job left.
+
+    Attributes:
+        status: exit status of the command.
+        stdout, stderr: of all its processes.
+        stats: content of the ``--stats`` file; empty if it was not written.
+        results: content of the files that the program wrote, by name without ending.
+    """
+
+    status: int
+    stdout: str
+    stderr: str
+    stats: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def of_slots(self, name: str, n: int) -> list[Any]:
+        """The files ``<name>-0`` to ``<name>-<n-1>``, in this order; all must be there."""
+        missing = [s for s in range(n) if f"{name}-{s}" not in self.results]
+        assert not missing, f"slots {missing} wrote no {name!r}\n{self}"
+        return [self.results[f"{name}-{s}"] for s in range(n)]
+
+    def __str__(self) -> str:
+        return f"status {self.status}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+def run_job(
+    script: str | Path,
+    n: int | str,
+    *options: str,
+    args: Sequence[str] = (),
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+) -> Result:
+    """Run a program protected.
+
+    Args:
+        script: path of the program, or its text.
+        n: slots.
+        options: of ``ftrma run``, such as ``"--spares", "2"``.
+        args: of the program, after the directory for its results.
+        timeout: seconds until the job is killed and the test fails.
+        env: additions to the environment.
+    """
+    return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
+                script, args, timeout, env or {})  # fmt: skip
+
+
+def run_plain(
+    script: str | Path,
+    n: int,
+    *,
+    args: Sequence[str] = (),
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+) -> Result:
+    """Run the same program unprotected, under the launcher that protected jobs use.
+
+    It runs by ``-m mpi4py``, which ends all ranks when one raises.
+    """
+    from ftrma.launch import launcher_environment, mpirun_command
+
+    command = [*mpirun_command(n), sys.executable, "-m", "mpi4py"]
+    return _run(lambda stats: command, script, args, timeout,
+                {**launcher_environment(), **(env or {})})  # fmt: skip
+
+
+def run_command(
+    command: Sequence[str], timeout: float = 60, env: Mapping[str, str] | None = None
+) -> Result:
+    """Run any command line under the same watch: time limit, no process and no file left."""
+    mark = secrets.token_hex(8)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
+    before = shared_files()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        # Files, not pipes: a process that is left behind must not keep the test waiting.
+        job = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
+        )  # fmt: skip
+        late = False
+        try:
+            job.wait(timeout)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]
+            kill_marked(mark)
+            job.wait()
+        out.seek(0), err.seek(0)
+        result = Result(job.returncode, out.read().decode(), err.read().decode())
+    files = abandoned(shared_files() - before)
+    remove(files)
+    assert not late, f"{' '.join(command)}: not ended after {timeout} s; {left}\n{result}"
+    assert not left, f"processes left: {left}\n{result}"
+    assert not files, f"files left in {SHARED}: {sorted(files)}\n{result}"
+    return result
+
+
+def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
+         env: Mapping[str, str]) -> Result:  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="job-") as home:
+        directory = Path(home) / "results"
+        directory.mkdir()
+        if isinstance(script, str):
+            (Path(home) / "program.py").write_text(script)
+            script = Path(home) / "program.py"
+        stats = Path(home) / "stats.json"
+        result = run_command([*make(stats), str(script), str(directory), *args], timeout, env)
+        if stats.exists():
+            result.stats = json.loads(stats.read_text())
+        result.results = {p.stem: read_result(p) for p in sorted(directory.iterdir())}
+        return result
+
+
+def read_result(path: Path) -> Any:
+    if path.suffix == ".json":
+        return json.loads(path.read_text())
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            return dict(archive)
+    return np.load(path) if path.suffix == ".npy" else path.read_text()
+
+
+# ---- what is left ---------------------------------------------------------------------------
+
+
+def processes() -> Iterator[int]:
+    return (int(p) for p in os.listdir("/proc") if p.isdigit())
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes of the job that carries this mark."""
+    needle = f"{MARK}={mark}".encode()
+    found = []
+    for pid in processes():
+        with contextlib.suppress(OSError):
+            if needle in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill until nobody is left; a process that is being killed can no longer start others."""
+    while pids := marked(mark):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return "?"
+
+
+def shared_files() -> set[Path]:
+    return {p for p in SHARED.iterdir() if p.name.startswith(OURS)}
+
+
+def abandoned(paths: set[Path]) -> set[Path]:
+    """Those that still exist and that no living process has mapped: jobs of others go on."""
+    if not paths:
+        return set()
+    maps = ""
+    for pid in processes():
+        with contextlib.suppress(OSError):
+            maps += Path(f"/proc/{pid}/maps").read_text()
+    return {p for p in paths if p.exists() and str(p) not in maps}
+
+
+def remove(paths: set[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            for inner in path.iterdir():
+                inner.unlink(missing_ok=True)
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,51 @@
+"""A protected program computes what the unprotected one does, to the last bit.
+
+Law: for every program below, run on N slots under ``ftrma run`` and on N ranks under mpirun, all
+memories that it keeps (window parts and what was fetched) have equal names, types and bytes. The
+programs also assert what must hold in both (exact sums, mutual exclusion, attributes).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import Result, run_job, run_plain
+
+PROGRAMS = Path(__file__).parent / "programs"
+SLOTS = 3
+SEED = 61803  # in programs/common.py
+
+
+def memories(result: Result) -> list[dict[str, np.ndarray]]:
+    assert result.status == 0, str(result)
+    found: list[Any] = result.of_slots("memory", SLOTS)
+    assert all(found), "a slot kept nothing"
+    return found
+
+
+def compare(protected: Result, plain: Result) -> None:
+    for slot, (got, expected) in enumerate(zip(memories(protected), memories(plain), strict=True)):
+        assert got.keys() == expected.keys(), f"slot {slot}"
+        wrong = [
+            f"slot {slot}, {label!r}: {np.flatnonzero(got[label] != expected[label]).size} of "
+            f"{expected[label].size} elements differ"
+            for label in expected
+            if got[label].dtype != expected[label].dtype
+            or got[label].tobytes() != expected[label].tobytes()
+        ]
+        assert not wrong, "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize(
+    "topic", ["data", "derived", "columns", "atomics", "requests", "objects", "sync"]
+)
+def test_final_memories_are_those_of_the_unprotected_run(topic: str) -> None:
+    """Law of this file, by topic."""
+    print(f"seed {SEED}")
+    script = PROGRAMS / f"win_{topic}.py"
+    protected = run_job(script, SLOTS, "--interval", "never", timeout=40)
+    compare(protected, run_plain(script, SLOTS, timeout=40))
+    assert protected.stats["exit"] == 0 and not protected.stats["failures"]
