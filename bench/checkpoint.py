@@ -108,8 +108,8 @@ def measure(options: Namespace) -> JsonObject:
     """One launch with all rounds in it; they are in turn inside the program."""
     common.progress(f"checkpoint: {options.rounds} rounds in one launch")
     with (
-        tempfile.TemporaryDirectory(prefix="ftrma-bench-", dir="/dev/shm") as tmpfs,
-        tempfile.TemporaryDirectory(prefix="ftrma-bench-", dir=options.directory) as disk,
+        tempfile.TemporaryDirectory(prefix="bench-ftrma-", dir="/dev/shm") as tmpfs,
+        tempfile.TemporaryDirectory(prefix="bench-ftrma-", dir=options.directory) as disk,
     ):
         program = ["--size-bytes", str(options.size), "--rounds", str(options.rounds),
                    "--share", str(DIRTY_SHARE), "--tmpfs", tmpfs, "--disk", disk]  # fmt: skip
@@ -210,12 +210,13 @@ def draw(report: JsonObject, path: Any) -> None:
     ):
         places = [i for i, kind in enumerate(kinds) if (kind in report["dirty"]) == mine]
         found = [report["seconds"][kinds[i]] for i in places]
-        axes.barh(places, [1e3 * f["median"] for f in found], 0.72, color=color, label=label,
-                  xerr=common.whiskers(found, 1e3), capsize=2, error_kw={"lw": 0.8})  # fmt: skip
+        axes.errorbar([1e3 * f["median"] for f in found], places, fmt="o", ms=5, color=color,
+                      xerr=common.whiskers(found, 1e3), capsize=2, lw=1, label=label)  # fmt: skip
         for i, f in zip(places, found, strict=True):
-            axes.text(1.12e3 * f["q3"], i, f"{1e3 * f['median']:.3g}", va="center", fontsize=7)
-    axes.set_xscale("log")
-    axes.set_xlim(right=1e3 * max(f["q3"] for f in report["seconds"].values()) * 2)
+            axes.text(1.1e3 * f["q3"], i, f"{1e3 * f['median']:.1f}", va="center", fontsize=7)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(right=1e3 * max(f["q3"] for f in report["seconds"].values()) * 1.6)
     axes.set_yticks(range(len(kinds)), [KINDS[kind] for kind in kinds])
     axes.set_xlabel(
         f"time [ms, log scale], {common.size_text(report['size_bytes'])} on each of "

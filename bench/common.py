@@ -39,6 +39,7 @@ from ftrma.launch import (
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
 UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is disturbed
 HERE = Path(__file__).resolve().parent
 
 JsonObject = dict[str, Any]
@@ -317,7 +318,7 @@ def size_text(size_bytes: float) -> str:
 def output_file(text: str) -> Path:
     path = Path(text)
     if not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
+        raise argparse.ArgumentTypeError(f"{path}: there is no directory {path.parent}")
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{path} is a directory; give a file")
     return path
@@ -376,7 +377,10 @@ def finish(report: JsonObject, options: argparse.Namespace, text: str) -> None:
     load = "{load_average_1min:.1f} before, {load_average_1min_after:.1f} after".format_map(
         report["machine"]
     )
-    print(f"\n{where(report)}\nload average {load}\n", flush=True)
+    print(f"\n{where(report)}\nload average {load}")
+    if report["machine"]["load_average_1min"] > BUSY_SHARE * report["machine"]["cores"]:
+        print("note: the machine was busy with other work; times and ratios are disturbed by it")
+    print(flush=True)
     line = json.dumps(report)
     if "json" in options:
         options.json.write_text(line + "\n")

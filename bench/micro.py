@@ -2,8 +2,9 @@
 
 Times are those that a Python program sees, through mpi4py, whose part is the same on both sides.
 Protected means without checkpoints (`--interval never`): what is measured is the interposer. Two
-ranks on one node; rank 0 calls toward rank 1. A launch times each call in batches and its result is
-the median batch; sides take turns, and which one goes first changes from round to round.
+ranks on one node; rank 0 calls toward rank 1. A launch times each call in batches, shorter than the
+time slices that other work on the machine takes, and its result is the median batch; sides take
+turns, and which one goes first changes from round to round.
 
 The ratio of the fastest batches is given beside that of the medians: other work on the machine only
 ever makes a batch slower, so it is the less disturbed of the two.
@@ -32,9 +33,9 @@ def parse(arguments: list[str]) -> Namespace:
     parser = Parser("micro", "Cost of each protected one-sided call.")
     parser.add_argument("--fence-ranks", type=common.whole, nargs="+", default=[2, 4], metavar="N",
                         help="numbers of ranks to measure fences with")  # fmt: skip
-    parser.add_argument("--batches", type=common.whole, default=15, metavar="B",
+    parser.add_argument("--batches", type=common.whole, default=51, metavar="B",
                         help="timed loops of each call in a launch")  # fmt: skip
-    parser.add_argument("--batch-ms", type=common.positive, default=5.0, metavar="MS",
+    parser.add_argument("--batch-ms", type=common.positive, default=1.0, metavar="MS",
                         help="least time of a loop")  # fmt: skip
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected side")  # fmt: skip

@@ -7,7 +7,7 @@ use, so that large-count forms and newer standards are covered where the library
 ========== =====================================================================================
 kind       treatment
 ========== =====================================================================================
-ours       written by hand (window.c, access.c, sync.c, below): protected windows never reach the
+ours       written by hand (window.c, access.c, sync.c, comm.c): protected windows never reach the
            library; unprotected ones are passed on
 guard      may communicate or block: MPI_COMM_WORLD stands for the slots; not entered while a
            failure is pending; an error under a failure becomes "unwind"; new communicators are
@@ -33,7 +33,7 @@ Win_allocate_shared Win_create_dynamic
 Win_fence Win_lock Win_unlock Win_lock_all Win_unlock_all
 Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync
 Win_post Win_start Win_complete Win_wait Win_test
-Abort
+Comm_get_attr Finalize Abort
 """.split()
 
 # Attributes, names, infos and error handlers belong to the process-local window behind the handle;

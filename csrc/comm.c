@@ -211,6 +211,27 @@ void ftrma_comm_forget(uint64_t round)
     ftrma_user_world = MPI_COMM_NULL;
 }
 
+/* The standard attaches these to MPI_COMM_WORLD alone. */
+static int is_predefined(int keyval)
+{
+    return keyval == MPI_TAG_UB || keyval == MPI_HOST || keyval == MPI_IO
+           || keyval == MPI_WTIME_IS_GLOBAL || keyval == MPI_UNIVERSE_SIZE
+           || keyval == MPI_LASTUSEDCODE || keyval == MPI_APPNUM;
+}
+
+int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
+{
+    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_comm(comm), keyval, value,
+                              flag);
+}
+
+/* The library's own would wait for checksum ranks, spares and the dead; a protected job ends by
+   the agreement of its slots instead (session.py). */
+int MPI_Finalize(void)
+{
+    return ftrma_ctl ? MPI_SUCCESS : PMPI_Finalize();
+}
+
 /* The program gives up: everybody ends with its status, in an orderly way if a supervisor is
    there to see to it (it reads the request within milliseconds). */
 int MPI_Abort(MPI_Comm comm, int status)

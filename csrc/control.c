@@ -243,6 +243,21 @@ void ftrma_raise(uint64_t round)
     raise_to(round + 1);
 }
 
+/* A checksum rank is gone and nobody can take its seat. */
+static int seat_stays_vacant(void)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    uint32_t vacant = 0;
+    int index;
+    for (uint32_t g = 0; g < ftrma_ctl->ngroups; g++)
+        vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[g]].state) == FTRMA_DEAD;
+    for (uint32_t p = 0; vacant && p < ftrma_ctl->nprocs; p++)
+        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
+            && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE)
+            return 0;
+    return vacant > 0;
+}
+
 void ftrma_note_death(int proc)
 {
     struct ftrma_proc *p = &ftrma_ctl->proc[proc];
@@ -253,7 +268,8 @@ void ftrma_note_death(int proc)
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired);
-    if (ftrma_role_of(ftrma_ctl, proc, &index) != FTRMA_ROLE_SLOT && !repairing) {
+    if (ftrma_role_of(ftrma_ctl, proc, &index) != FTRMA_ROLE_SLOT && !repairing
+        && !seat_stays_vacant()) {
         ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
         return;
     }

@@ -254,7 +254,9 @@ void *ftrma_vault_block(struct ftrma_vault *vault, uint64_t block); /* in the co
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
 
 void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);
-void ftrma_stage(struct ftrma_vault *vault, const void *now, uint64_t size_bytes, uint64_t block);
+/* Returns the number of changed blocks whose old copy did not match its checksum. */
+uint64_t ftrma_stage(struct ftrma_vault *vault, const void *now, uint64_t size_bytes,
+                     uint64_t block);
 uint64_t ftrma_stage_end(struct ftrma_vault *vault); /* number of dirty blocks */
 /* Take back whatever is staged above `version`. */
 void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
@@ -266,8 +268,9 @@ void ftrma_parity_drop(struct ftrma_vault *parity); /* forget a sum that was not
 uint64_t ftrma_parity_version(const struct ftrma_vault *parity);
 /* Take member i's staged deltas out of a parity that was rebuilt from copies holding them. */
 void ftrma_parity_unstage(struct ftrma_vault *parity, struct ftrma_vault *member, int i);
-/* Compute parity and all checksums afresh from the members' copies. 0 or -errno. */
-int ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
+/* Compute parity and all checksums afresh from the members' copies. Returns -1, or the first block
+   of which a member's copy is corrupt; -2 - errno if memory is missing. */
+int64_t ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
                          uint64_t version);
 /* Rebuild member `lost` into its empty vault. Returns -1, or the first block whose checksum
    shows that an input was corrupt; -2 - errno if memory is missing. */

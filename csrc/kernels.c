@@ -441,8 +441,17 @@ void ftrma_xor_many(void *dst, const void *const *src, size_t nsrc, size_t n)
         xor_all(dst, src, nsrc, n, n >= STREAM_MIN);
 }
 
+uint32_t ftrma_block_crc(const void *block)
+{
+    static const char zeros[BLOCK];
+    static uint32_t of_zeros;
+    if (of_zeros == 0) /* threads may both compute it: the same value */
+        of_zeros = ftrma_crc32c(0, zeros, BLOCK);
+    return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
+}
+
 size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
-                         uint32_t *dirty, size_t ndirty)
+                         uint32_t *dirty, size_t ndirty, uint32_t *crc, size_t *corrupt)
 {
     if (n == 0)
         return ndirty;
@@ -457,15 +466,24 @@ size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_b
         /* Reads up to the first difference; the second pass finds that in the nearest cache. */
         if (!kernel->differ(from, to))
             continue;
+        /* The checksums cost little: the block is in the nearest cache before and after. */
+        if (crc != NULL && ftrma_block_crc(to) != crc[b])
+            ++*corrupt;
         kernel->delta(from, to, out, stream);
+        if (crc != NULL)
+            crc[b] = ftrma_block_crc(to);
         out += BLOCK;
         dirty[ndirty++] = (uint32_t)(first_block + b);
     }
     if (rest > 0 && memcmp(from, to, rest) != 0) {
+        if (crc != NULL && ftrma_block_crc(to) != crc[nfull])
+            ++*corrupt;
         memset(out, 0, BLOCK);
         memcpy(out, to, rest);
         memcpy(to, from, rest);
         ftrma_xor_into(out, to, rest);
+        if (crc != NULL)
+            crc[nfull] = ftrma_block_crc(to);
         dirty[ndirty++] = (uint32_t)(first_block + nfull);
     }
     stream_end(stream);
@@ -526,7 +544,8 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
 }
 
 size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
-                             void *stage, uint32_t *dirty, size_t ndirty)
+                             void *stage, uint32_t *dirty, size_t ndirty, uint32_t *crc,
+                             size_t *corrupt)
 {
     const unsigned char *const from = now;
     unsigned char *const to = copy;
@@ -536,9 +555,13 @@ size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t fir
         const size_t size = n - begin < BLOCK ? n - begin : BLOCK;
         if (memcmp(from + begin, to + begin, size) == 0)
             continue;
+        if (crc != NULL && ftrma_block_crc(to + begin) != crc[b])
+            ++*corrupt;
         for (size_t i = 0; i < BLOCK; i++)
             out[i] = i < size ? from[begin + i] ^ to[begin + i] : 0;
         memcpy(to + begin, from + begin, size);
+        if (crc != NULL)
+            crc[b] = ftrma_block_crc(to + begin);
         dirty[ndirty++] = first_block + (uint32_t)b;
     }
     return ndirty;

@@ -62,12 +62,17 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
  *                         ndirty of them left alone; room for ndirty + ceil(n / FTRMA_BLOCK)
  *   dirty        [in/out] block numbers, one per delta in the stage; room as the stage
  *   ndirty       [in]     deltas already in stage and dirty, blocks
+ *   crc          [in/out] one checksum of the copy per block (ftrma_block_crc), brought up to date;
+ *                         NULL: none. With it, copy is whole blocks, filled up with zeros
+ *   corrupt      [in/out] incremented for every differing block of the copy that did not match its
+ *                         checksum, and so gave a wrong delta; NULL with crc NULL
  * Returns the deltas now in stage and dirty, blocks: ndirty .. ndirty + ceil(n / FTRMA_BLOCK).
  */
 size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
-                         uint32_t *dirty, size_t ndirty);
+                         uint32_t *dirty, size_t ndirty, uint32_t *crc, size_t *corrupt);
 size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
-                             void *stage, uint32_t *dirty, size_t ndirty);
+                             void *stage, uint32_t *dirty, size_t ndirty, uint32_t *crc,
+                             size_t *corrupt);
 
 /*
  * Takes staged deltas back: block dirty[i] - base_block of copy ^= block i of the stage.
@@ -92,6 +97,10 @@ void ftrma_delta_undo_ref(void *copy, const void *stage, const uint32_t *dirty, 
  */
 uint32_t ftrma_crc32c(uint32_t crc, const void *buf, size_t n);
 uint32_t ftrma_crc32c_ref(uint32_t crc, const void *buf, size_t n);
+
+/* CRC-32C of a block [in, FTRMA_BLOCK bytes] XOR that of a block of zeros: 0 for a block of zeros,
+ * so that a fresh, sparse file needs no checksums, and linear: crc(a ^ b) = crc(a) ^ crc(b). */
+uint32_t ftrma_block_crc(const void *block);
 
 /*
  * dst = src, writing only blocks that differ, so that pages of equal content stay clean. Blocks

@@ -20,11 +20,11 @@
  * step is finished by the process that began it or undone by its repair, so at every instant one
  * version can be rebuilt completely, and all groups agree which.
  *
- * Checksums (crc32c of each block of each member's copy, and of each block of parity) lie with the
- * parity, so that neither a stray store into a vault nor a wrong rebuild goes unnoticed.  They cost
- * the slots nothing: CRC is linear, crc(new) = crc(old) ^ crc(delta) ^ crc(0), so the checksum rank
- * computes them from the deltas that it reads anyway.  They are stored XORed with crc(0), which
- * makes a fresh, sparse file correct.
+ * Checksums (crc32c per block) lie with the parity, for the parity and for every member, and with
+ * each member for itself.  A slot checks a block of its copy before it forms a delta from it: a delta
+ * from a corrupt copy would make the parity wrong and consistent with it.  Going back, it compares
+ * its copy with the checksums that lie with the parity, and a rebuilt block is compared with the
+ * checksum of the lost one: neither a stray store into a vault nor a wrong input goes unnoticed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -56,7 +56,7 @@ _Static_assert(sizeof(struct header) <= BLOCK, "the header fills at most one blo
 struct ftrma_vault {
     struct header *header;
     uint32_t *dirty;     /* [capacity] blocks that the stage holds, in its order */
-    uint32_t *crc;       /* parity only: lists of [capacity], see list() */
+    uint32_t *crc;       /* lists of [capacity]: of the copy; see list() for those of a parity */
     unsigned char *copy;
     unsigned char *stage;
     unsigned char *touched; /* [capacity] parity: 1 where the block is in the sum */
@@ -64,15 +64,6 @@ struct ftrma_vault {
     int fd;
     uint64_t copy_at, stage_at;
 };
-
-static uint32_t zero_crc(void)
-{
-    static uint32_t crc;
-    static const unsigned char zeros[BLOCK];
-    if (!crc)
-        crc = ftrma_crc32c(0, zeros, BLOCK);
-    return crc;
-}
 
 static uint64_t blocks_of(uint64_t bytes)
 {
@@ -174,11 +165,13 @@ void ftrma_stage_begin(struct ftrma_vault *v, uint64_t version)
     __atomic_store_n(&v->header->stage_version, version, __ATOMIC_SEQ_CST);
 }
 
-void ftrma_stage(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
+uint64_t ftrma_stage(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
 {
+    size_t corrupt = 0;
     v->header->ndirty = ftrma_delta_stage(now, v->copy + block * BLOCK, size_bytes,
                                           (uint32_t)block, v->stage, v->dirty,
-                                          v->header->ndirty);
+                                          v->header->ndirty, v->crc + block, &corrupt);
+    return corrupt;
 }
 
 uint64_t ftrma_stage_end(struct ftrma_vault *v)
@@ -191,6 +184,8 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
     struct header *h = v->header;
     if (h->stage_version > version) {
         ftrma_delta_undo(v->copy, v->stage, v->dirty, h->ndirty, 0);
+        for (uint64_t d = 0; d < h->ndirty; d++)
+            v->crc[v->dirty[d]] ^= ftrma_block_crc(v->stage + d * BLOCK);
         h->ndirty = 0;
         __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
     }
@@ -199,7 +194,7 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 /* ---- the parity's side ---------------------------------------------------------------------- */
 
 /* Lists beside the parity: its own checksums, then for each member its checksums, and which blocks
-   of it are in the sum with the change that this makes to their checksums. */
+   of it are in the sum with the checksums that they will have. */
 enum list { CRC, PENDING_BLOCK, PENDING_CRC };
 
 static uint32_t *list(struct ftrma_vault *parity, int member, enum list which)
@@ -211,11 +206,6 @@ static uint32_t *list(struct ftrma_vault *parity, int member, enum list which)
 static uint32_t *crc_of(struct ftrma_vault *parity, int member)
 {
     return list(parity, member, CRC);
-}
-
-static uint32_t stored_crc(const void *block)
-{
-    return ftrma_crc32c(0, block, BLOCK) ^ zero_crc();
 }
 
 /* Sums packed by the block's own place, so that members can differ in what changed. */
@@ -243,7 +233,7 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
                 p->touched[b] = 1;
                 p->dirty[count++] = b;
             }
-            crc[d] = stored_crc(delta);
+            crc[d] = members[i]->crc[b];
         }
     }
     p->header->ndirty = count;
@@ -265,13 +255,13 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
         uint32_t b = p->dirty[d];
         unsigned char *to = p->copy + (uint64_t)b * BLOCK;
         ftrma_xor_into(to, p->stage + (uint64_t)b * BLOCK, BLOCK);
-        crc[b] = stored_crc(to);
+        crc[b] = ftrma_block_crc(to);
         p->touched[b] = 0;
     }
     p->header->ndirty = 0;
     for (int i = 0; i < MAX_MEMBERS; i++) {
         for (uint64_t d = 0; d < p->header->npending[i]; d++)
-            crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] ^= list(p, i, PENDING_CRC)[d];
+            crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] = list(p, i, PENDING_CRC)[d];
         p->header->npending[i] = 0;
     }
     __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
@@ -283,8 +273,8 @@ void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int
         uint32_t b = member->dirty[d];
         const unsigned char *delta = member->stage + d * BLOCK;
         ftrma_xor_into(p->copy + (uint64_t)b * BLOCK, delta, BLOCK);
-        crc_of(p, -1)[b] = stored_crc(p->copy + (uint64_t)b * BLOCK);
-        crc_of(p, i)[b] ^= stored_crc(delta);
+        crc_of(p, -1)[b] = ftrma_block_crc(p->copy + (uint64_t)b * BLOCK);
+        crc_of(p, i)[b] ^= ftrma_block_crc(delta);
     }
 }
 
@@ -304,7 +294,7 @@ static size_t column(struct ftrma_vault *const *members, int n, int except, uint
     return k;
 }
 
-int ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members, int n,
+int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members, int n,
                          uint64_t version)
 {
     uint64_t most = 0;
@@ -313,23 +303,27 @@ int ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *membe
             most = ftrma_vault_used(members[i]);
     int error = ftrma_vault_reserve(p, most);
     if (error)
-        return error;
+        return -2 + error;
     for (uint64_t b = 0; b < most; b++) {
         const void *source[MAX_MEMBERS];
         size_t k = column(members, n, -1, b, source);
         ftrma_xor_many(p->copy + b * BLOCK, source, k, BLOCK);
-        crc_of(p, -1)[b] = stored_crc(p->copy + b * BLOCK);
-        for (int i = 0; i < n; i++)
-            if (b < ftrma_vault_used(members[i]))
-                crc_of(p, i)[b] = stored_crc(members[i]->copy + b * BLOCK);
+        crc_of(p, -1)[b] = ftrma_block_crc(p->copy + b * BLOCK);
+        for (int i = 0; i < n; i++) {
+            if (b >= ftrma_vault_used(members[i]))
+                continue;
+            crc_of(p, i)[b] = ftrma_block_crc(members[i]->copy + b * BLOCK);
+            if (crc_of(p, i)[b] != members[i]->crc[b])
+                return (int64_t)b;
+        }
     }
     __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
-    return 0;
+    return -1;
 }
 
 static int block_is_sound(struct ftrma_vault *p, const void *block, int member, uint64_t b)
 {
-    return stored_crc(block) == crc_of(p, member)[b];
+    return ftrma_block_crc(block) == crc_of(p, member)[b];
 }
 
 int64_t ftrma_rebuild(struct ftrma_vault *to, int lost, struct ftrma_vault *p,
@@ -346,6 +340,7 @@ int64_t ftrma_rebuild(struct ftrma_vault *to, int lost, struct ftrma_vault *p,
         ftrma_xor_many(to->copy + b * BLOCK, source, k, BLOCK);
         if (!block_is_sound(p, to->copy + b * BLOCK, lost, b))
             return (int64_t)b;
+        to->crc[b] = crc_of(p, lost)[b];
     }
     return -1;
 }
@@ -369,6 +364,7 @@ int64_t ftrma_scrub(struct ftrma_vault *p, struct ftrma_vault *const *members, i
         if (!block_is_sound(p, rebuilt, member, b))
             return -1 - (int64_t)b;
         memcpy(block, rebuilt, BLOCK);
+        v->crc[b] = crc_of(p, member)[b];
         repaired++;
     }
     return repaired;

@@ -81,12 +81,17 @@ struct window *ftrma_window(MPI_Win handle)
     return NULL;
 }
 
-static void insert(struct window *w)
+/* Windows come and go rarely; their handles change when a window from Create is made again. */
+static void reindex(void)
 {
-    size_t i = hash(w->handle);
-    while (table[i])
-        i = (i + 1) & (TABLE - 1);
-    table[i] = w;
+    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
+    memset(table, 0, sizeof table);
+    for (int k = 0; k < nwindows; k++) {
+        size_t i = hash(windows[k]->handle);
+        while (table[i])
+            i = (i + 1) & (TABLE - 1);
+        table[i] = windows[k];
+    }
 }
 
 static struct window *find_name(const char *name, int allocated, size_t file_bytes)
@@ -278,13 +283,14 @@ static int attach(struct window *w, const struct offer *offer, uint64_t offset, 
 
 static int remember(struct window *w)
 {
+    int known = 0;
     for (int i = 0; i < nwindows; i++)
-        if (windows[i] == w)
-            return 0;
-    if (nwindows == MAX_WINDOWS)
+        known |= windows[i] == w;
+    if (!known && nwindows == MAX_WINDOWS)
         return -ENOSPC;
-    windows[nwindows++] = w;
-    insert(w);
+    if (!known)
+        windows[nwindows++] = w;
+    reindex();
     return 0;
 }
 
@@ -440,10 +446,7 @@ int MPI_Win_free(MPI_Win *win)
     for (int i = 0; i < nwindows; i++)
         if (windows[i] == w)
             windows[i] = windows[--nwindows];
-    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
-    memset(table, 0, sizeof table);
-    for (int i = 0; i < nwindows; i++)
-        insert(windows[i]);
+    reindex();
     w->in_use = 0;
     discard(w);
     *win = MPI_WIN_NULL;

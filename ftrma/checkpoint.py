@@ -19,10 +19,13 @@ summing, committing and folding happen at the checksum ranks while it computes.
 from __future__ import annotations
 
 import math
+import os
+import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
-from .errors import FtrmaError, Rollback
+from .errors import CorruptVault, FtrmaError, Rollback
 from .recovery import Vaults, new_vault, rebuild_parity, report_deaths
 from .vault import Vault
 from .world import CHECKSUM, SPARE, World
@@ -62,11 +65,11 @@ class Policy:
     def every(self) -> bool:
         return self.interval == 0
 
-    def due(self, size_bytes: int) -> bool:
+    def due(self, size_bytes: Callable[[], int]) -> bool:
         if isinstance(self.interval, str):
             if self.interval == "never":
                 return False
-            delta = self.delta_s or max(1e-4, size_bytes / FIRST_GUESS_BYTES_PER_S)
+            delta = self.delta_s or max(1e-4, size_bytes() / FIRST_GUESS_BYTES_PER_S)
             return time.monotonic() - self.last >= daly_interval(delta, self.mtbf_s)
         return time.monotonic() - self.last >= self.interval
 
@@ -89,7 +92,9 @@ def choose_target(world: World) -> None:
         world.store("target", target)
 
 
-def due_here(world: World, policy: Policy, slot: int, ordinal: int, size_bytes: int) -> bool:
+def due_here(
+    world: World, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]
+) -> bool:
     """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
     world.put("ordinal", ordinal)
     if not policy.every:
@@ -136,9 +141,16 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     version = world.me.staged + 1
     if world.lib.ftrma_admit(version) != world.lib.FTRMA_OK:
         raise Rollback("a process failed")
-    size_bytes, dirty_bytes = vault.stage(
-        version, regions, record, middle=lambda: world.visit("stage")
-    )
+    try:
+        size_bytes, dirty_bytes = vault.stage(
+            version, regions, record, middle=lambda: world.visit("stage")
+        )
+    except CorruptVault as error:
+        # A damaged vault is a lost one. The parity still has this slot's last checkpoint, so this
+        # process steps down, and its replacement is rebuilt from there.
+        world.tell(f"slot {world.role()[1]}: {error}; its process gives up its place")
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
     world.visit("staged")
     held_ns = world.lib.ftrma_now_ns() - began
     world.put("bytes", size_bytes)

@@ -74,6 +74,9 @@ def demo(verbose: bool = False) -> int:
     except Stopped as reason:
         print(f"ftrma demo: {reason}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader of the output has left; so has the output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
     except KeyboardInterrupt:
         print("ftrma demo: interrupted", file=sys.stderr)
         return 130
@@ -94,8 +97,8 @@ def _demo(program: Path, directory: Path, verbose: bool) -> int:
     tell_recovery(struck)
     say("time", f"{struck.report['seconds'] * 1e3:.0f} ms with the failure in it, "
         f"{calm.report['seconds'] * 1e3:.0f} ms without")  # fmt: skip
-    say("checksums", f"{said(struck.report['verified'])} with the failure in it, "
-        f"{said(calm.report['verified'])} without")  # fmt: skip
+    verdicts = {said(run.report["verified"]) for run in (calm, struck)}
+    say("checksums", f"of all {ITERATIONS} iterations, in both runs: {' / '.join(verdicts)}")
     differences = list(compare(calm.memory, struck.memory))
     size_bytes = sum(array.nbytes for slot in struck.memory for array in slot.values())
     equal = f"{len(differences)} arrays differ" if differences else "equal bit for bit"
@@ -146,8 +149,9 @@ def tell_recovery(run: Run) -> None:
         version = recovery["version"]
         done = max(version - BEFORE, 0)
         redone = max(iteration_of_kill() - done, 0)
-        say("came back", f"by {recovery['kind']} to checkpoint {version}, the end of iteration "
-            f"{done}; a spare is slot {', '.join(map(str, recovery['slots']))} now")  # fmt: skip
+        where = f"the end of iteration {done}" if done else "before the first iteration"
+        seated = "; a spare has its place" if recovery["kind"] == "rollback" else ""
+        say("came back", f"by {recovery['kind']} to checkpoint {version}, {where}{seated}")
         say("redone", f"{redone} iteration{'s' * (redone != 1)} of {ITERATIONS}, by all slots")
         phases = ", ".join(
             f"{name} {recovery['phases'][name] * 1e3:.1f}"
@@ -160,9 +164,9 @@ def tell_redundancy(stats: dict[str, Any]) -> None:
     """What the job could still stand at its end."""
     seated = sum(len(r["slots"]) for r in stats["recoveries"]) + len(stats["reseats"])
     left = stats["spares"] - seated
-    then = "be repaired in place too" if left > 0 else "be answered by a relaunch"
+    then = "is repaired in place too" if left > 0 else "means a relaunch"
     say("redundancy", f"whole again after {stats['degraded_seconds'] * 1e3:.1f} ms; spares left: "
-        f"{left} of {stats['spares']}, so the next death would {then}")  # fmt: skip
+        f"{left} of {stats['spares']} (another death {then})")  # fmt: skip
 
 
 # ---- checking -------------------------------------------------------------------------------
@@ -247,37 +251,23 @@ def load(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         return dict(arrays)
 
 
-def ftrma_run(arguments: list[str], directory: Path, patience_s: float = PATIENCE_S) -> Outcome:
-    """Run ``ftrma run`` with these arguments in `directory`, away from the user's settings.
+def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
+    """Run ``ftrma run`` with these arguments in `directory`; whatever happens, it is over then.
 
     Raises:
-        Stopped: it took longer than `patience_s`.
+        Stopped: it took longer than the patience.
     """
-    return run_child([sys.executable, "-c", CLI, "run", *arguments], directory, patience_s)
-
-
-def run_child(command: list[str], directory: Path, patience_s: float,
-              extra: dict[str, str] | None = None) -> Outcome:  # fmt: skip
-    """Run a command to its end; whatever happens, it is over afterwards.
-
-    Args:
-        command: to run, in `directory`.
-        patience_s: bound of the wait.
-        extra: added to the environment, from which the user's ``FTRMA_*`` are taken.
-
-    Raises:
-        Stopped: it took longer than `patience_s`.
-    """
+    command = [sys.executable, "-c", CLI, "run", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
     began = time.monotonic()
     with subprocess.Popen(
-        command, cwd=directory, env={**environment, **(extra or {})}, text=True, errors="replace",
+        command, cwd=directory, env=environment, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:  # fmt: skip
         try:
-            output, errors = child.communicate(timeout=patience_s)
+            output, errors = child.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            raise Stopped(f"no end after {patience_s:.0f} s: {shlex.join(command)}") from None
+            raise Stopped(f"FT did not end within {PATIENCE_S:.0f} s") from None
         finally:
             if child.poll() is None:
                 end(child)

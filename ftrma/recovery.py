@@ -175,7 +175,12 @@ def rebuild_parity(world: World, vault: Vault, group: int) -> None:
         for i, slot in enumerate(world.members(group)):
             if world.ctl.proc[world.roles.slot_proc[slot]].staged > version:
                 world.lib.ftrma_parity_unstage(vault.c, vaults.members[i], i)
-    if status:
+    if status >= 0:
+        raise CorruptVault(
+            f"block {status} of a slot in group {group} is corrupt, and there is no parity "
+            f"to rebuild it from; checkpoint version {version} is gone, start the program again"
+        )
+    if status < -1:
         raise FtrmaError(
             "rebuilding parity: shared memory is full; free space in /dev/shm or use smaller "
             "windows"
@@ -321,10 +326,6 @@ def lead(world: World, number: int) -> None:
         publish(world, chosen)
         world.emit("plan", kind="rollback", round=number, **lost)
     else:
-        for kind, roles in (("slot", chosen.lost_slots), ("checksum", chosen.lost_checksums)):
-            for index in roles:
-                at = index if kind == "slot" else world.ctl.nslots + index
-                world.ctl.lost[at] = 1
         world.emit("plan", kind=chosen.kind, round=number, **lost)
         request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
         world.ctl.exit_status = 70

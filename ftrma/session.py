@@ -108,11 +108,12 @@ class Session:
         world.unwind_if_alarmed()
         self.ordinal += 1
         self.restoring = False
-        if due_here(world, self.policy, self.slot, self.ordinal, self._size_bytes()):
+        if due_here(world, self.policy, self.slot, self.ordinal, self._size_bytes):
             self._checkpoint()
 
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
+        self.world.unwind_if_alarmed()
         events = read_events(self.world.directory)
         return {
             "slot": self.slot,

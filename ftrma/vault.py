@@ -110,6 +110,9 @@ class Vault:
 
         Returns:
             Bytes protected, bytes in blocks that had changed.
+
+        Raises:
+            CorruptVault: a block of the copy was damaged; what is staged now is worthless.
         """
         places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
         self.extents.keep({k for k, _, _ in regions} | {"record"})
@@ -118,12 +121,16 @@ class Vault:
         self.reserve(self.extents.end)
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
         self.lib.ftrma_stage_begin(self.c, version)
+        corrupt = 0
         for i, (block, address, size_bytes) in enumerate(places):
             if middle and i == len(places) // 2:
                 middle()
-            self.lib.ftrma_stage(self.c, self.ffi.cast("void *", address), size_bytes, block)
-        self.lib.ftrma_stage(self.c, self.ffi.from_buffer(text), len(text), at)
-        self.lib.ftrma_stage(self.c, self.ffi.from_buffer(head), BLOCK, 0)
+            now = self.ffi.cast("void *", address)
+            corrupt += self.lib.ftrma_stage(self.c, now, size_bytes, block)
+        corrupt += self.lib.ftrma_stage(self.c, self.ffi.from_buffer(text), len(text), at)
+        corrupt += self.lib.ftrma_stage(self.c, self.ffi.from_buffer(head), BLOCK, 0)
+        if corrupt:
+            raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
         dirty = self.lib.ftrma_stage_end(self.c)
         return sum(n for _, _, n in regions) + len(text), dirty * BLOCK
 

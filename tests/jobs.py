@@ -14,12 +14,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +32,11 @@ import numpy as np
 FTRMA = str(Path(sys.executable).parent / "ftrma")
 SHARED = Path("/dev/shm")
 MARK = "FTRMA_TEST_MARK"
-# What the MPI library names its files in shared memory.
-OURS = ("ftrma-", "sm_segment.", "osc_sm.", "osc_rdma.", "vader_segment.")
+# How a job's directory and the MPI library's files begin: jobs of others have other numbers there.
+OURS = re.compile(
+    r"/dev/shm/(ftrma-\d+-[0-9a-f]{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
+)
+LOOK_S = 0.1  # how often a job is asked which files it has
 
 
 @dataclass
@@ -107,30 +113,40 @@ def run_command(
     """Run any command line under the same watch: time limit, no process and no file left."""
     mark = secrets.token_hex(8)
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
-    before = shared_files()
+    prefixes: set[str] = set()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         # Files, not pipes: a process that is left behind must not keep the test waiting.
         job = subprocess.Popen(
             list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
         )  # fmt: skip
-        late = False
         try:
-            job.wait(timeout)
-        except subprocess.TimeoutExpired:
-            late = True
+            late = not _wait(job, mark, timeout, prefixes)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]
             kill_marked(mark)
             job.wait()
         out.seek(0), err.seek(0)
         result = Result(job.returncode, out.read().decode(), err.read().decode())
-    files = abandoned(shared_files() - before)
+    files = sorted(p for p in SHARED.iterdir() if p.name.startswith(tuple(prefixes)))
     remove(files)
     assert not late, f"{' '.join(command)}: not ended after {timeout} s; {left}\n{result}"
     assert not left, f"processes left: {left}\n{result}"
-    assert not files, f"files left in {SHARED}: {sorted(files)}\n{result}"
+    assert not files, f"files left: {', '.join(map(str, files))}\n{result}"
     return result
+
+
+def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set[str]) -> bool:
+    """Wait for the end, noting meanwhile which files in shared memory the job has mapped."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.wait(LOOK_S)
+            return True
+        for pid in marked(mark):
+            with contextlib.suppress(OSError):
+                prefixes.update(OURS.findall(Path(f"/proc/{pid}/maps").read_text()))
+    return False
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
@@ -191,26 +207,9 @@ def command_line(pid: int) -> str:
         return "?"
 
 
-def shared_files() -> set[Path]:
-    return {p for p in SHARED.iterdir() if p.name.startswith(OURS)}
-
-
-def abandoned(paths: set[Path]) -> set[Path]:
-    """Those that still exist and that no living process has mapped: jobs of others go on."""
-    if not paths:
-        return set()
-    maps = ""
-    for pid in processes():
-        with contextlib.suppress(OSError):
-            maps += Path(f"/proc/{pid}/maps").read_text()
-    return {p for p in paths if p.exists() and str(p) not in maps}
-
-
-def remove(paths: set[Path]) -> None:
+def remove(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_dir():
-            for inner in path.iterdir():
-                inner.unlink(missing_ok=True)
-            path.rmdir()
+            shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)

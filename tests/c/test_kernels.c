@@ -142,9 +142,9 @@ static int delta_case(size_t n, size_t from, size_t one_in, size_t before)
     struct arena dirty = arena_make((before + nblocks) * 4, 0), dirty_ref = arena_twin(&dirty);
     uint32_t *const list = (uint32_t *)(void *)dirty.buf;
 
-    const size_t got = ftrma_delta_stage(now.buf, copy.buf, n, first, stage.buf, list, before);
+    const size_t got = ftrma_delta_stage(now.buf, copy.buf, n, first, stage.buf, list, before, NULL, NULL);
     const size_t want = ftrma_delta_stage_ref(now.buf, ref.buf, n, first, stage_ref.buf,
-                                              (uint32_t *)(void *)dirty_ref.buf, before);
+                                              (uint32_t *)(void *)dirty_ref.buf, before, NULL, NULL);
     int good = got == want && memcmp(now.buf, copy.buf, n) == 0;
     if (good) {
         const unsigned char *const deltas = stage.buf + before * BLOCK;
@@ -254,9 +254,9 @@ static int law_one_bit(void)
     for (size_t bit = 0; bit < 8 * BLOCK; bit += 1 + below(8)) {
         uint32_t dirty = 0;
         copy.buf[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0) == 1;
+        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0, NULL, NULL) == 1;
         good &= dirty == 6 && stage.buf[bit / 8] == 1u << bit % 8;
-        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0) == 0;
+        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0, NULL, NULL) == 0;
         copy.buf[bit / 8] ^= (unsigned char)(1u << bit % 8);
         good &= ftrma_copy_changed(copy.buf, now.buf, BLOCK) == BLOCK;
     }
@@ -304,7 +304,7 @@ static int law_equal_untouched(void)
     copy[2 * BLOCK + 17] ^= 1;
     int good = mprotect(copy, 2 * BLOCK, PROT_READ) == 0 &&
                mprotect(copy + 3 * BLOCK, 2 * BLOCK, PROT_READ) == 0;
-    good = good && ftrma_delta_stage(now.buf, copy, n, 0, stage.buf, dirty, 0) == 1;
+    good = good && ftrma_delta_stage(now.buf, copy, n, 0, stage.buf, dirty, 0, NULL, NULL) == 1;
     copy[2 * BLOCK + 17] ^= 1;
     good = good && ftrma_copy_changed(copy, now.buf, n) == BLOCK;
     munmap(copy, n);
@@ -334,7 +334,7 @@ static int law_bounds(void)
         ftrma_xor_many(a, list, 2, n);
         ftrma_xor_into(a, b, n);
         a[n - 1] ^= 1;
-        good &= ftrma_delta_stage(a, b, n, 0, stage, dirty, 0) == 1;
+        good &= ftrma_delta_stage(a, b, n, 0, stage, dirty, 0, NULL, NULL) == 1;
         a[0] ^= 1;
         good &= ftrma_copy_changed(b, a, n) > 0 && memcmp(a, b, n) == 0;
         good &= ftrma_crc32c(0, a, n) == ftrma_crc32c_ref(0, b, n);
@@ -351,7 +351,7 @@ static int law_empty(void)
     ftrma_xor_into(NULL, NULL, 0);
     ftrma_xor_many(NULL, NULL, 0, 0);
     ftrma_delta_undo(NULL, NULL, NULL, 0, 0);
-    return ftrma_delta_stage(NULL, NULL, 0, 0, NULL, NULL, 4) == 4 &&
+    return ftrma_delta_stage(NULL, NULL, 0, 0, NULL, NULL, 4, NULL, NULL) == 4 &&
            ftrma_copy_changed(NULL, NULL, 0) == 0;
 }
 

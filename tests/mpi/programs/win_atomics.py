@@ -1,31 +1,39 @@
 """Accumulates and atomics from all ranks at once."""
 
 import numpy as np
-from common import MPI, comm, done, keep, make, me, n, numbers
+from common import MPI, PROTECTED, comm, done, keep, make, me, n, numbers
 
 TURNS = 200
 
 
+BITS = {"BXOR": np.bitwise_xor, "BAND": np.bitwise_and, "BOR": np.bitwise_or}
+LOGIC = {"LAND": np.logical_and, "LOR": np.logical_or, "LXOR": np.logical_xor}
+ORDER = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
+WHOLE = {**ORDER, **BITS, **LOGIC}
+TABLE = {"i4": WHOLE, "i8": WHOLE, "u1": WHOLE, "f8": ORDER, "f4": ORDER,
+         "c16": {"SUM": np.add, "PROD": np.multiply}, "?": LOGIC}  # fmt: skip
+
+
 def reductions(kind: str) -> None:
     """Whole numbers, so that the order in which the origins come makes no difference."""
-    every = ("SUM", "PROD", "MAX", "MIN")
-    bits = ("BXOR", "BAND", "BOR", "LAND", "LOR", "LXOR")
-    table = {"i4": every + bits, "i8": every + bits, "u1": every + bits, "f8": every,
-             "f4": every, "c16": ("SUM", "PROD"), "?": ("LAND", "LOR", "LXOR")}  # fmt: skip
-    for code, names in table.items():
+    for code, names in TABLE.items():
         memory, win = make(kind, 24, code)
-        for name in names:
+        for name, function in names.items():
             label = f"{kind} {code} {name}"
             win.Fence()
-            memory[:] = numbers("old" + label, 24, code)
+            memory[:] = expected = numbers("old" + label, 24, code)
             win.Fence()
-            values = (numbers(label, 8) % 3 + 1).astype(code)
-            op = getattr(MPI, name)
+            values = [(numbers(label, 8, rank=rank) % 3 + 1).astype(code) for rank in range(n)]
             for target in range(n):
-                win.Accumulate(values, target, 2, op)
-                win.Accumulate(values[:1], target, 12, op)
+                win.Accumulate(values[me], target, 2, getattr(MPI, name))
+                win.Accumulate(values[me][:1], target, 12, getattr(MPI, name))
             win.Fence()
-            keep(label, memory)
+            for one in values:
+                expected[2:10] = function(expected[2:10], one)
+                expected[12] = function(expected[12], one[0])
+            # Open MPI computes bitwise operations wrongly on such windows.
+            if PROTECTED or not (kind == "Create" and code == "i8" and name in BITS):
+                assert (memory == expected).all(), (label, memory, expected)
         win.Free()
 
 
@@ -48,7 +56,9 @@ def replaces(kind: str) -> None:
 
 
 def pairs(kind: str) -> None:
-    """MAXLOC on a pair type: a predefined type with a hole."""
+    """MAXLOC on a pair type, a predefined type with a hole; Open MPI crashes in it."""
+    if not PROTECTED:
+        return
     dtype = np.dtype([("value", "f8"), ("at", "i4")], align=True)
     memory, win = make(kind, 4, dtype)
     mine = np.zeros(4, dtype)
@@ -57,7 +67,9 @@ def pairs(kind: str) -> None:
     for target in range(n):
         win.Accumulate([mine, 4, MPI.DOUBLE_INT], target, (0, 4, MPI.DOUBLE_INT), MPI.MAXLOC)
     win.Fence()
-    keep(f"pairs {kind}", np.array([memory["value"], memory["at"].astype("f8")]))
+    values = np.array([numbers("pairs", 4, rank=rank) % 7 for rank in range(n)])
+    assert (memory["value"] == values.max(0)).all(), (kind, memory, values)
+    assert (memory["at"] == values.argmax(0)).all(), (kind, memory, values)
     win.Free()
 
 

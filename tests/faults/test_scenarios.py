@@ -1,0 +1,364 @@
+"""Failures beyond one death at one place: several, without spares, in launchers, inside MPI.
+
+Law, where nothing else is said: the final memory is that of the run without failure, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from jobs import FTRMA, Result, marked, run_job
+from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run
+
+
+def test_two_successive_failures() -> None:
+    result = run("ft", "--interval", "0", "--spares", "2", "--kill", "1@fence:9", "--kill",
+                 "3@fence:16")  # fmt: skip
+    assert_same_bits("ft", result)
+    assert kinds(result) == ["rollback", "rollback"]
+
+
+def test_five_successive_failures() -> None:
+    """Each spare takes a slot; the last failures hit slots that were replaced before."""
+    rules = ["1@put:50", "0@fence:8", "2@fence:12", "3@stage:3", "1@fence:20"]
+    options = [part for rule in rules for part in ("--kill", rule)]
+    result = run("ft", "--interval", "0", "--spares", "5", *options)
+    assert_same_bits("ft", result)
+    assert [f for f in deaths(result)] == [
+        ("slot", 0, "fence"), ("slot", 1, "fence"), ("slot", 1, "put"), ("slot", 2, "fence"),
+        ("slot", 3, "stage"),
+    ]  # fmt: skip
+    assert kinds(result) == ["rollback"] * 5
+
+
+def test_two_at_once_in_different_groups() -> None:
+    result = run("stencil", "--interval", "0", "--group-size", "2", "--spares", "2", "--kill",
+                 "0@fence:20", "--kill", "3@fence:20")  # fmt: skip
+    assert_same_bits("stencil", result)
+    assert [d[:2] for d in deaths(result)] == [("slot", 0), ("slot", 3)]
+
+
+def test_two_in_one_group_is_catastrophic() -> None:
+    """The job ends with a status of its own and names the group and its lost members."""
+    result = run("stencil", "--interval", "0", "--spares", "2", "--kill", "1@staged:20", "--kill",
+                 "2@staged:20")  # fmt: skip
+    assert result.status == 70
+    assert "CatastrophicFailure: group 0 lost slot 1 and slot 2" in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+def test_slot_and_its_checksum_is_catastrophic() -> None:
+    result = run("stencil", "--interval", "0", "--spares", "3", "--kill", "1@put:40", "--kill",
+                 "c0@repair:1")  # fmt: skip
+    assert result.status == 70
+    assert "lost slot 1 and checksum 0" in result.stderr
+
+
+def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
+    """Nothing is lost that the start of the program does not give back."""
+    result = run("stencil", "--interval", "never", "--spares", "2", "--kill", "1@fence:9",
+                 "--kill", "2@fence:9")  # fmt: skip
+    assert_same_bits("stencil", result)
+    assert result.stats["recoveries"][-1]["version"] == 0
+
+
+@pytest.mark.parametrize("kill", ["1@put:40", "c0@fold:9", "0@end"])
+def test_no_spare_relaunches(kill: str) -> None:
+    result = run("stencil", "--interval", "0", "--spares", "0", "--kill", kill)
+    assert_same_bits("stencil", result)
+    assert kinds(result) == ["relaunch"]
+    assert result.stats["recoveries"][0]["version"] > 0
+
+
+def test_relaunch_is_bounded() -> None:
+    result = run("stencil", "--spares", "0", "--max-relaunch", "0", "--kill", "1@put:40")
+    assert result.status == 70
+    assert "--max-relaunch" in result.stderr
+
+
+def test_unmodified_program_begins_again() -> None:
+    """A program without protect and safepoint has one version, its start."""
+    text = """
+import sys, numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(800, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+assert not cells.any()
+one = np.ones(1, "i8")
+win.Fence()
+for step in range(30):
+    win.Accumulate(one, (comm.rank + step) % comm.size, (step, 1, MPI.INT64_T))
+    win.Fence()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
+"""
+    plain = run_job(text, SLOTS)
+    killed = run_job(text, SLOTS, "--kill", "2@atomic:20")
+    assert kinds(killed) == ["rollback"]
+    for expected, found in zip(
+        plain.of_slots("cells", SLOTS), killed.of_slots("cells", SLOTS), strict=True
+    ):
+        assert expected.tobytes() == found.tobytes()
+        assert expected.sum() == 30
+
+
+def test_unwinding_reaches_the_top() -> None:
+    """No ``except Exception`` swallows it, cleanup code runs, on_failure is told, once."""
+    text = """
+import sys, json, numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me = comm.rank
+story = f"{sys.argv[1]}/story-{me}.json"
+events, cleanups = [], 0
+def note(event):
+    with open(f"{sys.argv[1]}/event-{me}.json", "w") as f:
+        json.dump([event.slots, event.kind, event.version, event.seconds], f)
+ftrma.on_failure(note)
+state = ftrma.protect("s", step=0, cleanups=0)
+half = comm.Split(me % 2)
+twin = half.Dup()
+swallowed = 0
+while state.step < 20:
+    try:
+        try:
+            value = comm.allreduce(1)
+            twin.bcast(state.step)
+            half.Barrier()
+            if me % 2 == 0:
+                comm.send(b"x" * 100000, (me + 1) % comm.size)
+            else:
+                comm.recv(source=(me - 1) % comm.size)
+        finally:
+            comm.Get_size()
+    except Exception as error:
+        swallowed += 1
+    state.step += 1
+    ftrma.safepoint()
+json.dump([state.step, value, swallowed], open(story, "w"))
+"""
+    result = run_job(text, SLOTS, "--interval", "0", "--kill", "3@call:60")
+    assert result.status == 0, result
+    assert kinds(result) == ["rollback"]
+    assert result.of_slots("story", SLOTS) == [[20, SLOTS, 0]] * SLOTS
+    for slot in range(3):
+        slots, kind, version, seconds = result.results[f"event-{slot}"]
+        assert (slots, kind) == ([3], "rollback") and version > 0 and 0 < seconds < 30
+
+
+CORRUPT = """
+import os, sys, numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(40000, 1, comm=comm)
+cells = np.frombuffer(win.tomemory(), "u1")
+cells[:] = comm.rank + 1
+state = ftrma.protect("s", step=0)
+
+def find(f, needle):
+    at = 0
+    while True:
+        at = os.lseek(f.fileno(), at, os.SEEK_DATA)
+        found = os.pread(f.fileno(), 1 << 22, at).find(needle)
+        if found >= 0:
+            return at + found
+        at = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+
+while state.step < 6:
+    comm.Barrier()
+    cells[state.step] += 1
+    state.step += 1
+    ftrma.safepoint()
+    if state.step == STEP and not state.restored:
+        while ftrma.stats()["version"] < STEP:
+            pass
+        if comm.rank == 0:
+            with open(os.environ["FTRMA_JOB"] + "/vault-0", "r+b") as f:
+                os.pwrite(f.fileno(), b"?", find(f, bytes([1] * 3000)) + 100)
+        comm.Barrier()
+    comm.Barrier()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
+"""
+
+
+def test_corrupt_block_is_repaired_from_parity() -> None:
+    """A stray store into a slot's vault is found by its checksum when the slot goes back to it."""
+    text = CORRUPT.replace("STEP", "6")  # after the last checkpoint
+    result = run_job(text, 3, "--interval", "0", "--group-size", "2", "--kill", "2@call:13")
+    assert "slot 0: 1 corrupt blocks found and rebuilt from parity" in result.stderr, result
+    assert_cells(result)
+
+
+def test_corrupt_block_gives_no_delta() -> None:
+    """A checkpoint from a damaged copy would poison the parity: the slot steps down instead."""
+    result = run_job(CORRUPT.replace("STEP", "3"), 3, "--interval", "0")
+    assert "slot 0: 1 blocks of the vault do not match their checksums" in result.stderr, result
+    assert kinds(result) == ["rollback"]
+    assert_cells(result)
+
+
+def assert_cells(result: Result) -> None:
+    assert result.status == 0, result
+    for slot, cells in enumerate(result.of_slots("cells", 3)):
+        assert cells[:6].tolist() == [slot + 2] * 6
+        assert set(cells[6:]) == {slot + 1}
+
+
+def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
+    """With its group's parity needed for a lost slot, a corrupt block is an error, not an answer."""
+    text = CORRUPT.replace("STEP", "6")
+    result = run_job(text, 3, "--interval", "0", "--kill", "2@call:13")
+    assert result.status == 1
+    assert "of slot 2 cannot be rebuilt" in result.stderr, result
+
+
+def start(program: str, directory: Path, mark: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a job in the background; the caller ends it."""
+    (directory / "program.py").write_text(APP)
+    name, *args = PROGRAMS[program]
+    return subprocess.Popen(
+        [FTRMA, "run", "-n", str(SLOTS), *options, str(directory / "program.py"), str(directory),
+         str(ROOT / "bench/apps" / name), *args],
+        env={**os.environ, "FTRMA_TEST_MARK": mark}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_until(condition: object, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "the job did not come that far"
+
+
+def commands(mark: str) -> dict[int, str]:
+    found = {}
+    for pid in marked(mark):
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def directories_of(mark: str) -> set[Path]:
+    """The job directories in shared memory that the marked processes work in."""
+    found = set()
+    for pid in marked(mark):
+        with contextlib.suppress(OSError):
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            found |= {Path(e[10:].decode()) for e in environ if e.startswith(b"FTRMA_JOB=")}
+    return found
+
+
+LONG = ("--steps", "100000000")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
+    """Ctrl-C and SIGTERM end everything at once."""
+    mark = f"signal-{number}-{os.getpid()}"
+    PROGRAMS["long"] = (*PROGRAMS["stencil"][:3], *LONG)
+    job = start("long", tmp_path, mark)
+    try:
+        wait_until(lambda: sum("-m ftrma" in c for c in commands(mark).values()) >= SLOTS + 3)
+        directories = directories_of(mark)
+        assert directories
+        job.send_signal(number)
+        job.wait(10)
+        assert job.returncode == status
+        assert not commands(mark)
+        assert not any(d.exists() for d in directories)
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_launcher_death_relaunches(tmp_path: Path) -> None:
+    """When the launcher dies, everybody dies with it; the vaults are there."""
+    mark = f"launcher-{os.getpid()}"
+    PROGRAMS["some"] = (*PROGRAMS["stencil"][:3], "--steps", "3000")
+    stats = tmp_path / "stats"
+    job = start("some", tmp_path, mark, "--interval", "0.01", "--stats", str(stats))
+    try:
+        wait_until(lambda: checkpointed())
+        launcher = next(p for p, c in commands(mark).items() if "prterun" in c or "mpirun" in c)
+        os.kill(launcher, signal.SIGKILL)
+        _, err = job.communicate(timeout=40)
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+    assert job.returncode == 0, err
+    story = json.loads(stats.read_text())
+    assert [r["kind"] for r in story["recoveries"]] == ["relaunch"]
+    assert story["recoveries"][0]["version"] > 0
+    assert b"the launcher died; launching the job again from checkpoint" in err
+
+
+def checkpointed() -> bool:
+    events = Path("/dev/shm").glob("ftrma-*/events")
+    return any('"version": 3' in path.read_text() for path in events)
+
+
+def test_stuck_inside_the_library_relaunches() -> None:
+    """A slot that the library never gives back is noticed; the job goes on from its vaults."""
+    text = """
+import os, sys, signal, numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+shared = MPI.Win.Allocate_shared(64, 1, comm=comm)
+state = ftrma.protect("s", step=0)
+flag = f"{sys.argv[1]}/killed.json"
+while state.step < 6:
+    comm.Barrier()
+    state.step += 1
+    ftrma.safepoint()
+    if state.step == 4 and not os.path.exists(flag):
+        if comm.rank == 1:
+            shared.Lock(0, MPI.LOCK_EXCLUSIVE)
+            comm.Barrier()
+            open(flag, "w").write("1")
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.Barrier()
+        if comm.rank == 0:
+            shared.Lock(0, MPI.LOCK_EXCLUSIVE)
+np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
+"""
+    result = run_job(text, 3, "--interval", "0")
+    assert result.status == 0, result
+    assert "a window from Allocate_shared is not protected" in result.stderr
+    assert "hangs inside the MPI library" in result.stderr
+    assert kinds(result) == ["relaunch"]
+    assert [int(s) for s in result.of_slots("step", 3)] == [6, 6, 6]
+
+
+def test_abort_ends_the_job_with_its_status() -> None:
+    result = run_job("from mpi4py import MPI\nMPI.COMM_WORLD.Abort(7)\n", 2)
+    assert result.status == 7, result
+
+
+def test_inside_an_existing_launcher(tmp_path: Path) -> None:
+    """``mpiexec -n P python -m ftrma app.py`` protects without a supervisor."""
+    from jobs import run_command
+
+    from ftrma.launch import launcher_environment, mpirun_command
+
+    (tmp_path / "program.py").write_text(APP)
+    name, *args = PROGRAMS["stencil"]
+    result = run_command(
+        [*mpirun_command(SLOTS + 2), sys.executable, "-m", "ftrma", str(tmp_path / "program.py"),
+         str(tmp_path), str(ROOT / "bench/apps" / name), *args],
+        env={**launcher_environment(), "FTRMA_INTERVAL": "0", "FTRMA_KILL": "2@put:20"},
+    )  # fmt: skip
+    assert "slot 2 died; back at checkpoint" in result.stderr, result
+    assert (tmp_path / "slot-2.npz").exists()

@@ -1,0 +1,270 @@
+"""The parts of the benchmark drivers that measure nothing: statistics, options, launching, drawing.
+
+Why: a ratio that pairs the wrong rounds, or a launch that outlives its time limit and disturbs the
+next one, would spoil a measurement without anybody noticing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench import __main__ as bench_main
+from bench import checkpoint, common, ft, micro
+
+SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
+
+
+# ---- statistics -----------------------------------------------------------------------------
+
+
+def test_spread_orders_and_takes_quartiles() -> None:
+    assert common.spread([5.0, 1.0, 3.0, 2.0, 4.0]) == {
+        "n": 5, "min": 1.0, "q1": 2.0, "median": 3.0, "q3": 4.0, "max": 5.0
+    }  # fmt: skip
+
+
+def test_spread_of_one_value_is_that_value() -> None:
+    found = common.spread(x for x in [7.0])
+    assert set(found.values()) == {1, 7.0}
+
+
+def test_spread_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        common.spread([])
+
+
+def test_ratios_pair_the_rounds() -> None:
+    assert common.ratios([2.0, 9.0], [1.0, 3.0]) == [2.0, 3.0]
+    with pytest.raises(ValueError):
+        common.ratios([1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("100", 100), ("64MiB", 64 << 20), ("1.5 kb", 1500), ("2GIB", 2 << 30)]
+)
+def test_size(text: str, size_bytes: int) -> None:
+    assert common.size(text) == size_bytes
+
+
+def test_table_aligns_its_columns() -> None:
+    lines = common.table([["name", "x"], ["long name", "1"], ["b", "200"]]).splitlines()
+    assert lines == ["name         x", "--------------", "long name    1", "b          200"]
+
+
+# ---- options --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["ft", "--class", "X"],
+        ["ft", "-n", "0"],
+        ["ft", "--spares", "-1"],
+        ["ft", "--interval", "nan"],
+        ["micro", "--rounds", "1.5"],
+        ["micro", "--what"],
+        ["checkpoint", "--size", "64 parsecs"],
+        ["checkpoint", "--size", "4KiB"],
+        ["checkpoint", "--directory", "/no/such/directory"],
+        ["checkpoint", "--json", "/no/such/directory/report.json"],
+        ["checkpoint", "--plot", "figure.docx"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_one_line_and_status_2(
+    arguments: list[str], capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
+    assert bench_main.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1 and said.err.startswith("bench")
+    assert all(argument in said.err for argument in arguments[2:])
+
+
+def test_a_figure_without_matplotlib_names_the_extra(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert bench_main.main(["micro", "--plot", "figure.png"]) == 2
+    assert "ftrma[bench]" in capsys.readouterr().err
+
+
+# ---- launching ------------------------------------------------------------------------------
+
+
+def test_run_returns_the_object_of_the_last_line() -> None:
+    assert common.run([sys.executable, "-c", SAID], 60) == {"a": 1}
+
+
+def test_run_reports_a_failure_with_what_was_said() -> None:
+    with pytest.raises(common.BenchError, match=r"(?s)exit status 3.*no such luck"):
+        common.run([sys.executable, "-c", "import sys; print('no such luck'); sys.exit(3)"], 60)
+
+
+@pytest.mark.parametrize("text", ["", "not JSON", "[1]", '{"a": 1}\nafterwards'])
+def test_output_without_an_object_is_an_error(text: str) -> None:
+    with pytest.raises(common.BenchError, match="the source"):
+        common.last_object(text, "the source")
+
+
+def test_nothing_of_a_launch_outlives_its_time_limit(tmp_path: Path) -> None:
+    """Not even a grandchild in a session of its own, as the launcher of a protected run is."""
+    note = tmp_path / "pid"
+    program = (
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"pathlib.Path({str(note)!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    with pytest.raises(common.BenchError, match="--timeout"):
+        common.run([sys.executable, "-c", program], 3)
+    deadline = time.monotonic() + 10
+    while alive(int(note.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_settings_of_the_user_reach_neither_side(monkeypatch: Any) -> None:
+    monkeypatch.setenv("FTRMA_INTERVAL", "0")
+    monkeypatch.setenv("OMPI_MCA_osc", "rdma")
+    assert not {"FTRMA_INTERVAL", "OMPI_MCA_osc"} & set(common.environment())
+    assert os.environ["FTRMA_INTERVAL"] == "0"
+
+
+# ---- what the drivers make of measurements --------------------------------------------------
+
+
+def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
+    taken = [{"version": i, "seconds": 0.001, "bytes": 2 << 20, "dirty_bytes": 1 << 20}
+             for i in range(checkpoints)]  # fmt: skip
+    return [
+        {"seconds_median": s, "seconds_mean": 2 * s, "mops": 1 / s, "checkpoints": taken}
+        for s in seconds
+    ]
+
+
+def ft_report() -> dict[str, Any]:
+    runs = {name: ft_runs([1.0, 4.0], 0) for name in ft.variants(ft.parse([]))}
+    runs["f-no-daly"] = ft_runs([1.5, 4.0], 3)
+    return {
+        **common.begin("ft"), "problem_class": "W", "rounds": 2, "repeat": 9, "interval_s": 1.0,
+        "mtbf_s": 3600.0,
+        "results": [
+            {"slots": n, "variants": {v: ft.summary(r, runs[ft.BASELINE]) for v, r in runs.items()}}
+            for n in (2, 4)
+        ],
+    }  # fmt: skip
+
+
+def test_ft_compares_within_a_round() -> None:
+    found = ft_report()["results"][0]["variants"]
+    assert found["f-no-daly"]["overhead_median_percent_each"] == [50.0, 0.0]
+    assert found["f-no-daly"]["checkpoints_per_launch"]["median"] == 3
+    assert "overhead_median_percent" not in found[ft.BASELINE]
+
+
+def test_ft_says_when_no_checkpoint_came() -> None:
+    report = ft_report()
+    said = ft.text(report)
+    assert "note: f-daly came to no checkpoint" in said
+    assert "note: f-no-daly" not in said
+
+
+def checkpoint_report(monkeypatch: Any, dirty_share: float = checkpoint.DIRTY_SHARE) -> Any:
+    kinds = [kind for kind in checkpoint.KINDS if "dirty" in kind]
+    shares = {"all": 1.0, "nothing": 0.0, "some": dirty_share}
+    rounds = [
+        {
+            "seconds": {kind: r * i / 1e3 for i, kind in enumerate(checkpoint.KINDS, 1)},
+            "versions": {kind: r * 10 + i for i, kind in enumerate(kinds)},
+        }
+        for r in (1, 2)
+    ]
+    stats = {
+        "checkpoints": [
+            {"version": r["versions"][k], "bytes": 1000, "dirty_bytes": 1000 * shares[k.split()[0]]}
+            for r in rounds
+            for k in kinds
+        ]
+    }
+    slot = {"total": 300, "copy": 100, "stage": 100, "lists": 100}
+    rank = {"total": 300, "parity": 100, "sum": 100, "lists": 100}
+    memory = {"windows": 200, "slots": [slot, slot], "checksum_ranks": [rank]}
+    monkeypatch.setattr(
+        common, "run_protected", lambda *_: ({"rounds": rounds, "memory": memory}, stats)
+    )
+    options = checkpoint.parse(["--size", "1MiB"])
+    return {
+        **common.begin("checkpoint"), "ranks": 2, "size_bytes": 1 << 20, "rounds": 2,
+        "disk": "ext4", **checkpoint.measure(options),
+    }  # fmt: skip
+
+
+def test_checkpoint_reports_ratios_and_memory(monkeypatch: Any) -> None:
+    report = checkpoint_report(monkeypatch)
+    assert len(report["ratios"]) == len(checkpoint.RATIOS)
+    kinds = list(checkpoint.KINDS)
+    expected = (kinds.index("all dirty") + 1) / (kinds.index("memcpy") + 1)
+    assert report["ratios"][0]["each"] == pytest.approx([expected] * 2)
+    assert "window 100 B + copy 100 B + stage 100 B" in checkpoint.text(report)
+
+
+def test_checkpoint_refuses_what_was_not_as_dirty_as_meant(monkeypatch: Any) -> None:
+    with pytest.raises(common.BenchError, match="some dirty"):
+        checkpoint_report(monkeypatch, dirty_share=0.5)
+
+
+def micro_report() -> dict[str, Any]:
+    sides = {"unprotected": [[1e-6, 2e-6, 9e-6]], "protected": [[2e-6, 3e-6, 4e-6]]}
+    return {
+        **common.begin("micro"), "rounds": 1, "batches": 3,
+        "results": [micro.summary(call, 2, sides) for call in ("Fence", "Get 8 B + Flush")],
+    }  # fmt: skip
+
+
+def test_micro_takes_the_median_and_the_fastest_batch() -> None:
+    report = micro_report()
+    found = report["results"][0]
+    assert (found["ratio"]["median"], found["ratio_fastest"]["median"]) == (1.5, 2.0)
+    assert "<= 1.50 met" in micro.text(report)
+
+
+def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    common.finish(micro_report(), argparse.Namespace(json=path), "the table")
+    said = capsys.readouterr().out
+    assert said.startswith("the table\n")
+    assert json.loads(said.splitlines()[-1]) == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+def test_figures_are_drawn(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"figure.{kind}"
+    for module, report in (
+        (ft, ft_report()),
+        (micro, micro_report()),
+        (checkpoint, checkpoint_report(monkeypatch)),
+    ):
+        module.draw(report, path)
+        assert path.stat().st_size > 5000
+        path.unlink()

@@ -1,0 +1,150 @@
+"""Every MPI call has its treatment: csrc/calls.py against mpi.h and against the built extension."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ftrma import _mpi
+
+ROOT = Path(__file__).resolve().parents[2]
+MPICC = shutil.which("mpicc", path=str(Path(sys.executable).parent)) or shutil.which("mpicc")
+
+pytestmark = pytest.mark.skipif(MPICC is None, reason="no mpicc")
+
+
+@pytest.fixture(scope="module")
+def calls() -> ModuleType:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("calls", ROOT / "csrc" / "calls.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["calls"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def header(calls: ModuleType) -> dict:
+    return {call.name: call for call in calls.read_header(MPICC)}
+
+
+@pytest.fixture(scope="module")
+def defined() -> set[str]:
+    """Functions that the built extension itself defines and exports."""
+    path = Path(_mpi.load().__file__)
+    listing = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True,
+                             text=True, check=True).stdout  # fmt: skip
+    names = [line.split() for line in listing.splitlines()]
+    return {n[2] for n in names if len(n) == 3 and n[1] in "TW"}
+
+
+def test_header_is_read_whole(calls: ModuleType, header: dict) -> None:
+    """Law: all functions of the standard's chapter on one-sided communication are found, with
+    their parameters."""
+    for name in calls.OURS:
+        assert name in header, name
+    put = header["Put"].parameters
+    assert [kind for kind, _ in put] == ["const void *", "int", "MPI_Datatype", "int", "MPI_Aint",
+                                         "int", "MPI_Datatype", "MPI_Win"]  # fmt: skip
+    assert len(header) > 300
+
+
+def test_every_window_call_is_listed(calls: ModuleType, header: dict) -> None:
+    """Law: a function of mpi.h with a window among its parameters, or Win in its name, is listed by
+    name; large-count and Fortran-handle forms under their plain name."""
+    listed = {*calls.OURS, *calls.PASS}
+    windows = {
+        call.name for call in header.values()
+        if call.name.startswith("Win_") or any("MPI_Win" in kind for kind, _ in call.parameters)
+    }  # fmt: skip
+    handles = {"Win_c2f", "Win_f2c", "Win_toint", "Win_fromint"}
+    create = {"Win_create_keyval"}
+    unlisted = {n for n in windows - handles - create if n.removesuffix("_c") not in listed}
+    assert len(windows) > 40 and not unlisted, sorted(unlisted)
+
+
+def test_no_call_is_in_two_lists(calls: ModuleType) -> None:
+    """Law: OURS and PASS are disjoint and name nothing twice."""
+    counts = collections.Counter([*calls.OURS, *calls.PASS])
+    assert not [name for name, count in counts.items() if count > 1]
+
+
+def test_listed_calls_are_real(calls: ModuleType, header: dict) -> None:
+    """Law: a name in OURS is a function of mpi.h, so that no typing error hides a call."""
+    assert set(calls.OURS) <= set(header)
+
+
+def test_our_calls_are_defined(calls: ModuleType, header: dict, defined: set[str]) -> None:
+    """Law: every call of OURS, and its large-count form where the library has one, is defined by
+    the extension itself."""
+    names = {n for n, call in header.items() if call.kind == "ours"}
+    assert names >= set(calls.OURS)
+    assert not {f"MPI_{n}" for n in names} - defined
+
+
+def test_generated_wrappers_are_defined(header: dict, defined: set[str]) -> None:
+    """Law: the extension defines a wrapper for every call that is guarded or translated."""
+    names = {f"MPI_{n}" for n, call in header.items() if call.kind in ("guard", "translate")}
+    assert len(names) > 100 and not names - defined
+
+
+def test_passed_calls_are_not_intercepted(header: dict, defined: set[str]) -> None:
+    """Law: the extension defines no other MPI function."""
+    mine = {f"MPI_{n}" for n, call in header.items() if call.kind != "pass"}
+    assert {n for n in defined if n.startswith("MPI_")} == mine
+
+
+def test_count_is_true(defined: set[str]) -> None:
+    """Law: ftrma_count_intercepted, which ``ftrma doctor`` shows, is the number of them."""
+    count = _mpi.load().lib.ftrma_count_intercepted()
+    assert count == len({n for n in defined if n.startswith("MPI_")})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Put", "ours"), ("Win_free", "ours"), ("Send", "guard"), ("Wait", "guard"),
+        ("Comm_split", "guard"), ("Barrier", "guard"), ("Mprobe", "guard"), ("Waitall", "guard"),
+        ("Comm_rank", "translate"), ("Comm_size", "translate"), ("Cart_coords", "translate"),
+        ("Comm_set_errhandler", "translate"), ("Comm_group", "translate"),
+        ("Type_commit", "pass"), ("Win_set_name", "pass"), ("Wtime", None), ("Get_count", "pass"),
+        ("Group_incl", "pass"), ("Finalize", None),
+    ],
+)  # fmt: skip
+def test_kinds_by_example(header: dict, name: str, kind: str | None) -> None:
+    """Law: the treatment follows from what a call does; None: not decided here."""
+    if kind is not None:
+        assert header[name].kind == kind
+
+
+def test_calls_with_a_communicator_are_never_passed(calls: ModuleType, header: dict) -> None:
+    """Law: whatever takes a communicator by value must see the slots' world in place of
+    MPI_COMM_WORLD, or is named in PASS as an exception."""
+    passed = {n for n, call in header.items()
+              if call.kind == "pass" and any(k == "MPI_Comm" for k, _ in call.parameters)}
+    assert {n.removesuffix("_c") for n in passed} <= set(calls.PASS), sorted(passed)
+
+
+def test_new_communicators_are_registered(calls: ModuleType, header: dict) -> None:
+    """Law: the wrapper of a call that makes a communicator registers it, so that a failure can
+    revoke it."""
+    for name in ("Comm_dup", "Comm_split", "Cart_create", "Intercomm_create", "Comm_create_group"):
+        assert "ftrma_register_comm(*" in calls.wrapper(header[name]), name
+    assert "ftrma_register_comm" not in calls.wrapper(header["Comm_free"])
+
+
+def test_extension_loads_without_mpi_init() -> None:
+    """Law: loading starts nothing; the calls can be reached before MPI is initialized."""
+    native = _mpi.load()
+    flag = ctypes.c_int(7)
+    assert ctypes.CDLL(native.__file__).MPI_Initialized(ctypes.byref(flag)) == 0
+    assert flag.value == 0

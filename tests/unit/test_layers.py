@@ -1,0 +1,106 @@
+"""The order of the modules: each imports only from below, and the edges are kept to few."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "ftrma"
+
+# From the top down; modules of one line know nothing of each other.
+LAYERS = [
+    {"__main__", "cli"},
+    {"doctor"},
+    {"demo"},
+    {"launch"},
+    {"__init__"},
+    {"session"},
+    {"checkpoint"},
+    {"recovery"},
+    {"settings", "vault"},
+    {"world"},
+    {"_mpi", "state", "stats"},
+    {"topology", "errors"},
+]
+LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
+# The package's front reads the version and the errors from no module above it.
+FRONT = "__init__"
+
+
+def imports_of(path: Path) -> set[str]:
+    """Absolute names of all that a module imports, inside of functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {node.module or ""} | {f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = f"ftrma.{node.module}" if node.module else "ftrma"
+            found |= {base} if node.module else {f"ftrma.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
+    return found
+
+
+MODULES = {path.stem: imports_of(path) for path in sorted(PACKAGE.glob("*.py"))}
+
+
+def inner(name: str) -> set[str]:
+    """Modules of the package that a module imports."""
+    names = {i.split(".")[1] for i in MODULES[name] if i.startswith("ftrma.")}
+    return {n if n in MODULES else FRONT for n in names} - {name, "_native"}
+
+
+def test_every_module_has_its_layer() -> None:
+    """Law: the table above is complete and names no module that is gone or to come, except those
+    announced by the command line."""
+    assert set(MODULES) <= set(LEVEL)
+    assert set(LEVEL) - set(MODULES) <= {"demo", "doctor"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name: str) -> None:
+    """Law: a module imports only modules of lower layers. (The package's front may be asked for
+    its version by all.)"""
+    upward = {other for other in inner(name) - {FRONT} if LEVEL[other] <= LEVEL[name]}
+    assert not upward, f"{name} imports {sorted(upward)}"
+
+
+def test_no_cycles() -> None:
+    """Law: the import graph, without the front, has no cycle."""
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path, name])
+        if name not in done:
+            for other in sorted(inner(name) - {FRONT}):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in MODULES:
+        visit(name, ())
+
+
+def users(target: str) -> set[str]:
+    return {name for name, found in MODULES.items()
+            if any(i == target or i.startswith(target + ".") for i in found)}  # fmt: skip
+
+
+def test_only_the_loader_knows_the_extension() -> None:
+    """Law: ftrma._native is imported by _mpi alone, which loads it so that it interposes."""
+    assert users("ftrma._native") == {"_mpi"}
+
+
+def test_only_the_loader_imports_mpi4py() -> None:
+    """Law: whoever imports mpi4py too early breaks interposing; only _mpi and the front may."""
+    assert users("mpi4py") <= {"_mpi", FRONT}
+
+
+def test_pure_modules_stay_pure() -> None:
+    """Law: placement and errors need nothing of the package; state and statistics know neither
+    processes nor files."""
+    assert not inner("topology") and not inner("errors")
+    assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}

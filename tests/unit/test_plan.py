@@ -1,0 +1,148 @@
+"""Who takes which seat after a failure: `recovery.plan` by property."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from ftrma.recovery import State, plan
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    """Any state that a job can be in: seats hold distinct processes, spares hold none."""
+    slots = draw(st.integers(1, 8))
+    group_size = draw(st.integers(1, slots))
+    groups = -(-slots // group_size)
+    seats = slots + groups
+    processes = draw(st.permutations(range(seats + draw(st.integers(0, 4)))))
+    alive = frozenset(
+        p for p in processes if draw(st.sampled_from([True, True, True, False]))
+    )
+    ready = frozenset(
+        p for p in processes[:seats] if p in alive and draw(st.sampled_from([True] * 5 + [False]))
+    )
+    return State(
+        slot_proc=list(processes[:slots]),
+        checksum_proc=list(processes[slots:seats]),
+        slot_group=[s // group_size for s in range(slots)],
+        alive=alive,
+        ready=ready,
+        spares=sorted(p for p in processes[seats:] if p in alive),
+        committed=draw(st.sampled_from([0, 0, 1, 7])),
+    )
+
+
+def seats_of(state: State) -> list[int]:
+    return [*state.slot_proc, *state.checksum_proc]
+
+
+def lost_in(state: State, group: int) -> list[str]:
+    names = [f"slot {s}" for s, g in enumerate(state.slot_group)
+             if g == group and state.slot_proc[s] not in state.ready]  # fmt: skip
+    return names + [f"checksum {group}"] * (state.checksum_proc[group] not in state.ready)
+
+
+def catastrophes(state: State) -> list[int]:
+    groups = range(len(state.checksum_proc))
+    return [g for g in groups if state.committed and len(lost_in(state, g)) > 1]
+
+
+def vacant(state: State) -> list[int]:
+    return [i for i, p in enumerate(seats_of(state)) if p not in state.alive]
+
+
+@given(states())
+def test_no_process_holds_two_roles(state: State) -> None:
+    """Law: all seats of a plan that goes on are held by different, living processes."""
+    chosen = plan(state)
+    assume(chosen.kind == "rollback")
+    seats = [*chosen.slot_proc, *chosen.checksum_proc]
+    assert len(set(seats)) == len(seats) == len(seats_of(state))
+    assert set(seats) <= state.alive
+
+
+@given(states())
+def test_survivors_keep_their_seats(state: State) -> None:
+    """Law: a seat changes hands if and only if its holder is dead."""
+    chosen = plan(state)
+    assume(chosen.kind == "rollback")
+    after = [*chosen.slot_proc, *chosen.checksum_proc]
+    for before, now in zip(seats_of(state), after, strict=True):
+        assert (before == now) == (before in state.alive)
+
+
+@given(states())
+def test_spares_are_seated_lowest_first_and_slots_before_checksums(state: State) -> None:
+    """Law: the i-th vacant seat, slots in order and then checksum ranks, gets the i-th spare."""
+    chosen = plan(state)
+    assume(chosen.kind == "rollback")
+    after = [*chosen.slot_proc, *chosen.checksum_proc]
+    assert [after[i] for i in vacant(state)] == list(state.spares)[: len(vacant(state))]
+
+
+@given(states())
+def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: State) -> None:
+    """Law: without a catastrophe, "relaunch" holds iff there are more dead seats than spares."""
+    chosen = plan(state)
+    short = len(vacant(state)) > len(state.spares)
+    if catastrophes(state):
+        assert chosen.kind == "catastrophic"
+    else:
+        assert chosen.kind == ("relaunch" if short else "rollback")
+        assert chosen.failure is None and bool(chosen.reason) == short
+
+
+@given(states())
+def test_catastrophe_names_what_was_lost(state: State) -> None:
+    """Law: "catastrophic" iff a version is committed and some group lost more than one member; the
+    failure names the group, every lost member and the version."""
+    chosen = plan(state)
+    groups = catastrophes(state)
+    assert (chosen.kind == "catastrophic") == bool(groups)
+    if groups:
+        failure = chosen.failure
+        assert failure is not None and failure.group == groups[0]
+        assert list(failure.members) == lost_in(state, groups[0])
+        assert failure.version == state.committed
+        for words in (f"group {failure.group}", *failure.members, f"version {state.committed}"):
+            assert words in chosen.reason
+
+
+@given(states())
+def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: State) -> None:
+    """Law: "relaunch" and "catastrophic" leave all seats as they are."""
+    chosen = plan(state)
+    assume(chosen.kind != "rollback")
+    assert [*chosen.slot_proc, *chosen.checksum_proc] == seats_of(state)
+
+
+@given(states())
+def test_lost_roles_are_those_without_a_sound_vault(state: State) -> None:
+    """Law: a role is rebuilt iff its holder, dead or alive, has no vault that is ready."""
+    chosen = plan(state)
+    slots = [s for s, p in enumerate(state.slot_proc) if p not in state.ready]
+    groups = [g for g, p in enumerate(state.checksum_proc) if p not in state.ready]
+    assert (list(chosen.lost_slots), list(chosen.lost_checksums)) == (slots, groups)
+
+
+ONE_DEAD = State([0, 1], [2], [0, 0], frozenset({0, 2, 3}), frozenset({0, 2}), [3], 1)
+
+
+@given(states())
+@example(ONE_DEAD)
+def test_plan_is_pure(state: State) -> None:
+    """Law: the same answer twice, and the arguments are unchanged."""
+    before = copy.deepcopy(dataclasses.asdict(state))
+    assert plan(state) == plan(state)
+    assert dataclasses.asdict(state) == before
+
+
+def test_one_dead_slot_by_hand() -> None:
+    """Law: the everyday case, spelled out."""
+    chosen = plan(ONE_DEAD)
+    assert (chosen.kind, chosen.slot_proc, chosen.checksum_proc) == ("rollback", (0, 3), (2,))
+    assert (chosen.lost_slots, chosen.lost_checksums) == ((1,), ())
