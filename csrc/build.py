@@ -58,18 +58,17 @@ class BuildExtension(build_ext):
         out.mkdir(parents=True, exist_ok=True)
         calls.generate(mpicc, out / "guards.c")
         ffi = FFI()
-        ffi.cdef(declarations() + """
-extern "Python" int ftrma_python_fill(int ordinal, int allocated, void *base, uint64_t size);
-extern "Python" void ftrma_python_warn(const char *call);
-""")
-        ffi.set_source("ftrma._native", '#include "ftrma.h"')
-        ffi.emit_c_code(str(out / "_native.c"))
+        ffi.cdef(declarations())
+        ffi.set_source("ftrma._declarations", None)  # no C: the build needs no Python headers
+        package = HERE.parent / "ftrma" if self.inplace else Path(self.build_lib) / "ftrma"
+        package.mkdir(parents=True, exist_ok=True)
+        ffi.emit_python_code(str(package / "_declarations.py"))
         link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]
         keep = [a for a in link if a.startswith(("-I", "-D", "-L", "-l", "-pthread"))]
         # Only a compiler named by the user is there to stay; the wheel's is found at run time.
         rpath = [f"-Wl,-rpath,{a[2:]}" for a in link if a.startswith("-L")]
         native = self.extensions[0]
-        made = [out / "guards.c", out / "_native.c"]
+        made = [out / "guards.c"]
         native.sources = [os.path.relpath(p) for p in [*(HERE / s for s in SOURCES), *made]]
         native.include_dirs = [str(HERE)]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-I", "-D", "-p"))]

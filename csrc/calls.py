@@ -25,26 +25,11 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-OURS = """
-Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap
-Rput Rget Raccumulate Rget_accumulate
-Win_allocate Win_create Win_free Win_get_group Win_get_attr Win_shared_query
-Win_allocate_shared Win_create_dynamic
-Win_fence Win_lock Win_unlock Win_lock_all Win_unlock_all
-Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync
-Win_post Win_start Win_complete Win_wait Win_test
-Comm_get_attr Finalize Abort
-""".split()
+OURS = ["Put", "Get", "Accumulate", "Get_accumulate", "Fetch_and_op", "Compare_and_swap", "Rput", "Rget", "Raccumulate", "Rget_accumulate", "Win_allocate", "Win_create", "Win_free", "Win_get_group", "Win_get_attr", "Win_shared_query", "Win_allocate_shared", "Win_create_dynamic", "Win_fence", "Win_lock", "Win_unlock", "Win_lock_all", "Win_unlock_all", "Win_flush", "Win_flush_all", "Win_flush_local", "Win_flush_local_all", "Win_sync", "Win_post", "Win_start", "Win_complete", "Win_wait", "Win_test", "Comm_get_attr", "Finalize", "Abort"]
 
 # Attributes, names, infos and error handlers belong to the process-local window behind the handle;
 # attach and detach only exist for dynamic windows, which are the library's own.
-PASS = """
-Win_attach Win_detach Win_call_errhandler Win_create_errhandler Win_create_keyval
-Win_delete_attr Win_free_keyval Win_get_errhandler Win_get_info Win_get_name Win_set_attr
-Win_set_errhandler Win_set_info Win_set_name
-Request_free Cancel Request_get_status Grequest_complete Grequest_start Status_set_elements
-Request_c2f Request_f2c Message_c2f Message_f2c Pack_external Comm_get_parent Comm_f2c
-""".split()
+PASS = ["Win_attach", "Win_detach", "Win_call_errhandler", "Win_create_errhandler", "Win_create_keyval", "Win_delete_attr", "Win_free_keyval", "Win_get_errhandler", "Win_get_info", "Win_get_name", "Win_set_attr", "Win_set_errhandler", "Win_set_info", "Win_set_name", "Request_free", "Cancel", "Request_get_status", "Grequest_complete", "Grequest_start", "Status_set_elements", "Request_c2f", "Request_f2c", "Message_c2f", "Message_f2c", "Pack_external", "Comm_get_parent", "Comm_f2c"]
 
 LOCAL = re.compile(
     r"MPI_(Comm_(c2f|size|rank|group|compare|test_inter|remote_size|remote_group|(get|set|delete)_attr"

@@ -232,6 +232,11 @@ int MPI_Finalize(void)
     return ftrma_ctl ? MPI_SUCCESS : PMPI_Finalize();
 }
 
+int ftrma_mpi_finalize(void)
+{
+    return PMPI_Finalize();
+}
+
 /* The program gives up: everybody ends with its status, in an orderly way if a supervisor is
    there to see to it (it reads the request within milliseconds). */
 int MPI_Abort(MPI_Comm comm, int status)

@@ -215,6 +215,7 @@ int ftrma_unwind_code(void);
 int ftrma_interposed(void);
 int ftrma_count_intercepted(void);
 int ftrma_mpi_abort(int status);
+int ftrma_mpi_finalize(void);
 
 /* ---- window.c, access.c, sync.c ------------------------------------------------------------- */
 

@@ -361,6 +361,9 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             return ftrma_window_fail(NULL, MPI_ERR_SIZE, "window of %lld bytes with displacement "
                                      "unit %d: the size must be >= 0 and the unit >= 1 on every "
                                      "member", (long long)size, disp_unit);
+        if (worst == -EIO)
+            return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a slot could not restore its part of "
+                                     "this window");
         return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a window of %lld bytes "
                                  "(%s): free space in /dev/shm or use smaller windows",
                                  (long long)size, strerror(-worst));

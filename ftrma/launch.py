@@ -37,6 +37,8 @@ STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
 CATASTROPHE = 70  # exit status: EX_SOFTWARE
+# As 'python -m ftrma', but never from a source directory that happens to be the current one.
+RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
 
 
 class Interrupted(BaseException):
@@ -102,7 +104,7 @@ class Launch:
         env = {**os.environ, **launcher_environment(), **settings.to_environment(options)}
         with self.log.open("wb") as log:
             self.mpirun = subprocess.Popen(
-                [*mpirun_command(layout.processes), sys.executable, "-m", "ftrma", script,
+                [*mpirun_command(layout.processes), sys.executable, "-c", RANK, script,
                  *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
@@ -236,7 +238,8 @@ def library_files(pid: int) -> set[str]:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return set()
-    return set(re.findall(r"/dev/shm/((?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)\w+", maps))
+    kinds = "sm_segment|osc_sm|osc_rdma|vader_segment"
+    return set(re.findall(rf"/dev/shm/((?:{kinds})\.\S*\.)\w+", maps))
 
 
 def sweep_library_files(prefixes: set[str]) -> None:

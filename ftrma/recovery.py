@@ -80,7 +80,8 @@ def plan(state: State) -> Plan:
             if p in state.alive:
                 continue
             if not spares:
-                return Plan("relaunch", *same, reason="no spare is left to take a dead rank's place")
+                reason = "no spare is left to take a dead rank's place"
+                return Plan("relaunch", *same, reason=reason)
             seats[i] = spares.pop(0)
     return Plan("rollback", tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums)
 

@@ -14,6 +14,7 @@ import io
 import os
 import runpy
 import secrets
+import shutil
 import socket
 import sys
 import time
@@ -34,6 +35,11 @@ from .vault import Vault
 from .world import SLOT, RoundChanged, World, check, read_events
 
 current: Session | None = None
+
+
+def _keep_error(_kind: object, error: BaseException, _traceback: object) -> None:
+    """An error in a call from C: the MPI call that led there raises it."""
+    _mpi.pending_error = error
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,11 @@ class Session:
         self.published = False
         native = world.native
         ffi, lib = native.ffi, native.lib
-        ffi.def_extern("ftrma_python_fill", onerror=_print_error)(self._fill)
-        ffi.def_extern("ftrma_python_warn", onerror=_print_error)(self._warn)
-        lib.ftrma_set_fill(lib.ftrma_python_fill)
-        lib.ftrma_set_warn(lib.ftrma_python_warn)
+        # Kept as long as C may call them.
+        self.fill = ffi.callback("ftrma_fill_function", self._fill, error=-1, onerror=_keep_error)
+        self.warn = ffi.callback("ftrma_warn_function", self._warn, onerror=_keep_error)
+        lib.ftrma_set_fill(self.fill)
+        lib.ftrma_set_warn(self.warn)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -130,7 +137,7 @@ class Session:
     # -- checkpoints --------------------------------------------------------------------------
 
     def _windows(self) -> list[Any]:
-        found = []
+        found: list[Any] = []
         info = self.world.ffi.new("struct ftrma_window_info *")
         while self.world.lib.ftrma_window_at(len(found), info) == 0:
             found.append(info)
@@ -139,7 +146,7 @@ class Session:
 
     def _counters(self, index: int, window: Any) -> dict[str, Any]:
         ec, sc = self.world.ffi.new("uint64_t *"), self.world.ffi.new("uint64_t *")
-        pairs = []
+        pairs: list[tuple[int, int]] = []
         while self.world.lib.ftrma_window_counters(index, len(pairs), ec, sc) == 0:
             pairs.append((ec[0], sc[0]))
         return {
@@ -151,7 +158,7 @@ class Session:
         arrays = sum(
             getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
         )
-        return arrays + sum(w.size_bytes for w in self._windows())
+        return int(arrays + sum(w.size_bytes for w in self._windows()))
 
     def _checkpoint(self) -> None:
         assert self.vault
@@ -263,10 +270,6 @@ class Session:
         if fixed:
             world.tell(f"slot {self.slot}: {fixed} corrupt blocks found and rebuilt from parity")
             world.emit("scrub", slot=self.slot, blocks=int(fixed))
-
-
-def _print_error(*error: Any) -> None:
-    raise SystemExit(1) from error[1]
 
 
 # ---- starting -------------------------------------------------------------------------------
@@ -504,9 +507,8 @@ class Runner:
         """Print the traceback of the program's own error, once in the job."""
         if claim_error(self.world):
             kind, error, tb = sys.exc_info()
-            while tb and "runpy" in tb.tb_frame.f_code.co_filename or (
-                tb and tb.tb_frame.f_code.co_filename == __file__
-            ):
+            while tb and (tb.tb_frame.f_code.co_filename == __file__
+                          or "runpy" in tb.tb_frame.f_code.co_filename):  # fmt: skip
                 tb = tb.tb_next
             if isinstance(error, FtrmaError):
                 at = traceback.extract_tb(tb)
@@ -547,6 +549,8 @@ class Runner:
             return
         self.seen_modules = len(text)
         for name in text.split():
+            if self.world.alarmed():
+                return  # a slot is waiting to be taken; what is missing comes with the program
             if name not in sys.modules:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
@@ -615,7 +619,7 @@ def main(script: str, arguments: list[str]) -> None:
         vault = start(world)
         current = session = Session(world, options)
         session.vault = vault
-        sys.path[0] = str(Path(script).resolve().parent)
+        sys.path.insert(0, str(Path(script).resolve().parent))
         status = Runner(session, script, arguments).run()
     except Ended:
         wait_for_the_end(world, supervised)
@@ -652,13 +656,14 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
 
 
 def finish(world: World | None, status: int, supervised: bool) -> None:
-    """Leave without MPI_Finalize, which can wait for the dead; the job is over for everybody."""
+    """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    if world is not None and not supervised and world.proc == 0:
-        import shutil
-
-        shutil.rmtree(world.directory, ignore_errors=True)
+    if world is not None and not supervised:
+        if world.proc == 0:
+            shutil.rmtree(world.directory, ignore_errors=True)
+        if all(world.alive(p) for p in range(world.ctl.nprocs)):
+            world.lib.ftrma_mpi_finalize()  # or the launcher calls the end improper
     os._exit(status)

@@ -73,7 +73,7 @@ class State:
         for field, value in pickle.loads(record["rest"]).items():
             setattr(self, field, value)
         for field, (dtype, shape) in record["arrays"].items():
-            array = getattr(self, field, None)
+            array: Any = getattr(self, field, None)
             if not (_is_region(array) and array.dtype.str == dtype and array.shape == shape):
                 array = np.empty(shape, dtype)
                 setattr(self, field, array)

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import _mpi
 from .errors import FtrmaError, Rollback
 
 SLOT, CHECKSUM, SPARE = 1, 2, 0
@@ -52,7 +51,7 @@ class World:
     def role(self) -> tuple[int, int]:
         """This process's role (SLOT, CHECKSUM, SPARE) and its slot, group or spare number."""
         index = self.ffi.new("int *")
-        return self.lib.ftrma_my_role(index), index[0]
+        return int(self.lib.ftrma_my_role(index)), int(index[0])
 
     @property
     def roles(self) -> Any:
@@ -76,7 +75,7 @@ class World:
 
     @property
     def committed(self) -> int:
-        return self.lib.ftrma_load(self.field("commit")) >> 1
+        return int(self.lib.ftrma_load(self.field("commit"))) >> 1
 
     def field(self, name: str) -> Any:
         """Address of a word of the control file."""

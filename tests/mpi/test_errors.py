@@ -47,20 +47,19 @@ def noted() -> list[dict[str, list]]:
 
 
 @pytest.mark.parametrize("kind", ["Allocate", "Create"])
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake_with_a_window_raises_what_it_is(
-    noted: list[dict[str, list]], kind: str, mistake: str
-) -> None:
+def test_mistake_with_a_window_raises_what_it_is(noted: list[dict[str, list]], kind: str) -> None:
     """Law: MPI.Exception of the right class, whose text names the values, on every slot."""
+    wrong = []
     for slot, of_slot in enumerate(noted):
         right = (slot + 1) % SLOTS
         room = 10 + right
         values = {"right": right, "room": room, "last": room - 1, "beyond": room + 5,
                   "bytes": 8 * room}  # fmt: skip
-        expected_class, words = MISTAKES[mistake]
-        got_class, text = of_slot[f"{kind} {mistake}"]
-        assert re.fullmatch(expected_class, got_class), (slot, got_class, text)
-        assert re.search(words.format(**values), text), (slot, text)
+        for mistake, (expected_class, words) in MISTAKES.items():
+            got_class, text = of_slot[f"{kind} {mistake}"]
+            if got_class != expected_class or not re.search(words.format(**values), text):
+                wrong.append(f"slot {slot}, {mistake}: {got_class} {text!r}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("kind", ["Allocate", "Create"])
@@ -209,7 +208,8 @@ def test_other_names_on_other_slots_are_refused(names: str) -> None:
 def test_ftrma_after_mpi4py_outside_of_a_job_is_refused() -> None:
     """Law: where interposing is no longer possible, the import says so and how to do it."""
     code = "from mpi4py import MPI\nimport ftrma\n"
-    result = run_command([sys.executable, "-c", code], LIMIT_S)
+    # Without a launcher, the library's shared-memory transport leaves a file behind.
+    result = run_command([sys.executable, "-c", code], LIMIT_S, {"OMPI_MCA_btl": "self"})
     assert result.status == 1, str(result)
     assert result.stderr.strip().splitlines()[-1].startswith("ftrma.errors.FtrmaError: mpi4py.MPI")
     assert "Import ftrma first" in result.stderr
