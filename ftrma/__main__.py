@@ -8,7 +8,7 @@ from pathlib import Path
 
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: mpiexec -n P python -m ftrma app.py [args...]   (or: ftrma run -n N app.py)")
+        sys.exit("usage: mpiexec -n P python -m ftrma app.py [args...], or ftrma run -n N app.py")
     script = sys.argv[1]
     if not Path(script).is_file():
         sys.exit(f"ftrma: error: no script {script}: give the path of a Python file")

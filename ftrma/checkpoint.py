@@ -98,12 +98,7 @@ def due_here(
     """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
     world.put("ordinal", ordinal)
     if not policy.every:
-        if (
-            slot == 0
-            and world.ctl.target < ordinal
-            and policy.due(size_bytes)
-            and idle(world)
-        ):
+        if slot == 0 and world.ctl.target < ordinal and policy.due(size_bytes) and idle(world):
             choose_target(world)
         if world.load("target") != ordinal:
             return False
@@ -119,8 +114,7 @@ def idle(world: World) -> bool:
     """All checksum ranks are in place and have folded the committed version."""
     procs = [world.ctl.proc[world.roles.checksum_proc[g]] for g in range(world.ctl.ngroups)]
     return all(
-        p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed
-        for p in procs
+        p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed for p in procs
     )
 
 
@@ -238,9 +232,7 @@ class Server:
 
     def summed_everywhere(self, version: int) -> bool:
         ctl, roles = self.world.ctl, self.world.roles
-        return all(
-            ctl.proc[roles.checksum_proc[g]].summed == version for g in range(ctl.ngroups)
-        )
+        return all(ctl.proc[roles.checksum_proc[g]].summed == version for g in range(ctl.ngroups))
 
     def take_vacant_seat(self) -> bool:
         """Take a dead checksum rank's place while the slots go on (the lowest spare only)."""
@@ -305,5 +297,3 @@ def record_checkpoint(world: World, version: int) -> None:
         seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
     )  # fmt: skip
-
-

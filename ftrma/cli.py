@@ -12,6 +12,30 @@ from typing import Any
 from . import __version__, settings
 from .errors import FtrmaError
 
+RUN_OPTIONS = [
+    ("-n", "N", "slots: ranks of the program"),
+    ("--checksums", "M", "checksum ranks in all (default: one per group)"),
+    (
+        "--group-size",
+        "K",
+        "slots per group; each group survives one loss at a time (default: all in one)",
+    ),
+    ("--spares", "S", "processes that wait to replace dead ones (default: 1)"),
+    ("--mtbf", "SECONDS", "mean time between failures, for Daly's interval (default: 3600)"),
+    (
+        "--interval",
+        "SECONDS|daly|never",
+        "time between checkpoints; 0: at every safepoint (default: daly)",
+    ),
+    ("--max-relaunch", "R", "how often the job may be launched again (default: 3)"),
+    (
+        "--kill",
+        "SLOT@PLACE[:COUNT]",
+        "let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; repeatable",
+    ),
+    ("--stats", "FILE", "write what happened as JSON"),
+]
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -24,24 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
         description="Run a Python MPI script protected. Options can also be set in the environment"
         " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
     )  # fmt: skip
-    run.add_argument("-n", dest="slots", metavar="N", help="slots: ranks of the program")
-    run.add_argument("--checksums", metavar="M",
-                     help="checksum ranks in all (default: one per group)")  # fmt: skip
-    run.add_argument("--group-size", metavar="K",
-                     help="slots per group; each group survives one loss at a time "
-                     "(default: all in one)")  # fmt: skip
-    run.add_argument("--spares", metavar="S",
-                     help="processes that wait to replace dead ones (default: 1)")  # fmt: skip
-    run.add_argument("--mtbf", metavar="SECONDS",
-                     help="mean time between failures, for Daly's interval (default: 3600)")  # fmt: skip
-    run.add_argument("--interval", metavar="SECONDS|daly|never",
-                     help="time between checkpoints; 0: at every safepoint (default: daly)")  # fmt: skip
-    run.add_argument("--max-relaunch", metavar="R",
-                     help="how often the job may be launched again (default: 3)")  # fmt: skip
-    run.add_argument("--kill", metavar="SLOT@PLACE[:COUNT]", action="append",
-                     help="let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; "
-                     "repeatable, for tests")  # fmt: skip
-    run.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
+    for flag, metavar, text in RUN_OPTIONS:
+        dest = "slots" if flag == "-n" else flag[2:].replace("-", "_")
+        action = "append" if flag == "--kill" else "store"
+        run.add_argument(flag, dest=dest, metavar=metavar, action=action, help=text)
     run.add_argument("script", help="the program")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")

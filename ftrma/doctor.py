@@ -305,9 +305,7 @@ def mpi_job(code: str, directory: Path) -> Outcome:
     return run_child(command, directory, launch.launcher_environment())
 
 
-def run_child(
-    command: list[str], directory: Path, extra: dict[str, str] | None = None
-) -> Outcome:
+def run_child(command: list[str], directory: Path, extra: dict[str, str] | None = None) -> Outcome:
     """Run a command in `directory`, away from the user's own ``FTRMA_*`` settings.
 
     Raises:

@@ -120,9 +120,9 @@ class Launch:
         link, _ = self.socket.accept()
         with link, contextlib.suppress(OSError):
             size = struct.calcsize("3i")
-            pid = struct.unpack(
-                "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-            )[0]
+            pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[
+                0
+            ]
             self.ranks[pid] = os.pidfd_open(pid)
             wants_stdin = link.recv(1) == b"s"
             with open(os.devnull) as null:

@@ -129,8 +129,11 @@ def test_kinds_by_example(header: dict, name: str, kind: str | None) -> None:
 def test_calls_with_a_communicator_are_never_passed(calls: ModuleType, header: dict) -> None:
     """Law: whatever takes a communicator by value must see the slots' world in place of
     MPI_COMM_WORLD, or is named in PASS as an exception."""
-    passed = {n for n, call in header.items()
-              if call.kind == "pass" and any(k == "MPI_Comm" for k, _ in call.parameters)}
+    passed = {
+        n
+        for n, call in header.items()
+        if call.kind == "pass" and any(k == "MPI_Comm" for k, _ in call.parameters)
+    }
     assert {n.removesuffix("_c") for n in passed} <= set(calls.PASS), sorted(passed)
 
 

@@ -19,9 +19,7 @@ def states(draw: st.DrawFn) -> State:
     groups = -(-slots // group_size)
     seats = slots + groups
     processes = draw(st.permutations(range(seats + draw(st.integers(0, 4)))))
-    alive = frozenset(
-        p for p in processes if draw(st.sampled_from([True, True, True, False]))
-    )
+    alive = frozenset(p for p in processes if draw(st.sampled_from([True, True, True, False])))
     ready = frozenset(
         p for p in processes[:seats] if p in alive and draw(st.sampled_from([True] * 5 + [False]))
     )

@@ -120,8 +120,9 @@ def test_wrong_value_is_named_with_its_remedy(
     assert str(error.value).startswith(f"{option} {value}: expected ")
     for _, other, _, _ in settings.TABLE:
         monkeypatch.delenv(other, raising=False)
-    arguments = cli.build_parser().parse_args(["run", f"{option}={value}", "app.py"]
-                                              if option != "-n" else ["run", "-n", value, "app.py"])
+    arguments = cli.build_parser().parse_args(
+        ["run", f"{option}={value}", "app.py"] if option != "-n" else ["run", "-n", value, "app.py"]
+    )
     with pytest.raises(ValueError, match="expected "):
         cli.options_of(arguments)
 

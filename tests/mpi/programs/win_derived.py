@@ -87,8 +87,13 @@ def accumulates(kind: str) -> None:
             win.Accumulate([values, 1, vector], (me + 1) % n, [at, 1, target_type], op)
             win.Accumulate([values, 12, MPI.DOUBLE], (me + 2) % n, [at, 1, target_type], op)
             win.Fence()
-            win.Get_accumulate([values, 12, MPI.DOUBLE], [old, 12, MPI.DOUBLE], (me + 1) % n,
-                               [at, 1, target_type], MPI.REPLACE)
+            win.Get_accumulate(
+                [values, 12, MPI.DOUBLE],
+                [old, 12, MPI.DOUBLE],
+                (me + 1) % n,
+                [at, 1, target_type],
+                MPI.REPLACE,
+            )
             win.Fence()
             keep(f"{kind} {there} {op == MPI.SUM}", memory)
             keep(f"{kind} {there} {op == MPI.SUM} old", old)
