@@ -450,17 +450,17 @@ uint32_t ftrma_block_crc(const void *block)
     return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
 }
 
-size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
-                         uint32_t *dirty, size_t ndirty, uint32_t *crc, size_t *corrupt)
+void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
+                       uint32_t *dirty, size_t *ndirty, uint32_t *crc, size_t *corrupt)
 {
     if (n == 0)
-        return ndirty;
+        return;
     const struct kernels *const kernel = kernels();
     const int stream = n >= STREAM_MIN;
     const size_t nfull = n / BLOCK, rest = n % BLOCK;
     const char *from = now;
     char *to = copy;
-    char *out = (char *)stage + ndirty * BLOCK;
+    char *out = (char *)stage + *ndirty * BLOCK;
 
     for (size_t b = 0; b < nfull; b++, from += BLOCK, to += BLOCK) {
         /* Reads up to the first difference; the second pass finds that in the nearest cache. */
@@ -473,7 +473,8 @@ size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_b
         if (crc != NULL)
             crc[b] = ftrma_block_crc(to);
         out += BLOCK;
-        dirty[ndirty++] = (uint32_t)(first_block + b);
+        dirty[*ndirty] = (uint32_t)(first_block + b);
+        ++*ndirty;
     }
     if (rest > 0 && memcmp(from, to, rest) != 0) {
         if (crc != NULL && ftrma_block_crc(to) != crc[nfull])
@@ -484,10 +485,10 @@ size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_b
         ftrma_xor_into(out, to, rest);
         if (crc != NULL)
             crc[nfull] = ftrma_block_crc(to);
-        dirty[ndirty++] = (uint32_t)(first_block + nfull);
+        dirty[*ndirty] = (uint32_t)(first_block + nfull);
+        ++*ndirty;
     }
     stream_end(stream);
-    return ndirty;
 }
 
 void ftrma_delta_undo(void *copy, const void *stage, const uint32_t *dirty, size_t ndirty,
@@ -543,14 +544,14 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
     }
 }
 
-size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
-                             void *stage, uint32_t *dirty, size_t ndirty, uint32_t *crc,
-                             size_t *corrupt)
+void ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
+                           void *stage, uint32_t *dirty, size_t *ndirty, uint32_t *crc,
+                           size_t *corrupt)
 {
     const unsigned char *const from = now;
     unsigned char *const to = copy;
     for (size_t b = 0; b * BLOCK < n; b++) {
-        unsigned char *const out = (unsigned char *)stage + ndirty * BLOCK;
+        unsigned char *const out = (unsigned char *)stage + *ndirty * BLOCK;
         const size_t begin = b * BLOCK;
         const size_t size = n - begin < BLOCK ? n - begin : BLOCK;
         if (memcmp(from + begin, to + begin, size) == 0)
@@ -562,9 +563,9 @@ size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t fir
         memcpy(to + begin, from + begin, size);
         if (crc != NULL)
             crc[b] = ftrma_block_crc(to + begin);
-        dirty[ndirty++] = first_block + (uint32_t)b;
+        dirty[*ndirty] = first_block + (uint32_t)b;
+        ++*ndirty;
     }
-    return ndirty;
 }
 
 void ftrma_delta_undo_ref(void *copy, const void *stage, const uint32_t *dirty, size_t ndirty,

@@ -61,18 +61,18 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
  *   stage        [in/out] aligned to 64 bytes; deltas packed at FTRMA_BLOCK bytes each, the first
  *                         ndirty of them left alone; room for ndirty + ceil(n / FTRMA_BLOCK)
  *   dirty        [in/out] block numbers, one per delta in the stage; room as the stage
- *   ndirty       [in]     deltas already in stage and dirty, blocks
+ *   ndirty       [in/out] deltas in stage and dirty, blocks; stored after each block, so that whoever
+ *                         finds the memory of a killed process knows what to undo
  *   crc          [in/out] one checksum of the copy per block (ftrma_block_crc), brought up to date;
  *                         NULL: none. With it, copy is whole blocks, filled up with zeros
  *   corrupt      [in/out] incremented for every differing block of the copy that did not match its
  *                         checksum, and so gave a wrong delta; NULL with crc NULL
- * Returns the deltas now in stage and dirty, blocks: ndirty .. ndirty + ceil(n / FTRMA_BLOCK).
  */
-size_t ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
-                         uint32_t *dirty, size_t ndirty, uint32_t *crc, size_t *corrupt);
-size_t ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
-                             void *stage, uint32_t *dirty, size_t ndirty, uint32_t *crc,
-                             size_t *corrupt);
+void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
+                       uint32_t *dirty, size_t *ndirty, uint32_t *crc, size_t *corrupt);
+void ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first_block,
+                           void *stage, uint32_t *dirty, size_t *ndirty, uint32_t *crc,
+                           size_t *corrupt);
 
 /*
  * Takes staged deltas back: block dirty[i] - base_block of copy ^= block i of the stage.

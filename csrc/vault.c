@@ -48,7 +48,7 @@ struct header {
     uint64_t used;          /* blocks for which memory is taken */
     uint64_t version;       /* parity: version that it is at */
     uint64_t stage_version; /* version being staged or summed; 0: nothing is */
-    uint64_t ndirty;
+    size_t ndirty;
     uint64_t npending[MAX_MEMBERS]; /* parity: blocks of each member in the sum */
 };
 _Static_assert(sizeof(struct header) <= BLOCK, "the header fills at most one block");
@@ -168,9 +168,8 @@ void ftrma_stage_begin(struct ftrma_vault *v, uint64_t version)
 uint64_t ftrma_stage(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
 {
     size_t corrupt = 0;
-    v->header->ndirty = ftrma_delta_stage(now, v->copy + block * BLOCK, size_bytes,
-                                          (uint32_t)block, v->stage, v->dirty,
-                                          v->header->ndirty, v->crc + block, &corrupt);
+    ftrma_delta_stage(now, v->copy + block * BLOCK, size_bytes, (uint32_t)block, v->stage, v->dirty,
+                      &v->header->ndirty, v->crc + block, &corrupt);
     return corrupt;
 }
 
@@ -218,7 +217,6 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
     int error = ftrma_vault_reserve(p, most);
     if (error)
         return error;
-    uint64_t count = 0;
     for (int i = 0; i < n; i++) {
         uint32_t *pending_block = list(p, i, PENDING_BLOCK), *crc = list(p, i, PENDING_CRC);
         p->header->npending[i] = members[i]->header->ndirty;
@@ -229,14 +227,13 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
             if (p->touched[b]) {
                 ftrma_xor_into(sum, delta, BLOCK);
             } else {
+                p->dirty[p->header->ndirty++] = b; /* first of all, for ftrma_parity_drop */
                 memcpy(sum, delta, BLOCK);
                 p->touched[b] = 1;
-                p->dirty[count++] = b;
             }
             crc[d] = members[i]->crc[b];
         }
     }
-    p->header->ndirty = count;
     return 0;
 }
 
@@ -254,6 +251,8 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
     for (uint64_t d = 0; d < p->header->ndirty; d++) {
         uint32_t b = p->dirty[d];
         unsigned char *to = p->copy + (uint64_t)b * BLOCK;
+        if (!p->touched[b])
+            continue; /* folded before the process was killed */
         ftrma_xor_into(to, p->stage + (uint64_t)b * BLOCK, BLOCK);
         crc[b] = ftrma_block_crc(to);
         p->touched[b] = 0;

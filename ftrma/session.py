@@ -358,27 +358,35 @@ def first_vault(world: World) -> Vault | None:
             world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
             world.ctl.group_size, create=False,
         )  # fmt: skip
-        world.put("staged", version)
-        world.put("summed", version)
-        world.put("folded", version)
-        world.put("ready", 1)
-        recovery_settle(world, vault)
-        return vault
+        if settled(world, vault):
+            for word in ("staged", "summed", "folded"):
+                world.put(word, version)
+            world.put("ready", 1)
+            return vault
+        vault.close()
     vault = new_vault(world)
     world.put("ready", 0 if version else 1)
     return vault
 
 
-def recovery_settle(world: World, vault: Vault) -> None:
-    """Bring a vault of an ended launch to the committed version."""
-    role, _ = world.role()
+def settled(world: World, vault: Vault) -> bool:
+    """Bring a vault of an ended launch to the committed version; False if it must be rebuilt.
+
+    Its process can have been killed in the middle of a step. What a slot has staged is undone; the
+    block that was being written then shows by its checksum. A parity that was being folded is
+    computed anew, unless it is needed itself for a lost slot.
+    """
+    role, group = world.role()
     version = world.committed
     if role == SLOT:
         world.lib.ftrma_stage_undo(vault.c, version)
-    elif world.lib.ftrma_parity_version(vault.c) < version:
+    elif world.lib.ftrma_parity_version(vault.c) == version:
+        world.lib.ftrma_parity_drop(vault.c)
+    elif any(world.ctl.lost[s] for s in world.members(group)):
         world.lib.ftrma_parity_fold(vault.c, version)
     else:
-        world.lib.ftrma_parity_drop(vault.c)
+        return False
+    return True
 
 
 def start(world: World) -> Vault | None:

@@ -34,8 +34,12 @@ class State:
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         if not fields:
             raise ValueError(f"protect({name!r}): name at least one field, such as step=0")
-        if "restored" in fields:
-            raise ValueError(f"protect({name!r}): a field cannot be named 'restored'")
+        for field in fields:
+            if field == "restored" or field.startswith("_"):
+                raise ValueError(
+                    f"protect({name!r}): a field cannot be named {field!r}; names that begin with "
+                    "an underscore and 'restored' are taken"
+                )
         self._name = name
         self._fields = tuple(fields)
         self.restored = False
@@ -65,7 +69,7 @@ class State:
         """Arrays to protect in place, by key; and the record that describes them and the rest."""
         arrays, rest = self._split()
         keyed = {("state", self._name, field): value for field, value in arrays.items()}
-        shapes = {field: (v.dtype.str, v.shape) for field, v in arrays.items()}
+        shapes = {field: (v.dtype, v.shape) for field, v in arrays.items()}
         return keyed, {"arrays": shapes, "rest": rest}
 
     def _load(self, record: dict[str, Any], copy_out: Any) -> None:
@@ -74,7 +78,7 @@ class State:
             setattr(self, field, value)
         for field, (dtype, shape) in record["arrays"].items():
             array: Any = getattr(self, field, None)
-            if not (_is_region(array) and array.dtype.str == dtype and array.shape == shape):
+            if not (_is_region(array) and array.dtype == dtype and array.shape == shape):
                 array = np.empty(shape, dtype)
                 setattr(self, field, array)
             copy_out(("state", self._name, field), array.ctypes.data, array.nbytes)

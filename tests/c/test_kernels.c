@@ -130,6 +130,41 @@ static void differ_some(const unsigned char *a, unsigned char *b, size_t n, size
 }
 
 /* Stages, compares with the reference, takes back, compares with what was before. */
+typedef void stage_function(const void *, void *, size_t, uint32_t, void *, uint32_t *, size_t *,
+                            uint32_t *, size_t *);
+
+static size_t staged(stage_function *stage_blocks, const void *now, void *copy, size_t n,
+                     uint32_t first, void *stage, uint32_t *dirty, size_t ndirty)
+{
+    stage_blocks(now, copy, n, first, stage, dirty, &ndirty, NULL, NULL);
+    return ndirty;
+}
+
+/* Checksums of the copy are kept up to date; a differing block that does not match is counted. */
+static int law_stage_crc(void)
+{
+    enum { BLOCKS = 5, LAST = 100 };
+    static _Alignas(4096) unsigned char copy[BLOCKS * BLOCK], stage[BLOCKS * BLOCK];
+    static unsigned char now[BLOCKS * BLOCK];
+    uint32_t crc[BLOCKS] = {0}, dirty[BLOCKS];
+    size_t n = (BLOCKS - 1) * BLOCK + LAST, ndirty = 0, corrupt = 0;
+    memset(copy, 0, sizeof copy);
+    int good = ftrma_block_crc(copy) == 0;
+    for (size_t i = 0; i < n; i++)
+        now[i] = (unsigned char)(i * 131 >> 3);
+    ftrma_delta_stage(now, copy, n, 0, stage, dirty, &ndirty, crc, &corrupt);
+    good &= ndirty == BLOCKS && corrupt == 0;
+    for (size_t b = 0; b < BLOCKS; b++)
+        good &= crc[b] == ftrma_block_crc(copy + b * BLOCK);
+    for (size_t b = 0; b < BLOCKS; b += 2) { /* the blocks 0, 2 and the partial 4 are damaged */
+        ndirty = corrupt = 0;
+        copy[b * BLOCK + 7] ^= 64;
+        ftrma_delta_stage(now, copy, n, 0, stage, dirty, &ndirty, crc, &corrupt);
+        good &= ndirty == 1 && corrupt == 1 && crc[b] == ftrma_block_crc(copy + b * BLOCK);
+    }
+    return good;
+}
+
 static int delta_case(size_t n, size_t from, size_t one_in, size_t before)
 {
     const size_t nblocks = (n + BLOCK - 1) / BLOCK;
@@ -142,9 +177,9 @@ static int delta_case(size_t n, size_t from, size_t one_in, size_t before)
     struct arena dirty = arena_make((before + nblocks) * 4, 0), dirty_ref = arena_twin(&dirty);
     uint32_t *const list = (uint32_t *)(void *)dirty.buf;
 
-    const size_t got = ftrma_delta_stage(now.buf, copy.buf, n, first, stage.buf, list, before, NULL, NULL);
-    const size_t want = ftrma_delta_stage_ref(now.buf, ref.buf, n, first, stage_ref.buf,
-                                              (uint32_t *)(void *)dirty_ref.buf, before, NULL, NULL);
+    const size_t got = staged(ftrma_delta_stage, now.buf, copy.buf, n, first, stage.buf, list, before);
+    const size_t want = staged(ftrma_delta_stage_ref, now.buf, ref.buf, n, first, stage_ref.buf,
+                                              (uint32_t *)(void *)dirty_ref.buf, before);
     int good = got == want && memcmp(now.buf, copy.buf, n) == 0;
     if (good) {
         const unsigned char *const deltas = stage.buf + before * BLOCK;
@@ -254,9 +289,9 @@ static int law_one_bit(void)
     for (size_t bit = 0; bit < 8 * BLOCK; bit += 1 + below(8)) {
         uint32_t dirty = 0;
         copy.buf[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0, NULL, NULL) == 1;
+        good &= staged(ftrma_delta_stage, now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0) == 1;
         good &= dirty == 6 && stage.buf[bit / 8] == 1u << bit % 8;
-        good &= ftrma_delta_stage(now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0, NULL, NULL) == 0;
+        good &= staged(ftrma_delta_stage, now.buf, copy.buf, BLOCK, 6, stage.buf, &dirty, 0) == 0;
         copy.buf[bit / 8] ^= (unsigned char)(1u << bit % 8);
         good &= ftrma_copy_changed(copy.buf, now.buf, BLOCK) == BLOCK;
     }
@@ -304,7 +339,7 @@ static int law_equal_untouched(void)
     copy[2 * BLOCK + 17] ^= 1;
     int good = mprotect(copy, 2 * BLOCK, PROT_READ) == 0 &&
                mprotect(copy + 3 * BLOCK, 2 * BLOCK, PROT_READ) == 0;
-    good = good && ftrma_delta_stage(now.buf, copy, n, 0, stage.buf, dirty, 0, NULL, NULL) == 1;
+    good = good && staged(ftrma_delta_stage, now.buf, copy, n, 0, stage.buf, dirty, 0) == 1;
     copy[2 * BLOCK + 17] ^= 1;
     good = good && ftrma_copy_changed(copy, now.buf, n) == BLOCK;
     munmap(copy, n);
@@ -334,7 +369,7 @@ static int law_bounds(void)
         ftrma_xor_many(a, list, 2, n);
         ftrma_xor_into(a, b, n);
         a[n - 1] ^= 1;
-        good &= ftrma_delta_stage(a, b, n, 0, stage, dirty, 0, NULL, NULL) == 1;
+        good &= staged(ftrma_delta_stage, a, b, n, 0, stage, dirty, 0) == 1;
         a[0] ^= 1;
         good &= ftrma_copy_changed(b, a, n) > 0 && memcmp(a, b, n) == 0;
         good &= ftrma_crc32c(0, a, n) == ftrma_crc32c_ref(0, b, n);
@@ -351,7 +386,7 @@ static int law_empty(void)
     ftrma_xor_into(NULL, NULL, 0);
     ftrma_xor_many(NULL, NULL, 0, 0);
     ftrma_delta_undo(NULL, NULL, NULL, 0, 0);
-    return ftrma_delta_stage(NULL, NULL, 0, 0, NULL, NULL, 4, NULL, NULL) == 4 &&
+    return staged(ftrma_delta_stage, NULL, NULL, 0, 0, NULL, NULL, 4) == 4 &&
            ftrma_copy_changed(NULL, NULL, 0) == 0;
 }
 
@@ -380,6 +415,7 @@ int main(void)
         {"xor_into equals its reference", law_xor_into},
         {"xor_many equals its reference", law_xor_many},
         {"delta_stage equals its reference, undo reverts", law_delta},
+        {"delta_stage keeps checksums and counts damaged blocks", law_stage_crc},
         {"a single differing bit is found", law_one_bit},
         {"crc32c equals its reference and the standard", law_crc},
         {"copy_changed equals its reference", law_copy},

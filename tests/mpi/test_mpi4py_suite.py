@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from jobs import run_job
+from jobs import FTRMA, run_command
 
 TESTS = os.environ.get("FTRMA_MPI4PY_TESTS", "")
 SLOTS = 3
@@ -28,7 +28,8 @@ def test_suite_of_mpi4py(name: str) -> None:
     """Law: every slot reports OK, none a failure. (mpi4py's runner hides the exit status.)"""
     script = Path(TESTS) / f"test_{name}.py"
     assert script.is_file(), f"FTRMA_MPI4PY_TESTS={TESTS}: no {script.name} there"
-    result = run_job(script, SLOTS, "--interval", "never", timeout=60)
+    command = [FTRMA, "run", "-n", str(SLOTS), "--interval", "never", str(script)]
+    result = run_command(command, timeout=60)
     assert result.status == 0, str(result)
     assert len(re.findall(r"Ran \d+ tests? in", result.stderr)) == SLOTS, str(result)
     assert "FAILED" not in result.stderr and result.stderr.count("OK") == SLOTS, str(result)

@@ -157,9 +157,12 @@ def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
     taken = [{"version": i, "seconds": 0.001, "bytes": 2 << 20, "dirty_bytes": 1 << 20}
              for i in range(checkpoints)]  # fmt: skip
     return [
-        {"seconds_median": s, "seconds_mean": 2 * s, "mops": 1 / s, "checkpoints": taken}
+        {
+            "seconds_median": s, "seconds_mean": 2 * s, "seconds_fastest": s / 2, "mops": 1 / s,
+            "checkpoints": taken,
+        }
         for s in seconds
-    ]
+    ]  # fmt: skip
 
 
 def ft_report() -> dict[str, Any]:
