@@ -171,6 +171,7 @@ struct offer {
     int64_t size_bytes, disp_unit;
     uint64_t base;
     int32_t slot, ordinal;
+    int32_t allocated, pad;
 };
 
 static size_t layout(const struct offer *offers, int n, int allocated, uint64_t *offset)
@@ -302,7 +303,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         rc = PMPI_Comm_rank(comm, &me);
     if (rc)
         return rc;
-    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, next_ordinal};
+    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, next_ordinal, allocated, 0};
     int role_index;
     ftrma_my_role(&role_index);
     mine.slot = role_index;
@@ -321,6 +322,9 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     if (!rc) {
         char name[48];
         snprintf(name, sizeof name, "window-%d-%d", offers[0].slot, offers[0].ordinal);
+        for (int i = 0; i < n; i++)
+            if (offers[i].allocated != allocated)
+                error = -EPROTO;
         size_t file_bytes = layout(offers, n, allocated, offset);
         w = error ? NULL : find_name(name, allocated, file_bytes);
         if (!w && !error) {
@@ -361,6 +365,10 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             return ftrma_window_fail(NULL, MPI_ERR_SIZE, "window of %lld bytes with displacement "
                                      "unit %d: the size must be >= 0 and the unit >= 1 on every "
                                      "member", (long long)size, disp_unit);
+        if (worst == -EPROTO)
+            return ftrma_window_fail(NULL, MPI_ERR_RMA_FLAVOR, "one slot calls Allocate where "
+                                     "another calls Create: make windows in the same order on "
+                                     "every slot");
         if (worst == -EIO)
             return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a slot could not restore its part of "
                                      "this window");
