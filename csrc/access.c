@@ -190,21 +190,53 @@ static int remote_failure(struct window *w, int target)
                              "processes of one user", target, strerror(errno));
 }
 
+static pid_t owner_pid(const struct reach *r)
+{
+    const struct ftrma_member *m = &r->w->members[r->target];
+    return ftrma_ctl->proc[ftrma_roles(ftrma_ctl)->slot_proc[m->slot]].pid;
+}
+
 /* Move bytes between `local` and the touched stretch of a part from Create. */
 static int remote(const struct reach *r, void *local, int write)
 {
     const struct ftrma_member *m = &r->w->members[r->target];
-    pid_t pid = ftrma_ctl->proc[ftrma_roles(ftrma_ctl)->slot_proc[m->slot]].pid;
     size_t done = 0;
     while (done < r->span) {
         uint64_t address = m->base + r->at + (uint64_t)r->low + done;
         struct iovec here = {(char *)local + done, r->span - done};
         struct iovec there = {(void *)(uintptr_t)address, r->span - done};
-        ssize_t moved = write ? process_vm_writev(pid, &here, 1, &there, 1, 0)
-                              : process_vm_readv(pid, &here, 1, &there, 1, 0);
+        ssize_t moved = write ? process_vm_writev(owner_pid(r), &here, 1, &there, 1, 0)
+                              : process_vm_readv(owner_pid(r), &here, 1, &there, 1, 0);
         if (moved <= 0)
             return remote_failure(r->w, r->target);
         done += (size_t)moved;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Write those bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
+static int remote_runs(const struct reach *r, const char *local, const char *mask)
+{
+    enum { RUNS = 512 }; /* below the kernel's limit of 1024 */
+    struct iovec here[RUNS], there[RUNS];
+    uint64_t base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
+    size_t at = 0, n = 0, bytes = 0;
+    while (at < r->span || n) {
+        while (at < r->span && !mask[at])
+            at++;
+        size_t first = at;
+        while (at < r->span && mask[at])
+            at++;
+        if (at > first) {
+            here[n] = (struct iovec){(void *)(uintptr_t)(local + first), at - first};
+            there[n++] = (struct iovec){(void *)(uintptr_t)(base + first), at - first};
+            bytes += at - first;
+        }
+        if (n == RUNS || (at == r->span && n)) {
+            if (process_vm_writev(owner_pid(r), here, n, there, n, 0) != (ssize_t)bytes)
+                return remote_failure(r->w, r->target);
+            n = bytes = 0;
+        }
     }
     return MPI_SUCCESS;
 }
@@ -224,10 +256,25 @@ static int image(const struct reach *r, char **address, char **owned)
     return remote(r, *owned, 0);
 }
 
-static int put_back(const struct reach *r, char *owned, int rc)
+static int put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc)
 {
-    if (owned && !rc)
+    if (owned && !rc && basic_size(type)) {
         rc = remote(r, owned, 1);
+    } else if (owned && !rc) {
+        size_t bytes;
+        rc = packed_bytes(count, type, &bytes);
+        char *ones = malloc(bytes + 1), *mask = calloc(r->span, 1);
+        if (!rc && ones && mask) {
+            memset(ones, 1, bytes);
+            rc = convert(ones, (int)bytes, MPI_BYTE, mask - r->low, count, type);
+            if (!rc)
+                rc = remote_runs(r, owned, mask);
+        } else if (!rc) {
+            rc = MPI_ERR_NO_MEM;
+        }
+        free(ones);
+        free(mask);
+    }
     free(owned);
     return rc;
 }
@@ -306,7 +353,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
     rc = image(&r, &to, &owned);
     if (!rc)
         rc = convert(origin, count, type, to, target_count, target_type);
-    return put_back(&r, owned, rc);
+    return put_back(&r, owned, target_count, target_type, rc);
 }
 
 static int get(struct window *w, void *origin, int count, MPI_Datatype type, int target,
@@ -339,21 +386,23 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
 static int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
-    uint32_t seen = LOAD(&w->header->wake);
-    for (unsigned step = 0;; seen = LOAD(&w->header->wake)) {
+    uint32_t seen = LOAD(&w->header->bell.word);
+    for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
         int32_t nobody = 0;
         if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED))
             return FTRMA_OK;
         if (ftrma_pending())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, &w->header->wake, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen);
     }
 }
 
 static void atomic_end(struct window *w, int target)
 {
-    __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_SEQ_CST);
+    if (unlikely(__atomic_load_n(&w->header->bell.sleepers, __ATOMIC_SEQ_CST)))
+        ftrma_wake(&w->header->bell);
 }
 
 /* target = target op origin, element by element of the predefined type `element`. */
@@ -392,9 +441,10 @@ static int combine(const void *origin, int count, MPI_Datatype type, char *to, i
     return rc;
 }
 
+/* fetch: the old value goes to `result` first. */
 static int accumulate(struct window *w, const char *call, const void *origin, int count,
-                      MPI_Datatype type, void *result, int result_count, MPI_Datatype result_type,
-                      int target, MPI_Aint disp, int target_count, MPI_Datatype target_type,
+                      MPI_Datatype type, int fetch, void *result, int result_count,
+                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count, MPI_Datatype target_type,
                       MPI_Op op)
 {
     struct reach r;
@@ -405,18 +455,26 @@ static int accumulate(struct window *w, const char *call, const void *origin, in
     }
     rc = prepare(w, call, FTRMA_PLACE_ATOMIC, count, type, target, disp, target_count, target_type,
                  &r, &plain);
-    if (unlikely(rc))
-        return rc;
-    rc = atomic_begin(w, target);
+    size_t bytes, result_bytes;
+    if (!rc && fetch) {
+        rc = packed_bytes(target_count, target_type, &bytes);
+        if (!rc)
+            rc = packed_bytes(result_count, result_type, &result_bytes);
+        if (!rc && result_bytes < bytes)
+            rc = ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: the result has room for %zu bytes, the "
+                                   "target has %zu", call, result_bytes, bytes);
+    }
+    if (!rc)
+        rc = atomic_begin(w, target);
     if (unlikely(rc))
         return rc;
     char *to, *owned;
     rc = image(&r, &to, &owned);
-    if (!rc && result)
+    if (!rc && fetch)
         rc = convert(to, target_count, target_type, result, result_count, result_type);
     if (!rc && r.span)
         rc = combine(origin, count, type, to, target_count, target_type, op);
-    rc = put_back(&r, owned, rc);
+    rc = put_back(&r, owned, target_count, target_type, rc);
     atomic_end(w, target);
     return rc;
 }
@@ -427,7 +485,7 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
 {
     size_t size = basic_size(type);
     if (!size)
-        return accumulate(w, "Fetch_and_op", origin, 1, type, result, 1, type, target, disp, 1,
+        return accumulate(w, "Fetch_and_op", origin, 1, type, 1, result, 1, type, target, disp, 1,
                           type, op);
     struct reach r;
     int rc = begin(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
@@ -453,7 +511,7 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
         } else if (op != MPI_NO_OP)
             rc = PMPI_Reduce_local(origin, to, 1, type, op);
     }
-    rc = put_back(&r, owned, rc);
+    rc = put_back(&r, owned, 1, type, rc);
     atomic_end(w, target);
     return rc;
 }
@@ -480,7 +538,7 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
         if (!memcmp(to, compare, size))
             memcpy(to, origin, size);
     }
-    rc = put_back(&r, owned, rc);
+    rc = put_back(&r, owned, 1, type, rc);
     atomic_end(w, target);
     return rc;
 }
@@ -528,7 +586,7 @@ int MPI_Accumulate(const void *origin, int count, MPI_Datatype type, int target,
 {
     OURS(win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count, target_type,
                                       op, win));
-    return accumulate(w, "Accumulate", origin, count, type, NULL, 0, MPI_BYTE, target, disp,
+    return accumulate(w, "Accumulate", origin, count, type, 0, NULL, 0, MPI_BYTE, target, disp,
                       target_count, target_type, op);
 }
 
@@ -538,7 +596,7 @@ int MPI_Get_accumulate(const void *origin, int count, MPI_Datatype type, void *r
 {
     OURS(win, target, PMPI_Get_accumulate(origin, count, type, result, result_count, result_type,
                                           target, disp, target_count, target_type, op, win));
-    return accumulate(w, "Get_accumulate", origin, count, type, result, result_count, result_type,
+    return accumulate(w, "Get_accumulate", origin, count, type, 1, result, result_count, result_type,
                       target, disp, target_count, target_type, op);
 }
 
@@ -589,7 +647,7 @@ int MPI_Raccumulate(const void *origin, int count, MPI_Datatype type, int target
 {
     OURS_REQUEST(win, target, PMPI_Raccumulate(origin, count, type, target, disp, target_count,
                                                target_type, op, win, request));
-    return complete_request(accumulate(w, "Raccumulate", origin, count, type, NULL, 0, MPI_BYTE,
+    return complete_request(accumulate(w, "Raccumulate", origin, count, type, 0, NULL, 0, MPI_BYTE,
                                        target, disp, target_count, target_type, op), request);
 }
 
@@ -601,7 +659,7 @@ int MPI_Rget_accumulate(const void *origin, int count, MPI_Datatype type, void *
     OURS_REQUEST(win, target, PMPI_Rget_accumulate(origin, count, type, result, result_count,
                                                    result_type, target, disp, target_count,
                                                    target_type, op, win, request));
-    return complete_request(accumulate(w, "Rget_accumulate", origin, count, type, result,
+    return complete_request(accumulate(w, "Rget_accumulate", origin, count, type, 1, result,
                                        result_count, result_type, target, disp, target_count,
                                        target_type, op), request);
 }

@@ -40,11 +40,11 @@ Win_attach Win_detach Win_call_errhandler Win_create_errhandler Win_create_keyva
 Win_delete_attr Win_free_keyval Win_get_errhandler Win_get_info Win_get_name Win_set_attr
 Win_set_errhandler Win_set_info Win_set_name Request_free Cancel Request_get_status
 Grequest_complete Grequest_start Status_set_elements Request_c2f Request_f2c Message_c2f
-Message_f2c Pack_external Comm_get_parent Comm_f2c
+Message_f2c Pack_external Comm_get_parent Comm_c2f Comm_f2c
 """.split()  # noqa: SIM905
 
 LOCAL = re.compile(
-    r"MPI_(Comm_(c2f|size|rank|group|compare|test_inter|remote_size|remote_group|(get|set|delete)_attr"
+    r"MPI_(Comm_(size|rank|group|compare|test_inter|remote_size|remote_group|(get|set|delete)_attr"
     r"|(get|set)_(name|info|errhandler)|call_errhandler|is_revoked|get_failed|ack_failed)"
     r"|Topo_test|Cart(_map|_coords|_rank|_get|_shift|dim_get)|Graph(_map|_get|dims_get"
     r"|_neighbors(_count)?)|Dist_graph_neighbors(_count)?|Pack|Unpack|Pack_size)$"

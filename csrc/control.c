@@ -167,19 +167,25 @@ uint64_t ftrma_now_ns(void)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-static void futex_wait(uint32_t *word, uint32_t seen, uint64_t ns)
+/* The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
+   looks for sleepers: one of the two sees the other.  A process killed asleep stays counted, which
+   costs later wakers a system call each and nothing else. */
+static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+    __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
+    __atomic_sub_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-void ftrma_wake(uint32_t *word)
+void ftrma_wake(struct ftrma_bell *bell)
 {
-    __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void ftrma_wait_step(unsigned *step, uint32_t *word, uint32_t seen)
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen)
 {
     if (*step < SPINS) {
 #if defined(__x86_64__)
@@ -188,7 +194,7 @@ void ftrma_wait_step(unsigned *step, uint32_t *word, uint32_t seen)
     } else if (*step < SPINS + YIELDS) {
         sched_yield();
     } else {
-        futex_wait(word, seen, NAP_NS);
+        nap(bell, seen, NAP_NS);
         return;
     }
     ++*step;
@@ -201,7 +207,7 @@ void ftrma_ring(void)
 
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
 {
-    futex_wait(&ftrma_ctl->bell, seen, timeout_us * 1000);
+    nap(&ftrma_ctl->bell, seen, timeout_us * 1000);
 }
 
 /* ---- roles ---------------------------------------------------------------------------------- */
@@ -260,6 +266,8 @@ static int seat_stays_vacant(void)
 
 void ftrma_note_death(int proc)
 {
+    if (LOAD(&ftrma_ctl->ending) || LOAD(&ftrma_ctl->request))
+        return; /* the supervisor is ending everybody */
     struct ftrma_proc *p = &ftrma_ctl->proc[proc];
     int32_t alive = FTRMA_ALIVE;
     if (__atomic_compare_exchange_n(&p->state, &alive, FTRMA_DEAD, 0, __ATOMIC_SEQ_CST,
@@ -358,7 +366,7 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
     ftrma_ring();
     unsigned step = 0;
     for (;;) {
-        uint32_t seen = LOAD(&c->bell);
+        uint32_t seen = LOAD(&c->bell.word);
         if (LOAD(&c->alarm) != round)
             return FTRMA_ALARM;
         if (check_holders && !holders_live()) {
@@ -381,13 +389,13 @@ int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
     uint64_t goal = ++slots_barriers * c->nslots;
-    uint32_t seen = LOAD(&c->barrier_wake);
+    uint32_t seen = LOAD(&c->barrier.word);
     if (__atomic_add_fetch(&c->barrier_count, 1, __ATOMIC_SEQ_CST) == goal)
-        ftrma_wake(&c->barrier_wake);
-    for (unsigned step = 0; LOAD(&c->barrier_count) < goal; seen = LOAD(&c->barrier_wake)) {
+        ftrma_wake(&c->barrier);
+    for (unsigned step = 0; LOAD(&c->barrier_count) < goal; seen = LOAD(&c->barrier.word)) {
         if (ftrma_pending())
             return FTRMA_ALARM;
-        ftrma_wait_step(&step, &c->barrier_wake, seen);
+        ftrma_wait_step(&step, &c->barrier, seen);
     }
     return FTRMA_OK;
 }
@@ -401,10 +409,10 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
 {
     struct ftrma_ctl *c = ftrma_ctl;
     const struct ftrma_roles *roles = ftrma_roles(c);
-    uint32_t seen = LOAD(&c->barrier_wake);
+    uint32_t seen = LOAD(&c->barrier.word);
     STORE(&c->proc[ftrma_me].arrived, ordinal);
-    ftrma_wake(&c->barrier_wake);
-    for (unsigned step = 0;; seen = LOAD(&c->barrier_wake)) {
+    ftrma_wake(&c->barrier);
+    for (unsigned step = 0;; seen = LOAD(&c->barrier.word)) {
         uint32_t here = 0;
         int ended = 0;
         if (ftrma_pending())
@@ -421,7 +429,7 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             return FTRMA_OK;
         if (ended || (targeted && LOAD(&c->target) != ordinal))
             return FTRMA_TIMEOUT;
-        ftrma_wait_step(&step, &c->barrier_wake, seen);
+        ftrma_wait_step(&step, &c->barrier, seen);
     }
 }
 
@@ -433,8 +441,8 @@ int ftrma_admit(uint64_t version)
 {
     struct ftrma_ctl *c = ftrma_ctl;
     struct ftrma_proc *me = &c->proc[ftrma_me];
-    uint32_t seen = LOAD(&c->bell);
-    for (unsigned step = 0;; seen = LOAD(&c->bell)) {
+    uint32_t seen = LOAD(&c->bell.word);
+    for (unsigned step = 0;; seen = LOAD(&c->bell.word)) {
         STORE(&me->staging, version);
         const struct ftrma_roles *roles = ftrma_roles(c);
         uint32_t at = 0;

@@ -71,6 +71,12 @@ enum ftrma_place {
     FTRMA_PLACES
 };
 
+/* Something to wait at.  Ringing costs a system call only while somebody sleeps. */
+struct ftrma_bell {
+    uint32_t word;     /* futex: changes with every ring */
+    uint32_t sleepers;
+};
+
 /* One --kill rule.  The count lives here, so that it goes on over repairs and relaunches. */
 struct ftrma_rule {
     int32_t role;      /* FTRMA_ROLE_* of the victim at the moment of the strike */
@@ -125,15 +131,15 @@ struct ftrma_ctl {
     uint64_t stumbles;          /* rounds in which the library failed without another death */
     uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed */
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
-    uint32_t bell;              /* futex: rung whenever servers should look again */
+    struct ftrma_bell bell;     /* rung whenever servers should look again */
     uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
     int32_t exit_status;        /* of the program, valid once ending */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     uint32_t ending;            /* 1: deaths no longer matter, servers leave */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
-    uint32_t barrier_wake;
-    uint32_t nrules;
+    struct ftrma_bell barrier;
+    uint32_t nrules, pad;
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
@@ -189,7 +195,7 @@ int ftrma_arrive(uint64_t ordinal, int targeted);
 int ftrma_admit(uint64_t version);
 
 void ftrma_ring(void);
-/* Sleep until the bell is rung or the time is over. [in] seen: bell's value looked at before. */
+/* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
 
 /* Visit a named place: counts, and kills this process if a rule says so. */

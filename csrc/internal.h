@@ -72,9 +72,10 @@ static inline int ftrma_result(int rc)
         guarded_rc;                                                                               \
     })
 
-/* One step of a wait: spin, then yield, then sleep on `word` while it still holds `seen`. */
-void ftrma_wait_step(unsigned *step, uint32_t *word, uint32_t seen);
-void ftrma_wake(uint32_t *word);
+/* One step of a wait: spin, then yield, then sleep until the bell is rung; seen: bell->word as it
+   was before the condition was looked at. */
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
+void ftrma_wake(struct ftrma_bell *bell);
 
 void ftrma_register_comm(MPI_Comm comm);
 void ftrma_unregister_comm(MPI_Comm comm);

@@ -19,18 +19,19 @@ int ftrma_window_barrier(struct window *w)
 {
     uint64_t goal = ++w->barriers * (uint64_t)w->n;
     uint64_t *count = &w->header->barrier_count;
-    uint32_t *word = &w->header->barrier_wake, seen = LOAD(word);
+    struct ftrma_bell *bell = &w->header->barrier;
+    uint32_t seen = LOAD(&bell->word);
     if (ftrma_pending())
         return ftrma_code_unwind;
     if (__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == goal) {
         if (w->n > 1)
-            ftrma_wake(word);
+            ftrma_wake(bell);
         return MPI_SUCCESS;
     }
-    for (unsigned step = 0; LOAD(count) < goal; seen = LOAD(word)) {
+    for (unsigned step = 0; LOAD(count) < goal; seen = LOAD(&bell->word)) {
         if (ftrma_pending())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, word, seen);
+        ftrma_wait_step(&step, bell, seen);
     }
     return MPI_SUCCESS;
 }
@@ -38,11 +39,11 @@ int ftrma_window_barrier(struct window *w)
 /* Wait while *word, masked, differs from what is wanted; unwinds at a failure. */
 static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
 {
-    uint32_t seen = LOAD(&w->header->wake);
-    for (unsigned step = 0; LOAD(word) < goal; seen = LOAD(&w->header->wake)) {
+    uint32_t seen = LOAD(&w->header->bell.word);
+    for (unsigned step = 0; LOAD(word) < goal; seen = LOAD(&w->header->bell.word)) {
         if (ftrma_pending())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, &w->header->wake, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen);
     }
     return MPI_SUCCESS;
 }
@@ -80,8 +81,8 @@ int MPI_Win_fence(int assert, MPI_Win win)
 static int take(struct window *w, int target, int exclusive)
 {
     uint64_t *lock = &w->members[target].lock;
-    uint32_t seen = LOAD(&w->header->wake);
-    for (unsigned step = 0;; seen = LOAD(&w->header->wake)) {
+    uint32_t seen = LOAD(&w->header->bell.word);
+    for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
         uint64_t word = LOAD(lock), next = word + (1ull << 32);
         if (!LOCK_OWNER(word) && (!exclusive || !LOCK_SHARED(word))) {
             next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
@@ -94,7 +95,7 @@ static int take(struct window *w, int target, int exclusive)
         }
         if (ftrma_pending())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, &w->header->wake, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen);
     }
 }
 
@@ -103,7 +104,7 @@ static void give(struct window *w, int target, int exclusive)
     pair(w, w->me, target)->holds = 0;
     uint64_t *lock = &w->members[target].lock;
     __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
-    ftrma_wake(&w->header->wake);
+    ftrma_wake(&w->header->bell);
 }
 
 int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
@@ -289,6 +290,8 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
         else if (!rc)
             set[member] = 1;
     }
+    if (rc)
+        memset(set, 0, (size_t)w->n); /* the epoch was not opened */
     return rc;
 }
 
@@ -313,7 +316,7 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
     for (int o = 0; o < w->n; o++)
         if (w->exposed[o])
             __atomic_add_fetch(&pair(w, o, w->me)->posted, 1, __ATOMIC_SEQ_CST);
-    ftrma_wake(&w->header->wake);
+    ftrma_wake(&w->header->bell);
     return MPI_SUCCESS;
 }
 
@@ -348,7 +351,7 @@ int MPI_Win_complete(MPI_Win win)
             __atomic_add_fetch(&pair(w, w->me, t)->completed, 1, __ATOMIC_SEQ_CST);
         }
     w->gc++;
-    ftrma_wake(&w->header->wake);
+    ftrma_wake(&w->header->bell);
     return MPI_SUCCESS;
 }
 

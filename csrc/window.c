@@ -295,6 +295,22 @@ static int remember(struct window *w)
     return 0;
 }
 
+/* A window that could not be made by all: the file goes, and the struct unless it was in use. */
+static void abandon(struct window *w)
+{
+    if (!w)
+        return;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    if (w->me == 0 && w->name[0])
+        unlink(path);
+    int kept = 0;
+    for (int i = 0; i < nwindows; i++)
+        kept |= windows[i] == w;
+    if (!kept)
+        discard(w);
+}
+
 static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 MPI_Comm comm, void *baseptr, MPI_Win *win)
 {
@@ -361,6 +377,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     if (rc)
         return ftrma_result(rc);
     if (worst) {
+        abandon(w);
         if (worst == -EINVAL)
             return ftrma_window_fail(NULL, MPI_ERR_SIZE, "window of %lld bytes with displacement "
                                      "unit %d: the size must be >= 0 and the unit >= 1 on every "

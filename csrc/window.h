@@ -27,9 +27,9 @@ _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line
    parts from Allocate on page boundaries. */
 struct ftrma_window_header {
     uint64_t barrier_count;
-    uint32_t barrier_wake;
-    uint32_t wake; /* futex for locks and post-start-complete-wait */
-    char pad[48];
+    struct ftrma_bell barrier;
+    struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
+    char pad[40];
 };
 
 struct ftrma_pair {

@@ -151,8 +151,8 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     world.put("dirty_bytes", dirty_bytes)
     world.put("block_ns", held_ns)
     world.put("staged", version)
-    world.lib.ftrma_ring()
     world.barrier()
+    world.lib.ftrma_ring()  # not before: the slots still staging need the cores
     return float(world.lib.ftrma_now_ns() - began) / 1e9
 
 
@@ -170,12 +170,14 @@ class Server:
 
     def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
         self.world, self.vault, self.idle = world, vault, idle
+        self.vaults: Vaults | None = None
+        self.vaults_seq = 0
 
     def serve(self) -> bool:
         """Serve until a repair is due (True) or the job ends (False)."""
         world = self.world
         while True:
-            seen = world.ctl.bell
+            seen = world.ctl.bell.word
             if world.ending():
                 return False
             if world.alarmed():
@@ -207,8 +209,8 @@ class Server:
             return True
         if world.me.summed < version and self.staged(group, version):
             world.visit("sum")
-            with Vaults(world, group) as vaults:
-                status = world.lib.ftrma_parity_sum(vault.c, vaults.members, vaults.count)
+            vaults = self.member_vaults(group)
+            status = world.lib.ftrma_parity_sum(vault.c, vaults.members, vaults.count)
             if status:
                 raise FtrmaError(
                     "summing a checkpoint: shared memory is full; free space in /dev/shm or use "
@@ -223,6 +225,20 @@ class Server:
                 record_checkpoint(world, version)
                 return True
         return False
+
+    def member_vaults(self, group: int) -> Vaults:
+        """The members' vaults, kept mapped until the roles change."""
+        seq = self.world.load("roles_seq")
+        if self.vaults is None or self.vaults_seq != seq:
+            self.close()
+            self.vaults, self.vaults_seq = Vaults(self.world, group).__enter__(), seq
+        return self.vaults
+
+    def close(self) -> None:
+        """Unmap the members' vaults."""
+        if self.vaults is not None:
+            self.vaults.__exit__()
+            self.vaults = None
 
     def staged(self, group: int, version: int) -> bool:
         ctl, roles = self.world.ctl, self.world.roles
@@ -251,7 +267,7 @@ class Server:
         while not self.quiet(vacant[0]):
             if world.alarmed():
                 return True
-            world.lib.ftrma_sleep(ctl.bell, 1000)
+            world.lib.ftrma_sleep(ctl.bell.word, 1000)
         rebuild_parity(world, self.vault, vacant[0])
         took = time.monotonic() - began
         world.emit("reseat", group=vacant[0], seconds=took, spares_left=len(world.spares()))

@@ -77,6 +77,8 @@ def command_run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.script).is_file():
         raise ValueError(f"no script {arguments.script}: give the path of a Python file")
     stats_path = Path(arguments.stats) if arguments.stats else None
+    if stats_path and stats_path.is_dir():
+        raise ValueError(f"--stats {stats_path}: is a directory; name a file in it")
     if stats_path and not stats_path.absolute().parent.is_dir():
         raise ValueError(f"--stats {stats_path}: there is no directory {stats_path.parent}")
     status, stats = launch.run(options, arguments.script, arguments.arguments)

@@ -301,10 +301,12 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
         noticed_ns = lib.ftrma_now_ns()
         if not reason:
             # Ranks end by themselves after the program's end; after an error they wait to be ended.
-            launch.end(patience_s=0.0 if ctl.request == lib.FTRMA_ABORT else 2.0)
-            if ctl.request == lib.FTRMA_ABORT:
+            status, aborted = int(ctl.exit_status), ctl.request == lib.FTRMA_ABORT
+            launch.end(patience_s=0.0 if aborted else 2.0)
+            if aborted:
                 tell_why(directory)
-            return int(ctl.exit_status)
+            return status
+        ctl.request = lib.FTRMA_RELAUNCH  # from here on deaths are ours, and nobody's business
         died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
         launch.end()
         if not ctl.start_ns and not ctl.resume and "died" in reason:

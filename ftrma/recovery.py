@@ -367,7 +367,7 @@ def struck_at(world: World, role: int, index: int) -> str:
 
 def await_plan(world: World, number: int, leader: int) -> None:
     while world.load("plan_round") < number:
-        seen = world.ctl.bell
+        seen = world.ctl.bell.word
         if world.load("alarm") != number:
             raise RoundChanged
         if not world.alive(leader):

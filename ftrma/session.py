@@ -174,8 +174,9 @@ class Session:
             arrays, record["states"][name] = state._save()
             regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
         held_s = take(self.world, self.vault, regions, record)
-        self.policy.delta_s = held_s
         self.checkpoints += 1
+        if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
+            self.policy.delta_s = held_s
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -456,6 +457,7 @@ class Runner:
                 else:
                     server = Server(world, session.vault, self.import_ahead)
                     again = server.serve()
+                    server.close()
                     session.vault = server.vault
                     if not again:
                         return 0
