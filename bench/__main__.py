@@ -1,4 +1,4 @@
-"""``python -m bench {ft,checkpoint,micro} [options]``: run one measurement."""
+"""``python -m bench {ft,checkpoint,micro,recovery} [options]``: run one measurement."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ QUESTIONS = {
     "ft": "what protection costs a whole program (NAS FT)",
     "checkpoint": "what one checkpoint costs, beside copying, comparing and writing the same bytes",
     "micro": "what protection costs each one-sided call",
+    "recovery": "how long until a program goes on after a SIGKILL",
 }
 
 

@@ -264,6 +264,13 @@ static int seat_stays_vacant(void)
     return vacant > 0;
 }
 
+/* A rule that struck since the last death was noticed struck this one. */
+static uint64_t when_it_died(void)
+{
+    uint64_t killed = LOAD(&ftrma_ctl->kill_ns), before = LOAD(&ftrma_ctl->death_ns);
+    return killed > before ? killed : ftrma_now_ns();
+}
+
 void ftrma_note_death(int proc)
 {
     if (LOAD(&ftrma_ctl->ending) || LOAD(&ftrma_ctl->request))
@@ -272,7 +279,7 @@ void ftrma_note_death(int proc)
     int32_t alive = FTRMA_ALIVE;
     if (__atomic_compare_exchange_n(&p->state, &alive, FTRMA_DEAD, 0, __ATOMIC_SEQ_CST,
                                     __ATOMIC_SEQ_CST))
-        STORE(&ftrma_ctl->death_ns, ftrma_now_ns());
+        STORE(&ftrma_ctl->death_ns, when_it_died());
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired);
@@ -301,8 +308,9 @@ static void *watch(void *unused)
     }
     uint64_t revoked = LOAD(&ftrma_ctl->alarm);
     for (;;) {
-        /* The short timeout serves deaths that another process noticed first, and @time rules. */
-        strike = poll(fds, (nfds_t)n, 20);
+        /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
+           for a time. Rare, because a program is to feel nothing of it. */
+        strike = poll(fds, (nfds_t)n, ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200);
         if (LOAD(&ftrma_ctl->ending))
             break;
         for (int i = 0; strike > 0 && i < n; i++)
@@ -492,6 +500,7 @@ void ftrma_visit(int place)
         }
         if (n >= rule->at) {
             STORE(&rule->fired, 1);
+            STORE(&ftrma_ctl->kill_ns, ftrma_now_ns());
             kill(getpid(), SIGKILL);
         }
     }

@@ -105,7 +105,6 @@ struct ftrma_proc {
     uint64_t dirty_bytes;   /* of the last checkpoint: bytes that had changed */
     uint64_t block_ns;      /* of the last checkpoint: time the program was held up */
     uint64_t protect_hash;  /* names declared so far, to compare order over slots */
-    uint64_t left_ns;       /* CLOCK_MONOTONIC when it last left repair */
     uint64_t reported;      /* 1 once its death is in the job's story */
 };
 
@@ -129,7 +128,9 @@ struct ftrma_ctl {
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
     uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
     uint64_t stumbles;          /* rounds in which the library failed without another death */
-    uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed */
+    uint64_t kill_ns;           /* CLOCK_MONOTONIC when the newest --kill rule struck */
+    uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed or, if it was
+                                   a rule's, happened */
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
     uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */

@@ -91,6 +91,7 @@ class Launch:
         self.native = _mpi.load()
         self.ctl = open_control(self.native, directory)
         self.ranks: dict[int, int] = {}  # pid -> pidfd
+        self.living: set[int] = set()  # pidfds that are not known to have ended
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.came_up = time.monotonic()
         self.unnoticed_since: float | None = None
@@ -109,13 +110,18 @@ class Launch:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
+        self.mpirun_fd = os.pidfd_open(self.mpirun.pid)
 
     # -- the terminal -------------------------------------------------------------------------
 
     def serve_terminal(self, timeout_s: float) -> None:
-        """Hand the user's terminal to ranks that ask for it, and note who they are."""
-        ready, _, _ = select.select([self.socket], [], [], timeout_s)
-        if not ready:
+        """Hand the user's terminal to ranks that ask for it; returns early when a process ends."""
+        poll = select.poll()
+        for fd in (self.socket.fileno(), self.mpirun_fd, *self.living):
+            poll.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(timeout_s * 1e3)]
+        self.living -= set(ready)
+        if self.socket.fileno() not in ready:
             return
         link, _ = self.socket.accept()
         with link, contextlib.suppress(OSError):
@@ -124,6 +130,7 @@ class Launch:
                 0
             ]
             self.ranks[pid] = os.pidfd_open(pid)
+            self.living.add(self.ranks[pid])
             wants_stdin = link.recv(1) == b"s"
             with open(os.devnull) as null:
                 stdin = 0 if wants_stdin else null.fileno()
@@ -196,8 +203,8 @@ class Launch:
     def end(self, patience_s: float = 0.0) -> None:
         """Leave no process behind. The launcher gets `patience_s` to end by itself."""
         deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and self.mpirun.poll() is None:
-            self.serve_terminal(0.005)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.mpirun.wait(deadline - time.monotonic())
         self.learn_library_files()
         for pid, fd in self.ranks.items():
             with contextlib.suppress(OSError):
@@ -208,7 +215,7 @@ class Launch:
         self.mpirun.wait()
         while len(self.dead()) < len(self.ranks):
             time.sleep(0.001)
-        for fd in self.ranks.values():
+        for fd in (*self.ranks.values(), self.mpirun_fd):
             os.close(fd)
         self.ranks.clear()
         kill_all_of(self.directory)
@@ -336,7 +343,7 @@ def watch(launch: Launch) -> str:
     """Wait until the launch has ended ("") or cannot go on (the reason)."""
     ctl, lib = launch.ctl, launch.native.lib
     while True:
-        launch.serve_terminal(0.01 if len(launch.ranks) < launch.layout.processes else 0.02)
+        launch.serve_terminal(0.1)
         if ctl.start_ns and not launch.prefixes:
             launch.learn_library_files()
         if ctl.request == lib.FTRMA_ABORT:

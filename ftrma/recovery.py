@@ -2,8 +2,8 @@
 
 `plan` is pure: it sees who is alive, whose vault is sound and which version is committed, and says
 who takes which seat. `repair` runs rounds until one ends with everybody: each round is gather,
-settle, plan, rebuild, reconnect, and a failure inside starts the next one (section 4 of the design
-in the README). No process leaves unless all do.
+settle, plan, rebuild, reconnect, and a failure inside starts the next one (see
+"Repair" in the README). No process leaves unless all do.
 """
 
 from __future__ import annotations
@@ -269,7 +269,6 @@ def _round(
         world.store("commit", world.committed << 1)
         world.store("repaired", number)
     world.lib.ftrma_set_round(number)
-    world.put("left_ns", world.lib.ftrma_now_ns())
     death = (world.lib.ftrma_now_ns() - world.ctl.death_ns) / 1e9
     phases = {
         "detect": max(0.0, death - (time.monotonic() - gathered)),

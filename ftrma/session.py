@@ -431,6 +431,7 @@ def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
     world.emit(
         "recovery", kind="relaunch", slots=cause["slots"], version=cause["version"],
         seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause["reason"],
+        began_s=death_ns / 1e9,
     )  # fmt: skip
 
 
@@ -474,7 +475,7 @@ class Runner:
             phases, seconds = story["phases"], story["seconds"]
             world.emit(
                 "recovery", kind="rollback", slots=plan["slots"], version=story["version"],
-                seconds=seconds, phases=phases, reason="",
+                seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
             )  # fmt: skip
             world.tell(recovery_line(plan["slots"], story, len(world.spares())))
         event = FailureEvent(tuple(plan["slots"]), "rollback", story["version"], story["seconds"])

@@ -19,7 +19,8 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``; ``checkpoints``, each with
         version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
         ``failures``, each with the role that died and the place; ``recoveries``, each with kind,
-        slots, version, seconds, phases in seconds and a reason; ``degraded_seconds``, the time for
+        slots, version, seconds, phases in seconds, a reason, and began_s, when the death happened
+        or was noticed, on the machine's monotonic clock; ``degraded_seconds``, the time for
         which some group lacked redundancy.
     """
     checkpoints = [
@@ -33,7 +34,7 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         if e["event"] == "failure"
     ]
     recoveries = [
-        {k: e[k] for k in ("kind", "slots", "version", "seconds", "phases", "reason")}
+        {k: e[k] for k in ("kind", "slots", "version", "seconds", "phases", "reason", "began_s")}
         for e in events
         if e["event"] == "recovery"
     ]
