@@ -19,7 +19,11 @@ from . import common
 from .common import HERE, BenchError, JsonObject, Parser, spread
 
 SCRIPT = HERE / "recovery_app.py"
-TARGETS = {"in place, ms": 100.0, "relaunch to first new step, s": 5.0, "restore / memcpy": 0.5}
+TARGETS = {
+    "in place, ms": 100.0,
+    "relaunch to first new step, s": 5.0,
+    "restore / memcpy, bytes read": 0.5,
+}
 
 
 def parse(arguments: list[str]) -> Namespace:
@@ -67,8 +71,8 @@ def launch(options: Namespace, spares: int) -> JsonObject:
         "in place, ms": found["seconds"] * 1e3,
         **{f"  {p}, ms": found["phases"][p] * 1e3 for p in ("detect", "repair", "restore")},
         "in place to first new step, ms": on_s * 1e3,
-        "restore / memcpy": said["memcpy_s"] / restore_s,
-        "restore, all members read / memcpy": options.slots * said["memcpy_s"] / restore_s,
+        "restore / memcpy, bytes read": options.slots * said["memcpy_s"] / restore_s,
+        "restore / memcpy, bytes restored": said["memcpy_s"] / restore_s,
     }
 
 
@@ -81,7 +85,7 @@ def text(report: JsonObject) -> str:
         rows.append([name, common.with_range(found), f"{sign} {target:g}" if target else "-"])
     head = (
         f"One of {report['slots']} slots in one group is killed, {size_text} each; "
-        f"{report['rounds']} rounds. The two last\nrows but one are speeds as parts of memcpy's: "
-        "of the bytes restored, and of all bytes that are read for it."
+        f"{report['rounds']} rounds.\nTo restore one member, all others and the parity are read: "
+        "speeds as parts of memcpy's, by either count."
     )
     return f"{head}\n\n{common.table(rows)}"

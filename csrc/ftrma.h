@@ -101,6 +101,7 @@ struct ftrma_proc {
     uint64_t folded;        /* checksum: version the parity is at */
     uint64_t ready;         /* 1: its vault holds what its role must hold */
     uint64_t finished;      /* slot: the program has ended (entry number) */
+    uint64_t blocks;        /* of its vault that are in use */
     uint64_t bytes;         /* of the last checkpoint: bytes protected */
     uint64_t dirty_bytes;   /* of the last checkpoint: bytes that had changed */
     uint64_t block_ns;      /* of the last checkpoint: time the program was held up */
@@ -255,8 +256,13 @@ struct ftrma_vault;
 int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
                      uint32_t group_size, struct ftrma_vault **vault);
 void ftrma_vault_close(struct ftrma_vault *vault);
-/* Make sure that `blocks` blocks can be written (memory is taken now). 0 or -errno. */
-int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks);
+/* Make sure that `blocks` blocks of the copy can be written (memory is taken now), and with
+   staging as many of the stage. 0 or -errno. */
+int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, int staging);
+/* Take and map memory for `blocks` blocks of an unused vault, ahead of its use. 0 or -errno. */
+int ftrma_vault_stand_by(struct ftrma_vault *vault, uint64_t blocks);
+/* Map what is in use of a vault that may have to be read in a hurry. */
+void ftrma_vault_map(struct ftrma_vault *vault);
 uint64_t ftrma_vault_used(const struct ftrma_vault *vault); /* blocks reserved */
 void *ftrma_vault_block(struct ftrma_vault *vault, uint64_t block); /* in the committed copy */
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);

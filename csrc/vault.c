@@ -32,6 +32,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ 22 /* Linux 5.14; before, nothing happens and pages fault */
+#define MADV_POPULATE_WRITE 23
+#endif
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,7 +49,8 @@
 struct header {
     uint64_t magic;
     uint64_t capacity;      /* blocks of copy, and of stage */
-    uint64_t used;          /* blocks for which memory is taken */
+    uint64_t used;          /* blocks of the copy for which memory is taken */
+    uint64_t stage_room;    /* blocks of the stage for which memory is taken */
     uint64_t version;       /* parity: version that it is at */
     uint64_t stage_version; /* version being staged or summed; 0: nothing is */
     size_t ndirty;
@@ -121,25 +126,38 @@ void ftrma_vault_close(struct ftrma_vault *v)
     free(v);
 }
 
-int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks)
+static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t blocks)
 {
-    struct header *h = v->header;
-    uint64_t used = __atomic_load_n(&h->used, __ATOMIC_ACQUIRE);
-    if (blocks <= used)
+    uint64_t have = __atomic_load_n(room, __ATOMIC_ACQUIRE);
+    if (blocks <= have)
         return 0;
-    if (blocks > h->capacity)
+    if (blocks > v->header->capacity)
         return -ENOSPC;
-    off_t from = (off_t)(used * BLOCK), length = (off_t)((blocks - used) * BLOCK);
-    int error = posix_fallocate(v->fd, (off_t)v->copy_at + from, length);
+    int error = posix_fallocate(v->fd, (off_t)(area + have * BLOCK),
+                                (off_t)((blocks - have) * BLOCK));
     if (!error)
-        error = posix_fallocate(v->fd, (off_t)v->stage_at + from, length);
-    if (error)
-        return -error;
-    while (used < blocks
-           && !__atomic_compare_exchange_n(&h->used, &used, blocks, 0, __ATOMIC_SEQ_CST,
-                                           __ATOMIC_ACQUIRE))
-        ;
-    return 0;
+        __atomic_store_n(room, blocks, __ATOMIC_RELEASE);
+    return -error;
+}
+
+int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, int staging)
+{
+    int error = take(v, &v->header->used, v->copy_at, blocks);
+    return error || !staging ? error : take(v, &v->header->stage_room, v->stage_at, blocks);
+}
+
+int ftrma_vault_stand_by(struct ftrma_vault *v, uint64_t blocks)
+{
+    uint64_t room = 0; /* not `used`: the vault is empty as before */
+    int error = take(v, &room, v->copy_at, blocks);
+    if (!error && madvise(v->copy, blocks * BLOCK, MADV_POPULATE_WRITE) && errno != EINVAL)
+        error = -errno; /* kernels before 5.14 do not know this and fault later */
+    return error;
+}
+
+void ftrma_vault_map(struct ftrma_vault *v)
+{
+    madvise(v->copy, ftrma_vault_used(v) * BLOCK, MADV_POPULATE_READ);
 }
 
 uint64_t ftrma_vault_used(const struct ftrma_vault *v)
@@ -214,7 +232,7 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
     for (int i = 0; i < n; i++)
         if (ftrma_vault_used(members[i]) > most)
             most = ftrma_vault_used(members[i]);
-    int error = ftrma_vault_reserve(p, most);
+    int error = ftrma_vault_reserve(p, most, 1);
     if (error)
         return error;
     for (int i = 0; i < n; i++) {
@@ -300,7 +318,7 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
     for (int i = 0; i < n; i++)
         if (ftrma_vault_used(members[i]) > most)
             most = ftrma_vault_used(members[i]);
-    int error = ftrma_vault_reserve(p, most);
+    int error = ftrma_vault_reserve(p, most, 0);
     if (error)
         return -2 + error;
     for (uint64_t b = 0; b < most; b++) {
@@ -329,7 +347,7 @@ int64_t ftrma_rebuild(struct ftrma_vault *to, int lost, struct ftrma_vault *p,
                       struct ftrma_vault *const *members, int n)
 {
     uint64_t most = ftrma_vault_used(p);
-    int error = ftrma_vault_reserve(to, most);
+    int error = ftrma_vault_reserve(to, most, 0);
     if (error)
         return -2 + error;
     for (uint64_t b = 0; b < most; b++) {

@@ -148,6 +148,7 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
         os.kill(os.getpid(), signal.SIGKILL)
         raise
     world.visit("staged")
+    world.put("blocks", vault.extents.end)
     held_ns = world.lib.ftrma_now_ns() - began
     world.put("bytes", size_bytes)
     world.put("dirty_bytes", dirty_bytes)
@@ -166,18 +167,18 @@ class Server:
 
     Args:
         world: of this process.
-        vault: of a checksum rank; None for a spare.
+        vault: of a checksum rank; for a spare an empty one that stands by, or None.
         idle: called now and then by a spare, with nothing to do.
     """
 
     def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
         self.world, self.vault, self.idle = world, vault, idle
-        self.vaults: Vaults | None = None
-        self.vaults_seq = 0
+        self.room = 0
 
     def serve(self) -> bool:
         """Serve until a repair is due (True) or the job ends (False)."""
         world = self.world
+        world.free_lost_vaults()
         while True:
             seen = world.ctl.bell.word
             if world.ending():
@@ -192,6 +193,7 @@ class Server:
                 busy = self.take_vacant_seat()
                 if not busy:
                     self.idle()
+                    self.stand_by()
             report_deaths_of_servers(world)
             if not busy:
                 world.lib.ftrma_sleep(seen, IDLE_US)
@@ -211,7 +213,7 @@ class Server:
             return True
         if world.me.summed < version and self.staged(group, version):
             world.visit("sum")
-            vaults = self.member_vaults(group)
+            vaults = Vaults(world, group)
             status = world.lib.ftrma_parity_sum(vault.c, vaults.members, vaults.count)
             if status:
                 raise FtrmaError(
@@ -227,20 +229,6 @@ class Server:
                 record_checkpoint(world, version)
                 return True
         return False
-
-    def member_vaults(self, group: int) -> Vaults:
-        """The members' vaults, kept mapped until the roles change."""
-        seq = self.world.load("roles_seq")
-        if self.vaults is None or self.vaults_seq != seq:
-            self.close()
-            self.vaults, self.vaults_seq = Vaults(self.world, group).__enter__(), seq
-        return self.vaults
-
-    def close(self) -> None:
-        """Unmap the members' vaults."""
-        if self.vaults is not None:
-            self.vaults.__exit__()
-            self.vaults = None
 
     def staged(self, group: int, version: int) -> bool:
         ctl, roles = self.world.ctl, self.world.roles
@@ -262,8 +250,7 @@ class Server:
             return False
         began = time.monotonic()
         report_deaths(world)
-        self.vault = new_vault(world)
-        world.put("ready", 0)
+        self.vault = self.vault or new_vault(world)
         seat(world, vacant[0])
         world.lib.ftrma_arm()
         while not self.quiet(vacant[0]):
@@ -278,6 +265,21 @@ class Server:
             "program went on"
         )
         return True
+
+    def stand_by(self) -> None:
+        """A spare takes the memory that it will need, so that restoring does not wait for it."""
+        world = self.world
+        need = max(world.ctl.proc[p].blocks for p in range(world.ctl.nprocs))
+        if need > self.room:
+            if self.vault is None:
+                self.vault = new_vault(world)
+            self.room = need
+            # Without memory now there may be some later; taking over will tell.
+            world.lib.ftrma_vault_stand_by(self.vault.c, need)
+            for group in range(world.ctl.ngroups):
+                vaults = Vaults(world, group)
+                for vault in (*vaults.members, vaults.parity):
+                    world.lib.ftrma_vault_map(vault)
 
     def quiet(self, group: int) -> bool:
         """No member is in the middle of staging."""

@@ -104,36 +104,44 @@ def observe(world: World) -> State:
 # ---- vaults of a group ----------------------------------------------------------------------
 
 
+def mapped_vault(world: World, proc: int) -> Vault:
+    """Another process's vault. It stays mapped, since mapping costs more than reading."""
+    path = world.vault_path(proc)
+    inode = path.stat().st_ino
+    known: tuple[int, Vault] | None = world.mapped.get(proc)
+    if known and known[0] == inode:
+        return known[1]
+    forget_vault(world, proc)
+    vault = Vault(world.native, path, world.ctl.capacity_blocks, world.ctl.group_size, create=False)
+    world.mapped[proc] = inode, vault
+    return vault
+
+
+def forget_vault(world: World, proc: int) -> None:
+    known = world.mapped.pop(proc, None)
+    if known:
+        known[1].close()
+
+
 class Vaults:
-    """Opens the vaults of a group for as long as one step needs them."""
+    """The vaults of a group, as C takes them.
+
+    Attributes:
+        members: array of the slots' vaults, in their order; count: how many.
+        parity: the checksum rank's.
+    """
 
     def __init__(self, world: World, group: int) -> None:
+        slots = world.members(group)
+        self.count = len(slots)
+        self.members = world.ffi.new("struct ftrma_vault *[]", self.count)
+        for i, slot in enumerate(slots):
+            self.members[i] = mapped_vault(world, world.roles.slot_proc[slot]).c
         self.world, self.group = world, group
-        self.opened: list[Vault] = []
 
-    def __enter__(self) -> Vaults:
-        self.members = self.world.ffi.new("struct ftrma_vault *[]", 256)
-        self.count = 0
-        for slot in self.world.members(self.group):
-            self.members[self.count] = self.open(self.world.roles.slot_proc[slot]).c
-            self.count += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for vault in self.opened:
-            vault.close()
-
-    def open(self, proc: int) -> Vault:
-        world = self.world
-        vault = Vault(
-            world.native, world.vault_path(proc), world.ctl.capacity_blocks, world.ctl.group_size,
-            create=False,
-        )  # fmt: skip
-        self.opened.append(vault)
-        return vault
-
-    def parity(self) -> Vault:
-        return self.open(self.world.roles.checksum_proc[self.group])
+    @property
+    def parity(self) -> Any:
+        return mapped_vault(self.world, self.world.roles.checksum_proc[self.group]).c
 
 
 def new_vault(world: World) -> Vault:
@@ -148,10 +156,10 @@ def rebuild_slot(world: World, vault: Vault, slot: int) -> None:
     """Compute this slot's committed copy from its group's parity and the other members."""
     group = world.roles.slot_group[slot]
     members = world.members(group)
-    with Vaults(world, group) as vaults:
-        bad = world.lib.ftrma_rebuild(
-            vault.c, members.index(slot), vaults.parity().c, vaults.members, vaults.count
-        )
+    vaults = Vaults(world, group)
+    bad = world.lib.ftrma_rebuild(
+        vault.c, members.index(slot), vaults.parity, vaults.members, vaults.count
+    )
     if bad < -1:
         raise FtrmaError(
             "restoring: shared memory is full; free space in /dev/shm or use smaller windows"
@@ -171,11 +179,11 @@ def rebuild_parity(world: World, vault: Vault, group: int) -> None:
     are taken as they were before, and none can begin to stage before `ready` is set.
     """
     version = world.committed
-    with Vaults(world, group) as vaults:
-        status = world.lib.ftrma_parity_rebuild(vault.c, vaults.members, vaults.count, version)
-        for i, slot in enumerate(world.members(group)):
-            if world.ctl.proc[world.roles.slot_proc[slot]].staged > version:
-                world.lib.ftrma_parity_unstage(vault.c, vaults.members[i], i)
+    vaults = Vaults(world, group)
+    status = world.lib.ftrma_parity_rebuild(vault.c, vaults.members, vaults.count, version)
+    for i, slot in enumerate(world.members(group)):
+        if world.ctl.proc[world.roles.slot_proc[slot]].staged > version:
+            world.lib.ftrma_parity_unstage(vault.c, vaults.members[i], i)
     if status >= 0:
         raise CorruptVault(
             f"block {status} of a slot in group {group} is corrupt, and there is no parity "
@@ -216,7 +224,7 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, dict[str, A
 
     Args:
         world: of this process.
-        vault: that this process had, None for a spare.
+        vault: of this process; a spare's is empty, with its memory taken ahead, or None.
 
     Returns:
         The vault of its role from now on, and the recovery's record (slots, version, seconds).
@@ -254,6 +262,9 @@ def _round(
         await_plan(world, number, leader)
     if world.ctl.request:
         raise Ended
+    for proc in list(world.mapped):
+        if not world.alive(proc):
+            forget_vault(world, proc)
     vault, lost = take_role(world, vault)
     world.meet(number, 3)
     planned = time.monotonic()
@@ -322,7 +333,7 @@ def lead(world: World, number: int) -> None:
     if chosen.kind == "rollback":
         for proc in range(world.ctl.nprocs):
             if not world.alive(proc):
-                world.vault_path(proc).unlink(missing_ok=True)  # its memory died with it
+                world.lose_vault(proc)  # its memory died with it
         publish(world, chosen)
         world.emit("plan", kind="rollback", round=number, **lost)
     else:
@@ -380,10 +391,9 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
     role, _ = world.role()
     world.lib.ftrma_arm()
     if role not in (SLOT, CHECKSUM):
-        return None, False
+        return vault, False
     if vault is None:
         vault = new_vault(world)
-        world.put("ready", 0)
     return vault, not world.me.ready
 
 

@@ -259,10 +259,10 @@ class Session:
         world = self.world
         group = world.roles.slot_group[self.slot]
         members = world.members(group)
-        with recovery.Vaults(world, group) as vaults:
-            fixed = world.lib.ftrma_scrub(
-                vaults.parity().c, vaults.members, vaults.count, members.index(self.slot), 0, 2**62
-            )
+        vaults = recovery.Vaults(world, group)
+        fixed = world.lib.ftrma_scrub(
+            vaults.parity, vaults.members, vaults.count, members.index(self.slot), 0, 2**62
+        )
         if fixed < 0:
             raise FtrmaError(
                 f"block {-1 - fixed} of slot {self.slot} does not match its checksum and cannot be "
@@ -458,7 +458,6 @@ class Runner:
                 else:
                     server = Server(world, session.vault, self.import_ahead)
                     again = server.serve()
-                    server.close()
                     session.vault = server.vault
                     if not again:
                         return 0

@@ -92,7 +92,7 @@ class Vault:
         self.c = None
 
     def reserve(self, count: int) -> None:
-        check(self.lib.ftrma_vault_reserve(self.c, count), f"taking {count * BLOCK * 2} bytes")
+        check(self.lib.ftrma_vault_reserve(self.c, count, 1), f"taking {count * BLOCK * 2} bytes")
 
     def bytes_at(self, block: int, size_bytes: int) -> Any:
         """View of the committed copy."""

@@ -6,6 +6,7 @@ them is decided in `recovery` and `checkpoint`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -44,7 +45,7 @@ class World:
         self.proc = proc
         self.ctl = open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
-        self.round = int(self.ctl.alarm)
+        self.mapped: dict[int, Any] = {}  # vaults of other processes, see recovery.mapped_vault
 
     # -- roles --------------------------------------------------------------------------------
 
@@ -120,6 +121,15 @@ class World:
 
     def vault_path(self, proc: int) -> Path:
         return self.directory / f"vault-{proc}"
+
+    def lose_vault(self, proc: int) -> None:
+        """Put a dead process's vault out of reach; freeing its memory takes longer and can wait."""
+        with contextlib.suppress(FileNotFoundError):
+            self.vault_path(proc).rename(self.directory / f"lost-{proc}")
+
+    def free_lost_vaults(self) -> None:
+        for path in self.directory.glob("lost-*"):
+            path.unlink(missing_ok=True)
 
     def emit(self, event: str, **data: Any) -> None:
         """Append one event to the job's story; whole lines, so that writers cannot mix."""
