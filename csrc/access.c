@@ -21,109 +21,8 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "types.h"
 #include "window.h"
-
-/* ---- datatypes ------------------------------------------------------------------------------ */
-
-#define TYPES 512u /* a power of two, several times the number of predefined types */
-#define TABLE_MASK (TYPES - 1)
-
-static struct {
-    MPI_Datatype type;
-    size_t size_bytes;
-} types[TYPES];
-static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
-
-static size_t slot_of(MPI_Datatype type)
-{
-    return (size_t)((uint64_t)(uintptr_t)type * 0x9e3779b97f4a7c15ull >> 48) & (TABLE_MASK);
-}
-
-static void add_type(MPI_Datatype type)
-{
-    int size;
-    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) || size <= 0)
-        return;
-    size_t i = slot_of(type);
-    while (types[i].size_bytes && types[i].type != type)
-        i = (i + 1) & TABLE_MASK;
-    types[i].type = type;
-    types[i].size_bytes = (size_t)size;
-}
-
-static void learn_types(void)
-{
-    const MPI_Datatype known[] = {
-        MPI_BYTE, MPI_CHAR, MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_SHORT, MPI_UNSIGNED_SHORT,
-        MPI_INT, MPI_UNSIGNED, MPI_LONG, MPI_UNSIGNED_LONG, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
-        MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_WCHAR, MPI_C_BOOL, MPI_INT8_T, MPI_INT16_T,
-        MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T,
-        MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_AINT, MPI_COUNT,
-        MPI_OFFSET, MPI_INTEGER, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_COMPLEX, MPI_DOUBLE_COMPLEX,
-        MPI_LOGICAL, MPI_CHARACTER, MPI_CXX_BOOL, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        add_type(known[i]);
-}
-
-/* Size of a predefined contiguous type; 0 for any other. */
-static inline size_t basic_size(MPI_Datatype type)
-{
-    size_t i = slot_of(type);
-    while (likely(types[i].size_bytes)) {
-        if (likely(types[i].type == type))
-            return types[i].size_bytes;
-        i = (i + 1) & TABLE_MASK;
-    }
-    return 0;
-}
-
-/* The one predefined type that a derived type is made of; MPI_DATATYPE_NULL if there are more. */
-static MPI_Datatype element_type(MPI_Datatype type)
-{
-    int ni, na, nd, combiner;
-    if (basic_size(type))
-        return type;
-    if (PMPI_Type_get_envelope(type, &ni, &na, &nd, &combiner))
-        return MPI_DATATYPE_NULL;
-    if (combiner == MPI_COMBINER_NAMED)
-        return type; /* a pair type such as MPI_DOUBLE_INT */
-    int *ints = calloc((size_t)ni + 1, sizeof *ints);
-    MPI_Aint *aints = calloc((size_t)na + 1, sizeof *aints);
-    MPI_Datatype *inner = calloc((size_t)nd + 1, sizeof *inner), found = MPI_DATATYPE_NULL;
-    if (ints && aints && inner && nd > 0
-        && !PMPI_Type_get_contents(type, ni, na, nd, ints, aints, inner)) {
-        found = element_type(inner[0]);
-        for (int i = 1; i < nd; i++)
-            if (element_type(inner[i]) != found)
-                found = MPI_DATATYPE_NULL;
-        for (int i = 0; i < nd; i++) {
-            int a, b, c, named;
-            PMPI_Type_get_envelope(inner[i], &a, &b, &c, &named);
-            if (named != MPI_COMBINER_NAMED)
-                PMPI_Type_free(&inner[i]);
-        }
-    }
-    free(ints);
-    free(aints);
-    free(inner);
-    return found;
-}
-
-/* Copy between two layouts of the same bytes. */
-static int convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
-                   MPI_Datatype to_type)
-{
-    int rc = self == MPI_COMM_NULL ? PMPI_Comm_dup(MPI_COMM_SELF, &self) : MPI_SUCCESS;
-    return rc ? rc : PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
-                                   MPI_STATUS_IGNORE);
-}
-
-static int packed_bytes(int count, MPI_Datatype type, size_t *bytes)
-{
-    int size, rc = PMPI_Type_size(type, &size);
-    *bytes = rc ? 0 : (size_t)count * (size_t)size;
-    return rc;
-}
 
 /* ---- reaching a part ------------------------------------------------------------------------ */
 
@@ -140,7 +39,7 @@ static int reach(struct window *w, const char *call, int target, MPI_Aint disp, 
                  MPI_Datatype type, struct reach *r)
 {
     struct ftrma_member *m = &w->members[target];
-    size_t size = basic_size(type);
+    size_t size = ftrma_basic_size(type);
     r->w = w;
     r->target = target;
     r->low = 0;
@@ -258,15 +157,15 @@ static int image(const struct reach *r, char **address, char **owned)
 
 static int put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc)
 {
-    if (owned && !rc && basic_size(type)) {
+    if (owned && !rc && ftrma_basic_size(type)) {
         rc = remote(r, owned, 1);
     } else if (owned && !rc) {
         size_t bytes;
-        rc = packed_bytes(count, type, &bytes);
+        rc = ftrma_packed_bytes(count, type, &bytes);
         char *ones = malloc(bytes + 1), *mask = calloc(r->span, 1);
         if (!rc && ones && mask) {
             memset(ones, 1, bytes);
-            rc = convert(ones, (int)bytes, MPI_BYTE, mask - r->low, count, type);
+            rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, mask - r->low, count, type);
             if (!rc)
                 rc = remote_runs(r, owned, mask);
         } else if (!rc) {
@@ -315,15 +214,15 @@ static int prepare(struct window *w, const char *call, int place, int count, MPI
     int rc = begin(w, call, place, target);
     if (unlikely(rc))
         return rc;
-    size_t size = basic_size(type), target_size = basic_size(target_type), bytes, target_bytes;
+    size_t size = ftrma_basic_size(type), target_size = ftrma_basic_size(target_type), bytes, target_bytes;
     *plain = size && target_size;
     if (likely(*plain)) {
         bytes = size * (size_t)count;
         target_bytes = target_size * (size_t)target_count;
     } else {
-        rc = packed_bytes(count, type, &bytes);
+        rc = ftrma_packed_bytes(count, type, &bytes);
         if (!rc)
-            rc = packed_bytes(target_count, target_type, &target_bytes);
+            rc = ftrma_packed_bytes(target_count, target_type, &target_bytes);
         if (rc)
             return rc;
     }
@@ -352,7 +251,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
     char *to, *owned;
     rc = image(&r, &to, &owned);
     if (!rc)
-        rc = convert(origin, count, type, to, target_count, target_type);
+        rc = ftrma_convert(origin, count, type, to, target_count, target_type);
     return put_back(&r, owned, target_count, target_type, rc);
 }
 
@@ -375,7 +274,7 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
     char *from, *owned;
     rc = image(&r, &from, &owned);
     if (!rc)
-        rc = convert(from, target_count, target_type, origin, count, type);
+        rc = ftrma_convert(from, target_count, target_type, origin, count, type);
     free(owned);
     return rc;
 }
@@ -409,18 +308,18 @@ static void atomic_end(struct window *w, int target)
 static int combine(const void *origin, int count, MPI_Datatype type, char *to, int target_count,
                    MPI_Datatype target_type, MPI_Op op)
 {
-    MPI_Datatype element = element_type(target_type);
+    MPI_Datatype element = ftrma_element_type(target_type);
     if (op == MPI_NO_OP)
         return MPI_SUCCESS;
     if (op == MPI_REPLACE)
-        return convert(origin, count, type, to, target_count, target_type);
+        return ftrma_convert(origin, count, type, to, target_count, target_type);
     if (element == MPI_DATATYPE_NULL)
         return MPI_ERR_TYPE;
     if (type == element && target_type == element)
         return PMPI_Reduce_local(origin, to, count, element, op);
     size_t bytes;
     MPI_Aint lb, extent;
-    int size, rc = packed_bytes(target_count, target_type, &bytes);
+    int size, rc = ftrma_packed_bytes(target_count, target_type, &bytes);
     if (!rc)
         rc = PMPI_Type_size(element, &size);
     if (!rc)
@@ -429,13 +328,13 @@ static int combine(const void *origin, int count, MPI_Datatype type, char *to, i
         return rc;
     int n = (int)(bytes / (size_t)size);
     char *given = malloc((size_t)n * (size_t)extent + 1), *old = malloc((size_t)n * (size_t)extent + 1);
-    rc = given && old ? convert(origin, count, type, given, n, element) : MPI_ERR_NO_MEM;
+    rc = given && old ? ftrma_convert(origin, count, type, given, n, element) : MPI_ERR_NO_MEM;
     if (!rc)
-        rc = convert(to, target_count, target_type, old, n, element);
+        rc = ftrma_convert(to, target_count, target_type, old, n, element);
     if (!rc)
         rc = PMPI_Reduce_local(given, old, n, element, op);
     if (!rc)
-        rc = convert(old, n, element, to, target_count, target_type);
+        rc = ftrma_convert(old, n, element, to, target_count, target_type);
     free(given);
     free(old);
     return rc;
@@ -457,9 +356,9 @@ static int accumulate(struct window *w, const char *call, const void *origin, in
                  &r, &plain);
     size_t bytes, result_bytes;
     if (!rc && fetch) {
-        rc = packed_bytes(target_count, target_type, &bytes);
+        rc = ftrma_packed_bytes(target_count, target_type, &bytes);
         if (!rc)
-            rc = packed_bytes(result_count, result_type, &result_bytes);
+            rc = ftrma_packed_bytes(result_count, result_type, &result_bytes);
         if (!rc && result_bytes < bytes)
             rc = ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: the result has room for %zu bytes, the "
                                    "target has %zu", call, result_bytes, bytes);
@@ -471,7 +370,7 @@ static int accumulate(struct window *w, const char *call, const void *origin, in
     char *to, *owned;
     rc = image(&r, &to, &owned);
     if (!rc && fetch)
-        rc = convert(to, target_count, target_type, result, result_count, result_type);
+        rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
     if (!rc && r.span)
         rc = combine(origin, count, type, to, target_count, target_type, op);
     rc = put_back(&r, owned, target_count, target_type, rc);
@@ -483,7 +382,7 @@ static int accumulate(struct window *w, const char *call, const void *origin, in
 static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_Datatype type,
                         int target, MPI_Aint disp, MPI_Op op)
 {
-    size_t size = basic_size(type);
+    size_t size = ftrma_basic_size(type);
     if (!size)
         return accumulate(w, "Fetch_and_op", origin, 1, type, 1, result, 1, type, target, disp, 1,
                           type, op);
@@ -519,7 +418,7 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
 static int compare_and_swap(struct window *w, const void *origin, const void *compare,
                             void *result, MPI_Datatype type, int target, MPI_Aint disp)
 {
-    size_t size = basic_size(type);
+    size_t size = ftrma_basic_size(type);
     struct reach r;
     if (!size)
         return ftrma_window_fail(w, MPI_ERR_TYPE, "Compare_and_swap needs a predefined integer, "
@@ -555,17 +454,8 @@ static int complete_request(int rc, MPI_Request *request)
     struct window *w = ftrma_window(win);                                                         \
     if (unlikely(!w))                                                                             \
         return pass;                                                                              \
-    if (unlikely(!types_known))                                                                   \
-        know_types();                                                                             \
     if (unlikely((target) == MPI_PROC_NULL))                                                      \
         return MPI_SUCCESS
-
-static int types_known;
-static void know_types(void)
-{
-    learn_types();
-    types_known = 1;
-}
 
 int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
             int target_count, MPI_Datatype target_type, MPI_Win win)
@@ -618,8 +508,6 @@ int MPI_Compare_and_swap(const void *origin, const void *compare, void *result, 
     struct window *w = ftrma_window(win);                                                         \
     if (!w)                                                                                       \
         return pass;                                                                              \
-    if (!types_known)                                                                             \
-        know_types();                                                                             \
     if ((target) == MPI_PROC_NULL)                                                                \
         return complete_request(MPI_SUCCESS, request)
 

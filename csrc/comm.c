@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "types.h"
 
 MPI_Comm ftrma_user_world = MPI_COMM_NULL;
 int ftrma_code_unwind;
@@ -57,6 +58,7 @@ int ftrma_mpi_abort(int status)
 
 int ftrma_comm_prepare(void)
 {
+    ftrma_learn_types();
     int class, rc = PMPI_Add_error_class(&class);
     if (!rc)
         rc = PMPI_Add_error_code(class, &ftrma_code_unwind);

@@ -12,11 +12,11 @@ def main() -> None:
     script = sys.argv[1]
     if not Path(script).is_file():
         sys.exit(f"ftrma: error: no script {script}: give the path of a Python file")
-    from . import session
+    from . import runner
     from .errors import FtrmaError
 
     try:
-        session.main(script, sys.argv[2:])
+        runner.main(script, sys.argv[2:])
     except (FtrmaError, ValueError) as error:
         sys.exit(f"ftrma: error: {error}")
 

@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, session, settings
+from . import _mpi, job, settings
 from .errors import FtrmaError
 from .stats import summary
 from .topology import Layout
@@ -275,7 +275,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     for rule in options.kill:
         rule.check(layout)
     native = _mpi.load()
-    directory = session.make_directory(native, layout)
+    directory = job.make_directory(native, layout)
     options.job = str(directory)
     old = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -406,7 +406,7 @@ def prepare_relaunch(
     for path in directory.glob("kept-*"):
         path.rename(directory / path.name.replace("kept", "vault"))
     (directory / "control").unlink()
-    new = session.make_control(launch.native, directory, layout)
+    new = job.make_control(launch.native, directory, layout)
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))

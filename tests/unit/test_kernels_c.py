@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [ROOT / "csrc" / "kernels.c", ROOT / "tests" / "c" / "test_kernels.c"]
+SOURCES = [
+    ROOT / "csrc" / "kernels.c",
+    ROOT / "csrc" / "kernels_ref.c",
+    ROOT / "tests" / "c" / "test_kernels.c",
+]
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMPILER = shlex.split(os.environ.get("CC") or "cc")

@@ -1,0 +1,82 @@
+/* Datatypes.  The predefined contiguous ones are known by a table, because asking the library for a
+ * size costs more than an 8-byte put; the layouts of all others are the library's business, reached
+ * by a message of this process to itself.
+ */
+#include "types.h"
+
+#include <stdlib.h>
+
+struct ftrma_type ftrma_types[FTRMA_TYPES];
+static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
+
+static void add_type(MPI_Datatype type)
+{
+    int size;
+    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) || size <= 0)
+        return;
+    size_t i = ftrma_type_place(type);
+    while (ftrma_types[i].size_bytes && ftrma_types[i].type != type)
+        i = (i + 1) & (FTRMA_TYPES - 1);
+    ftrma_types[i].type = type;
+    ftrma_types[i].size_bytes = (size_t)size;
+}
+
+void ftrma_learn_types(void)
+{
+    const MPI_Datatype known[] = {
+        MPI_BYTE, MPI_CHAR, MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_SHORT, MPI_UNSIGNED_SHORT,
+        MPI_INT, MPI_UNSIGNED, MPI_LONG, MPI_UNSIGNED_LONG, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
+        MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_WCHAR, MPI_C_BOOL, MPI_INT8_T, MPI_INT16_T,
+        MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T,
+        MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_AINT, MPI_COUNT,
+        MPI_OFFSET, MPI_INTEGER, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_COMPLEX, MPI_DOUBLE_COMPLEX,
+        MPI_LOGICAL, MPI_CHARACTER, MPI_CXX_BOOL, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        add_type(known[i]);
+}
+
+MPI_Datatype ftrma_element_type(MPI_Datatype type)
+{
+    int ni, na, nd, combiner;
+    if (ftrma_basic_size(type))
+        return type;
+    if (PMPI_Type_get_envelope(type, &ni, &na, &nd, &combiner))
+        return MPI_DATATYPE_NULL;
+    if (combiner == MPI_COMBINER_NAMED)
+        return type; /* a pair type such as MPI_DOUBLE_INT */
+    int *ints = calloc((size_t)ni + 1, sizeof *ints);
+    MPI_Aint *aints = calloc((size_t)na + 1, sizeof *aints);
+    MPI_Datatype *inner = calloc((size_t)nd + 1, sizeof *inner), found = MPI_DATATYPE_NULL;
+    if (ints && aints && inner && nd > 0
+        && !PMPI_Type_get_contents(type, ni, na, nd, ints, aints, inner)) {
+        found = ftrma_element_type(inner[0]);
+        for (int i = 1; i < nd; i++)
+            if (ftrma_element_type(inner[i]) != found)
+                found = MPI_DATATYPE_NULL;
+        for (int i = 0; i < nd; i++) {
+            int a, b, c, named;
+            PMPI_Type_get_envelope(inner[i], &a, &b, &c, &named);
+            if (named != MPI_COMBINER_NAMED)
+                PMPI_Type_free(&inner[i]);
+        }
+    }
+    free(ints);
+    free(aints);
+    free(inner);
+    return found;
+}
+
+int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                  MPI_Datatype to_type)
+{
+    int rc = self == MPI_COMM_NULL ? PMPI_Comm_dup(MPI_COMM_SELF, &self) : MPI_SUCCESS;
+    return rc ? rc : PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
+                                   MPI_STATUS_IGNORE);
+}
+
+int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes)
+{
+    int size, rc = PMPI_Type_size(type, &size);
+    *bytes = rc ? 0 : (size_t)count * (size_t)size;
+    return rc;
+}

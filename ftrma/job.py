@@ -1,0 +1,182 @@
+"""A job comes up: its directory and control file, and each process's way into it.
+
+Under ``ftrma run`` the supervisor makes the directory; inside somebody else's launcher the first
+process does. A launch that goes on from an earlier one finds the vaults that were left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import settings
+from .errors import FtrmaError
+from .recovery import new_vault, rebuild_lost
+from .topology import Layout
+from .vault import Vault
+from .world import SLOT, RoundChanged, World, check, read_events
+
+
+def take_terminal(directory: Path, slot: int) -> None:
+    """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.connect(str(directory / "terminal"))
+        link.sendall(b"s" if slot == 0 else b"-")
+        _, fds, _, _ = socket.recv_fds(link, 1, 3)
+    for fd, target in zip(fds, (0, 1, 2), strict=True):
+        os.dup2(fd, target)
+        os.close(fd)
+    # Python chose its buffering for the launcher's terminal; choose again for the user's.
+    if isinstance(sys.stdout, io.TextIOWrapper) and "PYTHONUNBUFFERED" not in os.environ:
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))
+
+
+def join(native: Any, options: settings.Options) -> World:
+    """Find the job's directory, or make one where no supervisor has, and join."""
+    lib, ffi = native.lib, native.ffi
+    rank, size, on_node = ffi.new("int *"), ffi.new("int *"), ffi.new("int *")
+    if lib.ftrma_mpi_world(rank, size, on_node):
+        raise FtrmaError("the MPI library cannot tell which processes share a node")
+    if on_node[0] != size[0]:
+        raise FtrmaError(
+            f"the {size[0]} processes run on several nodes ({on_node[0]} of them on this one); "
+            "this version protects jobs on one node only. Ask the launcher for one node"
+        )
+    name = ffi.new("char[]", 256)
+    if rank[0] == 0:
+        path = options.job or str(make_directory(native, options.layout_for(size[0])))
+        ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
+    lib.ftrma_mpi_bcast(name, 256)
+    world = World(native, Path(ffi.string(name).decode()), rank[0])
+    if world.ctl.nprocs != size[0]:
+        raise FtrmaError(
+            f"{size[0]} processes were started and {world.ctl.nprocs} are needed: "
+            f"{world.ctl.nslots} slots, {world.ctl.ngroups} checksum ranks and the spares. Start "
+            "that many, or change -n, --checksums and --spares"
+        )
+    return world
+
+
+def capacity_blocks() -> int:
+    """Blocks of a vault: as much as the machine has memory; the file is sparse."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
+
+
+def make_directory(native: Any, layout: Layout, base: str = "/dev/shm") -> Path:
+    """Make a job's directory with its control file."""
+    directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
+    try:
+        directory.mkdir(mode=0o700)
+        make_control(native, directory, layout)
+    except (OSError, FtrmaError) as error:
+        raise FtrmaError(
+            f"no shared memory for the job ({error}): make room in {base} and see that it is "
+            "writable"
+        ) from error
+    return directory
+
+
+def make_control(native: Any, directory: Path, layout: Layout) -> Any:
+    pointer = native.ffi.new("struct ftrma_ctl **")
+    check(
+        native.lib.ftrma_ctl_create(
+            os.fsencode(directory / "control"), layout.processes, layout.slots, layout.checksums,
+            layout.group_size, capacity_blocks(), pointer,
+        ),
+        f"making {directory}/control",
+    )  # fmt: skip
+    return pointer[0]
+
+
+def first_vault(world: World) -> Vault | None:
+    """The vault that this process's role starts with: empty, or left by the launch before."""
+    role, index = world.role()
+    if role not in (SLOT, 2):
+        return None
+    at = index if role == SLOT else world.ctl.nslots + index
+    version = world.committed
+    if world.ctl.resume and version and not world.ctl.lost[at]:
+        vault = Vault(
+            world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+            world.ctl.group_size, create=False,
+        )  # fmt: skip
+        if settled(world, vault):
+            for word in ("staged", "summed", "folded"):
+                world.put(word, version)
+            world.put("ready", 1)
+            return vault
+        vault.close()
+    vault = new_vault(world)
+    world.put("ready", 0 if version else 1)
+    return vault
+
+
+def settled(world: World, vault: Vault) -> bool:
+    """Bring a vault of an ended launch to the committed version; False if it must be rebuilt.
+
+    Its process can have been killed in the middle of a step. What a slot has staged is undone; the
+    block that was being written then shows by its checksum. A parity that was being folded is
+    computed anew, unless it is needed itself for a lost slot.
+    """
+    role, group = world.role()
+    version = world.committed
+    if role == SLOT:
+        world.lib.ftrma_stage_undo(vault.c, version)
+    elif world.lib.ftrma_parity_version(vault.c) == version:
+        world.lib.ftrma_parity_drop(vault.c)
+    elif any(world.ctl.lost[s] for s in world.members(group)):
+        world.lib.ftrma_parity_fold(vault.c, version)
+    else:
+        return False
+    return True
+
+
+def start(world: World) -> Vault | None:
+    """Everything between joining and running: prepare communicators, restore vaults, meet.
+
+    A failure on the way raises the alarm; what is left to do then is done in repair.
+    """
+    lib = world.lib
+    vault = first_vault(world)
+    check(-lib.ftrma_comm_prepare(), "preparing communicators")  # collective: all have joined
+    check(lib.ftrma_watch(), "starting the watching thread")
+    with contextlib.suppress(RoundChanged):
+        world.meet(0, 1, planned=False)
+        met_ns = lib.ftrma_now_ns()
+        if not world.me.ready and vault is not None:
+            rebuild_lost(world, vault)
+        world.meet(0, 2, planned=False)
+        restored_ns = lib.ftrma_now_ns()
+        if lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
+            raise FtrmaError("the MPI library cannot build the communicator of the slots")
+        world.meet(0, 3, planned=False)
+        if world.proc == 0:
+            world.store("start_ns", lib.ftrma_now_ns())
+            if world.ctl.resume:
+                tell_relaunched(world, met_ns, restored_ns)
+    return vault
+
+
+def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
+    """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
+    cause = [e for e in read_events(world.directory) if e["event"] == "relaunch"][-1]
+    now_ns, death_ns = world.lib.ftrma_now_ns(), int(world.ctl.death_ns)
+    detect = cause["noticed_ns"] - death_ns
+    restore = restored_ns - met_ns
+    phases = {
+        "detect": detect / 1e9,
+        "repair": (now_ns - death_ns - detect - restore) / 1e9,
+        "restore": restore / 1e9,
+        "replay": 0.0,
+    }
+    world.emit(
+        "recovery", kind="relaunch", slots=cause["slots"], version=cause["version"],
+        seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause["reason"],
+        began_s=death_ns / 1e9,
+    )  # fmt: skip

@@ -1,0 +1,254 @@
+"""What every process of a job runs: the user's script, or service, and repair between them.
+
+Slots run the script; checksum ranks and spares serve until the job ends or they come to a slot.
+After a failure everybody meets in `recovery.repair`, and the slots run the script again from its
+top.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import os
+import runpy
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from . import _mpi, recovery, session, settings
+from .checkpoint import Server
+from .errors import FtrmaError, Rollback
+from .job import join, start, take_terminal
+from .recovery import Ended
+from .session import FailureEvent, Session
+from .world import SLOT, World, read_events
+
+
+class Runner:
+    """Runs the script in this process, as often as it takes."""
+
+    def __init__(self, session: Session, script: str, arguments: list[str]) -> None:
+        self.session, self.world = session, session.world
+        self.script, self.arguments = script, arguments
+        self.seen_modules = 0
+
+    def run(self) -> int:
+        """Run to the end of the job; returns the exit status of this process."""
+        world, session = self.world, self.session
+        while True:
+            try:
+                if world.role()[0] == SLOT:
+                    world.unwind_if_alarmed()
+                    self.run_program()
+                    return int(world.ctl.exit_status)
+                else:
+                    server = Server(world, session.vault, self.import_ahead)
+                    again = server.serve()
+                    session.vault = server.vault
+                    if not again:
+                        return 0
+            except Rollback:
+                pass
+            session.vault, story = recovery.repair(world, session.vault)
+            self.after_repair(story)
+
+    def after_repair(self, story: dict[str, Any]) -> None:
+        session, world = self.session, self.world
+        plans = [e for e in read_events(world.directory) if e["event"] == "plan"]
+        plan = plans[-1]
+        if story["leader"]:
+            phases, seconds = story["phases"], story["seconds"]
+            world.emit(
+                "recovery", kind="rollback", slots=plan["slots"], version=story["version"],
+                seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
+            )  # fmt: skip
+            world.tell(recovery_line(plan["slots"], story, len(world.spares())))
+        event = FailureEvent(tuple(plan["slots"]), "rollback", story["version"], story["seconds"])
+        callbacks, session.callbacks = session.callbacks, []
+        for callback in callbacks:
+            callback(event)
+
+    def run_program(self) -> None:
+        """Run the script once, to the end of the whole program."""
+        world, session = self.world, self.session
+        self.forget_user_modules()
+        session.enter()
+        if world.ctl.entry == 1 and not world.ctl.resume:
+            world.visit("start")
+        else:
+            world.visit("reentry")
+        status = 0
+        sys.argv = [self.script, *self.arguments]
+        try:
+            runpy.run_path(self.script, run_name="__main__")
+        except SystemExit as ending:
+            status = exit_status(ending)
+        except Rollback:
+            raise
+        except BaseException:
+            # A failure elsewhere can show as any error; only one without a failure is the user's.
+            world.unwind_if_alarmed()
+            self.report_error()
+            status = 1
+        world.unwind_if_alarmed()
+        if status:
+            self.end_with(status)
+        world.visit("end")
+        world.put("finished", world.ctl.entry)
+        world.barrier()
+        world.ctl.ending = 1
+        world.lib.ftrma_ring()
+
+    def report_error(self) -> None:
+        """Print the traceback of the program's own error, once in the job."""
+        if claim_error(self.world):
+            kind, error, tb = sys.exc_info()
+            while tb and (tb.tb_frame.f_code.co_filename == __file__
+                          or "runpy" in tb.tb_frame.f_code.co_filename):  # fmt: skip
+                tb = tb.tb_next
+            if isinstance(error, FtrmaError):
+                at = traceback.extract_tb(tb)
+                where = next((f for f in reversed(at) if f.filename == self.script), None)
+                line = f" ({self.script}, line {where.lineno})" if where else ""
+                self.world.tell(f"error: {error}{line}")
+            else:
+                traceback.print_exception(kind, error, tb)
+            sys.stderr.flush()
+
+    def end_with(self, status: int) -> None:
+        """End the whole job with this status."""
+        claim_error(self.world)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        world = self.world
+        if world.ctl.error_owner == world.proc + 1:
+            world.ctl.exit_status = status
+            world.ctl.request = world.lib.FTRMA_ABORT
+        raise Ended
+
+    def forget_user_modules(self) -> None:
+        """The program starts again with fresh modules of its own; libraries stay."""
+        home = str(Path(self.script).resolve().parent) + os.sep
+        for name in set(sys.modules) - self.session.imported:
+            path = getattr(sys.modules[name], "__file__", None) or ""
+            if path.startswith(home) and path.endswith(".py") and "site-packages" not in path:
+                del sys.modules[name]
+
+    def import_ahead(self) -> None:
+        """A spare imports what the slots have imported, so that taking over is quick."""
+        path = self.world.directory / "modules"
+        try:
+            if path.stat().st_size == self.seen_modules:
+                return
+            text = path.read_text()
+        except OSError:
+            return
+        self.seen_modules = len(text)
+        for name in text.split():
+            if self.world.alarmed():
+                return  # a slot is waiting to be taken; what is missing comes with the program
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+
+
+def claim_error(world: World) -> bool:
+    """True for the one process whose error is the job's."""
+    return bool(world.lib.ftrma_claim_error())
+
+
+def exit_status(ending: SystemExit) -> int:
+    """The status that Python gives for ``sys.exit(code)``."""
+    code = ending.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def recovery_line(slots: list[int], story: dict[str, Any], spares: int) -> str:
+    """One line for people about a recovery."""
+    names = " and ".join(f"slot {s}" for s in slots) or "a server"
+    to = f"checkpoint {story['version']}" if story["version"] else "the start"
+    phases = ", ".join(
+        f"{name} {seconds * 1e3:.0f}" for name, seconds in story["phases"].items() if seconds
+    )
+    return (
+        f"{names} died; back at {to} in {story['seconds'] * 1e3:.0f} ms ({phases}); "
+        f"{spares} spare{'s' * (spares != 1)} left"
+    )
+
+
+def main(script: str, arguments: list[str]) -> None:
+    """Run `script` protected in this process of an MPI job; never returns."""
+    options = settings.from_environment()
+    supervised = bool(options.job)
+    if supervised:
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        take_terminal(Path(options.job), rank)
+    status = 1
+    world = None
+    try:
+        native = _mpi.load()
+        _mpi.import_mpi()
+        if not native.lib.ftrma_interposed():
+            raise FtrmaError("calls of MPI do not pass through ftrma: " + _mpi.too_late())
+        world = join(native, options)
+        settings.apply_kill_rules(world, options)
+        vault = start(world)
+        session.current = here = Session(world, options)
+        here.vault = vault
+        sys.path.insert(0, str(Path(script).resolve().parent))
+        status = Runner(here, script, arguments).run()
+    except Ended:
+        wait_for_the_end(world, supervised)
+    except (FtrmaError, ValueError) as error:
+        give_up(world, f"ftrma: error: {error}\n", supervised)
+    except BaseException:
+        give_up(world, traceback.format_exc(), supervised)
+    finish(world, status, supervised)
+
+
+def give_up(world: World | None, why: str, supervised: bool) -> None:
+    """The job cannot go on: say why, once."""
+    if world is None or claim_error(world):
+        sys.stderr.write(why)
+        sys.stderr.flush()
+    if world is not None:
+        world.ctl.exit_status = world.ctl.exit_status or 1
+        world.ctl.request = world.lib.FTRMA_ABORT
+        wait_for_the_end(world, supervised)
+    os._exit(1)
+
+
+def wait_for_the_end(world: World | None, supervised: bool) -> None:
+    """The supervisor ends this process; where there is none, the MPI library does."""
+    if supervised:
+        time.sleep(60)
+    assert world is not None
+    if world.ctl.request == world.lib.FTRMA_RELAUNCH:
+        plan = [e for e in read_events(world.directory) if e["event"] == "plan"][-1]
+        world.tell(
+            f"error: {plan['reason']}, and without 'ftrma run' nobody can launch the job again"
+        )
+    world.lib.ftrma_mpi_abort(world.ctl.exit_status or 1)
+
+
+def finish(world: World | None, status: int, supervised: bool) -> None:
+    """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world is not None and not supervised:
+        if world.proc == 0:
+            shutil.rmtree(world.directory, ignore_errors=True)
+        if all(world.alive(p) for p in range(world.ctl.nprocs)):
+            world.lib.ftrma_mpi_finalize()  # or the launcher calls the end improper
+    os._exit(status)
