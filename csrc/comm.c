@@ -28,6 +28,11 @@ int ftrma_code_unwind;
 static MPI_Comm parent = MPI_COMM_NULL;   /* of all processes, dead ones too */
 static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being taken from */
 
+/* Communicators of this process alone, to be revoked for the jolt that this gives (ftrma_jolt). */
+#define JOLTS 16
+static MPI_Comm jolts[JOLTS];
+static int njolts;
+
 static MPI_Comm *comms; /* live communicators of the user's program, ftrma_user_world included */
 static size_t ncomms, room;
 static uint64_t swept; /* newest alarm for which the list was revoked or forgotten */
@@ -56,6 +61,20 @@ int ftrma_mpi_abort(int status)
     return PMPI_Abort(MPI_COMM_WORLD, status);
 }
 
+/* Local. */
+static int refill_jolts(void)
+{
+    int rc = MPI_SUCCESS;
+    pthread_mutex_lock(&guard);
+    while (!rc && njolts < JOLTS) {
+        rc = PMPI_Comm_dup(MPI_COMM_SELF, &jolts[njolts]);
+        if (!rc)
+            rc = PMPI_Comm_set_errhandler(jolts[njolts++], MPI_ERRORS_RETURN);
+    }
+    pthread_mutex_unlock(&guard);
+    return rc;
+}
+
 int ftrma_comm_prepare(void)
 {
     ftrma_learn_types();
@@ -66,7 +85,9 @@ int ftrma_comm_prepare(void)
         rc = PMPI_Add_error_string(ftrma_code_unwind, "a process failed: rolling back");
     if (!rc)
         rc = PMPI_Comm_dup(MPI_COMM_WORLD, &parent);
-    return rc ? rc : PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
+    if (!rc)
+        rc = PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
+    return rc ? rc : refill_jolts();
 }
 
 int ftrma_interposed(void)
@@ -107,6 +128,44 @@ void ftrma_unregister_comm(MPI_Comm comm)
             break;
         }
     pthread_mutex_unlock(&guard);
+}
+
+/* The library may notice a death before the watching thread was scheduled, and reports it to some as
+   an unspecific error (Open MPI 5.0: class 16, "other").  Wait a moment for the alarm before taking
+   such an error for the program's own. */
+int ftrma_judge(int rc)
+{
+    int class = MPI_ERR_UNKNOWN;
+    PMPI_Error_class(rc, &class);
+    unsigned patience_ms = class == MPI_ERR_OTHER || class == MPI_ERR_UNKNOWN
+                                   || class == MPI_ERR_INTERN
+                               ? 50
+                               : 0;
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (class == MPI_ERR_PROC_FAILED || class == MPI_ERR_PROC_FAILED_PENDING
+        || class == MPI_ERR_REVOKED)
+        patience_ms = 2000;
+#endif
+    for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
+        if (ftrma_pending())
+            return ftrma_code_unwind;
+        if (waited < patience_ms)
+            usleep(1000);
+    }
+    return rc;
+}
+
+/* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation between
+   the two is slept through for ever.  Revoking any other communicator wakes all sleepers once more,
+   and they look again.  Called by the watching thread while the main thread stays in one call. */
+void ftrma_jolt(void)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    pthread_mutex_lock(&guard);
+    if (njolts > 0)
+        MPIX_Comm_revoke(jolts[--njolts]);
+    pthread_mutex_unlock(&guard);
+#endif
 }
 
 /* Called by the watching thread only.  The main thread may be blocked inside one of these.  Once
@@ -199,6 +258,7 @@ int ftrma_comm_build(uint64_t round)
         ftrma_register_comm(world);
         ftrma_user_world = world;
     }
+    refill_jolts(); /* with fewer, the next failure may take a relaunch: no error of this one */
     return 0;
 }
 

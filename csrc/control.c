@@ -273,8 +273,8 @@ static uint64_t when_it_died(void)
 
 void ftrma_note_death(int proc)
 {
-    if (LOAD(&ftrma_ctl->ending) || LOAD(&ftrma_ctl->request))
-        return; /* the supervisor is ending everybody */
+    if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED || LOAD(&ftrma_ctl->request))
+        return; /* everybody is ending */
     struct ftrma_proc *p = &ftrma_ctl->proc[proc];
     int32_t alive = FTRMA_ALIVE;
     if (__atomic_compare_exchange_n(&p->state, &alive, FTRMA_DEAD, 0, __ATOMIC_SEQ_CST,
@@ -306,12 +306,13 @@ static void *watch(void *unused)
         if (fds[i].fd < 0 && i != ftrma_me && errno == ESRCH)
             ftrma_note_death(i);
     }
-    uint64_t revoked = LOAD(&ftrma_ctl->alarm);
+    uint64_t revoked = LOAD(&ftrma_ctl->alarm), last_seq = 0;
     for (;;) {
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
            for a time. Rare, because a program is to feel nothing of it. */
-        strike = poll(fds, (nfds_t)n, ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200);
-        if (LOAD(&ftrma_ctl->ending))
+        int timeout_ms = ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200;
+        strike = poll(fds, (nfds_t)n, ftrma_pending() ? 20 : timeout_ms);
+        if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED)
             break;
         for (int i = 0; strike > 0 && i < n; i++)
             if (fds[i].fd >= 0 && fds[i].revents) {
@@ -323,6 +324,10 @@ static void *watch(void *unused)
             revoked = LOAD(&ftrma_ctl->alarm);
             ftrma_revoke_all();
         }
+        uint64_t seq = LOAD(&ftrma_ctl->proc[ftrma_me].call_seq);
+        if (ftrma_pending() && seq & 1 && seq == last_seq)
+            ftrma_jolt();
+        last_seq = seq;
         ftrma_place(FTRMA_PLACE_TIME);
     }
     free(fds);
@@ -393,6 +398,11 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
 
 static uint64_t slots_barriers; /* barriers of all slots this process has passed */
 
+static int all_arrived(void)
+{
+    return LOAD(&ftrma_ctl->barrier_count) >= slots_barriers * ftrma_ctl->nslots;
+}
+
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
@@ -406,6 +416,17 @@ int ftrma_slots_barrier(void)
         ftrma_wait_step(&step, &c->barrier, seen);
     }
     return FTRMA_OK;
+}
+
+/* A barrier alone would not do: a slot that sees a failure while it waits would stay for repair, and
+   one that sees the last slot arrive would leave.  The alarm itself decides: it becomes either the
+   next round or the end. */
+int ftrma_end(void)
+{
+    ftrma_slots_barrier();
+    ftrma_cas(&ftrma_ctl->alarm, all_arrived() ? ftrma_round : UINT64_MAX, FTRMA_ENDED);
+    ftrma_ring();
+    return LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED ? FTRMA_OK : FTRMA_ALARM;
 }
 
 void ftrma_slots_barrier_reset(void)

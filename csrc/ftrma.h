@@ -30,6 +30,9 @@
 #define FTRMA_ALIVE 1
 #define FTRMA_DEAD 2
 
+/* In ftrma_ctl.alarm: the program has ended, deaths no longer matter. */
+#define FTRMA_ENDED 0x4000000000000000
+
 /* Results of waits. */
 #define FTRMA_OK 0
 #define FTRMA_ALARM 1   /* a failure was noticed: unwind, or start the repair round over */
@@ -121,7 +124,7 @@ struct ftrma_ctl {
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
     uint64_t capacity_blocks;   /* of every vault */
-    uint64_t alarm;             /* number of the newest repair round asked for */
+    uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
     uint64_t plan_round;        /* newest round with a published plan */
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
@@ -135,9 +138,9 @@ struct ftrma_ctl {
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
     uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
-    int32_t exit_status;        /* of the program, valid once ending */
+    int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
-    uint32_t ending;            /* 1: deaths no longer matter, servers leave */
+    uint32_t pad0;
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
     struct ftrma_bell barrier;
@@ -189,6 +192,9 @@ int ftrma_meet(uint64_t round, int phase, int check_holders);
 /* Barrier of all slots outside of windows: FTRMA_OK or FTRMA_ALARM. */
 int ftrma_slots_barrier(void);
 void ftrma_slots_barrier_reset(void);
+/* Wait for all slots at the end of the program, and end it: FTRMA_OK, or FTRMA_ALARM if a failure
+   came first. All slots get the same answer. */
+int ftrma_end(void);
 /* Wait for all slots to arrive at safepoint `ordinal`. targeted: stop when ctl->target moves on.
    FTRMA_OK, FTRMA_ALARM, or FTRMA_TIMEOUT: the checkpoint is off (the target moved, or a slot
    ended without arriving). */

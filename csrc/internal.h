@@ -26,7 +26,10 @@ extern int ftrma_code_unwind;     /* error code that Python turns into Rollback 
 /* A failure is waiting to be handled: calls of the user's program go no further. */
 static inline int ftrma_pending(void)
 {
-    return ftrma_ctl != NULL && unlikely(LOAD(&ftrma_ctl->alarm) != ftrma_round);
+    if (ftrma_ctl == NULL)
+        return 0;
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    return unlikely(alarm != ftrma_round) && alarm != FTRMA_ENDED;
 }
 
 static inline void ftrma_place(int place)
@@ -53,10 +56,13 @@ static inline void ftrma_enter_call(void)
 }
 #define ftrma_leave_call ftrma_enter_call
 
+/* What an error of the library means: an error of the program's, or a failure. */
+int ftrma_judge(int rc);
+
 /* Turn the result of an MPI call into what the user's program sees. */
 static inline int ftrma_result(int rc)
 {
-    return unlikely(rc != MPI_SUCCESS) && ftrma_pending() ? ftrma_code_unwind : rc;
+    return likely(rc == MPI_SUCCESS) ? rc : ftrma_judge(rc);
 }
 
 /* An MPI call that may block, bracketed for the watchdog and with its result turned. */
@@ -80,5 +86,6 @@ void ftrma_wake(struct ftrma_bell *bell);
 void ftrma_register_comm(MPI_Comm comm);
 void ftrma_unregister_comm(MPI_Comm comm);
 void ftrma_revoke_all(void);
+void ftrma_jolt(void);
 
 #endif

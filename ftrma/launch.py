@@ -150,7 +150,7 @@ class Launch:
 
     def trouble(self) -> str:
         """Why this launch cannot go on, in words; empty while it can."""
-        if self.ctl.ending:
+        if self.ended():
             return ""
         if self.mpirun.poll() is not None:
             return "the launcher died"
@@ -162,6 +162,10 @@ class Launch:
         if len(gone) == len(self.ranks):
             return "all processes died"
         return self.unnoticed(gone) or self.stuck()
+
+    def ended(self) -> bool:
+        """The program has ended well."""
+        return bool(self.ctl.alarm == self.native.lib.FTRMA_ENDED)
 
     def unnoticed(self, gone: list[int]) -> str:
         lib = self.native.lib
@@ -351,7 +355,7 @@ def watch(launch: Launch) -> str:
         if ctl.request == lib.FTRMA_RELAUNCH:
             plans = [e for e in read_events(launch.directory) if e["event"] == "plan"]
             return str(plans[-1]["reason"])
-        if ctl.ending and len(launch.dead()) == len(launch.ranks):
+        if launch.ended() and len(launch.dead()) == len(launch.ranks):
             return ""
         reason = launch.trouble()
         if reason:

@@ -99,9 +99,8 @@ class Runner:
             self.end_with(status)
         world.visit("end")
         world.put("finished", world.ctl.entry)
-        world.barrier()
-        world.ctl.ending = 1
-        world.lib.ftrma_ring()
+        if world.lib.ftrma_end() != world.lib.FTRMA_OK:
+            raise Rollback("a process failed")
 
     def report_error(self) -> None:
         """Print the traceback of the program's own error, once in the job."""

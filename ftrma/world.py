@@ -86,7 +86,7 @@ class World:
         return int(self.lib.ftrma_load(self.field(name)))
 
     def ending(self) -> bool:
-        return bool(self.ctl.ending)
+        return self.load("alarm") == int(self.lib.FTRMA_ENDED)
 
     def store(self, name: str, value: int) -> None:
         self.lib.ftrma_store(self.field(name), value)
