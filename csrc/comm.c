@@ -90,6 +90,15 @@ int ftrma_comm_prepare(void)
     return rc ? rc : refill_jolts();
 }
 
+int ftrma_has_ulfm(void)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
 int ftrma_interposed(void)
 {
     /* mpi4py binds to the first MPI_Put of the global scope; is that ours? */

@@ -228,6 +228,8 @@ int ftrma_unwind_code(void);
 /* 1 if calls of MPI from outside this library reach it. */
 int ftrma_interposed(void);
 int ftrma_count_intercepted(void);
+/* 1 if communicators can be revoked and shrunk; without that, a failure means a relaunch. */
+int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 

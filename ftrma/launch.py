@@ -35,6 +35,7 @@ from .world import emit, open_control, read_events
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
+START_ATTEMPTS = 3  # Open MPI's launcher fails about 1 of 100 times when two start at once
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
 CATASTROPHE = 70  # exit status: EX_SOFTWARE
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
@@ -300,7 +301,7 @@ def _interrupt(number: int, _frame: object) -> None:
 
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
                arguments: list[str]) -> int:  # fmt: skip
-    relaunches = 0
+    relaunches = attempts = 0
     while True:
         launch = Launch(directory, layout, options, script, arguments)
         try:
@@ -319,7 +320,12 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             return status
         ctl.request = lib.FTRMA_RELAUNCH  # from here on deaths are ours, and nobody's business
         died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
+        nobody_came = not launch.ranks
         launch.end()
+        if nobody_came and attempts < START_ATTEMPTS:
+            attempts += 1
+            ctl.request = lib.FTRMA_NOTHING
+            continue
         if not ctl.start_ns and not ctl.resume and "died" in reason:
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
             sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")

@@ -325,6 +325,9 @@ def lead(world: World, number: int) -> None:
     report_deaths(world)
     before = observe(world)
     chosen = plan(before)
+    if chosen.kind == "rollback" and not world.lib.ftrma_has_ulfm():
+        reason = "this MPI library has no ULFM and cannot go on without a process"
+        chosen = replace(chosen, kind="relaunch", reason=reason)
     if chosen.kind == "rollback" and world.load("stumbles") >= world.lib.FTRMA_STUMBLES:
         reason = "the MPI library cannot make a communicator of the slots any more"
         chosen = replace(chosen, kind="relaunch", reason=reason)
