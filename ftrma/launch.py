@@ -223,22 +223,28 @@ class Launch:
         for fd in (*self.ranks.values(), self.mpirun_fd):
             os.close(fd)
         self.ranks.clear()
-        kill_all_of(self.directory)
+        self.prefixes |= kill_all_of(self.directory)
         self.socket.close()
         sweep_library_files(self.prefixes)
 
 
-def kill_all_of(directory: Path) -> None:
-    """Kill whatever still carries this job's mark: ranks that were starting, their children."""
+def kill_all_of(directory: Path) -> set[str]:
+    """Kill whatever still carries this job's mark: ranks that were starting, their children.
+
+    Returns what they tell about the MPI library's files (see `library_files`).
+    """
     mark = f"FTRMA_JOB={directory}".encode()
+    prefixes: set[str] = set()
     found = True
     while found:
         found = False
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    prefixes |= library_files(int(entry.name))
                     os.kill(int(entry.name), signal.SIGKILL)
                     found = True
+    return prefixes
 
 
 def library_files(pid: int) -> set[str]:
