@@ -103,11 +103,6 @@ int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
     return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
 }
 
-void ftrma_ctl_close(struct ftrma_ctl *ctl)
-{
-    munmap(ctl, sizeof *ctl);
-}
-
 void ftrma_die_with_parent(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

@@ -158,7 +158,6 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
                      uint32_t group_size, uint64_t capacity_blocks, struct ftrma_ctl **ctl);
 /* Map an existing control file. 0 or -errno. */
 int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl);
-void ftrma_ctl_close(struct ftrma_ctl *ctl);
 
 /* Join the job as process `proc`: publishes the pid. Local. */
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory);
@@ -255,7 +254,6 @@ typedef void (*ftrma_warn_function)(const char *call);
 void ftrma_set_warn(ftrma_warn_function warn);
 void ftrma_windows_rewind(void);   /* rollback: all windows out of use, ordinals from 0 */
 uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over all windows */
-const char *ftrma_last_error(void);
 
 /* ---- vault.c -------------------------------------------------------------------------------- */
 

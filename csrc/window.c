@@ -35,11 +35,6 @@ static ftrma_fill_function fill;
 static ftrma_warn_function warn;
 static int code_of[128]; /* MPI class -> code with our text */
 
-const char *ftrma_last_error(void)
-{
-    return last_error;
-}
-
 int ftrma_window_fail(struct window *w, int class, const char *format, ...)
 {
     va_list args;
