@@ -56,7 +56,8 @@ static int map_ctl(int fd, struct ftrma_ctl **ctl)
 }
 
 int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
-                     uint32_t group_size, uint64_t capacity_blocks, struct ftrma_ctl **ctl)
+                     uint32_t strength, uint32_t group_size, uint64_t capacity_blocks,
+                     struct ftrma_ctl **ctl)
 {
     if (nprocs > FTRMA_MAX_PROCS)
         return -E2BIG;
@@ -75,16 +76,16 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->nprocs = nprocs;
     c->nslots = nslots;
     c->ngroups = ngroups;
+    c->strength = strength;
+    c->nchecksums = ngroups * strength;
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
     c->entry = 1;
     struct ftrma_roles *roles = &c->roles[0];
-    for (uint32_t s = 0; s < nslots; s++) {
+    for (uint32_t s = 0; s < nslots; s++)
         roles->slot_proc[s] = (int32_t)s;
-        roles->slot_group[s] = (int32_t)(s / group_size);
-    }
-    for (uint32_t g = 0; g < ngroups; g++)
-        roles->checksum_proc[g] = (int32_t)(nslots + g);
+    for (uint32_t k = 0; k < c->nchecksums; k++)
+        roles->checksum_proc[k] = (int32_t)(nslots + k);
     STORE(&c->magic, MAGIC);
     return 0;
 }
@@ -215,12 +216,12 @@ int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index)
             *index = (int)s;
             return FTRMA_ROLE_SLOT;
         }
-    for (uint32_t g = 0; g < ctl->ngroups; g++)
-        if (roles->checksum_proc[g] == proc) {
-            *index = (int)g;
+    for (uint32_t k = 0; k < ctl->nchecksums; k++)
+        if (roles->checksum_proc[k] == proc) {
+            *index = (int)k;
             return FTRMA_ROLE_CHECKSUM;
         }
-    *index = proc - (int)(ctl->nslots + ctl->ngroups);
+    *index = proc - (int)(ctl->nslots + ctl->nchecksums);
     return FTRMA_ROLE_SPARE;
 }
 
@@ -250,8 +251,8 @@ static int seat_stays_vacant(void)
     const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
     uint32_t vacant = 0;
     int index;
-    for (uint32_t g = 0; g < ftrma_ctl->ngroups; g++)
-        vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[g]].state) == FTRMA_DEAD;
+    for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
+        vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) == FTRMA_DEAD;
     for (uint32_t p = 0; vacant && p < ftrma_ctl->nprocs; p++)
         if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
             && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE)
@@ -360,8 +361,8 @@ static int holders_live(void)
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].state) != FTRMA_ALIVE)
             return 0;
-    for (uint32_t g = 0; g < ftrma_ctl->ngroups; g++)
-        if (LOAD(&ftrma_ctl->proc[roles->checksum_proc[g]].state) != FTRMA_ALIVE)
+    for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
+        if (LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) != FTRMA_ALIVE)
             return 0;
     return 1;
 }
@@ -470,12 +471,12 @@ int ftrma_admit(uint64_t version)
         STORE(&me->staging, version);
         const struct ftrma_roles *roles = ftrma_roles(c);
         uint32_t at = 0;
-        for (uint32_t g = 0; g < c->ngroups; g++) {
-            const struct ftrma_proc *p = &c->proc[roles->checksum_proc[g]];
+        for (uint32_t k = 0; k < c->nchecksums; k++) {
+            const struct ftrma_proc *p = &c->proc[roles->checksum_proc[k]];
             at += LOAD(&p->state) == FTRMA_ALIVE && LOAD(&p->ready)
                   && LOAD(&p->folded) + 1 >= version;
         }
-        if (at == c->ngroups)
+        if (at == c->nchecksums)
             return FTRMA_OK;
         STORE(&me->staging, 0);
         if (ftrma_pending())

@@ -83,7 +83,7 @@ struct ftrma_bell {
 /* One --kill rule.  The count lives here, so that it goes on over repairs and relaunches. */
 struct ftrma_rule {
     int32_t role;      /* FTRMA_ROLE_* of the victim at the moment of the strike */
-    int32_t index;     /* slot, group or spare number */
+    int32_t index;     /* slot, checksum or spare number */
     int32_t place;     /* enum ftrma_place */
     int32_t fired;     /* 1 once it has struck; it never strikes again */
     uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
@@ -116,13 +116,15 @@ struct ftrma_proc {
    force and published by one store, so that a death in the middle leaves the old one whole. */
 struct ftrma_roles {
     int32_t slot_proc[FTRMA_MAX_PROCS];      /* slot -> proc */
-    int32_t checksum_proc[FTRMA_MAX_PROCS];  /* group -> proc, -1 while vacant */
+    int32_t checksum_proc[FTRMA_MAX_PROCS];  /* checksum -> proc; c serves group c / strength */
     int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
 };
 
 struct ftrma_ctl {
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
+    uint32_t nchecksums;        /* over all groups */
+    uint32_t strength;          /* m: checksum ranks of a group */
     uint64_t capacity_blocks;   /* of every vault */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
@@ -153,9 +155,11 @@ struct ftrma_ctl {
 
 /* ---- control.c ------------------------------------------------------------------------------ */
 
-/* Create the control file `path` for nprocs processes; [out] *ctl is mapped. 0 or -errno. */
+/* Create the control file `path` for nprocs processes, with roles in their order and `strength`
+   checksum ranks per group; [out] *ctl is mapped; the caller fills in slot_group. 0 or -errno. */
 int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
-                     uint32_t group_size, uint64_t capacity_blocks, struct ftrma_ctl **ctl);
+                     uint32_t strength, uint32_t group_size, uint64_t capacity_blocks,
+                     struct ftrma_ctl **ctl);
 /* Map an existing control file. 0 or -errno. */
 int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl);
 
@@ -166,7 +170,7 @@ void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
 
-/* This process's role now: [out] *index is its slot, group, or spare number. */
+/* This process's role now: [out] *index is its slot, checksum, or spare number. */
 int ftrma_my_role(int *index);
 int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index);
 
@@ -281,25 +285,35 @@ uint64_t ftrma_stage_end(struct ftrma_vault *vault); /* number of dirty blocks *
 /* Take back whatever is staged above `version`. */
 void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
 
-/* Parity side: sum the staged deltas of all members; then, after commit, fold them in. */
-int ftrma_parity_sum(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n);
+/* Parity side: sum the staged deltas of all members, each times its coefficient g[i]; then, after
+   commit, fold them in. 0 or -errno. */
+int ftrma_parity_sum(struct ftrma_vault *parity, struct ftrma_vault *const *members,
+                     const uint8_t *g, int n);
+/* The same in steps, for a member i whose stage is not at hand: [in] blocks its copy uses, blocks it
+   staged; [out] lists to write their numbers and checksums to. Then add the deltas, in order. */
+int ftrma_parity_expect(struct ftrma_vault *parity, int i, uint64_t used, uint64_t ndirty,
+                        uint32_t **block, uint32_t **crc);
+void ftrma_parity_add(struct ftrma_vault *parity, int i, uint8_t g, uint64_t first, uint64_t count,
+                      const void *deltas);
 void ftrma_parity_fold(struct ftrma_vault *parity, uint64_t version);
 void ftrma_parity_drop(struct ftrma_vault *parity); /* forget a sum that was not committed */
 uint64_t ftrma_parity_version(const struct ftrma_vault *parity);
 /* Take member i's staged deltas out of a parity that was rebuilt from copies holding them. */
-void ftrma_parity_unstage(struct ftrma_vault *parity, struct ftrma_vault *member, int i);
-/* Compute parity and all checksums afresh from the members' copies. Returns -1, or the first block
+void ftrma_parity_unstage(struct ftrma_vault *parity, struct ftrma_vault *member, int i, uint8_t g);
+/* Compute a parity and all checksums afresh from the members' copies. Returns -1, or the first block
    of which a member's copy is corrupt; -2 - errno if memory is missing. */
-int64_t ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
-                         uint64_t version);
-/* Rebuild member `lost` into its empty vault. Returns -1, or the first block whose checksum
-   shows that an input was corrupt; -2 - errno if memory is missing. */
-int64_t ftrma_rebuild(struct ftrma_vault *lost_vault, int lost, struct ftrma_vault *parity,
-                      struct ftrma_vault *const *members, int n);
-/* Compare a member's blocks with the checksums kept beside the parity; a corrupt block is an
-   erasure and rebuilt. Returns blocks rebuilt, or -1 - block if that is impossible. */
-int64_t ftrma_scrub(struct ftrma_vault *parity, struct ftrma_vault *const *members, int n,
-                    int member, uint64_t first, uint64_t count);
+int64_t ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members,
+                             const uint8_t *g, int n, uint64_t version);
+/* Compare blocks first .. end-1 with the checksums that a parity keeps for a member (-1: for itself).
+   Returns -1, or the first block that differs. */
+int64_t ftrma_check(struct ftrma_vault *vault, struct ftrma_vault *parity, int member,
+                    uint64_t first, uint64_t end);
+/* Compute blocks first .. end-1 of a lost member (-1: of `parity` itself) as the sum of g[i] times
+   source i. Returns -1, or the first block whose checksum shows that an input was corrupt;
+   -2 - errno if memory is missing. */
+int64_t ftrma_rebuild(struct ftrma_vault *lost, struct ftrma_vault *parity, int member,
+                      struct ftrma_vault *const *sources, const uint8_t *g, int n, uint64_t first,
+                      uint64_t end);
 /* Copy to or clear memory of the user; only pages that differ are written. Returns bytes written. */
 uint64_t ftrma_clear(void *to, uint64_t size_bytes);
 uint64_t ftrma_copy_out(struct ftrma_vault *vault, uint64_t block, void *to, uint64_t size_bytes);

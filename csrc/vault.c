@@ -5,13 +5,15 @@
  *   header | dirty list | checksums | copy | stage
  *
  * For a slot, `copy` is the last checkpoint of everything it protects, and `stage` holds, packed,
- * new XOR old of the blocks that changed since.  For a checksum rank, `copy` is the parity of its
- * group (the XOR of the members' copies) and `stage` the XOR of the members' staged deltas.
+ * new XOR old of the blocks that changed since.  For a checksum rank, `copy` is one parity of its
+ * group (the sum of the members' copies, each multiplied by its coefficient in GF(2^8), see
+ * ftrma/erasure.py; all coefficients of a group's first parity are 1, which makes it their XOR) and
+ * `stage` the same sum of the members' staged deltas.
  *
  * A checkpoint from version v to v + 1:
  *
  *   stage   every slot: stage = window ^ copy, copy = window, in one pass over memory
- *   sum     every checksum rank: stage = XOR of its members' stages; the parity is still at v
+ *   sum     every checksum rank: stage = sum of its members' stages; the parity is still at v
  *   commit  one compare-and-swap by whoever sees all groups summed (checkpoint.py)
  *   fold    every checksum rank: parity ^= stage; the parity is at v + 1
  *
@@ -25,6 +27,7 @@
  * from a corrupt copy would make the parity wrong and consistent with it.  Going back, it compares
  * its copy with the checksums that lie with the parity, and a rebuilt block is compared with the
  * checksum of the lost one: neither a stray store into a vault nor a wrong input goes unnoticed.
+ * Which of the others a block is computed from is decided in Python (recovery.py).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,6 +43,7 @@
 #include <unistd.h>
 
 #include "ftrma.h"
+#include "gf.h"
 #include "kernels.h"
 
 #define MAGIC 0x4654524d41560001ull
@@ -225,32 +229,69 @@ static uint32_t *crc_of(struct ftrma_vault *parity, int member)
     return list(parity, member, CRC);
 }
 
-/* Sums packed by the block's own place, so that members can differ in what changed. */
-int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, int n)
+/* to += g * from */
+static void add(void *to, const void *from, uint8_t g, size_t n)
 {
-    uint64_t most = 0;
-    for (int i = 0; i < n; i++)
-        if (ftrma_vault_used(members[i]) > most)
-            most = ftrma_vault_used(members[i]);
-    int error = ftrma_vault_reserve(p, most, 1);
+    if (g == 1)
+        ftrma_xor_into(to, from, n);
+    else
+        ftrma_gf_fold(&to, 1, &from, 1, &g, n);
+}
+
+/* to = g * from */
+static void set(void *to, const void *from, uint8_t g, size_t n)
+{
+    if (g == 1)
+        memcpy(to, from, n);
+    else
+        ftrma_gf_encode(&to, 1, &from, 1, &g, n);
+}
+
+int ftrma_parity_expect(struct ftrma_vault *p, int i, uint64_t used, uint64_t ndirty,
+                        uint32_t **block, uint32_t **crc)
+{
+    int error = ftrma_vault_reserve(p, used, 1);
     if (error)
         return error;
-    for (int i = 0; i < n; i++) {
-        uint32_t *pending_block = list(p, i, PENDING_BLOCK), *crc = list(p, i, PENDING_CRC);
-        p->header->npending[i] = members[i]->header->ndirty;
-        for (uint64_t d = 0; d < members[i]->header->ndirty; d++) {
-            uint32_t b = pending_block[d] = members[i]->dirty[d];
-            const unsigned char *delta = members[i]->stage + d * BLOCK;
-            unsigned char *sum = p->stage + (uint64_t)b * BLOCK;
-            if (p->touched[b]) {
-                ftrma_xor_into(sum, delta, BLOCK);
-            } else {
-                p->dirty[p->header->ndirty++] = b; /* first of all, for ftrma_parity_drop */
-                memcpy(sum, delta, BLOCK);
-                p->touched[b] = 1;
-            }
-            crc[d] = members[i]->crc[b];
+    *block = list(p, i, PENDING_BLOCK);
+    *crc = list(p, i, PENDING_CRC);
+    p->header->npending[i] = ndirty;
+    return 0;
+}
+
+/* Sums lie at the block's own place, so that members can differ in what changed. */
+void ftrma_parity_add(struct ftrma_vault *p, int i, uint8_t g, uint64_t first, uint64_t count,
+                      const void *deltas)
+{
+    const uint32_t *block = list(p, i, PENDING_BLOCK);
+    for (uint64_t d = first; d < first + count; d++) {
+        uint32_t b = block[d];
+        const unsigned char *delta = (const unsigned char *)deltas + (d - first) * BLOCK;
+        unsigned char *sum = p->stage + (uint64_t)b * BLOCK;
+        if (p->touched[b]) {
+            add(sum, delta, g, BLOCK);
+            continue;
         }
+        p->dirty[p->header->ndirty++] = b; /* first of all, for ftrma_parity_drop */
+        set(sum, delta, g, BLOCK);
+        p->touched[b] = 1;
+    }
+}
+
+int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, const uint8_t *g,
+                     int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct ftrma_vault *m = members[i];
+        uint32_t *block, *crc;
+        int error = ftrma_parity_expect(p, i, ftrma_vault_used(m), m->header->ndirty, &block, &crc);
+        if (error)
+            return error;
+        for (uint64_t d = 0; d < m->header->ndirty; d++) {
+            block[d] = m->dirty[d];
+            crc[d] = m->crc[block[d]];
+        }
+        ftrma_parity_add(p, i, g[i], 0, m->header->ndirty, m->stage);
     }
     return 0;
 }
@@ -284,12 +325,12 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
     __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
 }
 
-void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i)
+void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i, uint8_t g)
 {
     for (uint64_t d = 0; d < member->header->ndirty; d++) {
         uint32_t b = member->dirty[d];
         const unsigned char *delta = member->stage + d * BLOCK;
-        ftrma_xor_into(p->copy + (uint64_t)b * BLOCK, delta, BLOCK);
+        add(p->copy + (uint64_t)b * BLOCK, delta, g, BLOCK);
         crc_of(p, -1)[b] = ftrma_block_crc(p->copy + (uint64_t)b * BLOCK);
         crc_of(p, i)[b] ^= ftrma_block_crc(delta);
     }
@@ -300,19 +341,29 @@ uint64_t ftrma_parity_version(const struct ftrma_vault *p)
     return __atomic_load_n(&p->header->version, __ATOMIC_ACQUIRE);
 }
 
-/* The members' blocks at b; returns how many there are (a member may be shorter, or left out). */
-static size_t column(struct ftrma_vault *const *members, int n, int except, uint64_t b,
-                     const void **source)
+/* Block b of `to` = sum of the sources' blocks, each times its coefficient; a source that is shorter
+   counts as zeros. */
+static void combine(struct ftrma_vault *to, uint64_t b, struct ftrma_vault *const *sources,
+                    const uint8_t *g, int n)
 {
-    size_t k = 0;
+    const void *from[MAX_MEMBERS];
+    uint8_t coefficient[MAX_MEMBERS];
+    void *out = to->copy + b * BLOCK;
+    size_t k = 0, ones = 0;
     for (int i = 0; i < n; i++)
-        if (i != except && b < ftrma_vault_used(members[i]))
-            source[k++] = members[i]->copy + b * BLOCK;
-    return k;
+        if (b < ftrma_vault_used(sources[i])) {
+            from[k] = sources[i]->copy + b * BLOCK;
+            ones += g[i] == 1;
+            coefficient[k++] = g[i];
+        }
+    if (ones == k)
+        ftrma_xor_many(out, from, k, BLOCK);
+    else
+        ftrma_gf_encode(&out, 1, from, k, coefficient, BLOCK);
 }
 
-int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members, int n,
-                         uint64_t version)
+int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members,
+                             const uint8_t *g, int n, uint64_t version)
 {
     uint64_t most = 0;
     for (int i = 0; i < n; i++)
@@ -322,10 +373,8 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
     if (error)
         return -2 + error;
     for (uint64_t b = 0; b < most; b++) {
-        const void *source[MAX_MEMBERS];
-        size_t k = column(members, n, -1, b, source);
-        ftrma_xor_many(p->copy + b * BLOCK, source, k, BLOCK);
-        crc_of(p, -1)[b] = ftrma_block_crc(p->copy + b * BLOCK);
+        combine(p, b, members, g, n);
+        p->crc[b] = ftrma_block_crc(p->copy + b * BLOCK);
         for (int i = 0; i < n; i++) {
             if (b >= ftrma_vault_used(members[i]))
                 continue;
@@ -338,53 +387,34 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
     return -1;
 }
 
-static int block_is_sound(struct ftrma_vault *p, const void *block, int member, uint64_t b)
+int64_t ftrma_check(struct ftrma_vault *v, struct ftrma_vault *parity, int member, uint64_t first,
+                    uint64_t end)
 {
-    return ftrma_block_crc(block) == crc_of(p, member)[b];
-}
-
-int64_t ftrma_rebuild(struct ftrma_vault *to, int lost, struct ftrma_vault *p,
-                      struct ftrma_vault *const *members, int n)
-{
-    uint64_t most = ftrma_vault_used(p);
-    int error = ftrma_vault_reserve(to, most, 0);
-    if (error)
-        return -2 + error;
-    for (uint64_t b = 0; b < most; b++) {
-        const void *source[MAX_MEMBERS + 1];
-        size_t k = column(members, n, lost, b, source);
-        source[k++] = p->copy + b * BLOCK;
-        ftrma_xor_many(to->copy + b * BLOCK, source, k, BLOCK);
-        if (!block_is_sound(p, to->copy + b * BLOCK, lost, b))
+    const uint32_t *crc = crc_of(parity, member);
+    uint64_t used = ftrma_vault_used(v);
+    for (uint64_t b = first; b < end && b < used; b++)
+        if (ftrma_block_crc(v->copy + b * BLOCK) != crc[b])
             return (int64_t)b;
-        to->crc[b] = crc_of(p, lost)[b];
-    }
     return -1;
 }
 
-int64_t ftrma_scrub(struct ftrma_vault *p, struct ftrma_vault *const *members, int n, int member,
-                    uint64_t first, uint64_t count)
+int64_t ftrma_rebuild(struct ftrma_vault *to, struct ftrma_vault *parity, int member,
+                      struct ftrma_vault *const *sources, const uint8_t *g, int n, uint64_t first,
+                      uint64_t end)
 {
-    int64_t repaired = 0;
-    struct ftrma_vault *v = member < 0 ? p : members[member];
-    uint64_t used = ftrma_vault_used(v);
-    for (uint64_t b = first; b < first + count && b < used; b++) {
-        unsigned char *block = v->copy + b * BLOCK;
-        if (block_is_sound(p, block, member, b))
-            continue;
-        const void *source[MAX_MEMBERS + 1];
-        unsigned char rebuilt[BLOCK];
-        size_t k = column(members, n, member, b, source);
-        if (member >= 0)
-            source[k++] = p->copy + b * BLOCK;
-        ftrma_xor_many(rebuilt, source, k, BLOCK);
-        if (!block_is_sound(p, rebuilt, member, b))
-            return -1 - (int64_t)b;
-        memcpy(block, rebuilt, BLOCK);
-        v->crc[b] = crc_of(p, member)[b];
-        repaired++;
+    const uint32_t *crc = crc_of(parity, member);
+    uint64_t used = ftrma_vault_used(parity);
+    end = end < used ? end : used;
+    int error = ftrma_vault_reserve(to, end, 0);
+    if (error)
+        return -2 + error;
+    for (uint64_t b = first; b < end; b++) {
+        combine(to, b, sources, g, n);
+        to->crc[b] = crc[b];
+        if (ftrma_block_crc(to->copy + b * BLOCK) != crc[b])
+            return (int64_t)b;
     }
-    return repaired;
+    return -1;
 }
 
 uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import CorruptVault, FtrmaError, Rollback
-from .recovery import Vaults, new_vault, rebuild_parity, report_deaths
+from .group import Group, new_vault, rebuild_parity
+from .recovery import report_deaths
 from .vault import Vault
 from .world import CHECKSUM, SPARE, World
 
@@ -114,7 +115,7 @@ def due_here(
 
 def idle(world: World) -> bool:
     """All checksum ranks are in place and have folded the committed version."""
-    procs = [world.ctl.proc[world.roles.checksum_proc[g]] for g in range(world.ctl.ngroups)]
+    procs = [world.ctl.proc[world.roles.checksum_proc[c]] for c in range(world.ctl.nchecksums)]
     return all(
         p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed for p in procs
     )
@@ -198,8 +199,8 @@ class Server:
             if not busy:
                 world.lib.ftrma_sleep(seen, IDLE_US)
 
-    def step(self, group: int) -> bool:
-        """Do what is next for this group's parity; False if there is nothing."""
+    def step(self, checksum: int) -> bool:
+        """Do what is next for this parity; False if there is nothing."""
         world, vault = self.world, self.vault
         assert vault is not None
         committed = world.committed
@@ -211,10 +212,13 @@ class Server:
             world.visit("folded")
             world.lib.ftrma_ring()
             return True
-        if world.me.summed < version and self.staged(group, version):
+        number, parity = divmod(checksum, world.ctl.strength)
+        if world.me.summed < version and self.staged(number, version):
             world.visit("sum")
-            vaults = Vaults(world, group)
-            status = world.lib.ftrma_parity_sum(vault.c, vaults.members, vaults.count)
+            group = Group(world, number)
+            status = world.lib.ftrma_parity_sum(
+                vault.c, group.members, group.weights(parity), group.k
+            )
             if status:
                 raise FtrmaError(
                     "summing a checkpoint: shared memory is full; free space in /dev/shm or use "
@@ -238,28 +242,33 @@ class Server:
 
     def summed_everywhere(self, version: int) -> bool:
         ctl, roles = self.world.ctl, self.world.roles
-        return all(ctl.proc[roles.checksum_proc[g]].summed == version for g in range(ctl.ngroups))
+        holders = [roles.checksum_proc[c] for c in range(ctl.nchecksums)]
+        return all(ctl.proc[p].summed == version for p in holders)
 
     def take_vacant_seat(self) -> bool:
         """Take a dead checksum rank's place while the slots go on (the lowest spare only)."""
         world = self.world
-        ctl, roles = world.ctl, world.roles
-        vacant = [g for g in range(ctl.ngroups) if not world.alive(roles.checksum_proc[g])]
-        spares = world.spares()
-        if not vacant or spares[:1] != [world.proc]:
+        ctl = world.ctl
+        # Before looking for a seat: a spare that comes first only because another has just been
+        # seated then sees that seat taken.
+        if world.spares()[:1] != [world.proc]:
+            return False
+        holders = [world.roles.checksum_proc[c] for c in range(ctl.nchecksums)]
+        vacant = [c for c, proc in enumerate(holders) if not world.alive(proc)]
+        if not vacant:
             return False
         began = time.monotonic()
         report_deaths(world)
         self.vault = self.vault or new_vault(world)
         seat(world, vacant[0])
         world.lib.ftrma_arm()
-        while not self.quiet(vacant[0]):
+        while not self.quiet(world.group_of_checksum(vacant[0])):
             if world.alarmed():
                 return True
             world.lib.ftrma_sleep(ctl.bell.word, 1000)
         rebuild_parity(world, self.vault, vacant[0])
         took = time.monotonic() - began
-        world.emit("reseat", group=vacant[0], seconds=took, spares_left=len(world.spares()))
+        world.emit("reseat", checksum=vacant[0], seconds=took, spares_left=len(world.spares()))
         world.tell(
             f"checksum {vacant[0]} died; a spare rebuilt its parity in {took * 1e3:.0f} ms, the "
             "program went on"
@@ -276,10 +285,10 @@ class Server:
             self.room = need
             # Without memory now there may be some later; taking over will tell.
             world.lib.ftrma_vault_stand_by(self.vault.c, need)
-            for group in range(world.ctl.ngroups):
-                vaults = Vaults(world, group)
-                for vault in (*vaults.members, vaults.parity):
-                    world.lib.ftrma_vault_map(vault)
+            for number in range(world.ctl.ngroups):
+                group = Group(world, number)
+                for element in range(group.k + group.m):
+                    world.lib.ftrma_vault_map(group[element])
 
     def quiet(self, group: int) -> bool:
         """No member is in the middle of staging."""
@@ -288,12 +297,12 @@ class Server:
         return all(p.staging <= self.world.committed or p.staged == p.staging for p in procs)
 
 
-def seat(world: World, group: int) -> None:
-    """Put this process in a group's checksum seat."""
+def seat(world: World, checksum: int) -> None:
+    """Put this process in a checksum rank's seat."""
     ctl = world.ctl
     old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
     world.ffi.memmove(world.ffi.addressof(new), world.ffi.addressof(old), world.ffi.sizeof(old))
-    new.checksum_proc[group] = world.proc
+    new.checksum_proc[checksum] = world.proc
     world.store("roles_seq", ctl.roles_seq + 1)
     world.lib.ftrma_ring()
 

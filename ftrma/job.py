@@ -17,10 +17,11 @@ from typing import Any
 
 from . import settings
 from .errors import FtrmaError
-from .recovery import new_vault, rebuild_lost
+from .group import new_vault
+from .recovery import rebuild_lost, restore_parity
 from .topology import Layout
 from .vault import Vault
-from .world import SLOT, RoundChanged, World, check, read_events
+from .world import CHECKSUM, SLOT, RoundChanged, World, check, read_events
 
 
 def take_terminal(directory: Path, slot: int) -> None:
@@ -57,8 +58,8 @@ def join(native: Any, options: settings.Options) -> World:
     if world.ctl.nprocs != size[0]:
         raise FtrmaError(
             f"{size[0]} processes were started and {world.ctl.nprocs} are needed: "
-            f"{world.ctl.nslots} slots, {world.ctl.ngroups} checksum ranks and the spares. Start "
-            "that many, or change -n, --checksums and --spares"
+            f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
+            "Start that many, or change -n, --checksums and --spares"
         )
     return world
 
@@ -86,18 +87,20 @@ def make_control(native: Any, directory: Path, layout: Layout) -> Any:
     pointer = native.ffi.new("struct ftrma_ctl **")
     check(
         native.lib.ftrma_ctl_create(
-            os.fsencode(directory / "control"), layout.processes, layout.slots, layout.checksums,
-            layout.group_size, capacity_blocks(), pointer,
+            os.fsencode(directory / "control"), layout.processes, layout.slots, layout.groups,
+            layout.strength, layout.group_size, capacity_blocks(), pointer,
         ),
         f"making {directory}/control",
     )  # fmt: skip
+    for slot in range(layout.slots):
+        pointer[0].roles[0].slot_group[slot] = layout.group_of(slot)
     return pointer[0]
 
 
 def first_vault(world: World) -> Vault | None:
     """The vault that this process's role starts with: empty, or left by the launch before."""
     role, index = world.role()
-    if role not in (SLOT, 2):
+    if role not in (SLOT, CHECKSUM):
         return None
     at = index if role == SLOT else world.ctl.nslots + index
     version = world.committed
@@ -124,13 +127,13 @@ def settled(world: World, vault: Vault) -> bool:
     block that was being written then shows by its checksum. A parity that was being folded is
     computed anew, unless it is needed itself for a lost slot.
     """
-    role, group = world.role()
+    role, index = world.role()
     version = world.committed
     if role == SLOT:
         world.lib.ftrma_stage_undo(vault.c, version)
     elif world.lib.ftrma_parity_version(vault.c) == version:
         world.lib.ftrma_parity_drop(vault.c)
-    elif any(world.ctl.lost[s] for s in world.members(group)):
+    elif any(world.ctl.lost[s] for s in world.members(world.group_of_checksum(index))):
         world.lib.ftrma_parity_fold(vault.c, version)
     else:
         return False
@@ -149,13 +152,17 @@ def start(world: World) -> Vault | None:
     with contextlib.suppress(RoundChanged):
         world.meet(0, 1, planned=False)
         met_ns = lib.ftrma_now_ns()
-        if not world.me.ready and vault is not None:
+        lost = not world.me.ready and vault is not None
+        if lost and world.role()[0] == SLOT:
             rebuild_lost(world, vault)
         world.meet(0, 2, planned=False)
+        if world.role()[0] == CHECKSUM:
+            restore_parity(world, vault, lost)
+        world.meet(0, 3, planned=False)
         restored_ns = lib.ftrma_now_ns()
         if lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
-        world.meet(0, 3, planned=False)
+        world.meet(0, 4, planned=False)
         if world.proc == 0:
             world.store("start_ns", lib.ftrma_now_ns())
             if world.ctl.resume:

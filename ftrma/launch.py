@@ -402,10 +402,10 @@ def prepare_relaunch(
         gone = p in died and not together
         if gone or not ctl.proc[p].ready or not (directory / f"vault-{p}").exists():
             lost.append(at)
-    for group in range(layout.checksums):
+    for group in range(layout.groups):
         names = [f"slot {s}" for s in layout.members(group) if s in lost]
-        names += [f"checksum {group}"] if layout.slots + group in lost else []
-        if version and len(names) > 1:
+        names += [f"checksum {c}" for c in layout.checksums_of(group) if layout.slots + c in lost]
+        if version and len(names) > layout.strength:
             sys.stderr.write(
                 f"ftrma: error: CatastrophicFailure: {reason}, and group {group} lost "
                 f"{' and '.join(names)}; checkpoint version {version} cannot be rebuilt. Use "

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import CatastrophicFailure, CorruptVault, FtrmaError
+from .errors import CatastrophicFailure
+from .group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
 from .vault import Vault
 from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World
 
@@ -27,6 +28,7 @@ class State:
     Attributes:
         slot_proc, checksum_proc: holders of the roles in force.
         slot_group: group of each slot.
+        strength: m, checksum ranks of each group; c serves group c // m.
         alive: living processes.
         ready: living processes whose vault holds what their role must hold.
         spares: living processes without a role, in the order in which they are seated.
@@ -36,6 +38,7 @@ class State:
     slot_proc: Sequence[int]
     checksum_proc: Sequence[int]
     slot_group: Sequence[int]
+    strength: int
     alive: frozenset[int]
     ready: frozenset[int]
     spares: Sequence[int]
@@ -65,12 +68,12 @@ class Plan:
 def plan(state: State) -> Plan:
     """Seat spares in vacant roles, slots first, and say what must be rebuilt. Pure."""
     lost_slots = tuple(s for s, p in enumerate(state.slot_proc) if p not in state.ready)
-    lost_checksums = tuple(g for g, p in enumerate(state.checksum_proc) if p not in state.ready)
+    lost_checksums = tuple(c for c, p in enumerate(state.checksum_proc) if p not in state.ready)
     same = (tuple(state.slot_proc), tuple(state.checksum_proc), lost_slots, lost_checksums)
-    for group in range(len(state.checksum_proc)):
+    for group in range(len(state.checksum_proc) // state.strength):
         lost = [f"slot {s}" for s in lost_slots if state.slot_group[s] == group]
-        lost += [f"checksum {g}" for g in lost_checksums if g == group]
-        if len(lost) > 1 and state.committed:
+        lost += [f"checksum {c}" for c in lost_checksums if c // state.strength == group]
+        if len(lost) > state.strength and state.committed:
             failure = CatastrophicFailure(group, tuple(lost), state.committed)
             return Plan("catastrophic", *same, reason=str(failure), failure=failure)
     spares = list(state.spares)
@@ -92,112 +95,14 @@ def observe(world: World) -> State:
     alive = frozenset(p for p in range(ctl.nprocs) if world.alive(p))
     return State(
         slot_proc=[roles.slot_proc[s] for s in range(ctl.nslots)],
-        checksum_proc=[roles.checksum_proc[g] for g in range(ctl.ngroups)],
+        checksum_proc=[roles.checksum_proc[c] for c in range(ctl.nchecksums)],
         slot_group=[roles.slot_group[s] for s in range(ctl.nslots)],
+        strength=ctl.strength,
         alive=alive,
         ready=frozenset(p for p in alive if ctl.proc[p].ready),
         spares=world.spares(),
         committed=world.committed,
     )
-
-
-# ---- vaults of a group ----------------------------------------------------------------------
-
-
-def mapped_vault(world: World, proc: int) -> Vault:
-    """Another process's vault. It stays mapped, since mapping costs more than reading."""
-    path = world.vault_path(proc)
-    inode = path.stat().st_ino
-    known: tuple[int, Vault] | None = world.mapped.get(proc)
-    if known and known[0] == inode:
-        return known[1]
-    forget_vault(world, proc)
-    vault = Vault(world.native, path, world.ctl.capacity_blocks, world.ctl.group_size, create=False)
-    world.mapped[proc] = inode, vault
-    return vault
-
-
-def forget_vault(world: World, proc: int) -> None:
-    known = world.mapped.pop(proc, None)
-    if known:
-        known[1].close()
-
-
-class Vaults:
-    """The vaults of a group, as C takes them.
-
-    Attributes:
-        members: array of the slots' vaults, in their order; count: how many.
-        parity: the checksum rank's.
-    """
-
-    def __init__(self, world: World, group: int) -> None:
-        slots = world.members(group)
-        self.count = len(slots)
-        self.members = world.ffi.new("struct ftrma_vault *[]", self.count)
-        for i, slot in enumerate(slots):
-            self.members[i] = mapped_vault(world, world.roles.slot_proc[slot]).c
-        self.world, self.group = world, group
-
-    @property
-    def parity(self) -> Any:
-        return mapped_vault(self.world, self.world.roles.checksum_proc[self.group]).c
-
-
-def new_vault(world: World) -> Vault:
-    """An empty vault for this process, in place of any that it had."""
-    return Vault(
-        world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
-        world.ctl.group_size, create=True,
-    )  # fmt: skip
-
-
-def rebuild_slot(world: World, vault: Vault, slot: int) -> None:
-    """Compute this slot's committed copy from its group's parity and the other members."""
-    group = world.roles.slot_group[slot]
-    members = world.members(group)
-    vaults = Vaults(world, group)
-    bad = world.lib.ftrma_rebuild(
-        vault.c, members.index(slot), vaults.parity, vaults.members, vaults.count
-    )
-    if bad < -1:
-        raise FtrmaError(
-            "restoring: shared memory is full; free space in /dev/shm or use smaller windows"
-        )
-    if bad >= 0:
-        raise CorruptVault(
-            f"block {bad} of slot {slot} cannot be rebuilt: a block of its group {group} is "
-            "corrupt as well; checkpoint version "
-            f"{world.committed} is gone, start the program again"
-        )
-
-
-def rebuild_parity(world: World, vault: Vault, group: int) -> None:
-    """Compute a group's parity from its members' committed copies.
-
-    Also right while the members run: those that have staged a version that is not committed yet
-    are taken as they were before, and none can begin to stage before `ready` is set.
-    """
-    version = world.committed
-    vaults = Vaults(world, group)
-    status = world.lib.ftrma_parity_rebuild(vault.c, vaults.members, vaults.count, version)
-    for i, slot in enumerate(world.members(group)):
-        if world.ctl.proc[world.roles.slot_proc[slot]].staged > version:
-            world.lib.ftrma_parity_unstage(vault.c, vaults.members[i], i)
-    if status >= 0:
-        raise CorruptVault(
-            f"block {status} of a slot in group {group} is corrupt, and there is no parity "
-            f"to rebuild it from; checkpoint version {version} is gone, start the program again"
-        )
-    if status < -1:
-        raise FtrmaError(
-            "rebuilding parity: shared memory is full; free space in /dev/shm or use smaller "
-            "windows"
-        )
-    world.put("summed", version)
-    world.put("folded", version)
-    world.put("ready", 1)
-    world.lib.ftrma_ring()
 
 
 # ---- doing it -------------------------------------------------------------------------------
@@ -214,8 +119,8 @@ def publish(world: World, chosen: Plan) -> None:
     for s in range(ctl.nslots):
         new.slot_proc[s] = chosen.slot_proc[s]
         new.slot_group[s] = old.slot_group[s]
-    for g in range(ctl.ngroups):
-        new.checksum_proc[g] = chosen.checksum_proc[g]
+    for c in range(ctl.nchecksums):
+        new.checksum_proc[c] = chosen.checksum_proc[c]
     world.store("roles_seq", ctl.roles_seq + 1)
 
 
@@ -269,13 +174,16 @@ def _round(
     world.meet(number, 3)
     planned = time.monotonic()
     world.visit("restore")
-    if lost:
+    if lost and world.role()[0] == SLOT:
         rebuild_lost(world, vault)
     world.meet(number, 4)
+    if world.role()[0] == CHECKSUM:
+        restore_parity(world, vault, lost)  # needs all members
+    world.meet(number, 5)
     restored = time.monotonic()
     connect(world, number)
     reset(world, leader == world.proc)
-    world.meet(number, 5)
+    world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
         world.store("repaired", number)
@@ -398,6 +306,25 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
     if vault is None:
         vault = new_vault(world)
     return vault, not world.me.ready
+
+
+def restore_parity(world: World, vault: Vault | None, lost: bool) -> None:
+    """Have this checksum rank's parity at the committed version, and sound."""
+    if lost:
+        rebuild_lost(world, vault)
+    elif world.committed:
+        number, at = divmod(world.role()[1], world.ctl.strength)
+        fixed = scrub(world, number, len(world.members(number)) + at)
+        tell_scrubbed(world, fixed)
+
+
+def tell_scrubbed(world: World, fixed: int) -> None:
+    """Say that damaged blocks of this process's vault were found and computed anew."""
+    role, index = world.role()
+    if fixed:
+        name = f"{ROLE_NAMES[role]} {index}"
+        world.tell(f"{name}: {fixed} corrupt blocks found and rebuilt from the others")
+        world.emit("scrub", role=ROLE_NAMES[role], index=index, blocks=fixed)
 
 
 def rebuild_lost(world: World, vault: Vault | None) -> None:

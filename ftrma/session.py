@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, recovery, settings
+from . import _mpi, settings
 from .checkpoint import Policy, due_here, take
 from .errors import FtrmaError
+from .group import scrub
+from .recovery import tell_scrubbed
 from .state import State
 from .vault import Vault
 from .world import World, read_events
@@ -244,21 +246,9 @@ class Session:
 
     def _scrub(self) -> None:
         """Check the own vault against the checksums that lie with the parity."""
-        world = self.world
-        group = world.roles.slot_group[self.slot]
-        members = world.members(group)
-        vaults = recovery.Vaults(world, group)
-        fixed = world.lib.ftrma_scrub(
-            vaults.parity, vaults.members, vaults.count, members.index(self.slot), 0, 2**62
-        )
-        if fixed < 0:
-            raise FtrmaError(
-                f"block {-1 - fixed} of slot {self.slot} does not match its checksum and cannot be "
-                f"rebuilt; checkpoint version {world.committed} is gone, start the program again"
-            )
-        if fixed:
-            world.tell(f"slot {self.slot}: {fixed} corrupt blocks found and rebuilt from parity")
-            world.emit("scrub", slot=self.slot, blocks=int(fixed))
+        group = self.world.roles.slot_group[self.slot]
+        element = self.world.members(group).index(self.slot)
+        tell_scrubbed(self.world, scrub(self.world, group, element))
 
 
 def publish_modules(world: World, script: str, before: set[str]) -> None:

@@ -50,7 +50,7 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         "failures": failures,
         "recoveries": recoveries,
         "reseats": [
-            {k: e[k] for k in ("group", "seconds")} for e in events if e["event"] == "reseat"
+            {k: e[k] for k in ("checksum", "seconds")} for e in events if e["event"] == "reseat"
         ],
         "degraded_seconds": degraded,
     }

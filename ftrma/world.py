@@ -50,7 +50,7 @@ class World:
     # -- roles --------------------------------------------------------------------------------
 
     def role(self) -> tuple[int, int]:
-        """This process's role (SLOT, CHECKSUM, SPARE) and its slot, group or spare number."""
+        """This process's role (SLOT, CHECKSUM, SPARE) and its slot, checksum or spare number."""
         index = self.ffi.new("int *")
         return int(self.lib.ftrma_my_role(index)), int(index[0])
 
@@ -66,12 +66,24 @@ class World:
         return proc >= 0 and self.ctl.proc[proc].state == self.lib.FTRMA_ALIVE
 
     def members(self, group: int) -> list[int]:
+        """Slots of a group, in the order of the code's columns."""
         return [s for s in range(self.ctl.nslots) if self.roles.slot_group[s] == group]
+
+    def group_of_checksum(self, checksum: int) -> int:
+        return int(checksum // self.ctl.strength)
+
+    def checksums_of(self, group: int) -> range:
+        """Checksum ranks of a group, in the order of its parities."""
+        return range(group * self.ctl.strength, (group + 1) * self.ctl.strength)
+
+    def ready(self, proc: int) -> bool:
+        """A living process's vault holds what its role must hold."""
+        return self.alive(proc) and bool(self.ctl.proc[proc].ready)
 
     def spares(self) -> list[int]:
         """Living processes without a role, lowest first."""
         busy = {self.roles.slot_proc[s] for s in range(self.ctl.nslots)}
-        busy |= {self.roles.checksum_proc[g] for g in range(self.ctl.ngroups)}
+        busy |= {self.roles.checksum_proc[c] for c in range(self.ctl.nchecksums)}
         return [p for p in range(self.ctl.nprocs) if p not in busy and self.alive(p)]
 
     @property

@@ -14,9 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jobs import FTRMA, Result, marked, run_job
 from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run
+
+from ftrma import erasure
 
 
 def test_two_successive_failures() -> None:
@@ -195,7 +198,7 @@ def test_corrupt_block_is_repaired_from_parity() -> None:
     """A stray store into a slot's vault is found by its checksum when the slot goes back to it."""
     text = CORRUPT.replace("STEP", "6")  # after the last checkpoint
     result = run_job(text, 3, "--interval", "0", "--group-size", "2", "--kill", "2@call:13")
-    assert "slot 0: 1 corrupt blocks found and rebuilt from parity" in result.stderr, result
+    assert "slot 0: 1 corrupt blocks found and rebuilt from the others" in result.stderr, result
     assert_cells(result)
 
 
@@ -220,6 +223,27 @@ def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
     result = run_job(text, 3, "--interval", "0", "--kill", "2@call:13")
     assert result.status == 1
     assert "of slot 2 cannot be rebuilt" in result.stderr, result
+
+
+@pytest.mark.parametrize("vault", ["vault-0", "vault-4"])
+def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
+    """With two checksum ranks a slot is rebuilt although a member's copy, or a parity, is damaged
+    as well; that one is mended too."""
+    text = CORRUPT.replace("STEP", "6").replace("vault-0", vault)
+    if vault == "vault-4":
+        text = text.replace("bytes([1] * 3000)", "bytes([PARITY] * 3000)")
+        text = text.replace("PARITY", str(second_parity([1, 2, 3])))
+    result = run_job(text, 3, "--interval", "0", "--checksums", "2", "--group-size", "3",
+                     "--kill", "2@call:13")  # fmt: skip
+    role = "slot 0" if vault == "vault-0" else "checksum 1"
+    assert f"{role}: 1 corrupt blocks found and rebuilt from the others" in result.stderr, result
+    assert_cells(result)
+
+
+def second_parity(members: list[int]) -> int:
+    """Byte of parity 1 over members that hold one value each."""
+    weights = erasure.coefficients(len(members), 2)[1]
+    return int(np.bitwise_xor.reduce(erasure.product(weights, members)))
 
 
 def start(program: str, directory: Path, mark: str, *options: str) -> subprocess.Popen[bytes]:

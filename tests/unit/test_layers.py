@@ -20,10 +20,12 @@ LAYERS = [
     {"session", "job"},
     {"checkpoint"},
     {"recovery"},
+    {"group"},
     {"settings", "vault"},
     {"world"},
     {"_mpi", "state", "stats"},
-    {"topology", "errors"},
+    {"topology", "erasure"},
+    {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
 # The package's front reads the version and the errors from no module above it.

@@ -17,7 +17,8 @@ def states(draw: st.DrawFn) -> State:
     slots = draw(st.integers(1, 8))
     group_size = draw(st.integers(1, slots))
     groups = -(-slots // group_size)
-    seats = slots + groups
+    strength = draw(st.sampled_from([1, 1, 2, 3]))
+    seats = slots + groups * strength
     processes = draw(st.permutations(range(seats + draw(st.integers(0, 4)))))
     alive = frozenset(p for p in processes if draw(st.sampled_from([True, True, True, False])))
     ready = frozenset(
@@ -26,7 +27,8 @@ def states(draw: st.DrawFn) -> State:
     return State(
         slot_proc=list(processes[:slots]),
         checksum_proc=list(processes[slots:seats]),
-        slot_group=[s // group_size for s in range(slots)],
+        slot_group=draw(st.permutations([s // group_size for s in range(slots)])),
+        strength=strength,
         alive=alive,
         ready=ready,
         spares=sorted(p for p in processes[seats:] if p in alive),
@@ -41,12 +43,13 @@ def seats_of(state: State) -> list[int]:
 def lost_in(state: State, group: int) -> list[str]:
     names = [f"slot {s}" for s, g in enumerate(state.slot_group)
              if g == group and state.slot_proc[s] not in state.ready]  # fmt: skip
-    return names + [f"checksum {group}"] * (state.checksum_proc[group] not in state.ready)
+    return names + [f"checksum {c}" for c, p in enumerate(state.checksum_proc)
+                    if c // state.strength == group and p not in state.ready]  # fmt: skip
 
 
 def catastrophes(state: State) -> list[int]:
-    groups = range(len(state.checksum_proc))
-    return [g for g in groups if state.committed and len(lost_in(state, g)) > 1]
+    groups = range(len(state.checksum_proc) // state.strength)
+    return [g for g in groups if state.committed and len(lost_in(state, g)) > state.strength]
 
 
 def vacant(state: State) -> list[int]:
@@ -96,8 +99,8 @@ def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: State) -
 
 @given(states())
 def test_catastrophe_names_what_was_lost(state: State) -> None:
-    """Law: "catastrophic" iff a version is committed and some group lost more than one member; the
-    failure names the group, every lost member and the version."""
+    """Law: "catastrophic" iff a version is committed and some group lost more members than it has
+    checksum ranks; the failure names the group, every lost member and the version."""
     chosen = plan(state)
     groups = catastrophes(state)
     assert (chosen.kind == "catastrophic") == bool(groups)
@@ -123,11 +126,11 @@ def test_lost_roles_are_those_without_a_sound_vault(state: State) -> None:
     """Law: a role is rebuilt iff its holder, dead or alive, has no vault that is ready."""
     chosen = plan(state)
     slots = [s for s, p in enumerate(state.slot_proc) if p not in state.ready]
-    groups = [g for g, p in enumerate(state.checksum_proc) if p not in state.ready]
-    assert (list(chosen.lost_slots), list(chosen.lost_checksums)) == (slots, groups)
+    checksums = [c for c, p in enumerate(state.checksum_proc) if p not in state.ready]
+    assert (list(chosen.lost_slots), list(chosen.lost_checksums)) == (slots, checksums)
 
 
-ONE_DEAD = State([0, 1], [2], [0, 0], frozenset({0, 2, 3}), frozenset({0, 2}), [3], 1)
+ONE_DEAD = State([0, 1], [2], [0, 0], 1, frozenset({0, 2, 3}), frozenset({0, 2}), [3], 1)
 
 
 @given(states())

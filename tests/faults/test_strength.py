@@ -1,0 +1,58 @@
+"""Groups with two checksum ranks: any two losses at once come back, a third is told.
+
+Law, where nothing else is said: the final memory is that of the run without failure, bit for bit.
+"""
+
+from __future__ import annotations
+
+import pytest
+from programs import assert_same_bits, deaths, kinds, run
+
+STRONG = ("--interval", "0", "--checksums", "2", "--group-size", "4")
+
+
+@pytest.mark.parametrize("program", ["stencil", "ft"])
+@pytest.mark.parametrize(
+    "kills",
+    [
+        ("0@fence:9", "3@fence:9"),
+        ("1@staged:4", "2@staged:4"),
+        ("1@stage:4", "c0@repair:1"),
+        ("2@fence:9", "c1@restore:1"),
+        ("2@fence:9", "0@restore:1"),
+        ("3@put:30", "s1@restore:1"),
+    ],
+)
+def test_two_at_once(program: str, kills: tuple[str, str], repetition: int) -> None:
+    options = [part for kill in kills for part in ("--kill", kill)]
+    result = run(program, *STRONG, "--spares", "3", *options)
+    assert_same_bits(program, result)
+    assert len(deaths(result)) == 2, deaths(result)
+    assert set(kinds(result)) == {"rollback"}
+    assert result.stats["recoveries"][-1]["version"] > 0
+
+
+@pytest.mark.parametrize("kills", [("c0@sum:4", "c1@sum:4"), ("c0@fold:4", "c1@commit:4")])
+def test_both_checksum_ranks(kills: tuple[str, str], repetition: int) -> None:
+    """The slots go on; both parities are computed anew."""
+    result = run("stencil", *STRONG, "--spares", "2", "--kill", kills[0], "--kill", kills[1])
+    assert_same_bits("stencil", result)
+    assert [d[:2] for d in deaths(result)] == [("checksum", 0), ("checksum", 1)]
+    assert kinds(result) == []
+    assert sorted(r["checksum"] for r in result.stats["reseats"]) == [0, 1]
+
+
+def test_two_in_one_group_without_a_spare(repetition: int) -> None:
+    result = run("stencil", *STRONG, "--spares", "0", "--kill", "1@fence:9", "--kill", "2@fence:9")
+    assert_same_bits("stencil", result)
+    assert kinds(result) == ["relaunch"]
+    assert result.stats["recoveries"][0]["version"] > 0
+
+
+def test_a_third_is_catastrophic() -> None:
+    """The job ends with a status of its own and names the group and its lost members."""
+    kills = [part for slot in (0, 1, 3) for part in ("--kill", f"{slot}@staged:9")]
+    result = run("stencil", *STRONG, "--spares", "4", *kills)
+    assert result.status == 70
+    assert "CatastrophicFailure: group 0 lost slot 0 and slot 1 and slot 3" in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
