@@ -23,7 +23,7 @@ LAYERS = [
     {"settings", "vault"},
     {"world"},
     {"_mpi", "state", "stats"},
-    {"topology", "errors"},
+    {"topology", "errors", "tomlfile"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
 # The package's front reads the version and the errors from no module above it.
@@ -107,5 +107,5 @@ def test_only_the_loader_imports_mpi4py() -> None:
 def test_pure_modules_stay_pure() -> None:
     """Law: placement and errors need nothing of the package; state and statistics know neither
     processes nor files."""
-    assert not inner("topology") and not inner("errors")
+    assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
