@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 MAX_PROCESSES = 1024  # room of the control file
-MAX_MEMBERS = 255  # k + m: as many as GF(2^8) has elements that are not zero
+MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
 NO_LEVEL = "none"
 NODES = "nodes"  # the lowest level: no smaller part of a machine was seen to fail alone
 
@@ -128,7 +128,7 @@ def make_layout(
         raise ValueError(
             f"--group-size {size} with {strength} checksum rank{'s' * (strength > 1)} per group: "
             f"a group has at most {MAX_MEMBERS} members in all; use a smaller --group-size"
-            + " or fewer --checksums" * (strength > 1)
+            f"{' or fewer --checksums' * (strength > 1)}"
         )
     slot_group = tuple(slot // size for slot in range(slots))
     layout = Layout(slots, checksums, spares, size, slot_group)

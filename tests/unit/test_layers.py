@@ -22,7 +22,7 @@ LAYERS = [
     {"recovery"},
     {"settings", "vault"},
     {"world"},
-    {"_mpi", "state", "stats"},
+    {"_mpi", "state", "stats", "placement"},
     {"topology", "errors", "tomlfile"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -109,3 +109,4 @@ def test_pure_modules_stay_pure() -> None:
     processes nor files."""
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
+    assert inner("placement") <= {"topology"}
