@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import zip_longest
 
-from .topology import NO_LEVEL, Domains, Layout
+from .topology import NO_LEVEL, Domains, Layout, listed
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _shortfall(placed: Placement, domains: Domains, asked: int) -> str:
     where = f"{element} ({domains.level(first_missed)})"
     story = (
         f"--aware {level} {holds}: group {group} has {len(names)} members in {where}, "
-        f"{_list(names)}, and survives the loss of {layout.strength}"
+        f"{listed(names)}, and survives the loss of {layout.strength}"
     )
     return f"{story}; {_remedy(layout, domains, asked)}"
 
@@ -283,9 +283,3 @@ def _remedy(layout: Layout, domains: Domains, asked: int) -> str:
         f"the {level} have from {room[fewest]} processes ({fewest}) to {room[fullest]} "
         f"({fullest}): start equally many on each, or use a smaller --group-size"
     )
-
-
-def _list(names: Sequence[str]) -> str:
-    """Join some names; many are cut short."""
-    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else list(names)
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -13,6 +13,7 @@ Source: Besta & Hoefler, section 5 (groups G, failure domain hierarchy H, mappin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -176,6 +177,12 @@ class Domains:
         return (NO_LEVEL, *self.levels)[height]
 
 
-def domains_of_nodes(hosts: list[str]) -> Domains:
+def domains_of_nodes(hosts: Sequence[str]) -> Domains:
     """The hierarchy without a topology file: nodes, as MPI names them for each process."""
     return Domains((NODES,), tuple((host,) for host in hosts))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names to words; many are cut short."""
+    shown = list(names) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -22,7 +22,7 @@ LAYERS = [
     {"recovery"},
     {"settings", "vault"},
     {"world"},
-    {"_mpi", "state", "stats", "placement"},
+    {"_mpi", "state", "stats", "placement", "topologyfile"},
     {"topology", "errors", "tomlfile"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
