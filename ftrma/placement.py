@@ -44,6 +44,8 @@ class Placement:
         checksum_proc: process of each checksum rank.
         spares: the other processes, rising.
         held: the highest level at which eq. (6) holds, "none" if at no level.
+        together: how many of one group share an element at that level at most: 1 to m; with
+            m > 1 each failure of such an element uses up so much of the group's strength.
         shortfall: why that is below what was asked for, and the remedy; empty if it is not.
     """
 
@@ -51,7 +53,8 @@ class Placement:
     slot_proc: tuple[int, ...]
     checksum_proc: tuple[int, ...]
     spares: tuple[int, ...]
-    held: str
+    held: str = NO_LEVEL
+    together: int = 1
     shortfall: str = ""
 
 
@@ -75,13 +78,16 @@ def place(layout: Layout, domains: Domains, aware: str) -> Placement:
         slots, seats = layout.slots, layout.slots + layout.checksums
         chosen = Placement(
             layout, tuple(range(slots)), tuple(range(slots, seats)),
-            tuple(range(seats, layout.processes)), NO_LEVEL,
+            tuple(range(seats, layout.processes)),
         )  # fmt: skip
     else:
         chosen = _seated(layout, domains, _spread(layout, domains, asked))
     held = level_held(chosen.layout, chosen.slot_proc, chosen.checksum_proc, domains)
-    chosen = replace(chosen, held=held)
-    if domains.height(held) >= asked:
+    height = domains.height(held)
+    if height:
+        inside = _inside(chosen.layout, chosen.slot_proc, chosen.checksum_proc, domains, height)
+        chosen = replace(chosen, held=held, together=max(len(names) for _, _, names in inside))
+    if height >= asked:
         return chosen
     return replace(chosen, shortfall=_shortfall(chosen, domains, asked))
 
@@ -98,7 +104,8 @@ def level_held(
     """
     held = NO_LEVEL
     for height, level in enumerate(domains.levels, 1):
-        if next(_crowded(layout, slot_proc, checksum_proc, domains, height), None):
+        inside = _inside(layout, slot_proc, checksum_proc, domains, height)
+        if any(len(names) > layout.strength for _, _, names in inside):
             break
         held = level
     return held
@@ -221,19 +228,20 @@ def _seated(layout: Layout, domains: Domains, groups: list[list[int]]) -> Placem
     busy = group_of.keys() | set(checksum_proc)
     return Placement(
         replace(layout, slot_group=tuple(group_of[p] for p in slot_proc)),
-        tuple(slot_proc), tuple(checksum_proc),
-        tuple(p for p in range(layout.processes) if p not in busy), NO_LEVEL,
-    )  # fmt: skip
+        tuple(slot_proc),
+        tuple(checksum_proc),
+        tuple(p for p in range(layout.processes) if p not in busy),
+    )
 
 
 # ---- eq. (6) ---------------------------------------------------------------------------------
 
 
-def _crowded(
+def _inside(
     layout: Layout, slot_proc: Sequence[int], checksum_proc: Sequence[int], domains: Domains,
     height: int,
 ) -> Iterator[tuple[int, str, list[str]]]:  # fmt: skip
-    """Yield groups with more than m members in one element: group, element, those roles."""
+    """Yield what of each group is in each element of a level: group, element, those roles."""
     for group in range(layout.groups):
         roles = [(f"slot {s}", slot_proc[s]) for s in layout.members(group)]
         roles += [(f"checksum {c}", checksum_proc[c]) for c in layout.checksums_of(group)]
@@ -242,17 +250,15 @@ def _crowded(
             if process >= 0:
                 inside[domains.paths[process][height - 1]].append(name)
         for element, names in inside.items():
-            if len(names) > layout.strength:
-                yield group, element, names
+            yield group, element, names
 
 
 def _shortfall(placed: Placement, domains: Domains, asked: int) -> str:
     """Say in words what stands against the level asked for, and what helps."""
     layout, level, held = placed.layout, domains.level(asked), placed.held
     first_missed = domains.height(held) + 1
-    group, element, names = next(
-        _crowded(layout, placed.slot_proc, placed.checksum_proc, domains, first_missed)
-    )
+    inside = _inside(layout, placed.slot_proc, placed.checksum_proc, domains, first_missed)
+    group, element, names = next(found for found in inside if len(found[2]) > layout.strength)
     holds = f"holds up to {held} only" if held != NO_LEVEL else "holds at no level"
     where = f"{element} ({domains.level(first_missed)})"
     story = (

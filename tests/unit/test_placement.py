@@ -120,6 +120,7 @@ def test_level_held_is_eq_6(job: tuple[Layout, Domains], aware: str) -> None:
     height = domains.height(placed.held)
     assert all(n <= layout.strength for n in crowd[:height])
     assert all(n > layout.strength for n in crowd[height : height + 1])
+    assert placed.together == (crowd[height - 1] if height else 1)
 
 
 @given(jobs(30))
