@@ -13,11 +13,12 @@ Source: Besta & Hoefler, section 5 (groups G, failure domain hierarchy H, mappin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 MAX_PROCESSES = 1024  # room of the control file
-MAX_MEMBERS = 255  # k + m: as many as GF(2^8) has elements that are not zero
+MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
 NO_LEVEL = "none"
 NODES = "nodes"  # the lowest level: no smaller part of a machine was seen to fail alone
 
@@ -128,8 +129,7 @@ def make_layout(
         raise ValueError(
             f"--group-size {size} with {strength} checksum rank{'s' * (strength > 1)} per group: "
             f"a group has at most {MAX_MEMBERS} members in all; use a smaller --group-size"
-            + " or fewer --checksums"
-            * (strength > 1)
+            f"{' or fewer --checksums' * (strength > 1)}"
         )
     slot_group = tuple(slot // size for slot in range(slots))
     layout = Layout(slots, checksums, spares, size, slot_group)
@@ -177,6 +177,12 @@ class Domains:
         return (NO_LEVEL, *self.levels)[height]
 
 
-def domains_of_nodes(hosts: list[str]) -> Domains:
+def domains_of_nodes(hosts: Sequence[str]) -> Domains:
     """The hierarchy without a topology file: nodes, as MPI names them for each process."""
     return Domains((NODES,), tuple((host,) for host in hosts))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names to words; many are cut short."""
+    shown = list(names) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -23,8 +23,8 @@ LAYERS = [
     {"group"},
     {"settings", "vault"},
     {"world"},
-    {"_mpi", "state", "stats"},
-    {"topology", "erasure"},
+    {"_mpi", "state", "stats", "placement", "topologyfile"},
+    {"topology", "erasure", "tomlfile"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -109,5 +109,6 @@ def test_only_the_loader_imports_mpi4py() -> None:
 def test_pure_modules_stay_pure() -> None:
     """Law: placement and errors need nothing of the package; state and statistics know neither
     processes nor files."""
-    assert not inner("topology") and not inner("errors")
+    assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
+    assert inner("placement") <= {"topology"}
