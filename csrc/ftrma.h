@@ -262,6 +262,14 @@ uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over
 /* ---- vault.c -------------------------------------------------------------------------------- */
 
 struct ftrma_vault;
+/* What the vault tells whoever finds it after its process. A slot's copy is at `version`, or at
+   `complete` if that is newer; a parity is at `version`, or can go on to `complete`, and must go on
+   to `folding` if that is newer. Kept by Python where jobs span nodes, but for what folding does. */
+struct ftrma_vault_words {
+    uint64_t version;
+    uint64_t complete; /* version that is staged, or summed, as a whole */
+    uint64_t folding;  /* version whose folding has begun */
+};
 /* Map the vault file `path`; create: make a new, empty one. 0 or -errno. */
 int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
                      uint32_t group_size, struct ftrma_vault **vault);
@@ -274,7 +282,16 @@ int ftrma_vault_stand_by(struct ftrma_vault *vault, uint64_t blocks);
 /* Map what is in use of a vault that may have to be read in a hurry. */
 void ftrma_vault_map(struct ftrma_vault *vault);
 uint64_t ftrma_vault_used(const struct ftrma_vault *vault); /* blocks reserved */
+struct ftrma_vault_words *ftrma_vault_words(struct ftrma_vault *vault);
 void *ftrma_vault_block(struct ftrma_vault *vault, uint64_t block); /* in the committed copy */
+/* Numbers of the blocks that are staged, in the stage's order. */
+const uint32_t *ftrma_vault_dirty(const struct ftrma_vault *vault, uint64_t *count);
+/* Checksums of a vault's own blocks (member -1), or of a member's that a parity keeps. */
+uint32_t *ftrma_vault_crc(struct ftrma_vault *vault, int member);
+/* Add g times `count` blocks to the copy, from block `first` on; then compute all checksums. */
+void ftrma_vault_add(struct ftrma_vault *vault, uint8_t g, uint64_t first, uint64_t count,
+                     const void *blocks);
+void ftrma_vault_seal(struct ftrma_vault *vault);
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
 
 void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);

@@ -55,7 +55,7 @@ struct header {
     uint64_t capacity;      /* blocks of copy, and of stage */
     uint64_t used;          /* blocks of the copy for which memory is taken */
     uint64_t stage_room;    /* blocks of the stage for which memory is taken */
-    uint64_t version;       /* parity: version that it is at */
+    struct ftrma_vault_words words;
     uint64_t stage_version; /* version being staged or summed; 0: nothing is */
     size_t ndirty;
     uint64_t npending[MAX_MEMBERS]; /* parity: blocks of each member in the sum */
@@ -169,6 +169,11 @@ uint64_t ftrma_vault_used(const struct ftrma_vault *v)
     return __atomic_load_n(&v->header->used, __ATOMIC_ACQUIRE);
 }
 
+struct ftrma_vault_words *ftrma_vault_words(struct ftrma_vault *v)
+{
+    return &v->header->words;
+}
+
 void *ftrma_vault_block(struct ftrma_vault *v, uint64_t block)
 {
     return v->copy + block * BLOCK;
@@ -177,6 +182,12 @@ void *ftrma_vault_block(struct ftrma_vault *v, uint64_t block)
 void *ftrma_vault_stage_block(struct ftrma_vault *v, uint64_t index)
 {
     return v->stage + index * BLOCK;
+}
+
+const uint32_t *ftrma_vault_dirty(const struct ftrma_vault *v, uint64_t *count)
+{
+    *count = v->header->ndirty;
+    return v->dirty;
 }
 
 /* ---- a slot's side -------------------------------------------------------------------------- */
@@ -227,6 +238,11 @@ static uint32_t *list(struct ftrma_vault *parity, int member, enum list which)
 static uint32_t *crc_of(struct ftrma_vault *parity, int member)
 {
     return list(parity, member, CRC);
+}
+
+uint32_t *ftrma_vault_crc(struct ftrma_vault *v, int member)
+{
+    return crc_of(v, member);
 }
 
 /* to += g * from */
@@ -307,6 +323,7 @@ void ftrma_parity_drop(struct ftrma_vault *p)
 void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
 {
     uint32_t *crc = crc_of(p, -1);
+    __atomic_store_n(&p->header->words.folding, version, __ATOMIC_SEQ_CST);
     for (uint64_t d = 0; d < p->header->ndirty; d++) {
         uint32_t b = p->dirty[d];
         unsigned char *to = p->copy + (uint64_t)b * BLOCK;
@@ -322,7 +339,7 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
             crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] = list(p, i, PENDING_CRC)[d];
         p->header->npending[i] = 0;
     }
-    __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
 }
 
 void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i, uint8_t g)
@@ -338,7 +355,7 @@ void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int
 
 uint64_t ftrma_parity_version(const struct ftrma_vault *p)
 {
-    return __atomic_load_n(&p->header->version, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&p->header->words.version, __ATOMIC_ACQUIRE);
 }
 
 /* Block b of `to` = sum of the sources' blocks, each times its coefficient; a source that is shorter
@@ -383,7 +400,7 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
                 return (int64_t)b;
         }
     }
-    __atomic_store_n(&p->header->version, version, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
     return -1;
 }
 
@@ -415,6 +432,19 @@ int64_t ftrma_rebuild(struct ftrma_vault *to, struct ftrma_vault *parity, int me
             return (int64_t)b;
     }
     return -1;
+}
+
+void ftrma_vault_add(struct ftrma_vault *v, uint8_t g, uint64_t first, uint64_t count,
+                     const void *blocks)
+{
+    add(v->copy + first * BLOCK, blocks, g, count * BLOCK);
+}
+
+void ftrma_vault_seal(struct ftrma_vault *v)
+{
+    uint64_t used = ftrma_vault_used(v);
+    for (uint64_t b = 0; b < used; b++)
+        v->crc[b] = ftrma_block_crc(v->copy + b * BLOCK);
 }
 
 uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)
