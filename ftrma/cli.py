@@ -33,6 +33,11 @@ RUN_OPTIONS = [
         "SLOT@PLACE[:COUNT]",
         "let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; repeatable",
     ),
+    (
+        "--mpirun",
+        "OPTIONS",
+        'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
+    ),
     ("--stats", "FILE", "write what happened as JSON"),
 ]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import hosts
 from .topology import Layout, make_layout
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
@@ -30,6 +31,7 @@ class Options:
     mtbf: float = 3600.0
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
+    mpirun: str = ""
     job: str = ""
 
     def layout(self) -> Layout:
@@ -128,6 +130,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
      lambda t: _integer("--max-relaunch", t, 0)),
+    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if hosts.split(t) else ""),
     ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),
 ]  # fmt: skip
 
@@ -152,7 +155,7 @@ def to_environment(options: Options) -> dict[str, str]:
         value = getattr(options, attribute)
         if attribute == "kill":
             value = " ".join(rule.text for rule in value) or None
-        if value is not None:
+        if value not in (None, ""):
             found[name] = str(value)
     if options.job:
         found["FTRMA_JOB"] = options.job

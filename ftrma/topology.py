@@ -5,6 +5,7 @@ A layout is pure arithmetic: N slots in groups of at most K neighbours, m checks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_PROCESSES = 1024  # room of the control file
@@ -34,6 +35,21 @@ class Layout:
         """Slots of a group; the last group may be smaller."""
         first = group * self.group_size
         return range(first, min(first + self.group_size, self.slots))
+
+
+def roles(domains: Sequence[str], layout: Layout) -> tuple[list[int], list[int]]:
+    """Place the roles of a job over several nodes.
+
+    Args:
+        domains: the failure domain (node) of each process.
+        layout: what is to be placed.
+
+    Returns:
+        The process of each slot, and of each group's checksum rank; the others are spares. Slots
+        come first, then checksum ranks, in the order of the processes, wherever these run.
+    """
+    order = range(len(domains))
+    return list(order[: layout.slots]), list(order[layout.slots :][: layout.checksums])
 
 
 def make_layout(

@@ -15,15 +15,18 @@ LAYERS = [
     {"doctor"},
     {"demo"},
     {"launch"},
+    {"failover"},
+    {"switchboard"},
     {"__init__"},
     {"runner"},
     {"session", "job"},
+    {"exchange"},
     {"checkpoint"},
-    {"recovery"},
+    {"recovery", "spread"},
     {"settings", "vault"},
-    {"world"},
+    {"world", "link"},
     {"_mpi", "state", "stats"},
-    {"topology", "errors"},
+    {"topology", "errors", "hosts", "sweep"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
 # The package's front reads the version and the errors from no module above it.
