@@ -450,32 +450,36 @@ static int complete_request(int rc, MPI_Request *request)
     return rc ? rc : PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
 }
 
-#define OURS(win, target, pass)                                                                   \
+#define OURS(place, win, target, pass)                                                            \
     struct window *w = ftrma_window(win);                                                         \
-    if (unlikely(!w))                                                                             \
+    if (unlikely(!w)) {                                                                           \
+        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
         return pass;                                                                              \
+    }                                                                                             \
     if (unlikely((target) == MPI_PROC_NULL))                                                      \
         return MPI_SUCCESS
 
 int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
             int target_count, MPI_Datatype target_type, MPI_Win win)
 {
-    OURS(win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type, win));
+    OURS(PUT, win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type,
+         win));
     return put(w, origin, count, type, target, disp, target_count, target_type);
 }
 
 int MPI_Get(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
             int target_count, MPI_Datatype target_type, MPI_Win win)
 {
-    OURS(win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type, win));
+    OURS(GET, win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type,
+         win));
     return get(w, origin, count, type, target, disp, target_count, target_type);
 }
 
 int MPI_Accumulate(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
                    int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
 {
-    OURS(win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count, target_type,
-                                      op, win));
+    OURS(ATOMIC, win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count,
+         target_type, op, win));
     return accumulate(w, "Accumulate", origin, count, type, 0, NULL, 0, MPI_BYTE, target, disp,
                       target_count, target_type, op);
 }
@@ -484,8 +488,8 @@ int MPI_Get_accumulate(const void *origin, int count, MPI_Datatype type, void *r
                        int result_count, MPI_Datatype result_type, int target, MPI_Aint disp,
                        int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
 {
-    OURS(win, target, PMPI_Get_accumulate(origin, count, type, result, result_count, result_type,
-                                          target, disp, target_count, target_type, op, win));
+    OURS(ATOMIC, win, target, PMPI_Get_accumulate(origin, count, type, result, result_count,
+         result_type, target, disp, target_count, target_type, op, win));
     return accumulate(w, "Get_accumulate", origin, count, type, 1, result, result_count, result_type,
                       target, disp, target_count, target_type, op);
 }
@@ -493,29 +497,32 @@ int MPI_Get_accumulate(const void *origin, int count, MPI_Datatype type, void *r
 int MPI_Fetch_and_op(const void *origin, void *result, MPI_Datatype type, int target,
                      MPI_Aint disp, MPI_Op op, MPI_Win win)
 {
-    OURS(win, target, PMPI_Fetch_and_op(origin, result, type, target, disp, op, win));
+    OURS(ATOMIC, win, target, PMPI_Fetch_and_op(origin, result, type, target, disp, op, win));
     return fetch_and_op(w, origin, result, type, target, disp, op);
 }
 
 int MPI_Compare_and_swap(const void *origin, const void *compare, void *result, MPI_Datatype type,
                          int target, MPI_Aint disp, MPI_Win win)
 {
-    OURS(win, target, PMPI_Compare_and_swap(origin, compare, result, type, target, disp, win));
+    OURS(ATOMIC, win, target, PMPI_Compare_and_swap(origin, compare, result, type, target, disp,
+         win));
     return compare_and_swap(w, origin, compare, result, type, target, disp);
 }
 
-#define OURS_REQUEST(win, target, pass)                                                           \
+#define OURS_REQUEST(place, win, target, pass)                                                    \
     struct window *w = ftrma_window(win);                                                         \
-    if (!w)                                                                                       \
+    if (!w) {                                                                                     \
+        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
         return pass;                                                                              \
+    }                                                                                             \
     if ((target) == MPI_PROC_NULL)                                                                \
         return complete_request(MPI_SUCCESS, request)
 
 int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
              int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
-    OURS_REQUEST(win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
-                                        target_type, win, request));
+    OURS_REQUEST(PUT, win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
+                 target_type, win, request));
     return complete_request(put(w, origin, count, type, target, disp, target_count, target_type),
                             request);
 }
@@ -523,8 +530,8 @@ int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_A
 int MPI_Rget(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
              int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
-    OURS_REQUEST(win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
-                                        target_type, win, request));
+    OURS_REQUEST(GET, win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
+                 target_type, win, request));
     return complete_request(get(w, origin, count, type, target, disp, target_count, target_type),
                             request);
 }
@@ -533,8 +540,8 @@ int MPI_Raccumulate(const void *origin, int count, MPI_Datatype type, int target
                     int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
                     MPI_Request *request)
 {
-    OURS_REQUEST(win, target, PMPI_Raccumulate(origin, count, type, target, disp, target_count,
-                                               target_type, op, win, request));
+    OURS_REQUEST(ATOMIC, win, target, PMPI_Raccumulate(origin, count, type, target, disp,
+                 target_count, target_type, op, win, request));
     return complete_request(accumulate(w, "Raccumulate", origin, count, type, 0, NULL, 0, MPI_BYTE,
                                        target, disp, target_count, target_type, op), request);
 }
@@ -544,9 +551,9 @@ int MPI_Rget_accumulate(const void *origin, int count, MPI_Datatype type, void *
                         int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
                         MPI_Request *request)
 {
-    OURS_REQUEST(win, target, PMPI_Rget_accumulate(origin, count, type, result, result_count,
-                                                   result_type, target, disp, target_count,
-                                                   target_type, op, win, request));
+    OURS_REQUEST(ATOMIC, win, target, PMPI_Rget_accumulate(origin, count, type, result,
+                 result_count, result_type, target, disp, target_count, target_type, op, win,
+                 request));
     return complete_request(accumulate(w, "Rget_accumulate", origin, count, type, 1, result,
                                        result_count, result_type, target, disp, target_count,
                                        target_type, op), request);

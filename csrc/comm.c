@@ -8,6 +8,8 @@
  * with MPI_ERR_PROC_FAILED as soon as the library has noticed the death.  Should another process
  * die meanwhile, the watching thread revokes what is being used, everybody comes back with an
  * error, and the next round shrinks the same duplicate again.
+ *
+ * A job over several nodes is never repaired, so there nothing is shrunk, ever.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -90,6 +92,11 @@ int ftrma_comm_prepare(void)
     return rc ? rc : refill_jolts();
 }
 
+uint64_t ftrma_comm_parent(void)
+{
+    return (uint64_t)(uintptr_t)parent;
+}
+
 int ftrma_has_ulfm(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
@@ -155,6 +162,10 @@ int ftrma_judge(int rc)
         || class == MPI_ERR_REVOKED)
         patience_ms = 2000;
 #endif
+    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A node
+       that vanished shows only when its connection times out. */
+    if (ftrma_link >= 0)
+        patience_ms *= 10;
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
         if (ftrma_pending())
             return ftrma_code_unwind;
@@ -252,7 +263,11 @@ int ftrma_comm_build(uint64_t round)
     MPI_Comm world = MPI_COMM_NULL, alive = MPI_COMM_NULL;
     int index, slot = ftrma_my_role(&index) == FTRMA_ROLE_SLOT;
     ftrma_enter_call();
-    int rc = living(&alive);
+    int rc = MPI_SUCCESS;
+    if (ftrma_link >= 0)
+        alive = parent;
+    else
+        rc = living(&alive);
     if (!rc && slot) {
         set_building(alive);
         /* From here on the watching thread will see to it that we come back; before, it could
@@ -316,7 +331,9 @@ int MPI_Abort(MPI_Comm comm, int status)
         return PMPI_Abort(comm, status);
     if (ftrma_pending())
         return ftrma_code_unwind;
-    if (ftrma_claim_error())
+    if (ftrma_link >= 0)
+        ftrma_tell("{\"event\": \"abort\", \"status\": %d}\n", status);
+    else if (ftrma_claim_error())
         STORE(&ftrma_ctl->exit_status, status);
     STORE(&ftrma_ctl->request, FTRMA_ABORT);
     for (int waited = 0; waited < 100; waited++)

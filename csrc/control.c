@@ -20,10 +20,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -44,6 +47,7 @@ int ftrma_me = -1;
 const char *ftrma_directory;
 uint64_t ftrma_round;
 uint32_t ftrma_armed;
+int ftrma_link = -1;
 
 static int map_ctl(int fd, struct ftrma_ctl **ctl)
 {
@@ -81,6 +85,8 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
     c->entry = 1;
+    for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
+        c->proc[p].spare = (int32_t)(p - nslots - c->nchecksums);
     struct ftrma_roles *roles = &c->roles[0];
     for (uint32_t s = 0; s < nslots; s++)
         roles->slot_proc[s] = (int32_t)s;
@@ -129,6 +135,23 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
     STORE(&ctl->proc[proc].state, FTRMA_ALIVE);
     ftrma_arm();
     return 0;
+}
+
+void ftrma_set_link(int fd)
+{
+    ftrma_link = fd;
+}
+
+void ftrma_tell(const char *format, ...)
+{
+    char line[128];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    /* A supervisor that is gone ends this process anyway; there is nobody else to tell. */
+    if (n > 0 && n < (int)sizeof line)
+        (void)!send(ftrma_link, line, (size_t)n, MSG_NOSIGNAL);
 }
 
 uint64_t ftrma_load(const uint64_t *word)
@@ -221,7 +244,7 @@ int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index)
             *index = (int)k;
             return FTRMA_ROLE_CHECKSUM;
         }
-    *index = proc - (int)(ctl->nslots + ctl->nchecksums);
+    *index = ctl->proc[proc].spare;
     return FTRMA_ROLE_SPARE;
 }
 
@@ -518,6 +541,8 @@ void ftrma_visit(int place)
         if (n >= rule->at) {
             STORE(&rule->fired, 1);
             STORE(&ftrma_ctl->kill_ns, ftrma_now_ns());
+            if (ftrma_link >= 0)
+                ftrma_tell("{\"event\": \"strike\", \"rule\": %u}\n", i);
             kill(getpid(), SIGKILL);
         }
     }

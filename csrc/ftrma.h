@@ -1,10 +1,14 @@
 /* The data plane of ftrma: everything that C and Python share.
  *
- * One job runs on one node and shares one directory of memory files:
+ * A job on one node shares one directory of memory files:
  *
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
  *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *
+ * In a job over several nodes each process has a control file of its own, whose alarm never rings:
+ * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
+ * the library's own there.
  *
  * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
  * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
@@ -110,6 +114,8 @@ struct ftrma_proc {
     uint64_t block_ns;      /* of the last checkpoint: time the program was held up */
     uint64_t protect_hash;  /* names declared so far, to compare order over slots */
     uint64_t reported;      /* 1 once its death is in the job's story */
+    int32_t spare;          /* its number among the spares of the start, where it was one */
+    int32_t pad;
 };
 
 /* Who holds which role.  Two copies in the control file: a new table is written beside the one in
@@ -170,6 +176,10 @@ void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
 
+/* From now on this is a process of a job over several nodes: windows are the library's own, and
+   strikes and aborts are told on the socket `fd` to the supervisor. */
+void ftrma_set_link(int fd);
+
 /* This process's role now: [out] *index is its slot, checksum, or spare number. */
 int ftrma_my_role(int *index);
 int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index);
@@ -221,6 +231,8 @@ int ftrma_mpi_world(int *rank, int *size, int *on_node);
 int ftrma_mpi_bcast(void *buffer, int size_bytes);
 /* Duplicate the world for later repairs. Collective over all processes. */
 int ftrma_comm_prepare(void);
+/* The duplicate itself, as mpi4py's fromhandle takes it. */
+uint64_t ftrma_comm_parent(void);
 /* Build the user's world from the holders of all slots, in repair `round` (0: at the start).
    Collective over the living. 0, FTRMA_ALARM (another failure), or an MPI code. */
 int ftrma_comm_build(uint64_t round);
@@ -248,7 +260,8 @@ struct ftrma_window_info {
 };
 /* Windows in use, by index 0..; returns 0, or -1 past the last. */
 int ftrma_window_at(int index, struct ftrma_window_info *info);
-/* EC toward a target and SC of the last lock on it. */
+/* EC toward a target and SC of the last lock on it; -1 past the last target, and for a window of
+   the library's own, for which nothing is counted. */
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
 /* Called when a part was mapped, before the window is handed out: restores it. */
 typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);

@@ -19,6 +19,7 @@ extern uint64_t ftrma_round;      /* repair round last left */
 extern uint32_t ftrma_armed;      /* bit per place where a --kill rule waits for this process */
 extern MPI_Comm ftrma_user_world; /* what MPI_COMM_WORLD means to the user's program */
 extern int ftrma_code_unwind;     /* error code that Python turns into Rollback */
+extern int ftrma_link;            /* socket to the supervisor of a job over several nodes, or -1 */
 
 #define LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
@@ -38,6 +39,13 @@ static inline void ftrma_place(int place)
         ftrma_visit(place);
 }
 
+/* The same place at a window of the library's own, which only a job over several nodes protects. */
+static inline void ftrma_native_place(int place)
+{
+    if (unlikely(ftrma_link >= 0))
+        ftrma_place(place);
+}
+
 static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
 {
     return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
@@ -55,6 +63,9 @@ static inline void ftrma_enter_call(void)
         STORE(&ftrma_ctl->proc[ftrma_me].call_seq, ftrma_ctl->proc[ftrma_me].call_seq + 1);
 }
 #define ftrma_leave_call ftrma_enter_call
+
+/* One line to the supervisor of a job over several nodes, past Python; printf-like. */
+void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* What an error of the library means: an error of the program's, or a failure. */
 int ftrma_judge(int rc);

@@ -61,8 +61,10 @@ static int bad_rank(struct window *w, int rank, const char *call)
 int MPI_Win_fence(int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
+    if (!w) {
+        ftrma_native_place(FTRMA_PLACE_FENCE);
         return GUARDED(PMPI_Win_fence(assert, win));
+    }
     ftrma_place(FTRMA_PLACE_FENCE);
     int rc = ftrma_window_barrier(w);
     if (rc)
@@ -110,8 +112,11 @@ static void give(struct window *w, int target, int exclusive)
 int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        return GUARDED(PMPI_Win_lock(type, rank, assert, win));
+    if (!w) {
+        int native_rc = GUARDED(PMPI_Win_lock(type, rank, assert, win));
+        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
+        return native_rc;
+    }
     if (ftrma_pending())
         return ftrma_code_unwind;
     if (rank == MPI_PROC_NULL)
@@ -170,8 +175,11 @@ int MPI_Win_unlock(int rank, MPI_Win win)
 int MPI_Win_lock_all(int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        return GUARDED(PMPI_Win_lock_all(assert, win));
+    if (!w) {
+        int native_rc = GUARDED(PMPI_Win_lock_all(assert, win));
+        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
+        return native_rc;
+    }
     if (ftrma_pending())
         return ftrma_code_unwind;
     if (w->all_locked || w->lc)
@@ -246,24 +254,32 @@ static int flush_all(struct window *w, int remote)
 int MPI_Win_flush(int rank, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush(w, rank, 1) : GUARDED(PMPI_Win_flush(rank, win));
 }
 
 int MPI_Win_flush_local(int rank, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush(w, rank, 0) : GUARDED(PMPI_Win_flush_local(rank, win));
 }
 
 int MPI_Win_flush_all(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush_all(w, 1) : GUARDED(PMPI_Win_flush_all(win));
 }
 
 int MPI_Win_flush_local_all(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush_all(w, 0) : GUARDED(PMPI_Win_flush_local_all(win));
 }
 

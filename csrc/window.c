@@ -5,7 +5,12 @@
  * replacement maps the same file.  A part is nonetheless lost with its slot's process; repair
  * restores it from the vault and never reads what the dead left behind.
  *
- * The user's MPI_Win is a real window over this process alone, so that names, attributes, infos
+ * In a job over several nodes a window is the library's own, over the user's communicator, and data
+ * and synchronization calls pass straight to the library; all that is kept here is where this
+ * slot's part lies (struct native), so that checkpoints find it.  Section 4.1's counters are not
+ * kept there: they serve replay, and such a job goes back by relaunch.
+ *
+ * On one node the user's MPI_Win is a real window over this process alone, so that names, attributes, infos
  * and error handlers are the library's business; data and synchronization calls find the struct
  * window behind the handle and never reach the library.
  */
@@ -29,6 +34,11 @@
 static struct window *windows[MAX_WINDOWS];
 static int nwindows, next_ordinal;
 static struct window *table[TABLE];
+static struct native {
+    MPI_Win handle;
+    struct ftrma_window_info info;
+} natives[MAX_WINDOWS];
+static int nnatives;
 static struct window *newest_found; /* most programs use one window at a time */
 static char last_error[512];
 static ftrma_fill_function fill;
@@ -112,6 +122,10 @@ int ftrma_window_at(int index, struct ftrma_window_info *info)
             .gnc = w->gnc, .gc = w->gc, .lock_count = w->lc};
         return 0;
     }
+    if (index < nnatives) { /* what is left of it after the windows above, of which there are none */
+        *info = natives[index].info;
+        return 0;
+    }
     return -1;
 }
 
@@ -151,7 +165,7 @@ void ftrma_windows_rewind(void)
 {
     for (int i = 0; i < nwindows; i++)
         windows[i]->in_use = 0;
-    next_ordinal = 0;
+    next_ordinal = nnatives = 0;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -399,6 +413,26 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     return MPI_SUCCESS;
 }
 
+/* Take note of a window that the library has made, and restore its part before anybody can access
+   it.  Collective over comm. */
+static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm, MPI_Win *win)
+{
+    if (rc)
+        return ftrma_result(rc);
+    int bad = nnatives == MAX_WINDOWS, worst = 0;
+    if (!bad) {
+        struct ftrma_window_info info = {.ordinal = next_ordinal++, .allocated = allocated,
+                                         .base = base, .size_bytes = (uint64_t)size};
+        natives[nnatives++] = (struct native){*win, info};
+        bad = fill && fill(info.ordinal, allocated, base, info.size_bytes) ? 2 : 0;
+    }
+    rc = GUARDED(PMPI_Allreduce(&bad, &worst, 1, MPI_INT, MPI_MAX, comm));
+    if (rc || !worst)
+        return rc;
+    return ftrma_window_fail(NULL, MPI_ERR_OTHER, worst == 1 ? "more than %d windows: free some"
+                             : "a slot could not restore its part of this window", MAX_WINDOWS);
+}
+
 /* Only communicators made of slots can carry protected windows; all of them are registered, and
    MPI_COMM_SELF of a slot is one too. */
 static int protectable(MPI_Comm comm)
@@ -418,7 +452,10 @@ int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
         return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
     if (ftrma_pending())
         return ftrma_code_unwind;
-    return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
+    if (ftrma_link < 0)
+        return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
+    int rc = PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
+    return adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, comm, win);
 }
 
 int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
@@ -429,7 +466,9 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
         return PMPI_Win_create(base, size, disp_unit, info, comm, win);
     if (ftrma_pending())
         return ftrma_code_unwind;
-    return make(0, base, size, disp_unit, info, comm, NULL, win);
+    if (ftrma_link < 0)
+        return make(0, base, size, disp_unit, info, comm, NULL, win);
+    return adopt(PMPI_Win_create(base, size, disp_unit, info, comm, win), 0, base, size, comm, win);
 }
 
 /* Windows whose memory cannot be restored are the library's own, and the user is told. */
@@ -457,6 +496,11 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 int MPI_Win_free(MPI_Win *win)
 {
     struct window *w = ftrma_window(*win);
+    for (int i = 0; i < nnatives; i++)
+        if (natives[i].handle == *win) {
+            memmove(&natives[i], &natives[i + 1], (size_t)(--nnatives - i) * sizeof *natives);
+            break;
+        }
     if (!w)
         return GUARDED(PMPI_Win_free(win));
     int rc = ftrma_window_barrier(w);

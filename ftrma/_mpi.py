@@ -22,6 +22,7 @@ from typing import Any
 from .errors import FtrmaError, Rollback
 
 _native: Native | None = None
+_mpi4py: Any = None
 pending_error: BaseException | None = None  # raised by the MPI call that is returning an error
 
 
@@ -80,6 +81,9 @@ def too_late() -> str:
 
 def import_mpi() -> Any:
     """Import mpi4py.MPI (this initializes MPI) and let unwinding pass through it."""
+    global _mpi4py
+    if _mpi4py is not None:
+        return _mpi4py
     native = load()
     from mpi4py import MPI
 
@@ -95,4 +99,5 @@ def import_mpi() -> Any:
         original(self, ierr)
 
     MPI.Exception.__init__ = init  # type: ignore[method-assign]
+    _mpi4py = MPI
     return MPI

@@ -143,10 +143,7 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
             version, regions, record, middle=lambda: world.visit("stage")
         )
     except CorruptVault as error:
-        # A damaged vault is a lost one. The parity still has this slot's last checkpoint, so this
-        # process steps down, and its replacement is rebuilt from there.
-        world.tell(f"slot {world.role()[1]}: {error}; its process gives up its place")
-        os.kill(os.getpid(), signal.SIGKILL)
+        step_down(world, error)
         raise
     world.visit("staged")
     world.put("blocks", vault.extents.end)
@@ -158,6 +155,15 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     world.barrier()
     world.lib.ftrma_ring()  # not before: the slots still staging need the cores
     return float(world.lib.ftrma_now_ns() - began) / 1e9
+
+
+def step_down(world: World, error: CorruptVault) -> None:
+    """End this slot's process, since a damaged vault is a lost one.
+
+    The parity still has the slot's last checkpoint, and its replacement is rebuilt from there.
+    """
+    world.tell(f"slot {world.role()[1]}: {error}; its process gives up its place")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 # ---- a checksum rank's side -----------------------------------------------------------------

@@ -21,6 +21,13 @@ RUN_OPTIONS = [
         "slots per group; each group survives one loss at a time (default: all in one)",
     ),
     ("--spares", "S", "processes that wait to replace dead ones (default: 1)"),
+    ("--topology", "FILE", "TOML file: which nodes share switches, racks and so on"),
+    (
+        "--aware",
+        "LEVEL",
+        "let no element up to this level (nodes, or one of the topology file) hold more members of "
+        "a group than it can lose (default: none)",
+    ),
     ("--mtbf", "SECONDS", "mean time between failures, for Daly's interval (default: 3600)"),
     (
         "--interval",
@@ -32,6 +39,11 @@ RUN_OPTIONS = [
         "--kill",
         "SLOT@PLACE[:COUNT]",
         "let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; repeatable",
+    ),
+    (
+        "--mpirun",
+        "OPTIONS",
+        'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
     ),
     ("--stats", "FILE", "write what happened as JSON"),
 ]

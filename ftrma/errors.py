@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CATASTROPHE = 70  # exit status of a job that could not be recovered: EX_SOFTWARE
+
 
 class FtrmaError(Exception):
     """Base of all errors that ftrma raises; the text says what is wrong and what to do."""

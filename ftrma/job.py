@@ -1,7 +1,9 @@
 """A job comes up: its directory and control file, and each process's way into it.
 
-Under ``ftrma run`` the supervisor makes the directory; inside somebody else's launcher the first
-process does. A launch that goes on from an earlier one finds the vaults that were left there.
+Under ``ftrma run`` the supervisor makes the directory; in a job over several nodes it is there on
+the supervisor's node only, and every node makes its own part (see `spread`). Inside somebody else's
+launcher the first process does. A launch that goes on from an earlier one finds the vaults that
+were left there.
 """
 
 from __future__ import annotations
@@ -12,30 +14,41 @@ import os
 import secrets
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from . import settings
+from . import link, settings
 from .errors import FtrmaError
+from .exchange import Exchange
 from .group import new_vault
 from .recovery import rebuild_lost, restore_parity
-from .topology import Layout
+from .spread import SpreadWorld
+from .topology import NO_LEVEL, Layout
 from .vault import Vault
-from .world import CHECKSUM, SLOT, RoundChanged, World, check, read_events
+from .world import CHECKSUM, SLOT, RoundChanged, World, check, make_control, read_events
 
 
-def take_terminal(directory: Path, slot: int) -> None:
-    """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.connect(str(directory / "terminal"))
-        link.sendall(b"s" if slot == 0 else b"-")
-        _, fds, _, _ = socket.recv_fds(link, 1, 3)
-    for fd, target in zip(fds, (0, 1, 2), strict=True):
-        os.dup2(fd, target)
-        os.close(fd)
+def take_terminal(directory: Path, rank: int) -> None:
+    """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes.
+
+    On another host than the supervisor's, its connections take their place.
+    """
+    address = link.find()
+    if address is None or address.here:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
+            supervisor.connect(str(directory / "terminal"))
+            supervisor.sendall(b"s" if rank == 0 else b"-")
+            _, fds, _, _ = socket.recv_fds(supervisor, 1, 3)
+        for fd, target in zip(fds, (0, 1, 2), strict=True):
+            os.dup2(fd, target)
+            os.close(fd)
+        watched = os.isatty(1)
+    else:
+        watched = link.take_terminal(address, rank)
     # Python chose its buffering for the launcher's terminal; choose again for the user's.
     if isinstance(sys.stdout, io.TextIOWrapper) and "PYTHONUNBUFFERED" not in os.environ:
-        sys.stdout.reconfigure(line_buffering=os.isatty(1))
+        sys.stdout.reconfigure(line_buffering=watched)
 
 
 def join(native: Any, options: settings.Options) -> World:
@@ -44,11 +57,17 @@ def join(native: Any, options: settings.Options) -> World:
     rank, size, on_node = ffi.new("int *"), ffi.new("int *"), ffi.new("int *")
     if lib.ftrma_mpi_world(rank, size, on_node):
         raise FtrmaError("the MPI library cannot tell which processes share a node")
-    if on_node[0] != size[0]:
+    address = link.find()
+    if on_node[0] != size[0] and address is None:
         raise FtrmaError(
-            f"the {size[0]} processes run on several nodes ({on_node[0]} of them on this one); "
-            "this version protects jobs on one node only. Ask the launcher for one node"
+            f"the {size[0]} processes run on several nodes ({on_node[0]} of them on this one), and "
+            "such a job comes back by being launched again. Start it with 'ftrma run --mpirun "
+            "OPTIONS', or ask the launcher for one node"
         )
+    if address and (on_node[0] != size[0] or not address.here or link.SPREAD in os.environ):
+        spread = SpreadWorld(native, options, rank[0], link.Link(address, rank[0]))
+        spread.exchange = Exchange(spread)
+        return spread
     name = ffi.new("char[]", 256)
     if rank[0] == 0:
         path = options.job or str(make_directory(native, options.layout_for(size[0])))
@@ -61,12 +80,9 @@ def join(native: Any, options: settings.Options) -> World:
             f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
             "Start that many, or change -n, --checksums and --spares"
         )
+    if rank[0] == 0 and options.aware != NO_LEVEL:
+        world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
     return world
-
-
-def capacity_blocks() -> int:
-    """Blocks of a vault: as much as the machine has memory; the file is sparse."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
 
 
 def make_directory(native: Any, layout: Layout, base: str = "/dev/shm") -> Path:
@@ -74,27 +90,13 @@ def make_directory(native: Any, layout: Layout, base: str = "/dev/shm") -> Path:
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
         directory.mkdir(mode=0o700)
-        make_control(native, directory, layout)
+        make_control(native, directory / "control", layout)
     except (OSError, FtrmaError) as error:
         raise FtrmaError(
             f"no shared memory for the job ({error}): make room in {base} and see that it is "
             "writable"
         ) from error
     return directory
-
-
-def make_control(native: Any, directory: Path, layout: Layout) -> Any:
-    pointer = native.ffi.new("struct ftrma_ctl **")
-    check(
-        native.lib.ftrma_ctl_create(
-            os.fsencode(directory / "control"), layout.processes, layout.slots, layout.groups,
-            layout.strength, layout.group_size, capacity_blocks(), pointer,
-        ),
-        f"making {directory}/control",
-    )  # fmt: skip
-    for slot in range(layout.slots):
-        pointer[0].roles[0].slot_group[slot] = layout.group_of(slot)
-    return pointer[0]
 
 
 def first_vault(world: World) -> Vault | None:
@@ -145,6 +147,8 @@ def start(world: World) -> Vault | None:
 
     A failure on the way raises the alarm; what is left to do then is done in repair.
     """
+    if isinstance(world, SpreadWorld):
+        return start_spread(world)
     lib = world.lib
     vault = first_vault(world)
     check(-lib.ftrma_comm_prepare(), "preparing communicators")  # collective: all have joined
@@ -167,6 +171,18 @@ def start(world: World) -> Vault | None:
             world.store("start_ns", lib.ftrma_now_ns())
             if world.ctl.resume:
                 tell_relaunched(world, met_ns, restored_ns)
+    return vault
+
+
+def start_spread(world: SpreadWorld) -> Vault | None:
+    """The same for a job over several nodes. A failure on the way ends this launch."""
+    began = time.monotonic()
+    vault: Vault | None = world.exchange.start()
+    took_s = time.monotonic() - began
+    if world.lib.ftrma_comm_build(0):
+        raise FtrmaError("the MPI library cannot build the communicator of the slots")
+    world.everyone.Barrier()
+    world.enter(world.committed, took_s)
     return vault
 
 

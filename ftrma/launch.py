@@ -8,14 +8,16 @@ vaults, the user's terminal, and the list of processes to reap. It takes no part
   job never came up.
 * A job that cannot be repaired in place (no spare is left, the launcher died, a process hangs in
   the MPI library or died unnoticed) is ended and started again on the vaults that are left.
+* A job over several nodes is watched by its ranks' connections instead of the control file (see
+  `switchboard`); any death there ends the launch and starts the job again.
 * Whatever happens, at the end there is no process and no file left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import re
 import select
 import shutil
 import signal
@@ -24,20 +26,22 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, job, settings
-from .errors import FtrmaError
+from . import _mpi, failover, hosts, job, link, settings
+from .errors import CATASTROPHE, FtrmaError
 from .stats import summary
+from .sweep import kill_all_of, library_files, sweep_library_files
+from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
-from .world import emit, open_control, read_events
+from .world import emit, make_control, open_control, read_events
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 START_ATTEMPTS = 3  # Open MPI's launcher fails about 1 of 100 times when two start at once
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
-CATASTROPHE = 70  # exit status: EX_SOFTWARE
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
 RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
 
@@ -58,8 +62,8 @@ def find_mpirun() -> str:
     return found
 
 
-def mpirun_command(processes: int) -> list[str]:
-    """The launcher's command line up to the program.
+def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[str]:
+    """The launcher's command line up to the program, with the user's own options for it.
 
     ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
     survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
@@ -69,7 +73,7 @@ def mpirun_command(processes: int) -> list[str]:
         "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
         "--bind-to", "none", "--oversubscribe",
     ]  # fmt: skip
-    return [*command, "-n", str(processes)]
+    return [*command, *options, *(["-n", str(processes)] if processes else [])]
 
 
 def launcher_environment() -> dict[str, str]:
@@ -84,11 +88,17 @@ def launcher_environment() -> dict[str, str]:
 
 
 class Launch:
-    """One launch of the job: its launcher process and the ranks that have reported."""
+    """One launch of the job: its launcher process and the ranks that have reported.
+
+    Args:
+        cause: why a job over several nodes is launched again, if it is.
+        words: options of the user's own for the launcher.
+    """
 
     def __init__(self, directory: Path, layout: Layout, options: settings.Options,
-                 script: str, arguments: list[str]) -> None:  # fmt: skip
-        self.directory, self.layout = directory, layout
+                 script: str, arguments: list[str], words: Sequence[str] = (),
+                 cause: Cause | None = None) -> None:  # fmt: skip
+        self.directory, self.layout, self.options = directory, layout, options
         self.native = _mpi.load()
         self.ctl = open_control(self.native, directory)
         self.ranks: dict[int, int] = {}  # pid -> pidfd
@@ -102,12 +112,22 @@ class Launch:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.socket.bind(str(terminal))
         self.socket.listen(layout.processes)
+        raise_file_limit(4 * layout.processes + 64)
+        self.switchboard = Switchboard(
+            layout.processes, functools.partial(emit, directory),
+            functools.partial(read_events, directory), cause, failover.past(directory, options),
+        )  # fmt: skip
         self.log = directory / "launcher.log"
-        env = {**os.environ, **launcher_environment(), **settings.to_environment(options)}
+        ours = {**settings.to_environment(options), link.VARIABLE: self.switchboard.address.text()}
+        if cause is not None:
+            ours[link.SPREAD] = "1"  # even if one node is left
+        env = {**os.environ, **launcher_environment(), **ours}
+        # To other nodes the launcher takes along only what it is told to.
+        carried = [word for name in ours for word in ("-x", name)]
         with self.log.open("wb") as log:
             self.mpirun = subprocess.Popen(
-                [*mpirun_command(layout.processes), sys.executable, "-c", RANK, script,
-                 *arguments],
+                [*mpirun_command(layout.processes, [*words, *carried]), sys.executable, "-c", RANK,
+                 script, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
@@ -118,10 +138,12 @@ class Launch:
     def serve_terminal(self, timeout_s: float) -> None:
         """Hand the user's terminal to ranks that ask for it; returns early when a process ends."""
         poll = select.poll()
-        for fd in (self.socket.fileno(), self.mpirun_fd, *self.living):
+        links = self.switchboard.fileno()
+        for fd in (self.socket.fileno(), links, self.mpirun_fd, *self.living):
             poll.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(timeout_s * 1e3)]
         self.living -= set(ready)
+        self.switchboard.pump()
         if self.socket.fileno() not in ready:
             return
         link, _ = self.socket.accept()
@@ -203,10 +225,32 @@ class Launch:
         for pid in self.ranks:
             self.prefixes |= library_files(pid)
 
+    def spread_trouble(self) -> str:
+        """The same for a job over several nodes, by what the links tell."""
+        board = self.switchboard
+        if board.ranks.deaths:
+            return board.failure()
+        if self.mpirun.poll() is not None:
+            return "the launcher died"
+        missing = self.layout.processes - len(board.ranks.links)
+        known = {peer.pid for peer in board.ranks.links.values()}
+        if missing and any(pid not in known for pid in self.dead()):
+            return "a process died before it had joined"
+        if missing and time.monotonic() - self.came_up > COME_UP_S:
+            return f"{missing} of {self.layout.processes} processes did not come up"
+        return ""
+
     # -- the end ------------------------------------------------------------------------------
 
-    def end(self, patience_s: float = 0.0) -> None:
-        """Leave no process behind. The launcher gets `patience_s` to end by itself."""
+    def end(self, patience_s: float = 0.0, *, final: bool = True) -> None:
+        """Leave no process behind.
+
+        Args:
+            patience_s: that the launcher gets to end by itself.
+            final: the job is over: what it has on other nodes goes, too.
+        """
+        if self.switchboard.spread:
+            self.switchboard.end(final=final)
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())
@@ -223,51 +267,10 @@ class Launch:
         for fd in (*self.ranks.values(), self.mpirun_fd):
             os.close(fd)
         self.ranks.clear()
-        self.prefixes |= kill_all_of(self.directory)
+        self.prefixes |= kill_all_of(self.directory) | self.switchboard.ranks.files
+        self.switchboard.close()
         self.socket.close()
         sweep_library_files(self.prefixes)
-
-
-def kill_all_of(directory: Path) -> set[str]:
-    """Kill whatever still carries this job's mark: ranks that were starting, their children.
-
-    Returns what they tell about the MPI library's files (see `library_files`).
-    """
-    mark = f"FTRMA_JOB={directory}".encode()
-    prefixes: set[str] = set()
-    found = True
-    while found:
-        found = False
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    prefixes |= library_files(int(entry.name))
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    found = True
-    return prefixes
-
-
-def library_files(pid: int) -> set[str]:
-    """Names, up to the last dot, of the MPI library's shared memory that a rank has mapped.
-
-    Its files are named by job and rank; one of them tells how those of all ranks begin.
-    """
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return set()
-    kinds = "sm_segment|osc_sm|osc_rdma|vader_segment"
-    return set(re.findall(rf"/dev/shm/((?:{kinds})\.\S*\.)\w+", maps))
-
-
-def sweep_library_files(prefixes: set[str]) -> None:
-    """Remove what the MPI library's killed processes leave in shared memory."""
-    if not prefixes:
-        return
-    for entry in os.scandir("/dev/shm"):
-        if entry.name.startswith(tuple(prefixes)):
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
 
 
 # ---- the supervisor -------------------------------------------------------------------------
@@ -285,6 +288,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     layout = options.layout()
     for rule in options.kill:
         rule.check(layout)
+    options.check_levels()
     native = _mpi.load()
     directory = job.make_directory(native, layout)
     options.job = str(directory)
@@ -308,13 +312,22 @@ def _interrupt(number: int, _frame: object) -> None:
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
                arguments: list[str]) -> int:  # fmt: skip
     relaunches = attempts = 0
+    words, cause = hosts.split(options.mpirun), None
     while True:
-        launch = Launch(directory, layout, options, script, arguments)
+        launch = Launch(directory, layout, options, script, arguments, words, cause)
         try:
             reason = watch(launch)
         except BaseException:
             launch.end()
+            leave_nodes(launch, words)
             raise
+        if launch.switchboard.spread:
+            again = _next_spread(launch, words, reason, relaunches)
+            if isinstance(again, int):
+                return again
+            words, cause = again
+            relaunches += 1
+            continue
         ctl, lib = launch.ctl, launch.native.lib
         noticed_ns = lib.ftrma_now_ns()
         if not reason:
@@ -333,14 +346,12 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             ctl.request = lib.FTRMA_NOTHING
             continue
         if not ctl.start_ns and not ctl.resume and "died" in reason:
+            leave_nodes(launch, words)
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
             sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
             return 1
         if relaunches == options.max_relaunch:
-            sys.stderr.write(
-                f"ftrma: error: {reason}, and the job was launched again {relaunches} times "
-                "already (--max-relaunch); giving up\n"
-            )
+            give_up(reason, relaunches)
             return CATASTROPHE
         relaunches += 1
         prepared = prepare_relaunch(launch, directory, layout, reason, died)
@@ -355,11 +366,64 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
         sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
 
 
+def give_up(reason: str, relaunches: int) -> None:
+    sys.stderr.write(
+        f"ftrma: error: {reason}, and the job was launched again {relaunches} times already "
+        "(--max-relaunch); giving up\n"
+    )
+
+
+def _next_spread(
+    launch: Launch, words: list[str], reason: str, relaunches: int
+) -> int | tuple[list[str], Cause]:
+    """End a launch over several nodes, for which `reason` says why it cannot go on, if so.
+
+    Returns:
+        The job's exit status if it is over; else the launcher's options and the cause of the next
+        launch.
+    """
+    board, options = launch.switchboard, launch.options
+    if not reason:
+        launch.end(patience_s=0.0 if board.ranks.aborted else 2.0)
+        leave_nodes(launch, words)
+        return board.ranks.aborted or 0
+    cause = failover.cause_of(board, launch.directory, options, reason)
+    started = board.ranks.entered or board.cause is not None
+    final = not started or relaunches == options.max_relaunch
+    launch.end(final=final)
+    if final:
+        leave_nodes(launch, words)
+        if started:
+            give_up(reason, relaunches)
+            return CATASTROPHE
+        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
+        sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
+        return 1
+    words = failover.next_hosts(board, words, launch.layout)
+    emit(launch.directory, "relaunch", reason=reason, slots=list(cause.slots))
+    sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
+    return words, cause
+
+
+def leave_nodes(launch: Launch, words: list[str]) -> None:
+    """Remove what the job has on nodes where no process was left to do it."""
+    board = launch.switchboard
+    stale = {*board.ranks.files, *(board.cause.stale if board.cause else ())}
+    if board.unclean - {board.address.host} or (board.cause and not board.spread):
+        command = mpirun_command(None, hosts.once_per_node(words))
+        failover.clean_up(command, launch.directory, stale)
+
+
 def watch(launch: Launch) -> str:
     """Wait until the launch has ended ("") or cannot go on (the reason)."""
     ctl, lib = launch.ctl, launch.native.lib
     while True:
         launch.serve_terminal(0.1)
+        if launch.switchboard.spread:
+            reason = "" if launch.switchboard.done() else launch.spread_trouble()
+            if reason or launch.switchboard.done():
+                return reason
+            continue
         if ctl.start_ns and not launch.prefixes:
             launch.learn_library_files()
         if ctl.request == lib.FTRMA_ABORT:
@@ -422,7 +486,7 @@ def prepare_relaunch(
     for path in directory.glob("kept-*"):
         path.rename(directory / path.name.replace("kept", "vault"))
     (directory / "control").unlink()
-    new = job.make_control(launch.native, directory, layout)
+    new = make_control(launch.native, directory / "control", layout)
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import CatastrophicFailure
+from .errors import CATASTROPHE, CatastrophicFailure
 from .group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
 from .vault import Vault
 from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World
@@ -250,7 +250,7 @@ def lead(world: World, number: int) -> None:
     else:
         world.emit("plan", kind=chosen.kind, round=number, **lost)
         request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
-        world.ctl.exit_status = 70
+        world.ctl.exit_status = CATASTROPHE
         world.ctl.request = getattr(world.lib, request)
     world.store("plan_round", number)
     world.lib.ftrma_ring()

@@ -21,11 +21,11 @@ from typing import Any
 
 from . import _mpi, recovery, session, settings
 from .checkpoint import Server
-from .errors import FtrmaError, Rollback
+from .errors import CATASTROPHE, CatastrophicFailure, FtrmaError, Rollback
 from .job import join, start, take_terminal
 from .recovery import Ended
 from .session import FailureEvent, Session
-from .world import SLOT, World, read_events
+from .world import SLOT, World
 
 
 class Runner:
@@ -45,6 +45,9 @@ class Runner:
                     world.unwind_if_alarmed()
                     self.run_program()
                     return int(world.ctl.exit_status)
+                elif world.exchange:
+                    world.exchange.serve()
+                    return 0
                 else:
                     server = Server(world, session.vault, self.import_ahead)
                     again = server.serve()
@@ -58,8 +61,7 @@ class Runner:
 
     def after_repair(self, story: dict[str, Any]) -> None:
         session, world = self.session, self.world
-        plans = [e for e in read_events(world.directory) if e["event"] == "plan"]
-        plan = plans[-1]
+        plan = [e for e in world.events() if e["event"] == "plan"][-1]
         if story["leader"]:
             phases, seconds = story["phases"], story["seconds"]
             world.emit(
@@ -99,12 +101,11 @@ class Runner:
             self.end_with(status)
         world.visit("end")
         world.put("finished", world.ctl.entry)
-        if world.lib.ftrma_end() != world.lib.FTRMA_OK:
-            raise Rollback("a process failed")
+        world.end_program()
 
     def report_error(self) -> None:
         """Print the traceback of the program's own error, once in the job."""
-        if claim_error(self.world):
+        if self.world.claim_error():
             kind, error, tb = sys.exc_info()
             while tb and (tb.tb_frame.f_code.co_filename == __file__
                           or "runpy" in tb.tb_frame.f_code.co_filename):  # fmt: skip
@@ -120,13 +121,11 @@ class Runner:
 
     def end_with(self, status: int) -> None:
         """End the whole job with this status."""
-        claim_error(self.world)
+        mine = self.world.claim_error()
         sys.stdout.flush()
         sys.stderr.flush()
-        world = self.world
-        if world.ctl.error_owner == world.proc + 1:
-            world.ctl.exit_status = status
-            world.ctl.request = world.lib.FTRMA_ABORT
+        if mine:
+            self.world.abort(status)
         raise Ended
 
     def forget_user_modules(self) -> None:
@@ -153,11 +152,6 @@ class Runner:
             if name not in sys.modules:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
-
-
-def claim_error(world: World) -> bool:
-    """True for the one process whose error is the job's."""
-    return bool(world.lib.ftrma_claim_error())
 
 
 def exit_status(ending: SystemExit) -> int:
@@ -207,6 +201,8 @@ def main(script: str, arguments: list[str]) -> None:
         status = Runner(here, script, arguments).run()
     except Ended:
         wait_for_the_end(world, supervised)
+    except CatastrophicFailure as error:
+        give_up(world, f"ftrma: error: CatastrophicFailure: {error}\n", supervised, CATASTROPHE)
     except (FtrmaError, ValueError) as error:
         give_up(world, f"ftrma: error: {error}\n", supervised)
     except BaseException:
@@ -214,14 +210,13 @@ def main(script: str, arguments: list[str]) -> None:
     finish(world, status, supervised)
 
 
-def give_up(world: World | None, why: str, supervised: bool) -> None:
+def give_up(world: World | None, why: str, supervised: bool, status: int = 1) -> None:
     """The job cannot go on: say why, once."""
-    if world is None or claim_error(world):
+    if world is None or world.claim_error():
         sys.stderr.write(why)
         sys.stderr.flush()
     if world is not None:
-        world.ctl.exit_status = world.ctl.exit_status or 1
-        world.ctl.request = world.lib.FTRMA_ABORT
+        world.abort(world.ctl.exit_status or status)
         wait_for_the_end(world, supervised)
     os._exit(1)
 
@@ -232,7 +227,7 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
         time.sleep(60)
     assert world is not None
     if world.ctl.request == world.lib.FTRMA_RELAUNCH:
-        plan = [e for e in read_events(world.directory) if e["event"] == "plan"][-1]
+        plan = [e for e in world.events() if e["event"] == "plan"][-1]
         world.tell(
             f"error: {plan['reason']}, and without 'ftrma run' nobody can launch the job again"
         )
@@ -245,6 +240,8 @@ def finish(world: World | None, status: int, supervised: bool) -> None:
         atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
+    if world is not None:
+        world.leave()
     if world is not None and not supervised:
         if world.proc == 0:
             shutil.rmtree(world.directory, ignore_errors=True)

@@ -22,7 +22,7 @@ from .group import scrub
 from .recovery import tell_scrubbed
 from .state import State
 from .vault import Vault
-from .world import World, read_events
+from .world import World
 
 current: Session | None = None
 
@@ -61,6 +61,7 @@ class Session:
         self.callbacks: list[Callable[[FailureEvent], object]] = []
         self.record: dict[str, Any] | None = None  # of the checkpoint being gone back to
         self.ordinal = 0
+        self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
         self.slot = -1
         self.checkpoints = 0
@@ -105,13 +106,14 @@ class Session:
         world.unwind_if_alarmed()
         self.ordinal += 1
         self.restoring = False
-        if due_here(world, self.policy, self.slot, self.ordinal, self._size_bytes):
+        asked = self.policy, self.slot, self.ordinal, self._size_bytes
+        if world.exchange.due(*asked) if world.exchange else due_here(world, *asked):
             self._checkpoint()
 
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
         self.world.unwind_if_alarmed()
-        events = read_events(self.world.directory)
+        events = self.world.events()
         return {
             "slot": self.slot,
             "slots": self.world.ctl.nslots,
@@ -163,7 +165,10 @@ class Session:
         for name, state in self.states.items():
             arrays, record["states"][name] = state._save()
             regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
-        held_s = take(self.world, self.vault, regions, record)
+        if self.world.exchange:
+            held_s = self.world.exchange.take(self.vault, regions, record)
+        else:
+            held_s = take(self.world, self.vault, regions, record)
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
             self.policy.delta_s = held_s
@@ -172,18 +177,13 @@ class Session:
 
     def _same_everywhere(self, name: str) -> None:
         """Every slot declares the same names in the same order, or the program is told."""
-        world = self.world
-        mine = zlib.crc32(name.encode(), world.me.protect_hash) + (len(self.states) << 32)
-        world.put("protect_hash", mine)
-        world.barrier()
-        for s in range(world.ctl.nslots):
-            theirs = world.ctl.proc[world.roles.slot_proc[s]].protect_hash
-            if theirs != mine:
-                raise FtrmaError(
-                    f"protect({name!r}): slot {s} declares another name or in another order than "
-                    f"slot {self.slot}. Declare the same names in the same order on every slot"
-                )
-        world.barrier()
+        self.names_hash = zlib.crc32(name.encode(), self.names_hash)
+        other = self.world.same_everywhere(self.names_hash + (len(self.states) << 32))
+        if other is not None:
+            raise FtrmaError(
+                f"protect({name!r}): slot {other} declares another name or in another order than "
+                f"slot {self.slot}. Declare the same names in the same order on every slot"
+            )
 
     def _restore_windows(self) -> None:
         """Put the windows back once more, over what the program has initialized meanwhile."""
@@ -209,7 +209,7 @@ class Session:
 
     def _fill(self, ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
-        if self.slot == 0 and not self.published:
+        if self.slot == 0 and not self.published and not self.world.exchange:
             self.published = True
             publish_modules(self.world, sys.argv[0], self.imported)
         if self.world.ctl.entry == 1 and not self.restoring:
@@ -234,13 +234,14 @@ class Session:
         """Get ready to run the program from its top."""
         world = self.world
         self.slot = world.role()[1]
-        self.states, self.ordinal = {}, 0
+        self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record = None
         world.lib.ftrma_windows_rewind()
         self.restoring = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault
-            self._scrub()
+            if not world.exchange:
+                self._scrub()
             self.record = self.vault.read_record()
         self.policy.last = time.monotonic()
 

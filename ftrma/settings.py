@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .topology import Layout, make_layout
+from . import hosts
+from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
+from .topologyfile import read_topology
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
@@ -30,12 +32,20 @@ class Options:
     mtbf: float = 3600.0
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
+    mpirun: str = ""
+    topology: str = ""
+    aware: str = NO_LEVEL
     job: str = ""
 
     def layout(self) -> Layout:
         if self.slots is None:
             raise ValueError("-n is missing: how many slots does the program need?")
         return make_layout(self.slots, self.checksums, self.group_size, self.spares)
+
+    def check_levels(self) -> None:
+        """Refuse a topology file or a level of awareness that cannot be served."""
+        levels = read_topology(self.topology).levels if self.topology else (NODES,)
+        Domains(levels, ()).height(self.aware)
 
     def layout_for(self, processes: int) -> Layout:
         """Layout of a job that somebody else started with this many processes."""
@@ -128,6 +138,9 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
      lambda t: _integer("--max-relaunch", t, 0)),
+    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if hosts.split(t) else ""),
+    ("--topology", "FTRMA_TOPOLOGY", "topology", str),
+    ("--aware", "FTRMA_AWARE", "aware", str),
     ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),
 ]  # fmt: skip
 
@@ -152,7 +165,7 @@ def to_environment(options: Options) -> dict[str, str]:
         value = getattr(options, attribute)
         if attribute == "kill":
             value = " ".join(rule.text for rule in value) or None
-        if value is not None:
+        if value not in (None, ""):
             found[name] = str(value)
     if options.job:
         found["FTRMA_JOB"] = options.job

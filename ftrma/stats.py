@@ -18,7 +18,8 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
     Returns:
         ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``; ``checkpoints``, each with
         version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
-        ``failures``, each with the role that died and the place; ``recoveries``, each with kind,
+        ``failures``, each with the role that died and the place, and with the host in a job over
+        several nodes; ``recoveries``, each with kind,
         slots, version, seconds, phases in seconds, a reason, and began_s, when the death happened
         or was noticed, on the machine's monotonic clock; ``degraded_seconds``, the time for
         which some group lacked redundancy.
@@ -29,7 +30,12 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         if e["event"] == "checkpoint"
     ]
     failures = [
-        {e["role"]: e["index"], "place": e["place"], "pid": e["pid"]}
+        {
+            e["role"]: e["index"],
+            "place": e["place"],
+            "pid": e["pid"],
+            **({"host": e["host"]} if "host" in e else {}),
+        }
         for e in events
         if e["event"] == "failure"
     ]

@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .errors import CorruptVault
 from .world import check
 
@@ -22,6 +25,7 @@ BLOCK = 4096
 HEAD = struct.Struct("<8sQQ")  # magic, block of the record, its size in bytes
 MAGIC = b"ftrma\0\0\1"
 
+Blocks = npt.NDArray[Any]
 Extent = tuple[int, int]  # first block, number of blocks
 
 
@@ -85,18 +89,90 @@ class Vault:
             f"opening {path}",
         )
         self.c = pointer[0]
+        self.capacity_blocks = capacity_blocks
         self.extents = Extents()
 
     def close(self) -> None:
         self.lib.ftrma_vault_close(self.c)
         self.c = None
 
-    def reserve(self, count: int) -> None:
-        check(self.lib.ftrma_vault_reserve(self.c, count, 1), f"taking {count * BLOCK * 2} bytes")
+    def reserve(self, count: int, *, staging: bool = True) -> None:
+        """Take memory for the copy, and with staging for as much again."""
+        size_bytes = count * BLOCK * (1 + staging)
+        check(self.lib.ftrma_vault_reserve(self.c, count, staging), f"taking {size_bytes} bytes")
 
     def bytes_at(self, block: int, size_bytes: int) -> Any:
         """View of the committed copy."""
         return self.ffi.buffer(self.lib.ftrma_vault_block(self.c, block), size_bytes)
+
+    # -- what travels between nodes -----------------------------------------------------------
+
+    @property
+    def words(self) -> Any:
+        """What the vault tells about itself: ``struct ftrma_vault_words``."""
+        return self.lib.ftrma_vault_words(self.c)
+
+    @property
+    def used(self) -> int:
+        """Blocks of the copy that are in use."""
+        return int(self.lib.ftrma_vault_used(self.c))
+
+    def versions(self, kind: str) -> set[int]:
+        """Versions that a vault left by an ended launch can be brought to.
+
+        Args:
+            kind: "slot" or "checksum".
+        """
+        words = self.words
+        if kind == "checksum" and words.folding > words.version:
+            return {int(words.folding)}
+        return {int(words.version), int(max(words.version, words.complete))}
+
+    def staged_blocks(self) -> Blocks:
+        """Numbers of the blocks that are staged, (n,) uint32, a view."""
+        count = self.ffi.new("uint64_t *")
+        pointer = self.lib.ftrma_vault_dirty(self.c, count)
+        return self._list(pointer, count[0])
+
+    def crcs(self, member: int = -1) -> Blocks:
+        """Checksums, (capacity,) uint32, a view: of the own blocks, or of a member's beside a
+        parity."""
+        return self._list(self.lib.ftrma_vault_crc(self.c, member), self.capacity_blocks)
+
+    def stage_bytes(self, first: int, count: int) -> Any:
+        """View of staged blocks first .. first + count - 1."""
+        return self.ffi.buffer(self.lib.ftrma_vault_stage_block(self.c, first), count * BLOCK)
+
+    def expect(self, member: int, used: int, count: int) -> tuple[Blocks, Blocks]:
+        """Announce a member's staged blocks to a parity.
+
+        Returns:
+            Lists to write their numbers and checksums to, (count,) uint32 each, views.
+        """
+        block, crc = self.ffi.new("uint32_t **"), self.ffi.new("uint32_t **")
+        check(
+            self.lib.ftrma_parity_expect(self.c, member, used, count, block, crc),
+            f"taking {used * BLOCK * 2} bytes",
+        )
+        return self._list(block[0], count), self._list(crc[0], count)
+
+    def add_delta(self, member: int, weight: int, first: int, count: int, deltas: Blocks) -> None:
+        """Add announced blocks first .. first + count - 1, times a weight, to the sum."""
+        address = self.ffi.from_buffer(deltas)
+        self.lib.ftrma_parity_add(self.c, member, weight, first, count, address)
+
+    def add(self, weight: int, first: int, count: int, blocks: Blocks) -> None:
+        """Add blocks, times a weight, to the copy from block `first` on."""
+        self.lib.ftrma_vault_add(self.c, weight, first, count, self.ffi.from_buffer(blocks))
+
+    def seal(self) -> None:
+        """Compute the checksums of all blocks in use."""
+        self.lib.ftrma_vault_seal(self.c)
+
+    def _list(self, pointer: Any, count: int) -> Blocks:
+        return np.frombuffer(self.ffi.buffer(pointer, 4 * count), "u4")
+
+    # -- a checkpoint -------------------------------------------------------------------------
 
     def stage(self, version: int, regions: list[tuple[Any, int, int]], record: dict[str, Any],
               middle: Any = None) -> tuple[int, int]:  # fmt: skip

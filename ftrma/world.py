@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FtrmaError, Rollback
+from .topology import Layout
 
 SLOT, CHECKSUM, SPARE = 1, 2, 0
 ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
@@ -37,13 +38,19 @@ class World:
         native: the loaded C extension.
         directory: of the job's memory files.
         proc: position of this process in the MPI world.
+        ctl: the control file, if it is not the one in the directory.
+
+    Attributes:
+        exchange: what takes checkpoints in a job over several nodes (see `exchange`), else None.
     """
 
-    def __init__(self, native: Any, directory: Path, proc: int) -> None:
+    exchange: Any = None
+
+    def __init__(self, native: Any, directory: Path, proc: int, ctl: Any = None) -> None:
         self.native, self.lib, self.ffi = native, native.lib, native.ffi
         self.directory = directory
         self.proc = proc
-        self.ctl = open_control(native, directory)
+        self.ctl = ctl or open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
         self.mapped: dict[int, Any] = {}  # vaults of other processes, see recovery.mapped_vault
 
@@ -124,6 +131,22 @@ class World:
         if self.lib.ftrma_slots_barrier() != self.lib.FTRMA_OK:
             raise Rollback("a process failed")
 
+    def same_everywhere(self, value: int) -> int | None:
+        """Compare a value over all slots; returns a slot that gave another one, or None."""
+        self.put("protect_hash", value)
+        self.barrier()
+        theirs = [self.ctl.proc[self.roles.slot_proc[s]].protect_hash
+                  for s in range(self.ctl.nslots)]  # fmt: skip
+        different = next((s for s, v in enumerate(theirs) if v != value), None)
+        if different is None:
+            self.barrier()  # nobody gives the next value before all have seen this one
+        return different
+
+    def end_program(self) -> None:
+        """Wait for all slots at the program's end; raises Rollback when a failure comes first."""
+        if self.lib.ftrma_end() != self.lib.FTRMA_OK:
+            raise Rollback("a process failed")
+
     def meet(self, round_number: int, phase: int, *, planned: bool = True) -> None:
         """Wait for all the living at a phase of repair; raises RoundChanged at another failure."""
         if self.lib.ftrma_meet(round_number, phase, planned) != self.lib.FTRMA_OK:
@@ -143,6 +166,25 @@ class World:
         for path in self.directory.glob("lost-*"):
             path.unlink(missing_ok=True)
 
+    # -- the supervisor -------------------------------------------------------------------------
+
+    def claim_error(self) -> bool:
+        """True for the one process whose error is the job's."""
+        self.lib.ftrma_claim_error()
+        return bool(self.ctl.error_owner == self.proc + 1)
+
+    def abort(self, status: int) -> None:
+        """Ask for the end of the whole job with this status."""
+        self.ctl.exit_status = status
+        self.ctl.request = self.lib.FTRMA_ABORT
+
+    def leave(self) -> None:
+        """The last that this process does in the job, after it has ended well."""
+
+    def events(self) -> list[dict[str, Any]]:
+        """The job's story so far."""
+        return read_events(self.directory)
+
     def emit(self, event: str, **data: Any) -> None:
         """Append one event to the job's story; whole lines, so that writers cannot mix."""
         emit(self.directory, event, **data)
@@ -151,6 +193,25 @@ class World:
         """One line for people, on the user's stderr."""
         sys.stderr.write(f"ftrma: {text}\n")
         sys.stderr.flush()
+
+
+def capacity_blocks() -> int:
+    """Blocks of a vault: as much as the machine has memory; the file is sparse."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
+
+
+def make_control(native: Any, path: Path, layout: Layout) -> Any:
+    pointer = native.ffi.new("struct ftrma_ctl **")
+    check(
+        native.lib.ftrma_ctl_create(
+            os.fsencode(path), layout.processes, layout.slots, layout.groups,
+            layout.strength, layout.group_size, capacity_blocks(), pointer,
+        ),
+        f"making {path}",
+    )  # fmt: skip
+    for slot in range(layout.slots):
+        pointer[0].roles[0].slot_group[slot] = layout.group_of(slot)
+    return pointer[0]
 
 
 def open_control(native: Any, directory: Path) -> Any:

@@ -1,0 +1,331 @@
+"""The supervisor's end of the ranks' connections, in a job over several nodes (see `link`).
+
+It knows every rank by its link: who has come, who died, who reports the error that ends the job,
+with which status it ends. It copies the output of ranks on other hosts to the user's terminal. It
+waits for nothing by itself: `Switchboard.fileno` becomes readable when there is something to do,
+and `Switchboard.pump` does it.
+
+Invariant: a rank is dead exactly if its link ended before it said goodbye and before everybody was
+told to end. The first death decides the launch's fate, but others that follow at once (a node that
+goes down takes all its ranks along) belong to the same failure; so do errors that living ranks see
+because of it, hence nobody may report an error before SETTLE_S have passed without a death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import secrets
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import link
+
+SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
+END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
+DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
+HELLO_BYTES = 4096  # a stranger gets no more than this to show the token
+LINE_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
+
+
+@dataclass(eq=False)
+class Peer:
+    """One connection.
+
+    Attributes:
+        kind: "new" before its hello, then "link", "out" or "err".
+        role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
+        struck: the --kill rule that struck it and when; None otherwise.
+    """
+
+    socket: socket.socket
+    kind: str = "new"
+    buffer: bytes = b""
+    rank: int = -1
+    pid: int = 0
+    host: str = ""
+    role: str = "process"
+    index: int = -1
+    goodbye: bool = False
+    open: bool = True
+    died_at: float = 0.0
+    struck: tuple[int, float] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why the job is launched again.
+
+    Attributes:
+        reason: in words.
+        slots: that died.
+        died_at, noticed_at: on the supervisor's monotonic clock, s.
+        stale: beginnings of names of the MPI library's files that the dead launch may have left.
+    """
+
+    reason: str
+    slots: tuple[int, ...]
+    died_at: float
+    noticed_at: float
+    stale: tuple[str, ...] = ()
+
+
+@dataclass
+class Ranks:
+    """What the links have told so far."""
+
+    links: dict[int, Peer] = field(default_factory=dict)  # by rank
+    deaths: list[Peer] = field(default_factory=list)
+    aborted: int | None = None  # exit status
+    owner: int | None = None  # rank that reports the error
+    entered: bool = False  # the program has begun
+    files: set[str] = field(default_factory=set)  # see library_files
+
+
+class Switchboard:
+    """Listens, and serves whoever shows the token.
+
+    Args:
+        processes: of the job.
+        story: writes an event to the job's story, as `world.emit` does.
+        read_story: reads all of it.
+        cause: of this launch, if it is not the first.
+        past: further facts for the ranks (see `failover.past`).
+    """
+
+    def __init__(
+        self, processes: int, story: Callable[..., None],
+        read_story: Callable[[], list[dict[str, Any]]], cause: Cause | None,
+        past: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.processes, self.story, self.read_story = processes, story, read_story
+        self.cause, self.past = cause, past
+        self.ranks = Ranks()
+        self.peers: dict[int, Peer] = {}  # by descriptor
+        self.claims: list[tuple[float, Peer]] = []
+        self.ending = False
+        self.spread = False  # a rank has come: the job runs over several nodes
+        self.lost: set[str] = set()  # hosts that did not answer
+        self.unclean: set[str] = set()  # hosts on which nobody could clean up
+        self.listener = socket.create_server(("", 0), backlog=3 * processes)
+        self.listener.setblocking(False)
+        self.epoll = select.epoll()
+        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        port = self.listener.getsockname()[1]
+        self.address = link.Address(
+            socket.gethostname(), port, secrets.token_hex(16), link.own_addresses()
+        )
+
+    def fileno(self) -> int:
+        return self.epoll.fileno()
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Serve all that is ready; wait for something if nothing is."""
+        for fd, _ in self.epoll.poll(timeout_s):
+            if fd == self.listener.fileno():
+                self._accept()
+            elif fd in self.peers:
+                self._serve(self.peers[fd])
+        self._grant()
+
+    # -- connections --------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            connection, _ = self.listener.accept()
+            connection.settimeout(END_S)  # of sending; what is received was announced
+            link.tune(connection)
+            self.peers[connection.fileno()] = Peer(connection)
+            self.epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def _serve(self, peer: Peer) -> None:
+        try:
+            data = peer.socket.recv(CHUNK_BYTES)
+        except OSError as error:
+            if not isinstance(error, ConnectionResetError):
+                self.lost.add(peer.host)  # no answer to keepalive probes
+            data = b""
+        if not data:
+            self._close(peer)
+        elif peer.kind in ("out", "err"):
+            self._copy(peer, data)
+        else:
+            peer.buffer += data
+            *lines, peer.buffer = peer.buffer.split(b"\n")
+            for text in lines:
+                if peer.open:
+                    self._take(peer, text)
+            if len(peer.buffer) > (HELLO_BYTES if peer.kind == "new" else LINE_BYTES):
+                self._close(peer)
+
+    def _close(self, peer: Peer) -> None:
+        peer.open = False
+        del self.peers[peer.socket.fileno()]
+        self.epoll.unregister(peer.socket.fileno())
+        peer.socket.close()
+        if peer.kind == "link" and not peer.goodbye and not self.ending:
+            peer.died_at = time.monotonic()
+            self.ranks.deaths.append(peer)
+
+    def _copy(self, peer: Peer, data: bytes) -> None:
+        """Pass output on, unharmed; who can write no more makes the writer see it."""
+        target = 1 if peer.kind == "out" else 2
+        try:
+            while data:
+                data = data[os.write(target, data) :]
+        except OSError:
+            self._close(peer)
+
+    def _send(self, peer: Peer, event: str, **data: Any) -> None:
+        with contextlib.suppress(OSError):
+            peer.socket.sendall(link.line(event, **data))
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _take(self, peer: Peer, text: bytes) -> None:
+        try:
+            message = json.loads(text)
+            event = message.pop("event")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            self._close(peer)
+            return
+        if peer.kind == "new":
+            self._greet(peer, event, message)
+        elif event == "role":
+            peer.role, peer.index = message["role"], message["index"]
+        elif event == "entered":
+            self._entered(message)
+        elif event == "claim":
+            self.claims.append((time.monotonic(), peer))
+        elif event == "abort":
+            if self.ranks.aborted is None and self.ranks.owner in (None, peer.rank):
+                self.ranks.aborted = int(message["status"]) & 0xFF
+        elif event == "events":
+            self._send(peer, "events", events=self.read_story())
+        elif event == "strike":
+            peer.struck = int(message["rule"]), time.monotonic()
+        elif event == "goodbye":
+            peer.goodbye = True
+        else:
+            self.story(event, **message)
+
+    def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
+        kind = hello.get("kind")
+        if (event != "hello" or not self.address.admits(hello.get("token"))
+                or kind not in ("link", "out", "err") or self.ending):  # fmt: skip
+            self._close(peer)
+            return
+        peer.rank = peer.index = int(hello["rank"])
+        peer.host, peer.kind = str(hello["host"]), kind
+        self.spread = True
+        if kind != "link":
+            self._send(peer, "hello", tty=os.isatty(1))
+            return
+        peer.pid = int(hello["pid"])
+        self.ranks.links[peer.rank] = peer
+        self.ranks.files |= set(hello["files"])
+        stale = self.cause.stale if self.cause else ()
+        self._send(peer, "hello", resume=self.cause is not None, stale=stale, **self.past)
+
+    def _grant(self) -> None:
+        """Answer who asks to report an error, once it is clear that no death caused it."""
+        now = time.monotonic()
+        while self.claims and now - self.claims[0][0] > SETTLE_S and not self.ranks.deaths:
+            peer = self.claims.pop(0)[1]
+            if self.ranks.owner is None:
+                self.ranks.owner = peer.rank
+            self._send(peer, "claim", granted=self.ranks.owner == peer.rank)
+
+    def _entered(self, message: dict[str, Any]) -> None:
+        """The program runs (again): the story of a relaunch is complete."""
+        self.ranks.entered = True
+        if self.cause is None:
+            return
+        cause, version = self.cause, int(message["version"])
+        seconds = time.monotonic() - cause.died_at
+        detect, restore = cause.noticed_at - cause.died_at, float(message["restore_s"])
+        phases = {
+            "detect": detect, "repair": seconds - detect - restore, "restore": restore,
+            "replay": 0.0,
+        }  # fmt: skip
+        self.story(
+            "recovery", kind="relaunch", slots=list(cause.slots), version=version, seconds=seconds,
+            phases=phases, reason=cause.reason, began_s=cause.died_at,
+        )  # fmt: skip
+        to = f"checkpoint {version}" if version else "the start"
+        sys.stderr.write(f"ftrma: the job goes on from {to}, {seconds:.1f} s after the failure\n")
+        sys.stderr.flush()
+
+    # -- what is going on ---------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """The job is over: a rank aborted it, or all have said goodbye."""
+        links = self.ranks.links
+        return self.ranks.aborted is not None or (
+            len(links) == self.processes and all(p.goodbye for p in links.values())
+        )
+
+    def failure(self) -> str:
+        """Who died, in words, once all with one cause are known; empty if nobody did."""
+        deaths = self.ranks.deaths
+        if not deaths or time.monotonic() - deaths[0].died_at < SETTLE_S:
+            return ""
+        return describe([(peer.name, peer.host) for peer in deaths])
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def end(self, *, final: bool) -> None:
+        """Tell all ranks to end, and note which hosts do not answer.
+
+        Args:
+            final: the job is over, so that the nodes' directories go too.
+        """
+        self.ending = True
+        links = self.ranks.links.values()
+        told = [peer for peer in links if peer.open]
+        clean = {peer.host for peer in links if peer.goodbye} | {peer.host for peer in told}
+        for peer in told:
+            self._send(peer, "end", final=final)
+        self._pump_until(lambda: not any(p.open for p in told), END_S)
+        self.lost |= {peer.host for peer in told if peer.open}
+        self._pump_until(lambda: not any(p.kind in ("out", "err") for p in self.peers.values()),
+                         DRAIN_S)  # fmt: skip
+        self.unclean = ({peer.host for peer in links} - clean) | self.lost
+
+    def _pump_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline:
+            self.pump(0.05)
+
+    def close(self) -> None:
+        for peer in list(self.peers.values()):
+            self._close(peer)
+        self.epoll.close()
+        self.listener.close()
+
+
+def describe(dead: list[tuple[str, str]]) -> str:
+    """Who died where: "slot 2 and slot 3 on node2, slot 4 on node3 died". Pure."""
+    by_host: dict[str, list[str]] = {}
+    for name, host in dead:
+        by_host.setdefault(host, []).append(name)
+    return ", ".join(f"{' and '.join(n)} on {h}" for h, n in by_host.items()) + " died"
+
+
+def raise_file_limit(needed: int) -> None:
+    """Allow this process as many open files as the connections need, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
