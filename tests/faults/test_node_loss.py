@@ -1,0 +1,144 @@
+"""Jobs over several nodes come back from the vaults on the nodes, a whole node's loss included.
+
+Law, where nothing else is said: after any loss within the groups' strength the job ends with the
+same bits as without it, from its newest checkpoint and not from its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from jobs import Result
+from nodes import NODES, remove_fake_ssh, run_on_nodes
+from programs import deaths, kinds
+
+SLOTS = 4
+# Each slot adds what its left neighbour put to a field that only declared state remembers. The slot
+# named by FELL takes its node down once: all processes, and their shared memory.
+PROGRAM = """
+import os, shutil, signal, sys
+from pathlib import Path
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+n = 3000
+win = MPI.Win.Allocate(8 * n, 8, comm=comm)
+cells = np.frombuffer(win.tomemory())
+cells[:] = comm.rank
+state = ftrma.protect("s", step=0, field=np.arange(n, dtype=float) * comm.rank, begun=0)
+FELL, STEP = {fell}, {step}
+
+def fell_node():
+    uts = os.stat("/proc/self/ns/uts").st_ino
+    shutil.rmtree(Path(os.environ["FTRMA_JOB"]) / os.uname().nodename)
+    others = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    for pid in others:
+        try:
+            if os.stat(f"/proc/{{pid}}/ns/uts").st_ino == uts and pid != os.getpid():
+                os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+first = state.step
+while state.step < 12:
+    win.Fence()
+    win.Put(state.field, (comm.rank + 1) % comm.size)
+    win.Fence()
+    state.field[:] = 0.5 * state.field + cells * 0.25 + state.step
+    state.step += 1
+    ftrma.safepoint()
+    if state.step == STEP and comm.rank == FELL and not state.restored:
+        fell_node()
+np.savez(f"{{sys.argv[1]}}/out-{{comm.rank}}.npz", cells=cells, field=state.field, first=first)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes() -> Iterator[None]:
+    yield
+    remove_fake_ssh()
+
+
+def run(*options: str, fell: int = -1, step: int = -1, timeout: float = 40) -> Result:
+    return run_on_nodes(
+        PROGRAM.format(fell=fell, step=step), SLOTS, "--spares", "0", "--group-size", "2",
+        "--interval", "0", *options, timeout=timeout,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reference() -> Result:
+    result = run("--aware", "nodes")
+    assert result.status == 0, result
+    assert not result.stats["recoveries"] and len(result.stats["checkpoints"]) == 12, result.stats
+    return result
+
+
+def assert_same_bits(result: Result, reference: Result, least: int) -> None:
+    """The same memory, by programs that went on from checkpoint `least` at the earliest."""
+    assert result.status == 0, result
+    pairs = zip(result.of_slots("out", SLOTS), reference.of_slots("out", SLOTS), strict=True)
+    for found, expected in pairs:
+        for name in ("cells", "field"):
+            assert found[name].tobytes() == expected[name].tobytes(), name
+        assert found["first"] >= least
+    assert result.stderr.count("launching the job again") == len(kinds(result)), result
+
+
+@pytest.mark.parametrize(
+    ("kill", "least"),
+    [("2@safepoint:6", 5), ("1@checkpoint:6", 5), ("3@stage:6", 5), ("0@staged:6", 5),
+     ("c0@sum:9", 4), ("c1@sum:9", 4), ("c0@commit:5", 4), ("c1@fold:5", 5), ("c0@folded:5", 5)],
+)  # fmt: skip
+def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
+    result = run("--aware", "nodes", "--kill", kill)
+    assert_same_bits(result, reference, least)
+    assert kinds(result) == ["relaunch"]
+    assert len(deaths(result)) == 1
+    assert result.stats["recoveries"][0]["version"] >= least
+
+
+def test_death_while_restoring(reference: Result, repetition: int) -> None:
+    """A vault that was being computed is no vault; the others are still there."""
+    result = run("--aware", "nodes", "--kill", "2@safepoint:6", "--kill", "2@restore:1")
+    assert_same_bits(result, reference, 5)
+
+
+@pytest.mark.parametrize("fell", range(SLOTS))
+def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int) -> None:
+    """No node holds two of a group: what its vaults held is computed from the others."""
+    result = run("--aware", "nodes", fell=fell, step=7)
+    assert_same_bits(result, reference, 6)
+    assert kinds(result) == ["relaunch"]
+    assert result.stats["recoveries"][0]["version"] >= 6
+    hosts = {f["host"] for f in result.stats["failures"]}
+    assert len(hosts) == 1 and hosts < set(NODES), result.stats["failures"]
+
+
+def test_node_loss_without_awareness(repetition: int) -> None:
+    """Slots 0 and 1 are on one node and in one group: their memory is gone, and that is said."""
+    result = run(fell=0, step=7)
+    assert result.status == 70
+    assert "CatastrophicFailure: group 0 lost slot 0 and slot 1" in result.stderr, result
+    assert result.stderr.count("error:") == 1, result
+
+
+def test_stronger_groups_stand_a_node_loss(reference: Result) -> None:
+    """All six roles on three nodes in one group with m = 2: any node is two of it."""
+    result = run("--group-size", "4", "--checksums", "2", "--aware", "nodes", fell=2, step=7)
+    assert_same_bits(result, reference, 6)
+
+
+def test_awareness_that_cannot_hold_is_told() -> None:
+    result = run("--group-size", "4", "--aware", "nodes")
+    assert result.status == 0
+    assert "--aware nodes holds at no level" in result.stderr, result
+
+
+def test_unknown_level_is_refused() -> None:
+    result = run("--aware", "racks")
+    assert result.status == 2
+    assert "--aware racks: levels here are none, nodes" in result.stderr, result
