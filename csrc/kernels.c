@@ -4,23 +4,17 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* FTRMA_PORTABLE leaves the portable variant alone in the library, as on other processors. */
-#if defined(__x86_64__) && !defined(FTRMA_PORTABLE)
-#define HAVE_X86 1
-#include <immintrin.h>
+#include "variant.h"
+
+#if HAVE_X86
 #define AVX2 __attribute__((target("avx2,sse4.2,pclmul")))
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,sse4.2,pclmul,vpclmulqdq")))
-#else
-#define HAVE_X86 0
 #endif
 
 #define BLOCK ((size_t)FTRMA_BLOCK)
 
 /* Bytes of the longest step of an xor, four vectors of AVX2; the portable step divides it. */
 #define TILE ((size_t)128)
-
-/* Bytes of a cache line; more than the alignment that the vectors' stores need. */
-#define LINE ((size_t)64)
 
 /*
  * From this length on results go past the caches. Measured (Zen 4, 1 MiB second-level cache):
@@ -31,20 +25,6 @@
 
 /* The Castagnoli polynomial, bits reversed (RFC 3720). */
 #define CRC_POLY 0x82F63B78u
-
-/* The parts of the kernels that depend on the instruction set. */
-struct kernels {
-    const char *name;
-    /* dst = xor of the sources at offsets [at, end): end - at whole tiles, dst + at on a line. */
-    void (*xor_tiles)(char *dst, const void *const *src, size_t nsrc, size_t at, size_t end,
-                      int stream);
-    /* Whether two blocks differ. */
-    int (*differ)(const char *a, const char *b);
-    /* stage = now ^ copy, copy = now, for one block. */
-    void (*delta)(const char *now, char *copy, char *stage, int stream);
-    /* The checksum's register over n more bytes, without the inversions at both ends. */
-    uint32_t (*crc)(uint32_t reg, const unsigned char *buf, size_t n);
-};
 
 /* ------------------------------------------------------------------------------- portable -- */
 
@@ -121,7 +101,7 @@ static uint32_t crc_portable(uint32_t reg, const unsigned char *buf, size_t n)
 }
 
 static const struct kernels portable = {"portable", xor_tiles_portable, differ_portable,
-                                        delta_portable, crc_portable};
+                                        delta_portable, crc_portable, ftrma_gf_lines_portable};
 
 #if HAVE_X86
 
@@ -237,7 +217,13 @@ AVX2 static uint32_t crc_avx2(uint32_t reg, const unsigned char *buf, size_t n)
     return reg;
 }
 
-static const struct kernels avx2 = {"avx2", xor_tiles_avx2, differ_avx2, delta_avx2, crc_avx2};
+static const struct kernels avx2 = {"avx2", xor_tiles_avx2, differ_avx2, delta_avx2, crc_avx2,
+                                    ftrma_gf_lines_avx2};
+static const struct kernels gfni256 = {"gfni256", xor_tiles_avx2, differ_avx2, delta_avx2, crc_avx2,
+                                       ftrma_gf_lines_gfni256};
+/* Where there is no AVX2 only the erasure codes' table look-ups need more than plain words. */
+static const struct kernels ssse3 = {"ssse3", xor_tiles_portable, differ_portable, delta_portable,
+                                     crc_portable, ftrma_gf_lines_ssse3};
 
 /* -------------------------------------------------------------------------------- AVX-512 -- */
 
@@ -283,7 +269,9 @@ AVX512 static uint32_t crc_avx512(uint32_t reg, const unsigned char *buf, size_t
  * with 512-bit loads is 15 % slower than with 256-bit ones, xor and delta are no faster.
  */
 static const struct kernels avx512 = {"avx512", xor_tiles_avx2, differ_avx2, delta_avx2,
-                                      crc_avx512};
+                                      crc_avx512, ftrma_gf_lines_avx512};
+static const struct kernels gfni512 = {"gfni512", xor_tiles_avx2, differ_avx2, delta_avx2,
+                                       crc_avx512, ftrma_gf_lines_gfni512};
 
 #endif
 
@@ -292,13 +280,13 @@ static const struct kernels avx512 = {"avx512", xor_tiles_avx2, differ_avx2, del
 /* Best first, the last one runs everywhere. */
 static const struct kernels *const variants[] = {
 #if HAVE_X86
-    &avx512, &avx2,
+    &gfni512, &avx512, &gfni256, &avx2, &ssse3,
 #endif
     &portable};
 
 static _Atomic(const struct kernels *) chosen = &portable;
 
-static inline const struct kernels *kernels(void)
+const struct kernels *ftrma_kernels(void)
 {
     return atomic_load_explicit(&chosen, memory_order_relaxed);
 }
@@ -308,19 +296,24 @@ static int runs_here(const struct kernels *kernel)
 #if HAVE_X86
     const int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("sse4.2") &&
                          __builtin_cpu_supports("pclmul");
-    if (kernel == &avx2)
-        return has_avx2;
-    if (kernel == &avx512)
-        return has_avx2 && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("vpclmulqdq");
+    const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                           __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512vl") &&
+                           __builtin_cpu_supports("vpclmulqdq");
+    const int has_gfni = __builtin_cpu_supports("gfni");
+    if (kernel == &ssse3)
+        return __builtin_cpu_supports("ssse3");
+    if (kernel == &avx2 || kernel == &gfni256)
+        return has_avx2 && (kernel == &avx2 || has_gfni);
+    if (kernel == &avx512 || kernel == &gfni512)
+        return has_avx512 && (kernel == &avx512 || has_gfni);
 #endif
     return kernel == &portable;
 }
 
 const char *ftrma_kernel_name(void)
 {
-    return kernels()->name;
+    return ftrma_kernels()->name;
 }
 
 int ftrma_kernel_select(const char *name)
@@ -378,21 +371,11 @@ __attribute__((constructor)) static void kernels_init(void)
     fold_256[0] = crc_past(8 * 256 + 64);
     fold_256[1] = crc_past(8 * 256);
 #endif
+    ftrma_gf_init();
     (void)ftrma_kernel_select(NULL);
 }
 
 /* -------------------------------------------------------------------------------- kernels -- */
-
-/* Non-temporal stores are ordered by nothing else, not even by a later unlock. */
-static void stream_end(int stream)
-{
-#if HAVE_X86
-    if (stream)
-        _mm_sfence();
-#else
-    (void)stream;
-#endif
-}
 
 /* dst = xor of the sources at offsets [at, end), for what is left beside the tiles. */
 static void xor_words(char *dst, const void *const *src, size_t nsrc, size_t at, size_t end)
@@ -419,7 +402,7 @@ static void xor_all(char *dst, const void *const *src, size_t nsrc, size_t n, in
     const size_t end = head + (n - head) / TILE * TILE;
     xor_words(dst, src, nsrc, 0, head);
     if (end > head)
-        kernels()->xor_tiles(dst, src, nsrc, head, end, stream);
+        ftrma_kernels()->xor_tiles(dst, src, nsrc, head, end, stream);
     xor_words(dst, src, nsrc, end, n);
     stream_end(stream);
 }
@@ -455,7 +438,7 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
 {
     if (n == 0)
         return;
-    const struct kernels *const kernel = kernels();
+    const struct kernels *const kernel = ftrma_kernels();
     const int stream = n >= STREAM_MIN;
     const size_t nfull = n / BLOCK, rest = n % BLOCK;
     const char *from = now;
@@ -501,12 +484,12 @@ void ftrma_delta_undo(void *copy, const void *stage, const uint32_t *dirty, size
 
 uint32_t ftrma_crc32c(uint32_t crc, const void *buf, size_t n)
 {
-    return ~kernels()->crc(~crc, buf, n);
+    return ~ftrma_kernels()->crc(~crc, buf, n);
 }
 
 size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
 {
-    const struct kernels *const kernel = kernels();
+    const struct kernels *const kernel = ftrma_kernels();
     const char *from = src;
     char *to = dst;
     size_t written = 0;

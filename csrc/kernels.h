@@ -113,12 +113,15 @@ uint32_t ftrma_block_crc(const void *block);
 size_t ftrma_copy_changed(void *dst, const void *src, size_t n);
 size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n);
 
-/* Returns the name of the instruction set in use: "avx512", "avx2" or "portable". */
+/*
+ * Returns the name of the instruction set in use: "gfni512" (AVX-512 with GFNI), "avx512", "gfni256"
+ * (AVX2 with GFNI), "avx2", "ssse3" or "portable".
+ */
 const char *ftrma_kernel_name(void);
 
 /*
  * Chooses the instruction set for all later calls, in every thread; for tests and measurements.
- *   name  [in] "avx512", "avx2" or "portable", or NULL for the best one the processor offers
+ *   name  [in] one of the names above, or NULL for the best one the processor offers
  * Returns 0, or -1 if the name is unknown or the processor lacks the instructions; the choice
  * then stays as it was.
  */

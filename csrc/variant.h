@@ -1,0 +1,84 @@
+/*
+ * What the instruction sets differ in, and the one choice among them; shared by the files that
+ * implement kernels, for nobody else.
+ */
+#ifndef FTRMA_VARIANT_H
+#define FTRMA_VARIANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* FTRMA_PORTABLE leaves the portable variant alone in the library, as on other processors. */
+#if defined(__x86_64__) && !defined(FTRMA_PORTABLE)
+#define HAVE_X86 1
+#include <immintrin.h>
+#else
+#define HAVE_X86 0
+#endif
+
+/* Bytes of a cache line; more than the alignment that the vectors' stores need. */
+#define LINE ((size_t)64)
+
+/* Most outputs of one pass: with four, accumulators still fit the registers. */
+#define GF_WIDE 4
+
+/* One pass of an erasure kernel: up to GF_WIDE sums over the same inputs. */
+struct gf_pass {
+    char *out[GF_WIDE];
+    size_t nout;          /* 1 .. GF_WIDE */
+    int add;              /* the outputs' present content is part of the sums */
+    int stream;           /* store past the caches; the outputs are then aligned to lines */
+    int plain;            /* all coefficients of output 0 are one */
+    size_t nin;           /* 1 .. FTRMA_GF_MAX_IN */
+    const char *const *in;
+    const uint8_t *coef;  /* GF_WIDE for each input, those beyond nout unused */
+};
+
+/* The parts of the kernels that depend on the instruction set. */
+struct kernels {
+    const char *name;
+    /* dst = xor of the sources at offsets [at, end): end - at whole tiles, dst + at on a line. */
+    void (*xor_tiles)(char *dst, const void *const *src, size_t nsrc, size_t at, size_t end,
+                      int stream);
+    /* Whether two blocks differ. */
+    int (*differ)(const char *a, const char *b);
+    /* stage = now ^ copy, copy = now, for one block. */
+    void (*delta)(const char *now, char *copy, char *stage, int stream);
+    /* The checksum's register over n more bytes, without the inversions at both ends. */
+    uint32_t (*crc)(uint32_t reg, const unsigned char *buf, size_t n);
+    /* The sums of a pass at offsets [at, end): end - at whole lines. */
+    void (*gf_lines)(const struct gf_pass *pass, size_t at, size_t end);
+};
+
+/* The variant in use. */
+const struct kernels *ftrma_kernels(void);
+
+/* Non-temporal stores are ordered by nothing else, not even by a later unlock. */
+static inline void stream_end(int stream)
+{
+#if HAVE_X86
+    if (stream)
+        _mm_sfence();
+#else
+    (void)stream;
+#endif
+}
+
+/* Fills the tables of gf.c; runs when the library is loaded. */
+void ftrma_gf_init(void);
+
+void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end);
+#if HAVE_X86
+/* affine[c]: the matrix that multiplies by c, as GF2P8AFFINEQB reads it. */
+extern uint64_t ftrma_gf_affine[256];
+/* nibbles[c]: products of c with 0 .. 15, then with 0, 16 .. 240. */
+extern uint8_t ftrma_gf_nibbles[256][32];
+
+void ftrma_gf_lines_ssse3(const struct gf_pass *pass, size_t at, size_t end);
+void ftrma_gf_lines_avx2(const struct gf_pass *pass, size_t at, size_t end);
+void ftrma_gf_lines_gfni256(const struct gf_pass *pass, size_t at, size_t end);
+void ftrma_gf_lines_avx512(const struct gf_pass *pass, size_t at, size_t end);
+void ftrma_gf_lines_gfni512(const struct gf_pass *pass, size_t at, size_t end);
+#endif
+
+#endif
