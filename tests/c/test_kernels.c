@@ -423,7 +423,8 @@ int main(void)
         {"nothing beyond the buffers is touched", law_bounds},
         {"empty buffers may be absent", law_empty},
     };
-    static const char *const variants[] = {"portable", "avx2", "avx512"};
+    static const char *const variants[] = {"portable", "ssse3",   "avx2",
+                                           "gfni256",  "avx512", "gfni512"};
     int good = report("all", "the choice is kept, refused and reset", law_select());
 
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {

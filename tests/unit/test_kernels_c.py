@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     ROOT / "csrc" / "kernels.c",
+    ROOT / "csrc" / "gf.c",
+    ROOT / "csrc" / "gf_x86.c",
     ROOT / "csrc" / "kernels_ref.c",
     ROOT / "tests" / "c" / "test_kernels.c",
 ]
@@ -63,6 +65,6 @@ def test_portable_only_build_refuses_the_others(tmp_path):
 
 
 def test_benchmark_compiles(tmp_path):
-    sources = [SOURCES[0], ROOT / "tests" / "c" / "bench_kernels.c"]
+    sources = [*SOURCES[:3], ROOT / "tests" / "c" / "bench_kernels.c"]
     built = compile_c(["-O2"], sources, tmp_path / "bench_kernels")
     assert built.returncode == 0, built.stderr
