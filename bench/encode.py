@@ -268,9 +268,7 @@ def measure(group: Group, options: Namespace) -> list[JsonObject]:
                 call(n)
             empty = seconds(call, 0, 100)
             took[operation, side].append(max(seconds(call, n, count) - empty, 1e-12))
-    speeds = {
-        (o, s): [group.counts[o] * n / 1e9 / each for each in took[o, s]] for o, s in sides
-    }
+    speeds = {(o, s): [group.counts[o] * n / 1e9 / each for each in took[o, s]] for o, s in sides}
     return [
         summary(n, operation, baseline, speeds)
         for operation in ("xor", "encode", "decode", "fold 1", "fold 2")

@@ -125,9 +125,7 @@ def decoding(k: int, m: int, lost: Iterable[int]) -> Decoding:
     rest = [j - k for j in gone if j >= k]
     of_parities = matmul(parity[np.ix_(rest, members)], of_members)
     of_parities[:, : len(kept)] ^= parity[np.ix_(rest, kept)]
-    return Decoding(
-        gone, (*kept, *(k + j for j in used)), np.vstack([of_members, of_parities])
-    )
+    return Decoding(gone, (*kept, *(k + j for j in used)), np.vstack([of_members, of_parities]))
 
 
 # ---- arithmetic in GF(2^8) ------------------------------------------------------------------
