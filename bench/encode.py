@@ -3,8 +3,9 @@
 Question: at which speed are parities computed, lost members computed back, and deltas folded in,
 beside copying and reading the same bytes, and beside ISA-L, the library that most storage systems
 use. All sides take turns in each round, in one process and one thread, on the same random bytes in
-memory that was touched before; a ratio is formed within a round. What a call costs without any
-bytes is measured too and taken off, for it is Python's and not the kernel's.
+memory that was touched before; a ratio is formed within a round. Times are those that the thread had
+the processor, so that other work on the machine disturbs by what it takes of the caches alone. What
+a call costs without any bytes is measured too and taken off: it is Python's and not the kernel's.
 
 ISA-L comes with the wheel of pyeclib (``pip install 'ftrma[isal]'``); without it those rows are
 left out and the report says so.
@@ -99,8 +100,8 @@ def main(arguments: list[str]) -> int:
     report = common.begin("encode")
     report.update(
         members=options.members, checksums=options.checksums, rounds=options.rounds, ranks=1,
-        batch_ms=options.batch_ms, kernel=native.ffi.string(native.lib.ftrma_kernel_name()).decode(),
-        isal=isal_version() if isal else None,
+        batch_ms=options.batch_ms, isal=isal_version() if isal else None,
+        kernel=native.ffi.string(native.lib.ftrma_kernel_name()).decode(),
         units={"*_gbs": "1e9 bytes of the members per second", "ratio*": "ours/baseline"},
     )  # fmt: skip
     report["results"] = []
@@ -244,20 +245,22 @@ class Group:
 
 
 def seconds(call: Call, size_bytes: int, times: int) -> float:
-    """Seconds that one call takes, over a loop of `times`."""
-    begin = time.perf_counter()
+    """Seconds of this thread's processor that one call takes, over a loop of `times`."""
+    begin = time.thread_time()
     for _ in range(times):
         call(size_bytes)
-    return (time.perf_counter() - begin) / times
+    return (time.thread_time() - begin) / times
 
 
 def measure(group: Group, options: Namespace) -> list[JsonObject]:
     """All rounds for one size; one result for each operation and baseline."""
     n = group.size_bytes
     sides = [(o, s) for o, calls in group.calls.items() for s in calls]
-    times = {}
+    times, empty = {}, {}
     for operation, side in sides:  # also warms up
-        once = min(seconds(group.calls[operation][side], n, 1) for _ in range(3))
+        call = group.calls[operation][side]
+        empty[operation, side] = min(seconds(call, 0, 100) for _ in range(20))
+        once = min(seconds(call, n, 1) for _ in range(3))
         times[operation, side] = max(LEAST_CALLS, round(options.batch_ms / 1e3 / once))
     took: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
     for number in range(options.rounds):
@@ -266,8 +269,7 @@ def measure(group: Group, options: Namespace) -> list[JsonObject]:
             call, count = group.calls[operation][side], times[operation, side]
             for _ in range(WARM_UPS):
                 call(n)
-            empty = seconds(call, 0, 100)
-            took[operation, side].append(max(seconds(call, n, count) - empty, 1e-12))
+            took[operation, side].append(seconds(call, n, count) - empty[operation, side])
     speeds = {(o, s): [group.counts[o] * n / 1e9 / each for each in took[o, s]] for o, s in sides}
     return [
         summary(n, operation, baseline, speeds)

@@ -116,7 +116,7 @@ static int law_fold(void)
 static int law_large(void)
 {
     const size_t n = ((size_t)2 << 20) + 4133;
-    return sum_case(2, 3, n, 0, 1, 0) & sum_case(1, 13, n, 0, 0, 0) &
+    return sum_case(2, 3, n, 0, 1, 0) & sum_case(1, 20, n, 0, 0, 0) &
            sum_case(1, 1, n, 0, 0, 1) & sum_case(5, 2, n, 0, 1, 1) & sum_case(2, 1, n, 1, 0, 0);
 }
 

@@ -1,8 +1,8 @@
 """Erasure codes: any m lost elements of a group are sums over those that are left.
 
 The coefficients (`ftrma.erasure`) and the C kernels that apply them (``csrc/gf.c``) are tested
-together and apart, with every instruction set that the processor has, against the plain reference in
-C and against reedsolo, which computes by polynomials and shares nothing with either.
+together and apart, with every instruction set that the processor has, against the plain reference
+in C and against reedsolo, which computes by polynomials and shares nothing with either.
 """
 
 from __future__ import annotations

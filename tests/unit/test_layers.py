@@ -105,7 +105,7 @@ def test_only_the_loader_imports_mpi4py() -> None:
 
 
 def test_pure_modules_stay_pure() -> None:
-    """Law: placement and errors need nothing of the package; codes, state and statistics know neither
-    processes nor files."""
+    """Law: placement and errors need nothing of the package; codes, state and statistics know
+    neither processes nor files."""
     assert not inner("topology") and not inner("errors")
     assert inner("state") | inner("erasure") <= {"errors"} and inner("stats") <= {"topology"}
