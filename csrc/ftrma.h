@@ -347,6 +347,20 @@ int64_t ftrma_rebuild(struct ftrma_vault *lost, struct ftrma_vault *parity, int 
 /* Copy to or clear memory of the user; only pages that differ are written. Returns bytes written. */
 uint64_t ftrma_clear(void *to, uint64_t size_bytes);
 uint64_t ftrma_copy_out(struct ftrma_vault *vault, uint64_t block, void *to, uint64_t size_bytes);
+
+/* ---- kernels.c, gf.c: see kernels.h and gf.h ------------------------------------------------ */
+
+const char *ftrma_kernel_name(void);
+int ftrma_kernel_select(const char *name);
+void ftrma_xor_many(void *dst, const void *const *src, size_t nsrc, size_t n);
+void ftrma_gf_encode(void *const *out, size_t nout, const void *const *in, size_t nin,
+                     const uint8_t *coef, size_t n);
+void ftrma_gf_encode_ref(void *const *out, size_t nout, const void *const *in, size_t nin,
+                         const uint8_t *coef, size_t n);
+void ftrma_gf_fold(void *const *out, size_t nout, const void *const *in, size_t nin,
+                   const uint8_t *coef, size_t n);
+void ftrma_gf_fold_ref(void *const *out, size_t nout, const void *const *in, size_t nin,
+                       const uint8_t *coef, size_t n);
 /* CFFI-END */
 
 #endif

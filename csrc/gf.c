@@ -10,61 +10,66 @@
 #define REDUCED 0x1Du
 
 /*
- * From this length on results go past the caches, as in kernels.c, if they are only written: what
- * has been read is in the cache, and storing past it would only throw it out.
- */
-#define STREAM_MIN ((size_t)2 << 20)
-
-/*
  * With more outputs than one pass has, passes alternate on parts of this many bytes, so that the
  * second one finds the inputs in the second-level cache.
  */
 #define PART ((size_t)8 << 10)
 
-/* Bytes of a step of the portable kernel: eight words, which compilers turn into vectors. */
-#define WORDS 8
+/* Bytes of a step of the portable kernel: its sums stay in the nearest cache. */
+#define STEP ((size_t)256)
 
-/* product[c][b] = c * b, for what is left beside whole lines; filled at load. */
+/* product[c][b] = c * b; filled at load. */
 static uint8_t product[256][256];
 
 /* -------------------------------------------------------------------------------- portable -- */
 
-/* Eight elements times x: each byte shifted, and reduced where its top bit fell out. */
-static inline uint64_t times_x(uint64_t word)
+/* sum += c * from, for n bytes. The plain case apart, for compilers turn it into vectors. */
+static void portable_add(uint8_t *sum, const uint8_t *from, uint8_t c, size_t n)
 {
-    const uint64_t top = word >> 7 & 0x0101010101010101u;
-    return (word << 1 & 0xFEFEFEFEFEFEFEFEu) ^ top * REDUCED;
+    const uint8_t *const row = product[c];
+    if (c == 1) {
+        for (size_t b = 0; b < n; b++)
+            sum[b] ^= from[b];
+    } else if (c != 0) {
+        size_t b = 0;
+        for (; n - b >= 8; b += 8) {
+            uint64_t word, old;
+            memcpy(&word, from + b, 8);
+            memcpy(&old, sum + b, 8);
+            /* The same place in both words, in either byte order. */
+            for (unsigned at = 0; at < 64; at += 8)
+                old ^= (uint64_t)row[word >> at & 255] << at;
+            memcpy(sum + b, &old, 8);
+        }
+        for (; b < n; b++)
+            sum[b] ^= row[from[b]];
+    }
 }
 
-/*
- * Long multiplication of a line at a time: bit b of the coefficient takes x^b times the input. The
- * powers serve all outputs, no table is needed, and either byte order will do.
- */
+/* Any number of bytes, so this also does what is left beside the lines of the other variants. */
 void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end)
 {
-    for (; at < end; at += LINE) {
-        uint64_t sum[GF_WIDE][WORDS] = {{0}};
-        for (size_t j = 0; pass->add && j < pass->nout; j++)
-            memcpy(sum[j], pass->out[j] + at, LINE);
-        for (size_t i = 0; i < pass->nin; i++) {
-            uint64_t power[WORDS];
-            memcpy(power, pass->in[i] + at, LINE);
-            for (unsigned bit = 0; bit < 8; bit++) {
-                for (size_t j = 0; j < pass->nout; j++) {
-                    const uint64_t takes = 0 - (uint64_t)(pass->coef[GF_WIDE * i + j] >> bit & 1);
-                    for (size_t w = 0; w < WORDS; w++)
-                        sum[j][w] ^= power[w] & takes;
-                }
-                for (size_t w = 0; w < WORDS; w++)
-                    power[w] = times_x(power[w]);
+    for (; at < end; at += STEP) {
+        const size_t n = end - at < STEP ? end - at : STEP;
+        for (size_t j = 0; j < pass->nout; j++) {
+            uint8_t sum[STEP] = {0};
+            if (pass->add)
+                memcpy(sum, pass->out[j] + at, n);
+            for (size_t i = 0; i < pass->nin; i++) {
+                const uint8_t c = j == 0 && pass->plain ? 1 : pass->coef[GF_WIDE * i + j];
+                portable_add(sum, (const uint8_t *)pass->in[i] + at, c, n);
             }
+            memcpy(pass->out[j] + at, sum, n);
         }
-        for (size_t j = 0; j < pass->nout; j++)
-            memcpy(pass->out[j] + at, sum[j], LINE);
     }
 }
 
 /* ---------------------------------------------------------------------------------- tables -- */
+
+static uint8_t times_x(uint8_t element)
+{
+    return (uint8_t)((unsigned)element << 1 ^ (element >> 7) * REDUCED);
+}
 
 #if HAVE_X86
 uint64_t ftrma_gf_affine[256];
@@ -91,7 +96,7 @@ void ftrma_gf_init(void)
         product[c][1] = (uint8_t)c;
         for (size_t b = 2; b < 256; b++)
             product[c][b] = b & 1 ? (uint8_t)(product[c][b - 1] ^ c)
-                                  : (uint8_t)times_x(product[c][b / 2]);
+                                  : times_x(product[c][b / 2]);
     }
 #if HAVE_X86
     for (size_t c = 0; c < 256; c++) {
@@ -106,19 +111,6 @@ void ftrma_gf_init(void)
 
 /* --------------------------------------------------------------------------------- kernels -- */
 
-/* A byte at a time, for what is left beside the lines. */
-static void bytes(const struct gf_pass *pass, size_t at, size_t end)
-{
-    for (size_t j = 0; j < pass->nout; j++) {
-        for (size_t b = at; b < end; b++) {
-            uint8_t sum = pass->add ? (uint8_t)pass->out[j][b] : 0;
-            for (size_t i = 0; i < pass->nin; i++)
-                sum ^= product[pass->coef[GF_WIDE * i + j]][(uint8_t)pass->in[i][b]];
-            pass->out[j][b] = (char)sum;
-        }
-    }
-}
-
 /* Bytes up to the first line of the outputs; SIZE_MAX if they have none in common. */
 static size_t head_of(const struct gf_pass *pass)
 {
@@ -130,16 +122,15 @@ static size_t head_of(const struct gf_pass *pass)
     return head;
 }
 
-static void run(struct gf_pass *pass, size_t at, size_t end, int stream)
+void ftrma_gf_run(struct gf_pass *pass, size_t at, size_t end, int stream)
 {
     const size_t head = stream ? head_of(pass) : SIZE_MAX;
     pass->stream = head < end - at;
     const size_t begin = pass->stream ? at + head : at;
     const size_t rest = begin + (end - begin) / LINE * LINE;
-    bytes(pass, at, begin);
-    if (begin < rest)
-        ftrma_kernels()->gf_lines(pass, begin, rest);
-    bytes(pass, rest, end);
+    ftrma_gf_lines_portable(pass, at, begin);
+    ftrma_kernels()->gf_lines(pass, begin, rest);
+    ftrma_gf_lines_portable(pass, rest, end);
     stream_end(pass->stream);
 }
 
@@ -149,38 +140,45 @@ struct lists {
     uint8_t coef[FTRMA_GF_MAX_IN * GF_WIDE];
 };
 
-/* The pass for up to GF_WIDE outputs from the first given on; inputs that add nothing are left out. */
-static struct gf_pass pass_of(struct lists *lists, void *const *out, size_t nout,
-                              const void *const *in, size_t nin, const uint8_t *coef, int add)
+/* Fills the pass for up to GF_WIDE outputs from the first given on. Inputs that add nothing are left
+ * out. */
+static void pass_set(struct gf_pass *pass, struct lists *lists, void *const *out, size_t nout,
+                     const void *const *in, size_t nin, const uint8_t *coef)
 {
-    struct gf_pass pass = {.add = add, .plain = 1, .in = lists->in, .coef = lists->coef};
-    pass.nout = nout < GF_WIDE ? nout : GF_WIDE;
-    for (size_t j = 0; j < pass.nout; j++)
-        pass.out[j] = out[j];
+    pass->nout = nout < GF_WIDE ? nout : GF_WIDE;
+    for (size_t j = 0; j < pass->nout; j++)
+        pass->out[j] = out[j];
+    pass->in = lists->in;
+    pass->coef = lists->coef;
+    pass->plain = 1;
+    pass->nin = 0;
     for (size_t i = 0; i < nin; i++) {
-        uint8_t *const column = lists->coef + GF_WIDE * pass.nin;
+        uint8_t *const column = lists->coef + GF_WIDE * pass->nin;
         unsigned any = 0;
-        for (size_t j = 0; j < pass.nout; j++)
+        for (size_t j = 0; j < pass->nout; j++)
             any |= column[j] = coef[j * nin + i];
         if (in[i] == NULL || any == 0)
             continue;
-        pass.plain &= column[0] == 1;
-        lists->in[pass.nin++] = in[i];
+        pass->plain &= column[0] == 1;
+        lists->in[pass->nin++] = in[i];
     }
-    return pass;
 }
 
 static void sums(void *const *out, size_t nout, const void *const *in, size_t nin,
                  const uint8_t *coef, size_t n, int add)
 {
     const size_t part = nout > GF_WIDE ? PART : n;
+    /* What is added to is read anyway: storing past the cache would only throw it out. */
+    const int stream = n >= STREAM_MIN && !add;
     struct lists lists;
+    struct gf_pass pass = {.add = add};
     for (size_t at = 0; at < n; at += part) {
         const size_t end = n - at < part ? n : at + part;
         for (size_t j = 0; j < nout; j += GF_WIDE) {
-            struct gf_pass pass =
-                pass_of(&lists, out + j, nout - j, in, nin, coef + j * nin, add);
-            run(&pass, at, end, n >= STREAM_MIN && !add);
+            pass_set(&pass, &lists, out + j, nout - j, in, nin, coef + j * nin);
+            if (add && pass.nin == 0)
+                continue;
+            ftrma_gf_run(&pass, at, end, stream);
         }
     }
 }

