@@ -42,6 +42,7 @@ STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 START_ATTEMPTS = 3  # Open MPI's launcher fails about 1 of 100 times when two start at once
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+NODES_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 CATASTROPHE = 70  # exit status: EX_SOFTWARE
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
 RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
@@ -227,10 +228,9 @@ class Launch:
     def spread_trouble(self) -> str:
         """The same for a job over several nodes, by what the links tell."""
         board = self.switchboard
-        if board.ranks.deaths:
-            return board.failure()
-        if self.mpirun.poll() is not None:
-            return "the launcher died"
+        launcher_died = self.mpirun.poll() is not None  # and everybody with it, sooner or later
+        if board.ranks.deaths or launcher_died:
+            return board.failure() and "the launcher died" if launcher_died else board.failure()
         missing = self.layout.processes - len(board.ranks.links)
         known = {peer.pid for peer in board.ranks.links.values()}
         if missing and any(pid not in known for pid in self.dead()):
@@ -250,6 +250,7 @@ class Launch:
         """
         if self.switchboard.spread:
             self.switchboard.end(final=final)
+            patience_s = NODES_S
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())
@@ -382,7 +383,7 @@ def _next_spread(
     """
     board, options = launch.switchboard, launch.options
     if not reason:
-        launch.end(patience_s=0.0 if board.ranks.aborted else 2.0)
+        launch.end()
         leave_nodes(launch, words)
         return board.ranks.aborted or 0
     cause = failover.cause_of(board, launch.directory, options, reason)
