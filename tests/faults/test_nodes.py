@@ -95,12 +95,11 @@ if MPI.COMM_WORLD.rank == 3:
     assert result.stdout == "".join(f"{i} {'x' * (i % 97)}\n" for i in range(40000))
 
 
-@pytest.mark.parametrize("last", ["raise KeyError('lost thing')", "import sys; sys.exit(3)"])
-def test_end_of_all_slots_is_the_programs(last: str) -> None:
-    """One traceback, from whoever is first, and the program's status."""
-    result = run_on_nodes(f"from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n{last}\n", SLOTS)
-    tracebacks = result.stderr.count("Traceback")
-    assert (result.status, tracebacks) == ((1, 1) if "raise" in last else (3, 0)), result
+def test_error_of_all_slots_is_reported_once() -> None:
+    """One traceback, from whoever is first, and status 1."""
+    text = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nraise KeyError('lost thing')\n"
+    result = run_on_nodes(text, SLOTS)
+    assert (result.status, result.stderr.count("Traceback")) == (1, 1), result
 
 
 def test_abort_has_its_status() -> None:
@@ -112,7 +111,7 @@ def test_abort_has_its_status() -> None:
 
 def test_deaths_of_slots_relaunch() -> None:
     """The story names who died where, each once: a rule that struck does not strike again."""
-    rules = ("3@fence:9", "1@put:6", "0@lock-held:8")  # in the order in which they strike
+    rules = ("3@fence:9", "0@lock-held:8")  # in the order in which they strike
     result = run_on_nodes(RING, SLOTS, *[w for rule in rules for w in ("--kill", rule)])
     assert_ring(result)
     failures, recoveries = result.stats["failures"], result.stats["recoveries"]
