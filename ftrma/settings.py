@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import hosts
+from . import mpirun
 from .topology import Layout, make_layout
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
@@ -130,7 +130,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
      lambda t: _integer("--max-relaunch", t, 0)),
-    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if hosts.split(t) else ""),
+    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if mpirun.split(t) else ""),
     ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),
 ]  # fmt: skip
 

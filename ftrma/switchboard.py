@@ -72,7 +72,8 @@ class Cause:
         reason: in words.
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
-        stale: beginnings of names of the MPI library's files that the dead launch may have left.
+        stale: beginnings of names of the MPI library's files that launches before may have left.
+        hosts: on which the job has run so far.
     """
 
     reason: str
@@ -80,6 +81,7 @@ class Cause:
     died_at: float
     noticed_at: float
     stale: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass

@@ -25,8 +25,8 @@ LAYERS = [
     {"recovery", "spread"},
     {"settings", "vault"},
     {"world", "link"},
-    {"_mpi", "state", "stats"},
-    {"topology", "errors", "hosts", "sweep"},
+    {"_mpi", "state", "stats", "mpirun"},
+    {"topology", "errors", "sweep"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
 # The package's front reads the version and the errors from no module above it.

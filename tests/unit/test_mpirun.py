@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma import hosts
+from ftrma import mpirun
 
 NAMES = st.lists(st.from_regex(r"[a-z]+[0-9]*", fullmatch=True), min_size=1, unique=True)
 PLACES = st.lists(
@@ -31,7 +31,7 @@ def test_the_next_launch_runs_on_the_hosts_that_are_left(
 ) -> None:  # fmt: skip
     """Law: all other options stay, in their order; the hosts are those given, once, and have room
     for all processes, by no more than one too many on each."""
-    words = hosts.on_hosts(flat([*before, *others, *after]), left, processes)
+    words = mpirun.on_hosts(flat([*before, *others, *after]), left, processes)
     kept, (host, named, map_by, ppr) = words[:-4], words[-4:]
     assert kept == flat(others)
     assert (host, map_by) == ("--host", "--map-by")
@@ -42,8 +42,8 @@ def test_the_next_launch_runs_on_the_hosts_that_are_left(
 
 def test_once_per_node_keeps_the_hosts() -> None:
     """Law: only the mapping is replaced."""
-    words = hosts.split("--host a:2,b:2 --map-by ppr:2:node --mca x 'y z'")
-    assert hosts.once_per_node(words) == [
+    words = mpirun.split("--host a:2,b:2 --map-by ppr:2:node --mca x 'y z'")
+    assert mpirun.once_per_node(words) == [
         "--host", "a:2,b:2", "--mca", "x", "y z", "--map-by", "ppr:1:node",
     ]  # fmt: skip
 
@@ -56,5 +56,5 @@ def test_once_per_node_keeps_the_hosts() -> None:
 def test_bad_options_are_named(text: str, words: str) -> None:
     """Law: a ValueError with the option, the value and what is wrong."""
     with pytest.raises(ValueError, match=words) as error:
-        hosts.split(text)
+        mpirun.split(text)
     assert str(error.value).startswith(f"--mpirun {text!r}: ")
