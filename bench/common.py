@@ -28,13 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ftrma.launch import (
-    find_mpirun,
-    launcher_environment,
-    library_files,
-    mpirun_command,
-    sweep_library_files,
-)
+from ftrma.mpirun import find_mpirun, launcher_environment, mpirun_command
+from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM

@@ -3,9 +3,10 @@
 Question: at which speed are parities computed, lost members computed back, and deltas folded in,
 beside copying and reading the same bytes, and beside ISA-L, the library that most storage systems
 use. All sides take turns in each round, in one process and one thread, on the same random bytes in
-memory that was touched before; a ratio is formed within a round. Times are those that the thread had
-the processor, so that other work on the machine disturbs by what it takes of the caches alone. What
-a call costs without any bytes is measured too and taken off: it is Python's and not the kernel's.
+memory that was touched before; a ratio is formed within a round. Times are those that the thread
+had the processor, so that other work on the machine disturbs by what it takes of the caches alone.
+What a call costs without any bytes is measured too and taken off: it is Python's and not the
+kernel's.
 
 ISA-L comes with the wheel of pyeclib (``pip install 'ftrma[isal]'``); without it those rows are
 left out and the report says so.

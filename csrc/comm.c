@@ -324,16 +324,20 @@ int ftrma_mpi_finalize(void)
 }
 
 /* The program gives up: everybody ends with its status, in an orderly way if a supervisor is
-   there to see to it (it reads the request within milliseconds). */
+   there to see to it (it reads the request within milliseconds).  In a job over several nodes the
+   program is unwound meanwhile. */
 int MPI_Abort(MPI_Comm comm, int status)
 {
     if (!ftrma_ctl)
         return PMPI_Abort(comm, status);
     if (ftrma_pending())
         return ftrma_code_unwind;
-    if (ftrma_link >= 0)
+    if (ftrma_link >= 0) {
+        /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */
         ftrma_tell("{\"event\": \"abort\", \"status\": %d}\n", status);
-    else if (ftrma_claim_error())
+        return ftrma_code_unwind;
+    }
+    if (ftrma_claim_error())
         STORE(&ftrma_ctl->exit_status, status);
     STORE(&ftrma_ctl->request, FTRMA_ABORT);
     for (int waited = 0; waited < 100; waited++)

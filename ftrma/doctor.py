@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import launch
+from . import mpirun
 from .errors import FtrmaError
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
@@ -119,7 +119,7 @@ def check_ulfm(directory: Path, library: dict[str, Any]) -> Found:
     """MPIX_Comm_revoke frees those who are blocked in the library when a process dies."""
     if not library:
         return "FAIL", "not checked, since the library does not load"
-    info = Path(launch.find_mpirun()).with_name("ompi_info")
+    info = Path(mpirun.find_mpirun()).with_name("ompi_info")
     built = ""
     if info.exists():
         text = run_child([str(info)], directory).stdout
@@ -143,15 +143,15 @@ def check_ulfm(directory: Path, library: dict[str, Any]) -> Found:
 
 
 def check_launcher(directory: Path) -> Found:
-    mpirun = launch.find_mpirun()
-    version = run_child([mpirun, "--version"], directory)
+    found = mpirun.find_mpirun()
+    version = run_child([found, "--version"], directory)
     name = (version.stdout.splitlines() or ["?"])[0]
     began = time.monotonic()
     outcome = mpi_job("print('up')", directory)
     seconds = time.monotonic() - began
     if outcome.returncode or outcome.stdout.split() != ["up", "up"]:
-        return "FAIL", f"{mpirun} ({name}) does not start 2 processes: {last_line(outcome)}"
-    text = f"{name} ({mpirun}) started 2 processes in {seconds:.2f} s"
+        return "FAIL", f"{found} ({name}) does not start 2 processes: {last_line(outcome)}"
+    text = f"{name} ({found}) started 2 processes in {seconds:.2f} s"
     if seconds > SLOW_S:
         return "note", f"{text}: slow; see that the name of this host can be resolved"
     return "ok", text
@@ -301,8 +301,8 @@ def python(code: str, directory: Path, *arguments: str) -> Outcome:
 
 def mpi_job(code: str, directory: Path) -> Outcome:
     """Run a piece of Python in 2 processes, started as `ftrma run` starts them."""
-    command = [*launch.mpirun_command(2), sys.executable, "-c", code]
-    return run_child(command, directory, launch.launcher_environment())
+    command = [*mpirun.mpirun_command(2), sys.executable, "-c", code]
+    return run_child(command, directory, mpirun.launcher_environment())
 
 
 def run_child(command: list[str], directory: Path, extra: dict[str, str] | None = None) -> Outcome:

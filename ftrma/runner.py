@@ -55,7 +55,8 @@ class Runner:
                     if not again:
                         return 0
             except Rollback:
-                pass
+                if world.exchange:
+                    raise Ended from None  # nothing is repaired across nodes; it was an abort
             session.vault, story = recovery.repair(world, session.vault)
             self.after_repair(story)
 

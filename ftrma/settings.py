@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import hosts
+from . import mpirun
 from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
 from .topologyfile import read_topology
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
@@ -138,7 +138,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
      lambda t: _integer("--max-relaunch", t, 0)),
-    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if hosts.split(t) else ""),
+    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if mpirun.split(t) else ""),
     ("--topology", "FTRMA_TOPOLOGY", "topology", str),
     ("--aware", "FTRMA_AWARE", "aware", str),
     ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),

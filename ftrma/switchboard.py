@@ -72,7 +72,8 @@ class Cause:
         reason: in words.
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
-        stale: beginnings of names of the MPI library's files that the dead launch may have left.
+        stale: beginnings of names of the MPI library's files that launches before may have left.
+        hosts: on which the job has run so far.
     """
 
     reason: str
@@ -80,6 +81,7 @@ class Cause:
     died_at: float
     noticed_at: float
     stale: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass
@@ -282,12 +284,13 @@ class Switchboard:
         deaths = self.ranks.deaths
         if not deaths or time.monotonic() - deaths[0].died_at < SETTLE_S:
             return ""
-        return describe([(peer.name, peer.host) for peer in deaths])
+        dead = [(peer.name, peer.host) for peer in deaths]
+        return describe(dead, [peer.host for peer in self.ranks.links.values()])
 
     # -- the end ------------------------------------------------------------------------------
 
     def end(self, *, final: bool) -> None:
-        """Tell all ranks to end, and note which hosts do not answer.
+        """Tell all ranks to end, and give them a moment for it.
 
         Args:
             final: the job is over, so that the nodes' directories go too.
@@ -298,30 +301,47 @@ class Switchboard:
         clean = {peer.host for peer in links if peer.goodbye} | {peer.host for peer in told}
         for peer in told:
             self._send(peer, "end", final=final)
-        self._pump_until(lambda: not any(p.open for p in told), END_S)
-        self.lost |= {peer.host for peer in told if peer.open}
+        self._wait_for_links()
+        late = {peer.host for peer in told if peer.open}
+        self.unclean = ({peer.host for peer in links} - clean) | late
+
+    def close(self) -> None:
+        """Everybody was killed: take what is under way, and note who does not answer even now."""
+        self._wait_for_links()
+        self.lost |= {peer.host for peer in self.ranks.links.values() if peer.open}
         self._pump_until(lambda: not any(p.kind in ("out", "err") for p in self.peers.values()),
                          DRAIN_S)  # fmt: skip
-        self.unclean = ({peer.host for peer in links} - clean) | self.lost
+        for peer in list(self.peers.values()):
+            self._close(peer)
+        self.epoll.close()
+        self.listener.close()
+
+    def _wait_for_links(self) -> None:
+        self._pump_until(lambda: not any(p.open for p in self.ranks.links.values()), END_S)
 
     def _pump_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             self.pump(0.05)
 
-    def close(self) -> None:
-        for peer in list(self.peers.values()):
-            self._close(peer)
-        self.epoll.close()
-        self.listener.close()
 
+def describe(dead: list[tuple[str, str]], hosts: list[str]) -> str:
+    """Say who died where: "slot 3 on node2, all processes on node3 died". Pure.
 
-def describe(dead: list[tuple[str, str]]) -> str:
-    """Who died where: "slot 2 and slot 3 on node2, slot 4 on node3 died". Pure."""
+    Args:
+        dead: name and host of each.
+        hosts: host of each process of the job.
+    """
+    if len(dead) == len(hosts):
+        return "all processes died"
     by_host: dict[str, list[str]] = {}
     for name, host in dead:
         by_host.setdefault(host, []).append(name)
-    return ", ".join(f"{' and '.join(n)} on {h}" for h, n in by_host.items()) + " died"
+    parts = [
+        f"{'all processes' if 1 < len(n) == hosts.count(h) else ' and '.join(n)} on {h}"
+        for h, n in by_host.items()
+    ]
+    return ", ".join(parts) + " died"
 
 
 def raise_file_limit(needed: int) -> None:

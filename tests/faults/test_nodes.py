@@ -1,0 +1,196 @@
+"""Jobs over several nodes: any death ends the launch, and the job is launched again.
+
+Law, where nothing else is said: the values that the program computes and its output are those of a
+run without failure; no process and no file is left on any node (`jobs` looks after that).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs import FTRMA, MARK, SHARED, Result, kill_marked, marked
+from nodes import NODES, launcher_options, remove_fake_ssh, run_on_nodes, why_not
+from programs import deaths, kinds
+
+SLOTS = 4  # and a checksum rank and a spare: two processes on each of three nodes
+STEPS = 12
+
+RING = """
+import os, socket, sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(8 * n, 8, comm=comm)
+cells = np.frombuffer(window.tomemory(), "i8")
+own = np.zeros(2, "i8")
+counter = MPI.Win.Create(own, 8, comm=comm)
+cells[:] = 0
+state = ftrma.protect("ring", step=0)
+while state.step < STEPS:
+    window.Fence()
+    window.Put(np.array([100 * me + state.step]), (me + 1) % n, (me, 1, MPI.INT64_T))
+    window.Fence()
+    counter.Lock(0)
+    counter.Accumulate(np.array([cells.sum()]), 0)
+    counter.Unlock(0)
+    state.step += 1
+    ftrma.safepoint()
+comm.Barrier()
+print(f"slot {me} on {socket.gethostname()} is done")
+np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells, own=own)
+""".replace("STEPS", str(STEPS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+def assert_ring(result: Result) -> None:
+    """The result is what arithmetic says."""
+    assert result.status == 0, result
+    found = result.of_slots("cells", SLOTS)
+    for slot, arrays in enumerate(found):
+        left = (slot - 1) % SLOTS
+        expected = np.zeros(SLOTS, "i8")
+        expected[left] = 100 * left + STEPS - 1
+        assert arrays["cells"].tolist() == expected.tolist()
+    total = sum(100 * left + step for left in range(SLOTS) for step in range(STEPS))
+    assert found[0]["own"].tolist() == [total, 0]
+    for slot in range(SLOTS):
+        assert result.stdout.count(f"slot {slot} on {NODES[slot // 2]} is done\n") == 1, result
+
+
+def test_windows_over_nodes() -> None:
+    """Puts, accumulates, fences and locks reach other nodes; every node's output comes whole."""
+    result = run_on_nodes(RING, SLOTS)
+    assert_ring(result)
+    assert not result.stats["failures"] and not result.stats["recoveries"]
+    assert not result.stderr, result
+
+
+def test_much_output_comes_whole() -> None:
+    """What one rank writes arrives unharmed and in order, however much it is."""
+    text = """
+import sys
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 3:
+    assert not sys.stdin.read()
+    for i in range(40000):
+        print(i, "x" * (i % 97))
+"""
+    result = run_on_nodes(text, SLOTS)
+    assert result.status == 0, result
+    assert result.stdout == "".join(f"{i} {'x' * (i % 97)}\n" for i in range(40000))
+
+
+def test_error_of_all_slots_is_reported_once() -> None:
+    """One traceback, from whoever is first, and status 1."""
+    text = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nraise KeyError('lost thing')\n"
+    result = run_on_nodes(text, SLOTS)
+    assert (result.status, result.stderr.count("Traceback")) == (1, 1), result
+
+
+def test_abort_has_its_status() -> None:
+    """Abort of one slot ends the others, who wait for it."""
+    text = "from mpi4py import MPI\nc = MPI.COMM_WORLD\nc.rank == 2 and c.Abort(9)\nc.Barrier()\n"
+    result = run_on_nodes(text, SLOTS)
+    assert result.status == 9 and "Traceback" not in result.stderr, result
+
+
+def test_deaths_of_slots_relaunch() -> None:
+    """The story names who died where, each once: a rule that struck does not strike again."""
+    rules = ("3@fence:9", "0@lock-held:8")  # in the order in which they strike
+    result = run_on_nodes(RING, SLOTS, *[w for rule in rules for w in ("--kill", rule)])
+    assert_ring(result)
+    failures, recoveries = result.stats["failures"], result.stats["recoveries"]
+    assert len(failures) == len(recoveries) == len(rules)
+    found = {f"{f['slot']}@{f['place']}": (f, r) for f, r in zip(failures, recoveries, strict=True)}
+    for rule in rules:
+        slot = int(rule[0])
+        failure, recovery = found[rule.split(":")[0]]
+        assert failure["host"] == NODES[slot // 2]
+        assert (recovery["kind"], recovery["slots"]) == ("relaunch", [slot])
+        assert recovery["reason"] == f"slot {slot} on {NODES[slot // 2]} died"
+        assert recovery["reason"] in result.stderr
+        assert 0 < recovery["seconds"] < 30
+        assert sum(recovery["phases"].values()) == pytest.approx(recovery["seconds"])
+
+
+def test_death_of_a_server_relaunches() -> None:
+    result = run_on_nodes(RING, SLOTS, "--kill", "s0@time:0.001")
+    assert_ring(result)
+    assert deaths(result) == [("spare", 0, "time")]
+    assert result.stats["recoveries"][0]["slots"] == []
+
+
+def test_death_of_a_node_relaunches() -> None:
+    """All processes of a node at once are one failure, told as one. A program that sees errors of
+    the library because of it is launched again silently."""
+    text = """
+import os, signal, sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+pids = comm.allgather(os.getpid())
+flag = f"{sys.argv[1]}/struck.json"
+for step in range(30):
+    if step == 9 and comm.rank == 3 and not os.path.exists(flag):
+        open(flag, "w").write("1")
+        os.kill(pids[2], signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.Allreduce(bytearray(8), bytearray(8), op=MPI.BOR)
+if comm.rank == 0:
+    print("done")
+"""
+    result = run_on_nodes(text, SLOTS)
+    assert result.status == 0 and result.stdout == "done\n", result
+    assert deaths(result) == [("slot", 2, "unknown"), ("slot", 3, "unknown")]
+    assert kinds(result) == ["relaunch"] and result.stats["recoveries"][0]["slots"] == [2, 3]
+    assert f"all processes on {NODES[1]} died" in result.stderr
+    assert "Traceback" not in result.stderr, result
+
+
+def test_relaunch_is_bounded() -> None:
+    result = run_on_nodes(RING, SLOTS, "--kill", "1@fence:3", "--max-relaunch", "0")
+    assert result.status == 70, result
+    assert "--max-relaunch" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
+    """Ctrl-C and SIGTERM end everything on all nodes."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    program, started = tmp_path / "program.py", tmp_path / "started"
+    program.write_text(
+        "import time, sys\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
+        f"MPI.COMM_WORLD.rank or open({str(started)!r}, 'w').close()\n"
+        "while True:\n    MPI.COMM_WORLD.Barrier()\n    time.sleep(0.01)\n"
+    )
+    mark, before = f"nodes-{number}-{os.getpid()}", set(SHARED.iterdir())
+    job = subprocess.Popen(
+        [FTRMA, "run", "-n", str(SLOTS), "--mpirun", launcher_options(), str(program)],
+        env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 20
+        while not started.exists():
+            assert time.monotonic() < deadline and job.poll() is None, "the job did not come up"
+        job.send_signal(number)
+        assert job.wait(10) == status
+        assert not marked(mark)
+        ours = {p for p in set(SHARED.iterdir()) - before if any(n in p.name for n in NODES)}
+        assert not ours
+    finally:
+        kill_marked(mark)

@@ -1,0 +1,60 @@
+"""The launcher's options: which hosts the next launch takes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftrma import mpirun
+
+NAMES = st.lists(st.from_regex(r"[a-z]+[0-9]*", fullmatch=True), min_size=1, unique=True)
+PLACES = st.lists(
+    st.sampled_from(
+        [["--host", "a:2,b:2"], ["-H", "a"], ["--hostfile", "f"], ["--machinefile", "f"],
+         ["--map-by", "node"], ["--host=a:2"], ["--hostfile=f"], ["-N", "2"]]
+    )
+)  # fmt: skip
+OTHERS = st.lists(
+    st.sampled_from([["--mca", "btl", "tcp,self"], ["-x", "PATH"], ["--verbose"], ["--tag-output"]])
+)
+
+
+def flat(groups: list[list[str]]) -> list[str]:
+    return [word for group in groups for word in group]
+
+
+@given(PLACES, OTHERS, PLACES, NAMES, st.integers(1, 100))
+def test_the_next_launch_runs_on_the_hosts_that_are_left(
+    before: list[list[str]], others: list[list[str]], after: list[list[str]], left: list[str],
+    processes: int,
+) -> None:  # fmt: skip
+    """Law: all other options stay, in their order; the hosts are those given, once, and have room
+    for all processes, by no more than one too many on each."""
+    words = mpirun.on_hosts(flat([*before, *others, *after]), left, processes)
+    kept, (host, named, map_by, ppr) = words[:-4], words[-4:]
+    assert kept == flat(others)
+    assert (host, map_by) == ("--host", "--map-by")
+    each = int(ppr.removeprefix("ppr:").removesuffix(":node"))
+    assert named.split(",") == [f"{name}:{each}" for name in left]
+    assert (each - 1) * len(left) < processes <= each * len(left)
+
+
+def test_once_per_node_keeps_the_hosts() -> None:
+    """Law: only the mapping is replaced."""
+    words = mpirun.split("--host a:2,b:2 --map-by ppr:2:node --mca x 'y z'")
+    assert mpirun.once_per_node(words) == [
+        "--host", "a:2,b:2", "--mca", "x", "y z", "--map-by", "ppr:1:node",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("--host 'a", "No closing quotation"), ("-n 4", "-n is not yours"), ("-np 4", "-np is not"),
+     ("--host a --np=3", "--np=3 is not")],
+)  # fmt: skip
+def test_bad_options_are_named(text: str, words: str) -> None:
+    """Law: a ValueError with the option, the value and what is wrong."""
+    with pytest.raises(ValueError, match=words) as error:
+        mpirun.split(text)
+    assert str(error.value).startswith(f"--mpirun {text!r}: ")

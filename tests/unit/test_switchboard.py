@@ -1,0 +1,241 @@
+"""The supervisor's end of the links, over real connections in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftrma import failover, link, settings, switchboard
+from ftrma.errors import FtrmaError
+from ftrma.settings import KillRule, Options
+from ftrma.switchboard import Cause, Switchboard, describe
+from ftrma.topology import make_layout
+from ftrma.world import read_events
+
+PATIENCE_S = 5.0
+
+
+class Board:
+    """A switchboard, what it has written, and the ranks that have connected."""
+
+    def __init__(self, processes: int = 2, cause: Cause | None = None) -> None:
+        self.story: list[dict[str, Any]] = []
+        self.board = Switchboard(
+            processes, lambda event, **d: self.story.append({"event": event, **d}),
+            lambda: self.story, cause,
+        )  # fmt: skip
+        self.open: list[socket.socket] = []
+
+    def connect(
+        self, rank: int, host: str = "node1", kind: str = "link",
+        address: link.Address | None = None,
+    ) -> tuple[socket.socket, dict[str, Any]]:  # fmt: skip
+        """Connect as a rank would, from a thread, while the switchboard is served here."""
+        got: list[Any] = []
+
+        def work() -> None:
+            try:
+                got.append(link.connect(
+                    address or self.board.address, kind, rank=rank, pid=1000 + rank, host=host,
+                    files=[f"sm_segment.{host}."],
+                ))  # fmt: skip
+            except FtrmaError as error:
+                got.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.until(lambda: bool(got))
+        thread.join()
+        if isinstance(got[0], FtrmaError):
+            raise got[0]
+        self.open.append(got[0][0])
+        return got[0]
+
+    def close(self) -> None:
+        for connection in self.open:
+            connection.close()
+        if not self.board.epoll.closed:
+            self.board.close()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "nothing came of it"
+            self.board.pump(0.01)
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board()
+    made.board.address = dataclasses.replace(made.board.address, addresses=("127.0.0.1",))
+    yield made
+    made.close()
+
+
+def test_address_survives_the_environment() -> None:
+    """Law: parse(text) is the address."""
+    address = link.Address("node1", 4711, "ab12", ("10.0.0.1", "127.0.0.1"))
+    assert link.Address.parse(address.text()) == address
+    assert link.own_addresses()[-1] == "127.0.0.1"
+
+
+def test_a_stranger_is_turned_away(board: Board) -> None:
+    """Law: without the token there is no answer, and nobody has come."""
+    wrong = dataclasses.replace(board.board.address, token="0" * 32)
+    with pytest.raises(FtrmaError, match=r"127\.0\.0\.1: refused"):
+        board.connect(0, address=wrong)
+    assert not board.board.ranks.links and not board.board.spread
+
+
+def test_what_is_no_hello_is_cut_off(board: Board) -> None:
+    """Law: neither noise nor an endless first line is kept."""
+    for noise in (b"GET / HTTP/1.1\r\n", b"[]\n", b"x" * 100_000):
+        connection = socket.create_connection(("127.0.0.1", board.board.address.port))
+        board.open.append(connection)
+        board.until(lambda: len(board.board.peers) == 1)
+        connection.sendall(noise)
+        board.until(lambda: not board.board.peers)
+    assert not board.board.spread
+
+
+def test_nobody_listens_is_told() -> None:
+    """Law: the error names the hosts, the port, what was tried, and the remedy."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(FtrmaError, match=f"supervisor on far, port {port} .*refused.*by TCP"):
+        link.connect(link.Address("far", port, "t", ("127.0.0.1",)), "link")
+
+
+def test_end_without_goodbye_is_a_death(board: Board) -> None:
+    """Law: a link that ends is a death, told by role and host, unless goodbye was said."""
+    first, _ = board.connect(0)
+    second, _ = board.connect(1, "node2")
+    for connection, index in ((first, 3), (second, 5)):
+        connection.sendall(link.line("role", role="slot", index=index))
+    first.sendall(link.line("goodbye"))
+    board.until(lambda: board.board.ranks.links[0].goodbye)
+    first.close()
+    board.until(lambda: not board.board.ranks.links[0].open)
+    assert not board.board.ranks.deaths and not board.board.done()
+    second.close()
+    board.until(lambda: board.board.failure() != "")
+    assert board.board.failure() == "slot 5 on node2 died"
+
+
+def test_all_goodbyes_are_the_end(board: Board) -> None:
+    for rank in range(2):
+        assert not board.board.done()
+        board.connect(rank)[0].sendall(link.line("goodbye"))
+    board.until(board.board.done)
+    assert board.board.ranks.aborted is None
+
+
+def test_one_rank_reports_the_error(board: Board) -> None:
+    """Law: the first who asks may, also when it asks again; only its abort counts."""
+    first, second = board.connect(0)[0], board.connect(1)[0]
+    for connection, granted in ((first, True), (second, False), (first, True)):
+        connection.sendall(link.line("claim"))
+        board.until(lambda: len(board.board.claims) == 1)
+        board.until(lambda: not board.board.claims)
+        assert json.loads(connection.recv(1000)) == {"event": "claim", "granted": granted}
+    second.sendall(link.line("abort", status=4) + link.line("noted"))
+    board.until(lambda: bool(board.story))
+    assert not board.board.done()
+    first.sendall(b'{"event": "abort", "status": 3}\n')
+    board.until(board.board.done)
+    assert board.board.ranks.aborted == 3
+
+
+def test_nobody_reports_an_error_after_a_death(board: Board) -> None:
+    """Law: an error that is seen at the time of a death is not the program's."""
+    first, second = board.connect(0)[0], board.connect(1)[0]
+    first.sendall(link.line("claim"))
+    second.close()
+    board.until(lambda: board.board.failure() != "")
+    assert board.board.ranks.owner is None and len(board.board.claims) == 1
+
+
+def test_other_events_are_the_story(board: Board) -> None:
+    """Law: they are written as they came, and who asks gets all of them."""
+    connection, greeting = board.connect(0)
+    assert greeting["resume"] is False
+    connection.sendall(link.line("checkpoint", version=7) + link.line("events"))
+    board.until(lambda: bool(board.story))
+    assert board.story == [{"event": "checkpoint", "version": 7}]
+    assert json.loads(connection.recv(1000))["events"] == board.story
+
+
+def test_output_is_copied(board: Board, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Law: every byte arrives on the stream it was written to."""
+    out, err = board.connect(0, kind="out")[0], board.connect(0, kind="err")[0]
+    data = bytes(range(256)) * 1000
+    threading.Thread(target=lambda: (out.sendall(data), out.close())).start()
+    err.sendall(b"two")
+    err.close()
+    board.until(lambda: not board.board.peers)
+    assert capfdbinary.readouterr() == (data, b"two")
+
+
+def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: hosts that answer the end are clean and not lost; those that do not are both."""
+    monkeypatch.setattr(switchboard, "END_S", 0.2)
+    gone, mute = board.connect(0, "node1")[0], board.connect(1, "node2")[0]
+    threading.Thread(target=lambda: (gone.recv(100), gone.close())).start()
+    board.board.end(final=True)
+    assert board.board.unclean == {"node2"}
+    assert json.loads(mute.recv(100)) == {"event": "end", "final": True}
+    board.board.close()
+    assert board.board.lost == {"node2"}
+    words = failover.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
+    assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
+
+
+def test_story_of_a_relaunch(tmp_path: Path) -> None:
+    """Law: phases add up to the time since the death; the rule that struck is out of force."""
+    options = Options(kill=[KillRule.parse("1@fence:3"), KillRule.parse("0@put:9")])
+    before = Board()
+    connection, _ = before.connect(1, "node2")
+    before.connect(0)
+    connection.sendall(link.line("role", role="slot", index=1))
+    connection.sendall(b'{"event": "strike", "rule": 0}\n')
+    connection.close()
+    before.until(lambda: before.board.failure() != "")
+    cause = failover.cause_of(before.board, tmp_path, options, before.board.failure())
+    before.close()
+    (failure,) = read_events(tmp_path)
+    assert [failure[k] for k in ("role", "index", "host", "place", "pid")] == [
+        "slot", 1, "node2", "fence", 1001,
+    ]  # fmt: skip
+    assert [rule.text for rule in options.kill] == ["0@put:9"]
+    assert settings.to_environment(options)["FTRMA_KILL"] == "0@put:9"
+    assert cause.slots == (1,) and cause.died_at <= cause.noticed_at
+    after = Board(cause=cause)
+    connection, greeting = after.connect(0)
+    assert greeting["resume"] and "sm_segment.node2." in greeting["stale"]
+    connection.sendall(link.line("entered", version=4, restore_s=0.001))
+    after.until(lambda: bool(after.story))
+    after.close()
+    (recovery,) = after.story
+    assert (recovery["kind"], recovery["slots"], recovery["version"]) == ("relaunch", [1], 4)
+    assert recovery["reason"] == "slot 1 on node2 died"
+    assert sum(recovery["phases"].values()) == pytest.approx(recovery["seconds"])
+    assert min(recovery["phases"].values()) >= 0
+
+
+def test_the_dead_in_words() -> None:
+    """Law: grouped by host; a host or a job that died as a whole is named so."""
+    hosts = ["a", "a", "b", "b", "c"]
+    one, two, rest = ("slot 0", "a"), ("slot 1", "a"), [("slot 2", "b"), ("slot 3", "b")]
+    assert describe([one], hosts) == "slot 0 on a died"
+    assert describe([one, two], hosts) == "all processes on a died"
+    assert describe([*rest, one], hosts) == "all processes on b, slot 0 on a died"
+    assert describe([("spare 0", "c")], hosts) == "spare 0 on c died"
+    assert describe([one, two, *rest, ("spare 0", "c")], hosts) == "all processes died"
