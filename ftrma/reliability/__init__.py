@@ -26,7 +26,7 @@ Nothing here is imported by a running job, and scipy and matplotlib only where t
    they are derived from, in some two and a half years, are about two per day. The printed numbers
    are used as they are. Ratios between strategies do not depend on it much, absolute values do.
 3. N counts the computing ranks; the checksum ranks come on top (|G| = N/g + m). If g does not
-   divide N, eq. (8) takes the largest group, N/g rounded up.
+   divide N, |G| in eq. (8) is a fraction; the exact models take the groups as they are.
 4. Eq. (6), read literally, says nothing for m = 1. Its text (no more than m members per element)
    and eq. (8) for m = 1 (any two elements) mean that members lie on different elements, and
    this is demanded here for every m.
@@ -36,7 +36,8 @@ Nothing here is imported by a running job, and scipy and matplotlib only where t
 7. Eq. (8) for m > 1 is not printed. The same argument gives
    D_j C(|G|, m+1) C(H_j - m - 1, x - m - 1) / C(H_j, x).
 8. D_j = ceil(H_j / |G|) does not depend on the number of groups: it supposes that groups which
-   share one element share all (Figure 8), and that the job fills the machine.
+   share one element share all (Figure 8), and that the job fills the machine. Where D_j steps up
+   by one, P_cf does too, so eq. (9) falls with |CH| over a sweep but not from each |CH| to the next.
 
 **The exact models** drop points 6 and 8. *aligned*: groups that share an element share all of them,
 so there are min(g, floor(H_j / |G|)) sets of |G| elements; eq. (8) is an upper bound of this.

@@ -15,7 +15,7 @@ The format, by example; levels go from the smallest domain upward::
     # per_day = [1e-3, 2e-4]         # table: failures per day of 1, 2, ... at once
     # total_per_day = 1.2            # shares of a total: probabilities of 1, 2, ... at once
     # shares = [0.75, 0.20, 0.05]
-    # history = "failures.csv"       # fitted to a record (see history.py), path relative to this file
+    # history = "failures.csv"       # fitted to a record (history.py); path relative to this file
     # history_days = 880.0           # optional; else from the first to the last failure
 
 Invariant: a `Machine` that exists is consistent; all mistakes are told with line and column.

@@ -9,12 +9,13 @@ No model forms differences of large numbers: probabilities of 1e-20 keep their d
 overflows at 10^6 elements. Failures of so many elements at once that they no longer matter are
 counted as catastrophic, so what is left out never makes the result too small.
 
-Invariant: eq8 >= aligned wherever eq8 <= 1, and every exact probability grows with x and lies
+Invariant: where groups are equal, eq8 >= aligned; every exact probability grows with x and lies
 within 0 and 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -182,9 +183,10 @@ def eq8(x: Array, count: int, groups: Groups) -> Array:
     C(H - s, x - s) / C(H, x) with s = m + 1 is x (x-1) ... / (H (H-1) ...), s factors each, and
     zero for x < s.
     """
-    found = np.full(x.shape, float(-(-count // groups.members)))
+    members = groups.ranks / groups.count + groups.m  # as printed, not rounded
+    found = np.full(x.shape, float(math.ceil(count / members)))
     for i in range(groups.m + 1):
-        found *= (groups.members - i) / (i + 1) * np.maximum(x - i, 0) / (count - i)
+        found *= (members - i) / (i + 1) * np.maximum(x - i, 0) / (count - i)
     return found
 
 

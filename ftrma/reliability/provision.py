@@ -129,7 +129,8 @@ def offers(machine: Machine, demand: Demand) -> Iterator[Offer]:
         for aware, name in enumerate(machine.strategies):
             if aware:
                 level = machine.levels[aware - 1]
-                if groups.members > level.count:
+                # One element more than members, or a lost member could not come back apart.
+                if groups.members >= level.count:
                     break
                 parts[aware - 1] = at_level(level, groups, "scattered")
             yield price(machine, demand, groups, name, min(1.0, sum(parts)))
