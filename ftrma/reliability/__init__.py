@@ -37,7 +37,7 @@ Nothing here is imported by a running job, and scipy and matplotlib only where t
    D_j C(|G|, m+1) C(H_j - m - 1, x - m - 1) / C(H_j, x).
 8. D_j = ceil(H_j / |G|) does not depend on the number of groups: it supposes that groups which
    share one element share all (Figure 8), and that the job fills the machine. Where D_j steps up
-   by one, P_cf does too, so eq. (9) falls with |CH| over a sweep but not from each |CH| to the next.
+   by one, P_cf does too: eq. (9) falls with |CH| over a sweep, but not from each |CH| to the next.
 
 **The exact models** drop points 6 and 8. *aligned*: groups that share an element share all of them,
 so there are min(g, floor(H_j / |G|)) sets of |G| elements; eq. (8) is an upper bound of this.

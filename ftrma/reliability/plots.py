@@ -108,10 +108,12 @@ def draw_fits(history: History, fits: dict[str, list[Fit]], path: Path) -> None:
             axes.plot(fine, fit.distribution.per_day(fine), color=color, ls=style, lw=1.3,
                       label=f"{fit.method}:\n{a:.3g}/day $e^{{-{b:.3g}x}}$")  # fmt: skip
         axes.set_yscale("log")
-        axes.set_ylim(bottom=per_day[per_day > 0].min() / 5)
+        seen = per_day[per_day > 0]
+        axes.set_ylim(seen.min() / 5, seen.max() * 10 * (seen.max() / seen.min()) ** 0.4)
+        axes.set_xlim(0.4, max(x[-1], 3) + 0.6)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel(f"x: {name} that fail at once")
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper right")
     panels[0][0].set_ylabel("failures per day")
     figure.suptitle(f"{history.path.name}: {history.days:g} days", fontsize=9)
     save(plt, figure, path, f"Source: {history.path.name}")

@@ -252,8 +252,10 @@ def plan_text(found: JsonObject) -> str:
     ]
     if best["note"]:
         lines.append(f"({best['note']})")
-    rows = [["runner-up: group", "m", "aware", "P_cf per day", "processes", "interval (s)", "lost time",
-             "processor time"]]  # fmt: skip
+    rows = [
+        ["runner-up: group", "m", "aware", "P_cf per day", "processes", "interval (s)",
+         "lost time", "processor time"]
+    ]  # fmt: skip
     rows += [
         [
             str(o["group_size"]), str(o["m"]), o["aware"], number(o["p_cf_per_day"]),
