@@ -14,6 +14,7 @@ Cheapest means the least processor time: processes, times the time the program t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -101,11 +102,18 @@ def search(machine: Machine, demand: Demand) -> tuple[list[Offer], Offer | None]
         none, the one with the lowest P_cf of all.
 
     Raises:
-        ValueError: no group fits on the machine.
+        ValueError: failures come so fast that no layout makes progress.
     """
     best: dict[tuple[int, str], Offer] = {}
     safest: Offer | None = None
-    for offer in offers(machine, demand):
+    able = [offer for offer in offers(machine, demand) if offer.waste < 1]
+    if not able:
+        raise ValueError(
+            f"--mtbf {demand.mtbf_s:g}: with a checkpoint of {demand.memory_bytes:g} bytes taking "
+            f"{demand.memory_bytes / demand.bandwidth_bytes_per_s:.3g} s, the program never gets "
+            "on; protect less memory per rank or use a better machine"
+        )
+    for offer in able:
         if offer.p_cf_per_day <= demand.target_per_day:
             key = (offer.groups.m, offer.aware)
             if key not in best or rank(offer) < rank(best[key]):
@@ -156,7 +164,7 @@ def price(
     spares = -(-(groups.ranks + groups.checksums) // machine.levels[0].count)
     parts = SLOT_COPIES * groups.ranks + CHECKSUM_PARTS * groups.checksums + SPARE_PARTS * spares
     processes = groups.ranks + groups.checksums + spares
-    slower = 1 / (1 - waste) if waste < 1 else float("inf")
+    slower = 1 / (1 - waste) if waste < 1 else math.inf
     return Offer(
         groups, aware, spares, p_cf_per_day, delta_s, interval_s, waste, parts * memory,
         processes / groups.ranks * slower - 1,

@@ -235,11 +235,11 @@ def plan_text(found: JsonObject) -> str:
     best = offers[0]
     lines += [
         "",
-        f"group size       {best['group_size']} + {best['m']} checksum ranks, apart up to: "
-        f"{best['aware']}",
+        f"group size       {best['group_size']} + {count(best['m'], 'checksum rank')}, apart up "
+        f"to: {best['aware']}",
         f"P_cf             {best['p_cf_per_day']:.3g} per day (exact, groups scattered)",
-        f"processes        {best['processes']}: {found['ranks']} ranks, {best['checksums']} "
-        f"checksum ranks, {best['spares']} spares",
+        f"processes        {best['processes']}: {count(found['ranks'], 'rank')}, "
+        f"{count(best['checksums'], 'checksum rank')}, {count(best['spares'], 'spare')}",
         f"memory           {size(best['added_memory_bytes'])} more in all processes, "
         f"{best['added_memory_bytes'] / found['ranks'] / found['memory_bytes']:.2f} times what is "
         "protected",
@@ -274,6 +274,10 @@ def plan_text(found: JsonObject) -> str:
 
 def number(value: float | None) -> str:
     return NOT_POSSIBLE if value is None else f"{value:.3e}"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def size(size_bytes: float) -> str:

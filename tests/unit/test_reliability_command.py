@@ -153,6 +153,7 @@ def test_fits_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: 
         (PLAN.replace("2e-5", "-1").join(["plan ", ""]), "--target-pcf -1: expected"),
         (PLAN.replace("2GiB", "2XiB").join(["plan ", ""]), "--memory 2XiB: expected a size"),
         (PLAN.replace("36000", "nan").join(["plan ", ""]), "--mtbf nan: expected"),
+        (PLAN.replace("36000", "1e-3").join(["plan ", ""]), "the program never gets on"),
         ("plan --machine tsubame2", "--target-pcf is missing"),
     ],
 )
