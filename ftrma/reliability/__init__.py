@@ -29,7 +29,8 @@ Nothing here is imported by a running job, and scipy and matplotlib only where t
    divide N, |G| in eq. (8) is a fraction; the exact models take the groups as they are.
 4. Eq. (6), read literally, says nothing for m = 1. Its text (no more than m members per element)
    and eq. (8) for m = 1 (any two elements) mean that members lie on different elements, and
-   this is demanded here for every m.
+   this is demanded here for every m. (``ftrma run`` puts up to m of them on one element where
+   room is short; that is less safe and not computed.)
 5. D in eq. (9) is D_j of eq. (8), and its upper limit N_j is H_j.
 6. Eq. (8) adds up the pairs of elements, so it counts a failure of three members of a group
    three times, and passes 1 for many concurrent failures. It is computed as printed.

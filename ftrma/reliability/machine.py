@@ -28,9 +28,9 @@ from pathlib import Path
 
 from .. import tomlfile
 from ..tomlfile import Table as TomlTable
+from ..topology import NO_LEVEL
 from .distribution import Distribution, Exponential, Table
 
-NONE = "none"  # the awareness level of a placement that does not look at the hardware
 PLACES = (Path(__file__).parents[1] / "models", Path(__file__).parents[2] / "models")
 
 
@@ -58,7 +58,7 @@ class Machine:
     @property
     def strategies(self) -> list[str]:
         """Names of the awareness levels, from ``none`` upward."""
-        return [NONE, *(level.name for level in self.levels)]
+        return [NO_LEVEL, *(level.name for level in self.levels)]
 
     def awareness(self, name: str) -> int:
         """Return n: members of a group lie apart at levels 1 to n; 0 for ``none``.
@@ -104,7 +104,7 @@ def read(path: Path) -> Machine:
     for table in root.tables("level"):
         table.allow("name", "count", "failures")
         name, count = table.text("name"), table.integer("count", least=1)
-        if name in [NONE, "all", *(level.name for level in levels)]:
+        if name in [NO_LEVEL, "all", *(level.name for level in levels)]:
             raise table.error("name", f"{name!r} is taken; give each level a name of its own")
         if levels and count > levels[-1].count:
             raise table.error(

@@ -22,10 +22,10 @@ from functools import cache
 
 import numpy as np
 
+from ..topology import MAX_MEMBERS
 from .distribution import Array, Distribution
 from .machine import Level, Machine
 
-MAX_MEMBERS = 255  # of a group with its checksum ranks: distinct elements of GF(2^8) but zero
 FIRST_X = 64  # with the exponents of real machines nothing beyond matters
 # The largest number of concurrent failures that is looked at; with the scaling of `aligned`, more
 # would leave the range of a double.

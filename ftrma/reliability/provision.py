@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..interval import daly_interval, expected_waste
-from ..topology import MAX_PROCESSES
+from ..topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
 from .machine import Machine
-from .model import MAX_MEMBERS, Groups, at_level
+from .model import Groups, at_level
 
 MOST_M = 8  # with this many the levels above decide; more only cost
 # As csrc keeps them: a slot's copy and its staging area, a checksum rank's parity and its sum, a
@@ -80,10 +80,12 @@ class Offer:
     def command(self, mtbf_s: float) -> str:
         """Return the line that runs a program so."""
         groups = self.groups
+        # `ftrma run` sees nodes by itself and needs to be told what lies above them.
+        topology = "" if self.aware in (NO_LEVEL, NODES) else "--topology FILE "
         return (
             f"ftrma run -n {groups.ranks} --group-size {groups.size} --checksums "
-            f"{groups.checksums} --spares {self.spares} --aware {self.aware} --mtbf {mtbf_s:.6g} "
-            "app.py"
+            f"{groups.checksums} --spares {self.spares} {topology}--aware {self.aware} --mtbf "
+            f"{mtbf_s:.6g} app.py"
         )
 
     @property

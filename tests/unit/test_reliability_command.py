@@ -213,7 +213,7 @@ def test_the_plan_is_the_cheapest_of_all() -> None:
 
 def test_offers_are_what_the_model_says() -> None:
     """Law: P_cf of an offer is the scattered model's for its layout; its line is a layout that
-    `ftrma run` accepts for m = 1; groups leave an element free at every level where they lie
+    `ftrma run` accepts; groups leave an element free at every level where they lie
     apart."""
     tsubame = machine.load("tsubame2")
     offers = list(provision.offers(tsubame, demand()))
@@ -228,9 +228,10 @@ def test_offers_are_what_the_model_says() -> None:
         assert again == o.groups
         expected = model.total(model.p_cf_per_day(tsubame, again, aware, "scattered"))
         assert o.p_cf_per_day == pytest.approx(expected)
-        if o.groups.m == 1:
+        if not o.too_large:
             layout = make_layout(120, o.groups.checksums, o.groups.size, o.spares)
-            assert layout.processes == o.processes
+            assert (layout.processes, layout.strength) == (o.processes, o.groups.m)
+        assert ("--topology" in o.command(1.0)) == (o.aware not in ("none", "nodes"))
 
 
 def test_costs_by_hand() -> None:
