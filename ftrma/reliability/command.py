@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +78,12 @@ def compute(arguments: argparse.Namespace) -> int:
     path = plots.check_path(arguments.plot) if arguments.plot else None
     found = machine.load(needed(arguments, "machine"))
     points = all_points(arguments, found)
-    if arguments.json:
-        print(json.dumps(points[0] if len(points) == 1 else points, indent=1))
-    else:
-        print(report.text(found, points))
     if path:
         plots.draw_sweep(found, points, path)
+    if arguments.json:
+        show(json.dumps(points[0] if len(points) == 1 else points, indent=1))
+    else:
+        show(report.text(found, points))
     return 0
 
 
@@ -154,9 +156,9 @@ def fit(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             problems[level] = str(error)
     found = report.fit_object(record, fits, problems)
-    print(json.dumps(found, indent=1) if arguments.json else report.fit_text(found))
     if path:
         plots.draw_fits(record, fits, path)
+    show(json.dumps(found, indent=1) if arguments.json else report.fit_text(found))
     return 0
 
 
@@ -194,15 +196,24 @@ def plan(arguments: argparse.Namespace) -> int:
         "safest": report.offer_object(safest, demand) if safest else None,
     }  # fmt: skip
     if arguments.json:
-        print(json.dumps(shown, indent=1))
+        show(json.dumps(shown, indent=1))
     elif offers:
-        print(report.plan_text(shown))
+        show(report.plan_text(shown))
     elif safest:
-        print(
+        show(
             f"no layout on {found.name} keeps P_cf at {target:g} per day; the lowest is "
             f"{safest.p_cf_per_day:.3g} with:\n{safest.command(demand.mtbf_s)}"
         )
     return 0 if offers else 1
+
+
+def show(text: str) -> None:
+    """Print a result; a reader that has seen enough, such as head, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python flushes once more at its end and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # ---- values ---------------------------------------------------------------------------------

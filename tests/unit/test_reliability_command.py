@@ -279,3 +279,12 @@ def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> N
     status, out, _ = call(capsys, line)
     assert status == 1 and "no layout on Blue Waters keeps P_cf at 1e-06" in out
     assert "the lowest is 0.149" in out and "ftrma run -n 1000" in out
+
+
+def test_a_reader_may_stop_early() -> None:
+    """Law: a closed pipe ends the command without a complaint."""
+    code = "import sys; from ftrma.cli import main; main(sys.argv[1:])"
+    command = shlex.join([sys.executable, "-c", code, "reliability", *BASE.split()])
+    done = subprocess.run(["bash", "-c", f"{{ sleep 0.2; {command}; echo $? >&2; }} | true"],
+                          capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    assert done.stderr.strip() == "0"
