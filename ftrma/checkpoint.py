@@ -18,7 +18,6 @@ summing, committing and folding happen at the checksum ranks while it computes.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import time
@@ -27,28 +26,13 @@ from typing import Any
 
 from .errors import CorruptVault, FtrmaError, Rollback
 from .group import Group, new_vault, rebuild_parity
+from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval
 from .recovery import report_deaths
 from .vault import Vault
 from .world import CHECKSUM, SPARE, World
 
-FIRST_GUESS_BYTES_PER_S = 2e9  # of staging, until one is measured; half of the slowest seen
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
-
-
-def daly_interval(delta_s: float, mtbf_s: float) -> float:
-    """Best time between checkpoints, in seconds.
-
-    Args:
-        delta_s: time that one checkpoint holds the program up, > 0.
-        mtbf_s: mean time between failures M, > 0.
-
-    Source: Daly 2006, as printed in section 6.1 of Besta & Hoefler.
-    """
-    if delta_s >= 2 * mtbf_s:
-        return mtbf_s
-    ratio = delta_s / (2 * mtbf_s)
-    return math.sqrt(2 * delta_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - delta_s
 
 
 class Policy:

@@ -1,4 +1,4 @@
-"""The command line: ``ftrma run | demo | doctor``."""
+"""The command line: ``ftrma run | demo | doctor | reliability | plan``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from . import __version__, settings
 from .errors import FtrmaError
+from .reliability import command as reliability
 
 RUN_OPTIONS = [
     ("-n", "N", "slots: ranks of the program"),
@@ -69,6 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     commands.add_parser("doctor", help="check this machine")
+    reliability.add_parsers(commands)
     return parser
 
 
@@ -109,6 +111,8 @@ def main(argv: list[str] | None = None) -> Any:
             from .demo import demo
 
             status = demo(verbose=arguments.verbose)
+        elif arguments.command in ("reliability", "plan"):
+            status = arguments.run(arguments)
         else:
             from .doctor import doctor
 

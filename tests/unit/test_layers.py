@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "ftrma"
 # From the top down; modules of one line know nothing of each other.
 LAYERS = [
     {"__main__", "cli"},
+    {"reliability"},
     {"doctor"},
     {"demo"},
     {"launch"},
@@ -28,6 +29,7 @@ LAYERS = [
     {"world", "link"},
     {"_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep"},
+    {"interval"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -37,6 +39,7 @@ FRONT = "__init__"
 
 def imports_of(path: Path) -> set[str]:
     """Absolute names of all that a module imports, inside of functions too."""
+    package = ["ftrma", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -44,8 +47,12 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found |= {node.module or ""} | {f"{node.module}.{a.name}" for a in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = f"ftrma.{node.module}" if node.module else "ftrma"
-            found |= {base} if node.module else {f"ftrma.{a.name}" for a in node.names}
+            base = ".".join(
+                [*package[: len(package) + 1 - node.level], *filter(None, [node.module])]
+            )
+            found |= {base} if node.module else {f"{base}.{a.name}" for a in node.names}
+            # From a package, what is named may be a module of it.
+            found |= {f"{base}.{a.name}" for a in node.names if base.count(".") == 1}
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
@@ -54,6 +61,20 @@ def imports_of(path: Path) -> set[str]:
 # The build writes _declarations.py, which holds no code.
 MODULES = {path.stem: imports_of(path) for path in sorted(PACKAGE.glob("*.py"))
            if path.stem != "_declarations"}  # fmt: skip
+# A package within counts as one module; its own order is below.
+RELIABILITY = {path.stem: imports_of(path) for path in sorted(PACKAGE.glob("reliability/*.py"))}
+MODULES["reliability"] = set().union(*RELIABILITY.values())
+RELIABILITY_LAYERS = [
+    {"command"},
+    {"plots"},
+    {"report"},
+    {"provision", "simulate"},
+    {"model"},
+    {"machine"},
+    {"history"},
+    {"distribution"},
+    {"__init__"},
+]
 
 
 def inner(name: str) -> set[str]:
@@ -115,3 +136,14 @@ def test_pure_modules_stay_pure() -> None:
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
     assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
+    assert not inner("interval")
+
+
+@pytest.mark.parametrize("name", RELIABILITY)
+def test_reliability_has_an_order_too(name: str) -> None:
+    """Law: within the package imports go down; it needs of the rest only what is pure."""
+    level = {module: i for i, names in enumerate(RELIABILITY_LAYERS) for module in names}
+    assert set(level) == set(RELIABILITY)
+    below = {i.split(".")[2] for i in RELIABILITY[name] if i.startswith("ftrma.reliability.")}
+    assert all(level[other] > level[name] for other in below & set(RELIABILITY)), below
+    assert inner("reliability") <= {"interval", "tomlfile", "topology", "errors"}

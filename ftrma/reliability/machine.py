@@ -1,0 +1,151 @@
+"""A machine as a hierarchy of failure domains, read from TOML (section 5 of Besta & Hoefler).
+
+The format, by example; levels go from the smallest domain upward::
+
+    name = "TSUBAME2.0"
+    source = "where the numbers come from"
+
+    [[level]]
+    name = "nodes"
+    count = 1408                     # H_j: elements of this level, never more than below
+
+    [level.failures]                 # one of four forms; a level without never fails by itself
+    amplitude_per_day = 0.0030142    # exponential: A exp(-decay * x) failures per day of x at once
+    decay = 1.3567
+    # per_day = [1e-3, 2e-4]         # table: failures per day of 1, 2, ... at once
+    # total_per_day = 1.2            # shares of a total: probabilities of 1, 2, ... at once
+    # shares = [0.75, 0.20, 0.05]
+    # history = "failures.csv"       # fitted to a record (history.py); path relative to this file
+    # history_days = 880.0           # optional; else from the first to the last failure
+
+Invariant: a `Machine` that exists is consistent; all mistakes are told with line and column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import tomlfile
+from ..tomlfile import Table as TomlTable
+from ..topology import NO_LEVEL
+from .distribution import Distribution, Exponential, Table
+
+PLACES = (Path(__file__).parents[1] / "models", Path(__file__).parents[2] / "models")
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of the hierarchy: `count` elements (H_j), which fail as `failures` says."""
+
+    name: str
+    count: int
+    failures: Distribution | None
+
+    def total_per_day(self) -> float:
+        """Failures per day of any number of elements at once."""
+        return self.failures.beyond(0, self.count) if self.failures else 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A hierarchy of failure domains; `levels` go from the smallest domain upward."""
+
+    name: str
+    source: str
+    levels: tuple[Level, ...]
+
+    @property
+    def strategies(self) -> list[str]:
+        """Names of the awareness levels, from ``none`` upward."""
+        return [NO_LEVEL, *(level.name for level in self.levels)]
+
+    def awareness(self, name: str) -> int:
+        """Return n: members of a group lie apart at levels 1 to n; 0 for ``none``.
+
+        Raises:
+            ValueError: the machine has no such level.
+        """
+        if name not in self.strategies:
+            raise ValueError(
+                f"--aware {name}: {self.name} has no such level; use {', '.join(self.strategies)} "
+                "or all"
+            )
+        return self.strategies.index(name)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the machines that come with the package: path by name."""
+    return {path.stem: path for place in PLACES for path in sorted(place.glob("*.toml"))}
+
+
+def load(name: str) -> Machine:
+    """Return a machine by the name of a shipped description or the path of a file.
+
+    Raises:
+        ValueError: there is none, or it has a mistake.
+    """
+    known = shipped()
+    if name in known:
+        return read(known[name])
+    if not Path(name).is_file():
+        raise ValueError(
+            f"--machine {name}: no such machine or file; use {', '.join(known)} or the path of a "
+            "TOML file"
+        )
+    return read(Path(name))
+
+
+def read(path: Path) -> Machine:
+    """Return the machine that a TOML file describes."""
+    root = tomlfile.read(path)
+    root.allow("name", "source", "level")
+    levels: list[Level] = []
+    for table in root.tables("level"):
+        table.allow("name", "count", "failures")
+        name, count = table.text("name"), table.integer("count", least=1)
+        if name in [NO_LEVEL, "all", *(level.name for level in levels)]:
+            raise table.error("name", f"{name!r} is taken; give each level a name of its own")
+        if levels and count > levels[-1].count:
+            raise table.error(
+                "count",
+                f"{count} {name} above {levels[-1].count} {levels[-1].name}; list levels from the "
+                "smallest domain upward",
+            )
+        failures = read_failures(table.table("failures"), path) if "failures" in table else None
+        levels.append(Level(name, count, failures))
+    if not levels:
+        raise root.error("level", "a machine needs at least one [[level]]")
+    return Machine(root.text("name"), root.text("source", ""), tuple(levels))
+
+
+def read_failures(table: TomlTable, path: Path) -> Distribution:
+    """Return the distribution that one ``[level.failures]`` describes."""
+    if "history" in table:
+        from . import history
+
+        table.allow("history", "history_days")
+        days = table.number("history_days") if "history_days" in table else None
+        file = path.parent / table.text("history")
+        name = tomlfile.read(path).tables("level")[int(table.keys[1])].text("name")
+        try:
+            found = history.read(file, days)
+            return history.fit_by_likelihood(found.counts_of(name), found.days).distribution
+        except ValueError as error:
+            raise table.error("history", str(error)) from None
+    if "per_day" in table:
+        table.allow("per_day")
+        return Table.of(table.numbers("per_day"))
+    if "shares" in table:
+        table.allow("shares", "total_per_day")
+        shares, total = table.numbers("shares", most=1.0), table.number("total_per_day")
+        if sum(shares) > 1 + 1e-9:
+            raise table.error(
+                "shares", f"they add up to {sum(shares):.6g}; probabilities add up to at most 1"
+            )
+        return Table.of([total * share for share in shares])
+    table.allow("amplitude_per_day", "decay")
+    amplitude, decay = table.number("amplitude_per_day"), table.number("decay")
+    if decay <= 0:
+        raise table.error("decay", f"decay = {decay:g}: must be above 0, or the sum is endless")
+    return Exponential(amplitude, decay)

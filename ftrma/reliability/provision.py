@@ -1,0 +1,173 @@
+"""The search of ``ftrma plan``: the cheapest protection that keeps P_cf below a target.
+
+Every group size, number of checksum ranks per group and awareness level is tried. P_cf is that of
+the `scattered` model, the most careful one: the layout keeps its promise wherever groups lie, as
+long as their members lie apart. Costs are estimates from one bandwidth:
+
+* a checkpoint holds the program up while each slot stages its memory: memory / bandwidth;
+* a checksum rank then reads its group's memory while the program computes; no checkpoint begins
+  before that is over, so the interval is Daly's or that time, whichever is longer;
+* a restart reads a group's memory once to rebuild the lost part.
+
+Cheapest means the least processor time: processes, times the time the program takes longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..interval import daly_interval, expected_waste
+from ..topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
+from .machine import Machine
+from .model import Groups, at_level
+
+MOST_M = 8  # with this many the levels above decide; more only cost
+# As csrc keeps them: a slot's copy and its staging area, a checksum rank's parity and its sum, a
+# spare's one such part, in multiples of a slot's memory.
+SLOT_COPIES, CHECKSUM_PARTS, SPARE_PARTS = 2, 2, 1
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a job needs.
+
+    Attributes:
+        ranks: N, computing ranks.
+        memory_bytes: to protect, per rank.
+        target_per_day: highest P_cf per day that is allowed.
+        mtbf_s: mean time between failures that hit the job.
+        bandwidth_bytes_per_s: at which a process reads, compares and copies memory.
+    """
+
+    ranks: int
+    memory_bytes: float
+    target_per_day: float
+    mtbf_s: float
+    bandwidth_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One layout, what it gives and what it costs.
+
+    Attributes:
+        aware: name of the level up to which members of a group lie apart.
+        spares: as many as run on one element of the lowest level, so that its loss is repaired.
+        p_cf_per_day: by the `scattered` model.
+        delta_s: time that a checkpoint holds the program up.
+        interval_s: computing time between checkpoints.
+        waste: expected share of the time lost to checkpoints, lost work and restarts.
+        memory_bytes: added, in all processes together.
+        processor_time: extra, as a share of what the unprotected job needs.
+    """
+
+    groups: Groups
+    aware: str
+    spares: int
+    p_cf_per_day: float
+    delta_s: float
+    interval_s: float
+    waste: float
+    memory_bytes: float
+    processor_time: float
+
+    @property
+    def processes(self) -> int:
+        return self.groups.ranks + self.groups.checksums + self.spares
+
+    def command(self, mtbf_s: float) -> str:
+        """Return the line that runs a program so."""
+        groups = self.groups
+        # `ftrma run` sees nodes by itself and needs to be told what lies above them.
+        topology = "" if self.aware in (NO_LEVEL, NODES) else "--topology FILE "
+        return (
+            f"ftrma run -n {groups.ranks} --group-size {groups.size} --checksums "
+            f"{groups.checksums} --spares {self.spares} {topology}--aware {self.aware} --mtbf "
+            f"{mtbf_s:.6g} app.py"
+        )
+
+    @property
+    def too_large(self) -> str:
+        """Why the line cannot be run as it is, or nothing."""
+        if self.processes <= MAX_PROCESSES:
+            return ""
+        return f"needs {self.processes} processes; this version serves at most {MAX_PROCESSES}"
+
+
+def search(machine: Machine, demand: Demand) -> tuple[list[Offer], Offer | None]:
+    """Return the layouts that reach the target, and the safest of those that do not.
+
+    Returns:
+        The cheapest layout for each pair of m and awareness level, cheapest first; and, if there is
+        none, the one with the lowest P_cf of all.
+
+    Raises:
+        ValueError: failures come so fast that no layout makes progress.
+    """
+    best: dict[tuple[int, str], Offer] = {}
+    safest: Offer | None = None
+    able = [offer for offer in offers(machine, demand) if offer.waste < 1]
+    if not able:
+        raise ValueError(
+            f"--mtbf {demand.mtbf_s:g}: with a checkpoint of {demand.memory_bytes:g} bytes taking "
+            f"{demand.memory_bytes / demand.bandwidth_bytes_per_s:.3g} s, the program never gets "
+            "on; protect less memory per rank or use a better machine"
+        )
+    for offer in able:
+        if offer.p_cf_per_day <= demand.target_per_day:
+            key = (offer.groups.m, offer.aware)
+            if key not in best or rank(offer) < rank(best[key]):
+                best[key] = offer
+        elif safest is None or offer.p_cf_per_day < safest.p_cf_per_day:
+            safest = offer
+    found = sorted(best.values(), key=rank)
+    return found, None if found else safest
+
+
+def rank(offer: Offer) -> tuple[float, float]:
+    """Order of preference: the cheaper, then the safer."""
+    return offer.processor_time, offer.p_cf_per_day
+
+
+def offers(machine: Machine, demand: Demand) -> Iterator[Offer]:
+    """Yield every layout that the machine has room for."""
+    for groups in layouts(demand.ranks):
+        # Levels where members lie apart, from below, with the rest certain to be catastrophic.
+        parts = [level.total_per_day() for level in machine.levels]
+        for aware, name in enumerate(machine.strategies):
+            if aware:
+                level = machine.levels[aware - 1]
+                # One element more than members, or a lost member could not come back apart.
+                if groups.members >= level.count:
+                    break
+                parts[aware - 1] = at_level(level, groups, "scattered")
+            yield price(machine, demand, groups, name, min(1.0, sum(parts)))
+
+
+def layouts(ranks: int) -> Iterator[Groups]:
+    """Yield every division of the ranks into groups that a code can serve, each once."""
+    for m in range(1, MOST_M + 1):
+        counts = {-(-ranks // size) for size in range(1, min(ranks, MAX_MEMBERS - m) + 1)}
+        for count in sorted(counts):
+            yield Groups(ranks, count, m)
+
+
+def price(
+    machine: Machine, demand: Demand, groups: Groups, aware: str, p_cf_per_day: float
+) -> Offer:
+    """Return the layout with its costs."""
+    memory = demand.memory_bytes
+    delta_s = memory / demand.bandwidth_bytes_per_s
+    group_s = groups.size * delta_s
+    interval_s = max(daly_interval(delta_s, demand.mtbf_s), group_s)
+    waste = expected_waste(interval_s, delta_s, demand.mtbf_s, group_s)
+    spares = -(-(groups.ranks + groups.checksums) // machine.levels[0].count)
+    parts = SLOT_COPIES * groups.ranks + CHECKSUM_PARTS * groups.checksums + SPARE_PARTS * spares
+    processes = groups.ranks + groups.checksums + spares
+    slower = 1 / (1 - waste) if waste < 1 else math.inf
+    return Offer(
+        groups, aware, spares, p_cf_per_day, delta_s, interval_s, waste, parts * memory,
+        processes / groups.ranks * slower - 1,
+    )  # fmt: skip
