@@ -341,6 +341,9 @@ uint32_t ftrma_block_crc(const void *block)
     return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
 }
 
+/* What stands before it is in memory before what stands after it, should the process be killed. */
+#define IN_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
 void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
                        uint32_t *dirty, size_t *ndirty, uint32_t *crc, size_t *corrupt)
 {
@@ -360,24 +363,32 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         /* The checksums cost little: the block is in the nearest cache before and after. */
         if (crc != NULL && ftrma_block_crc(to) != crc[b])
             ++*corrupt;
+        dirty[*ndirty] = (uint32_t)(first_block + b);
+        IN_ORDER();
         kernel->delta(from, to, out, stream);
+        IN_ORDER();
+        ++*ndirty;
+        IN_ORDER();
         if (crc != NULL)
             crc[b] = ftrma_block_crc(to);
         out += BLOCK;
-        dirty[*ndirty] = (uint32_t)(first_block + b);
-        ++*ndirty;
     }
     if (rest > 0 && memcmp(from, to, rest) != 0) {
         if (crc != NULL && ftrma_block_crc(to) != crc[nfull])
             ++*corrupt;
+        dirty[*ndirty] = (uint32_t)(first_block + nfull);
         memset(out, 0, BLOCK);
-        memcpy(out, to, rest);
-        memcpy(to, from, rest);
+        memcpy(out, from, rest);
         ftrma_xor_into(out, to, rest);
+        IN_ORDER();
+        for (size_t at = 0; at < rest; at++) {
+            to[at] = from[at];
+            IN_ORDER();
+        }
+        ++*ndirty;
+        IN_ORDER();
         if (crc != NULL)
             crc[nfull] = ftrma_block_crc(to);
-        dirty[*ndirty] = (uint32_t)(first_block + nfull);
-        ++*ndirty;
     }
     stream_end(stream);
 }

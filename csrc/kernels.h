@@ -61,8 +61,10 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
  *   stage        [in/out] aligned to 64 bytes; deltas packed at FTRMA_BLOCK bytes each, the first
  *                         ndirty of them left alone; room for ndirty + ceil(n / FTRMA_BLOCK)
  *   dirty        [in/out] block numbers, one per delta in the stage; room as the stage
- *   ndirty       [in/out] deltas in stage and dirty, blocks; stored after each block, so that whoever
- *                         finds the memory of a killed process knows what to undo
+ *   ndirty       [in/out] deltas in stage and dirty, blocks. Whoever finds the memory of a killed
+ *                         process knows what to undo: the next number in dirty is stored before a
+ *                         block is touched, ndirty after it, its checksum after that, and a block
+ *                         is written from front to back
  *   crc          [in/out] one checksum of the copy per block (ftrma_block_crc), brought up to date;
  *                         NULL: none. With it, copy is whole blocks, filled up with zeros
  *   corrupt      [in/out] incremented for every differing block of the copy that did not match its

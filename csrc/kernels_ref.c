@@ -38,13 +38,13 @@ void ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first
             continue;
         if (crc != NULL && ftrma_block_crc(to + begin) != crc[b])
             ++*corrupt;
+        dirty[*ndirty] = first_block + (uint32_t)b;
         for (size_t i = 0; i < BLOCK; i++)
             out[i] = i < size ? from[begin + i] ^ to[begin + i] : 0;
         memcpy(to + begin, from + begin, size);
+        ++*ndirty;
         if (crc != NULL)
             crc[b] = ftrma_block_crc(to + begin);
-        dirty[*ndirty] = first_block + (uint32_t)b;
-        ++*ndirty;
     }
 }
 

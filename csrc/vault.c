@@ -211,13 +211,39 @@ uint64_t ftrma_stage_end(struct ftrma_vault *v)
     return v->header->ndirty;
 }
 
+/* The process was killed while it staged one more block, perhaps: then the block's front is new, and
+   its checksum is still that of the old one.  (If it had not begun, the block matches already.) */
+static void undo_torn(struct ftrma_vault *v)
+{
+    const uint64_t *delta = (const uint64_t *)(const void *)(v->stage + v->header->ndirty * BLOCK);
+    if (v->header->ndirty >= v->header->stage_room)
+        return;
+    uint32_t b = v->dirty[v->header->ndirty];
+    if (b >= ftrma_vault_used(v) || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) == v->crc[b])
+        return;
+    uint64_t block[BLOCK / sizeof(uint64_t)];
+    memcpy(block, v->copy + (uint64_t)b * BLOCK, BLOCK);
+    for (size_t i = 0; i < BLOCK / sizeof *block; i++) {
+        block[i] ^= delta[i];
+        if (ftrma_block_crc(block) == v->crc[b]) {
+            memcpy(v->copy + (uint64_t)b * BLOCK, block, BLOCK);
+            return;
+        }
+    }
+}
+
 void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 {
     struct header *h = v->header;
     if (h->stage_version > version) {
+        undo_torn(v);
         ftrma_delta_undo(v->copy, v->stage, v->dirty, h->ndirty, 0);
-        for (uint64_t d = 0; d < h->ndirty; d++)
-            v->crc[v->dirty[d]] ^= ftrma_block_crc(v->stage + d * BLOCK);
+        for (uint64_t d = 0; d < h->ndirty; d++) {
+            uint32_t b = v->dirty[d];
+            /* Of the last block the checksum may not have been brought up to date yet. */
+            if (d + 1 < h->ndirty || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) != v->crc[b])
+                v->crc[b] ^= ftrma_block_crc(v->stage + d * BLOCK);
+        }
         h->ndirty = 0;
         __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
     }

@@ -30,7 +30,7 @@ class Board:
         self.story: list[dict[str, Any]] = []
         self.board = Switchboard(
             processes, lambda event, **d: self.story.append({"event": event, **d}),
-            lambda: self.story, cause,
+            lambda: self.story, cause, {"committed": 0},
         )  # fmt: skip
         self.open: list[socket.socket] = []
 

@@ -511,6 +511,41 @@ def test_undo_after_death_in_the_middle_of_staging(make: Callable[..., Group]) -
     group.holds(1)
 
 
+@pytest.mark.parametrize("written", [0, 8, 1000, 2048, BLOCK - 8, BLOCK])
+def test_undo_of_a_block_that_was_being_staged(make: Callable[..., Group], written: int) -> None:
+    """Law: a block whose front is new already, when the process is killed, is taken back too."""
+    group = make([8 * BLOCK], versions=2)
+    vault = group.members[0]
+    group.windows[0][: 2 * BLOCK] += 1
+    group.stage()
+    assert vault.staged_blocks().tolist() == [1, 2]
+    old, new = vault.bytes_at(5, BLOCK)[:], group.random.bytes(BLOCK)
+    delta = bytes(a ^ b for a, b in zip(old, new, strict=True))
+    count = group.ffi.new("uint64_t *")
+    numbers = group.lib.ftrma_vault_dirty(vault.c, count)
+    group.ffi.cast("uint32_t *", numbers)[count[0]] = 5
+    vault.stage_bytes(2, 1)[:] = delta[: written + 8].ljust(BLOCK, b"?")[:BLOCK]
+    vault.bytes_at(5, BLOCK)[:written] = new[:written]
+    group.undo()
+    group.holds(2)
+    assert not any(group.scrub_all())
+
+
+def test_undo_of_a_block_that_lacks_its_checksum(make: Callable[..., Group]) -> None:
+    """Law: a block that is staged and counted, its checksum not yet written, is taken back."""
+    group = make([8 * BLOCK], versions=2)
+    vault = group.members[0]
+    before = vault.crcs()[:9].copy()
+    group.windows[0][[0, 5 * BLOCK]] += 1
+    group.stage()
+    assert vault.staged_blocks().tolist() == [1, 6]
+    vault.crcs()[6] = before[6]
+    group.undo()
+    group.holds(2)
+    assert (vault.crcs()[:9] == before).all()
+    assert not any(group.scrub_all())
+
+
 def test_drop_after_death_in_the_middle_of_summing(make: Callable[..., Group]) -> None:
     """Law: a checksum rank killed while summing leaves nothing that the next sum takes up."""
     group = make([6 * BLOCK, 6 * BLOCK], versions=1)
