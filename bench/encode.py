@@ -318,13 +318,18 @@ def target_of(operation: str, baseline: str, size_bytes: int) -> float | None:
 # ---- telling --------------------------------------------------------------------------------
 
 
-def text(report: JsonObject) -> str:
-    """The table for people."""
-    k, m = report["members"], report["checksums"]
-    titles = {
+def titles_of(k: int, m: int) -> dict[str, str]:
+    """What people call the operations."""
+    return {
         "xor": f"XOR, {k} to 1", "encode": f"encode, {k} to {m}",
         "decode": f"decode, {m} lost of {k}", "fold 1": "y ^= c*x", "fold 2": "y ^= c*x, two y",
     }  # fmt: skip
+
+
+def text(report: JsonObject) -> str:
+    """The table for people."""
+    k, m = report["members"], report["checksums"]
+    titles = titles_of(k, m)
     rows = [["operation", "a member", "ours GB/s", "beside", "GB/s", "ratio", "target"]]
     for r in report["results"]:
         target = "-"
@@ -353,6 +358,8 @@ def draw(report: JsonObject, path: Any) -> None:
     plt = common.pyplot()
     results = report["results"]
     operations = list(dict.fromkeys(r["operation"] for r in results))
+    titles = titles_of(report["members"], report["checksums"])
+    sizes = sorted({r["size_bytes"] / 2**20 for r in results})
     figure, panels = plt.subplots(
         1, len(operations), figsize=(2.1 * len(operations), 2.6), sharex=True, squeeze=False
     )
@@ -366,10 +373,10 @@ def draw(report: JsonObject, path: Any) -> None:
             axes.errorbar([r["size_bytes"] / 2**20 for r in chosen], [f["median"] for f in found],
                           yerr=common.whiskers(found), fmt="o-", ms=3, capsize=2, lw=0.9,
                           color=colours[side], label=side)  # fmt: skip
-        axes.set_title(operation, fontsize=9)
+        axes.set_title(titles[operation], fontsize=9)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_xlabel("a member, MiB")
+        axes.set_xticks(sizes, [f"{size:.3g}" for size in sizes])
+        axes.set_xlabel("a member, MiB (log scale)")
         axes.set_ylim(bottom=0)
         axes.grid()
         axes.legend(fontsize=7)
