@@ -254,17 +254,18 @@ def where(report: Mapping[str, Any]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line; `launches`: the measurement starts programs."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, *, launches: bool = True) -> None:
         super().__init__(
             prog=f"python -m bench {name}", description=description,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )  # fmt: skip
         self.add_argument("--rounds", type=whole, default=5, metavar="R",
-                          help="launches of each side, in turn")  # fmt: skip
-        self.add_argument("--timeout", type=positive, default=300.0, metavar="SECONDS",
-                          help="time limit of each launch")  # fmt: skip
+                          help="turns of each side")  # fmt: skip
+        if launches:
+            self.add_argument("--timeout", type=positive, default=300.0, metavar="SECONDS",
+                              help="time limit of each launch")  # fmt: skip
         # No default text for these: there is no file unless one is asked for.
         self.add_argument("--json", type=output_file, metavar="FILE", default=argparse.SUPPRESS,
                           help="write the report to this file too")  # fmt: skip

@@ -3,10 +3,10 @@
 Question: at which speed are parities computed, lost members computed back, and deltas folded in,
 beside copying and reading the same bytes, and beside ISA-L, the library that most storage systems
 use. All sides take turns in each round, in one process and one thread, on the same random bytes in
-memory that was touched before; a ratio is formed within a round. Times are those that the thread
-had the processor, so that other work on the machine disturbs by what it takes of the caches alone.
-What a call costs without any bytes is measured too and taken off: it is Python's and not the
-kernel's.
+memory that was touched before; a ratio is formed within a round. Times are those for which the
+thread had the processor, so that other work on the machine disturbs only by what it takes of the
+caches. What a call costs without any bytes is measured too and taken off: it is Python's and not
+the kernel's.
 
 ISA-L comes with the wheel of pyeclib (``pip install 'ftrma[isal]'``); without it those rows are
 left out and the report says so.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,13 +61,14 @@ Call = Callable[[int], Any]  # one call of a side, on so many bytes of each memb
 
 
 def parse(arguments: list[str]) -> Namespace:
-    parser = Parser("encode", "Speed of the erasure kernels beside memcpy and ISA-L.")
+    parser = Parser("encode", "Speed of the erasure kernels beside memcpy and ISA-L.",
+                    launches=False)  # fmt: skip
     parser.set_defaults(rounds=21)
     parser.add_argument("--members", type=common.whole, default=8, metavar="K",
                         help="members of a group")  # fmt: skip
     parser.add_argument("--checksums", type=common.whole, default=2, metavar="M",
                         help="parities of a group, and members lost")  # fmt: skip
-    parser.add_argument("--sizes", type=common.size, nargs="+", metavar="SIZE",
+    parser.add_argument("--sizes", type=member_size, nargs="+", metavar="SIZE",
                         default=[common.size(s) for s in SIZES],
                         help="bytes of a member")  # fmt: skip
     parser.add_argument("--batch-ms", type=common.positive, default=2.0, metavar="MS",
@@ -83,20 +84,36 @@ def parse(arguments: list[str]) -> Namespace:
     try:
         erasure.coefficients(options.members, options.checksums)
     except ValueError as error:
-        raise UsageError(str(error)) from None
-    if min(options.sizes) < PAGE or max(options.sizes) >= 1 << 31:
-        raise UsageError("--sizes must be from 4KiB up to less than 2GiB, ISA-L's limit")
+        raise UsageError(f"--members and --checksums: {error}") from None
     return options
+
+
+def member_size(text: str) -> int:
+    found = common.size(text)
+    if not PAGE <= found < 1 << 31:
+        raise ArgumentTypeError(f"{text}: give sizes from 4KiB up to less than 2GiB, ISA-L's limit")
+    return found
 
 
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
+    report = run(options)
+    common.finish(report, options, text(report))
+    if "plot" in options:
+        draw(report, options.plot)
+    return 0
+
+
+def run(options: Namespace) -> JsonObject:
+    """The whole measurement."""
     native = _mpi.load()
     name = options.kernel.encode() if options.kernel else native.ffi.NULL
     if native.lib.ftrma_kernel_select(name) != 0:
-        raise UsageError(f"--kernel {options.kernel}: unknown, or this processor lacks it; "
-                         "leave the option out for the best one")  # fmt: skip
+        raise UsageError(
+            f"--kernel {options.kernel}: unknown, or this processor lacks it; "
+            "leave the option out for the best one"
+        )
     isal = load_isal()
     report = common.begin("encode")
     report.update(
@@ -109,10 +126,7 @@ def main(arguments: list[str]) -> int:
     for size_bytes in options.sizes:
         group = Group(native, isal, options.members, options.checksums, size_bytes)
         report["results"] += measure(group, options)
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
-    return 0
+    return report
 
 
 # ---- the sides ------------------------------------------------------------------------------
@@ -304,13 +318,18 @@ def target_of(operation: str, baseline: str, size_bytes: int) -> float | None:
 # ---- telling --------------------------------------------------------------------------------
 
 
-def text(report: JsonObject) -> str:
-    """The table for people."""
-    k, m = report["members"], report["checksums"]
-    titles = {
+def titles_of(k: int, m: int) -> dict[str, str]:
+    """What people call the operations."""
+    return {
         "xor": f"XOR, {k} to 1", "encode": f"encode, {k} to {m}",
         "decode": f"decode, {m} lost of {k}", "fold 1": "y ^= c*x", "fold 2": "y ^= c*x, two y",
     }  # fmt: skip
+
+
+def text(report: JsonObject) -> str:
+    """The table for people."""
+    k, m = report["members"], report["checksums"]
+    titles = titles_of(k, m)
     rows = [["operation", "a member", "ours GB/s", "beside", "GB/s", "ratio", "target"]]
     for r in report["results"]:
         target = "-"
@@ -339,6 +358,8 @@ def draw(report: JsonObject, path: Any) -> None:
     plt = common.pyplot()
     results = report["results"]
     operations = list(dict.fromkeys(r["operation"] for r in results))
+    titles = titles_of(report["members"], report["checksums"])
+    sizes = sorted({r["size_bytes"] / 2**20 for r in results})
     figure, panels = plt.subplots(
         1, len(operations), figsize=(2.1 * len(operations), 2.6), sharex=True, squeeze=False
     )
@@ -352,10 +373,10 @@ def draw(report: JsonObject, path: Any) -> None:
             axes.errorbar([r["size_bytes"] / 2**20 for r in chosen], [f["median"] for f in found],
                           yerr=common.whiskers(found), fmt="o-", ms=3, capsize=2, lw=0.9,
                           color=colours[side], label=side)  # fmt: skip
-        axes.set_title(operation, fontsize=9)
+        axes.set_title(titles[operation], fontsize=9)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_xlabel("a member, MiB")
+        axes.set_xticks(sizes, [f"{size:.3g}" for size in sizes])
+        axes.set_xlabel("a member, MiB (log scale)")
         axes.set_ylim(bottom=0)
         axes.grid()
         axes.legend(fontsize=7)

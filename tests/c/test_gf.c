@@ -59,8 +59,8 @@ static struct buffer twin(const struct buffer *of)
 static int sum_case(size_t nout, size_t nin, size_t n, int add, int plain, int apart)
 {
     struct buffer out[MAX_OUT], ref[MAX_OUT], in[MAX_IN];
-    void *to[MAX_OUT], *ref_to[MAX_OUT];
-    const void *from[MAX_IN] = {NULL};
+    void *to[MAX_OUT] = {NULL}, *ref_to[MAX_OUT] = {NULL};
+    const void *from[MAX_IN] = {NULL}; /* or gcc -O3 believes that some are read unset */
     static uint8_t coef[MAX_OUT * MAX_IN];
     const size_t offset = below(64);
     for (size_t j = 0; j < nout; j++) {

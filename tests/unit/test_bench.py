@@ -19,7 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import checkpoint, common, ft, micro
+from bench import checkpoint, common, encode, ft, micro
 
 SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
 
@@ -80,6 +80,10 @@ def test_table_aligns_its_columns() -> None:
         ["checkpoint", "--directory", "/no/such/directory"],
         ["checkpoint", "--json", "/no/such/directory/report.json"],
         ["checkpoint", "--plot", "figure.docx"],
+        ["encode", "--checksums", "9"],
+        ["encode", "--members", "254"],
+        ["encode", "--sizes", "1KiB"],
+        ["encode", "--kernel", "mmx"],
     ],
     ids=" ".join,
 )
@@ -251,6 +255,53 @@ def test_micro_takes_the_median_and_the_fastest_batch() -> None:
     assert "<= 1.50 met" in micro.text(report)
 
 
+@pytest.fixture(scope="module")
+def encode_report() -> dict[str, Any]:
+    """The smallest measurement, of all sides that are there."""
+    report = encode.run(encode.parse(["--sizes", "4KiB", "--rounds", "2", "--batch-ms", "0.01"]))
+    return json.loads(json.dumps(report))  # it must be JSON
+
+
+def test_encode_measures_every_operation(encode_report: dict[str, Any]) -> None:
+    found = {(r["operation"], r["baseline"]) for r in encode_report["results"]}
+    assert set(encode.TARGETS) - {(o, "ISA-L") for o in ("xor", "encode", "decode")} <= found
+    assert all(r["ratio"]["min"] > 0 for r in encode_report["results"])
+    assert "y ^= c*x, two y" in encode.text(encode_report)
+
+
+def test_encode_without_isal_says_so(monkeypatch: Any) -> None:
+    monkeypatch.setattr(encode, "load_isal", lambda: None)
+    report = encode.run(encode.parse(["--sizes", "4KiB", "--rounds", "1", "--batch-ms", "0.01"]))
+    assert {r["baseline"] for r in report["results"]} == {"scan", "memcpy"}
+    assert "ISA-L not found" in encode.text(report)
+
+
+def test_encode_computes_the_same_as_isal() -> None:
+    """Law: what the two sides are timed with is the same work."""
+    isal = encode.load_isal()
+    if isal is None:
+        pytest.skip("ISA-L is not installed")
+    group = encode.Group(encode._mpi.load(), isal, 5, 3, 4096)
+    for operation in ("xor", "encode", "decode", "fold 1", "fold 2"):
+        results = []
+        for side in ("ours", "ISA-L"):
+            before = [row.copy() for row in group.rows]
+            group.calls[operation][side](4096)
+            results.append([row.copy() for row in group.rows])
+            for row, content in zip(group.rows, before, strict=True):
+                row[:] = content
+        assert any((a != b).any() for a, b in zip(results[0], before, strict=True)), operation
+        for ours, theirs in zip(*results, strict=True):
+            assert (ours == theirs).all(), operation
+
+
+def test_encode_finds_the_target_of_a_size() -> None:
+    sizes = [1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20]
+    found = [encode.target_of("encode", "ISA-L", size) for size in sizes]
+    assert found == [None, 0.75, 0.95, 0.95, 1.15]
+    assert encode.target_of("encode", "scan", 1 << 30) is None
+
+
 def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     common.finish(micro_report(), argparse.Namespace(json=path), "the table")
@@ -260,13 +311,16 @@ def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
-def test_figures_are_drawn(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_figures_are_drawn(
+    kind: str, tmp_path: Path, monkeypatch: Any, encode_report: dict[str, Any]
+) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"figure.{kind}"
     for module, report in (
         (ft, ft_report()),
         (micro, micro_report()),
         (checkpoint, checkpoint_report(monkeypatch)),
+        (encode, encode_report),
     ):
         module.draw(report, path)
         assert path.stat().st_size > 5000
