@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ftrma.topology import MAX_PROCESSES, make_layout
+from ftrma.topology import MAX_PROCESSES, make_layout, roles
 
 SLOTS = st.integers(1, 300)
 SPARES = st.integers(0, 5)
@@ -85,3 +85,11 @@ def test_largest_job_is_served() -> None:
     """Law: the limits themselves are allowed."""
     assert make_layout(255, spares=0).group_size == 255
     assert make_layout(MAX_PROCESSES - 11, group_size=100, spares=0).processes == MAX_PROCESSES
+
+
+def test_roles_follow_the_order_of_processes() -> None:
+    """Law: every role has a process of its own; slots come first, then checksum ranks."""
+    layout = make_layout(5, group_size=2, spares=2)
+    slot_proc, checksum_proc = roles(["a"] * 4 + ["b"] * 6, layout)
+    assert slot_proc == [0, 1, 2, 3, 4]
+    assert checksum_proc == [5, 6, 7]
