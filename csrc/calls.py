@@ -7,8 +7,8 @@ use, so that large-count forms and newer standards are covered where the library
 ========== =====================================================================================
 kind       treatment
 ========== =====================================================================================
-ours       written by hand (window.c, access.c, sync.c, comm.c): protected windows never reach the
-           library; unprotected ones are passed on
+ours       written by hand (window.c, access.c, sync.c, comm.c): windows that are protected on one
+           node never reach the library; others are passed on
 guard      may communicate or block: MPI_COMM_WORLD stands for the slots; not entered while a
            failure is pending; an error under a failure becomes "unwind"; new communicators are
            registered for revocation

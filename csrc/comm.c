@@ -162,8 +162,8 @@ int ftrma_judge(int rc)
         || class == MPI_ERR_REVOKED)
         patience_ms = 2000;
 #endif
-    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A node
-       that vanished shows only when its connection times out. */
+    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A
+       node that vanished shows only when its connection times out. */
     if (ftrma_link >= 0)
         patience_ms *= 10;
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {

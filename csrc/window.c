@@ -10,9 +10,9 @@
  * slot's part lies (struct native), so that checkpoints find it.  Section 4.1's counters are not
  * kept there: they serve replay, and such a job goes back by relaunch.
  *
- * On one node the user's MPI_Win is a real window over this process alone, so that names, attributes, infos
- * and error handlers are the library's business; data and synchronization calls find the struct
- * window behind the handle and never reach the library.
+ * On one node the user's MPI_Win is a real window over this process alone, so that names,
+ * attributes, infos and error handlers are the library's business; data and synchronization calls
+ * find the struct window behind the handle and never reach the library.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -122,7 +122,7 @@ int ftrma_window_at(int index, struct ftrma_window_info *info)
             .gnc = w->gnc, .gc = w->gc, .lock_count = w->lc};
         return 0;
     }
-    if (index < nnatives) { /* what is left of it after the windows above, of which there are none */
+    if (index < nnatives) { /* there are windows of one kind only */
         *info = natives[index].info;
         return 0;
     }

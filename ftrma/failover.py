@@ -22,6 +22,7 @@ from .switchboard import Cause, Switchboard
 from .topology import Layout
 from .world import emit, read_events
 
+LAUNCHER_DIED = "the launcher died"
 CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
@@ -44,8 +45,10 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     Returns:
         Why the job is launched again.
     """
-    noticed_at = time.monotonic()
+    noticed_at = board.ranks.deaths[0].died_at if board.ranks.deaths else time.monotonic()
     deaths = board.ranks.deaths
+    if reason == LAUNCHER_DIED:
+        deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
     struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
     for peer in deaths:
         place = options.kill[peer.struck[0]].place if peer.struck else "unknown"
@@ -55,8 +58,6 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
         )  # fmt: skip
     options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
     slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
-    if deaths:
-        noticed_at = deaths[0].died_at
     died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
     stale, hosts = board.ranks.files, {peer.host for peer in board.ranks.links.values()}
     if board.cause:

@@ -141,7 +141,7 @@ class Launch:
         if self.ended():
             return ""
         if self.mpirun.poll() is not None:
-            return "the launcher died"
+            return failover.LAUNCHER_DIED
         if len(self.ranks) < self.layout.processes:
             if time.monotonic() - self.came_up > COME_UP_S:
                 return f"only {len(self.ranks)} of {self.layout.processes} processes came up"
@@ -199,7 +199,7 @@ class Launch:
             # Its daemons take the ranks along; whoever has not ended soon will be made to.
             self.unnoticed_since = self.unnoticed_since or time.monotonic()
             late = time.monotonic() - self.unnoticed_since > UNNOTICED_S
-            return "the launcher died" if board.failure() or late else ""
+            return failover.LAUNCHER_DIED if board.failure() or late else ""
         if board.ranks.deaths:
             return board.failure()
         missing = self.layout.processes - len(board.ranks.links)
@@ -422,7 +422,7 @@ def prepare_relaunch(
     holders = [roles.slot_proc[s] for s in range(layout.slots)]
     holders += [roles.checksum_proc[g] for g in range(layout.checksums)]
     version = int(ctl.commit >> 1)
-    together = reason == "the launcher died" or reason == "all processes died"
+    together = reason == failover.LAUNCHER_DIED or reason == "all processes died"
     lost = []
     for at, p in enumerate(holders):
         gone = p in died and not together

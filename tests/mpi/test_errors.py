@@ -103,6 +103,8 @@ COMMANDS = {
                       "--kill s0@fence: there is no spare 0; have none"),
     "no such group": (["-n", "2", "--kill", "c1@sum", "{app}"],
                       "--kill c1@sum: there is no checksum rank 1; have 0 to 0"),
+    "launcher's count": (["-n", "1", "--mpirun", "--host a -np 3", "{app}"],
+                         "--mpirun '--host a -np 3': -np is not yours to give"),
     "stats nowhere": (["-n", "1", "--stats", "no/where.json", "{app}"], "no directory no"),
     "stats directory": (["-n", "1", "--stats", ".", "{app}"], "--stats ."),
 }  # fmt: skip

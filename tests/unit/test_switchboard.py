@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -239,3 +242,78 @@ def test_the_dead_in_words() -> None:
     assert describe([*rest, one], hosts) == "all processes on b, slot 0 on a died"
     assert describe([("spare 0", "c")], hosts) == "spare 0 on c died"
     assert describe([one, two, *rest, ("spare 0", "c")], hosts) == "all processes died"
+
+
+RANK = """
+import os, sys, time
+from pathlib import Path
+from ftrma import link
+here = link.Link(link.Address.parse(os.environ[link.VARIABLE]), 0)
+here.directory = Path(sys.argv[1])
+with here.critical:
+    here.send("writing")
+    time.sleep(0.3)
+    (here.directory.parent / "written").touch()
+if sys.argv[2] == "goodbye":
+    here.goodbye()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "final", "status"), [("stay", True, -9), ("stay", False, -9), ("goodbye", True, 0)]
+)
+def test_the_end_reaches_a_rank(
+    board: Board, tmp_path: Path, how: str, final: bool, status: int
+) -> None:
+    """Law: a rank ends at once, but not in the middle of what it holds the lock for; what its node
+    keeps of the job goes exactly if the job is over; after a goodbye it leaves with status 0."""
+    directory = tmp_path / "job" / "node1"
+    directory.mkdir(parents=True)
+    (directory / "vault-0").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK, str(directory), how], start_new_session=True,
+        env={**os.environ, link.VARIABLE: board.board.address.text()},
+    ) as rank:  # fmt: skip
+        try:
+            board.until(lambda: bool(board.story))
+            if how == "goodbye":
+                board.until(lambda: board.board.ranks.links[0].goodbye)
+            board.board.end(final=final)
+            assert rank.wait(PATIENCE_S) == status
+        finally:
+            rank.kill()
+    assert (tmp_path / "job" / "written").exists()
+    assert (directory / "vault-0").exists() != final
+    assert not board.board.unclean and not board.board.ranks.deaths
+
+
+def test_a_node_without_ranks_is_cleaned_by_the_launcher(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: the job's directory and the library's files go, from the node whose ranks are dead."""
+    commands = []
+
+    def once(processes: int | None, options: list[str]) -> list[str]:
+        commands.append(options)
+        return ["env"]
+
+    monkeypatch.setattr(failover, "mpirun_command", once)
+    directory = tmp_path / "job"
+    directory.mkdir()
+    left = Path(f"/dev/shm/sm_segment.node2-{os.getpid()}.1")
+    left.touch()
+    board.connect(0)[0].sendall(link.line("goodbye"))
+    board.until(lambda: board.board.ranks.links[0].goodbye)
+    failover.clean_up(board.board, directory, ["--host", "node1"])
+    assert not commands and directory.exists()
+    board.connect(1, f"node2-{os.getpid()}")[0].close()
+    board.until(lambda: bool(board.board.ranks.deaths))
+    board.open[0].close()
+    board.board.end(final=True)
+    try:
+        failover.clean_up(board.board, directory, ["--host", "node1"])
+        assert commands == [["--host", "node1", "--map-by", "ppr:1:node"]]
+        assert not directory.exists() and not left.exists()
+    finally:
+        left.unlink(missing_ok=True)
