@@ -14,8 +14,9 @@ from nodes import NODES, remove_fake_ssh, run_on_nodes
 from programs import deaths, kinds
 
 SLOTS = 4
-# Each slot adds what its left neighbour put to a field that only declared state remembers. The slot
-# named by FELL takes its node down once: all processes, and their shared memory.
+# Each slot adds what its left neighbour put to a field that only declared state remembers. The
+# slot named by FELL takes its node down once: all ranks, with DAEMON the launcher's daemon too, and
+# their shared memory.
 PROGRAM = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -28,7 +29,7 @@ win = MPI.Win.Allocate(8 * n, 8, comm=comm)
 cells = np.frombuffer(win.tomemory())
 cells[:] = comm.rank
 state = ftrma.protect("s", step=0, field=np.arange(n, dtype=float) * comm.rank, begun=0)
-FELL, STEP = {fell}, {step}
+FELL, STEP, DAEMON = {fell}, {step}, {daemon}
 
 def fell_node():
     uts = os.stat("/proc/self/ns/uts").st_ino
@@ -36,7 +37,9 @@ def fell_node():
     others = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
     for pid in others:
         try:
-            if os.stat(f"/proc/{{pid}}/ns/uts").st_ino == uts and pid != os.getpid():
+            rank = b"OMPI_COMM_WORLD_RANK" in Path(f"/proc/{{pid}}/environ").read_bytes()
+            here = os.stat(f"/proc/{{pid}}/ns/uts").st_ino == uts
+            if here and (rank or DAEMON) and pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
         except OSError:
             pass
@@ -62,11 +65,10 @@ def nodes() -> Iterator[None]:
     remove_fake_ssh()
 
 
-def run(*options: str, fell: int = -1, step: int = -1, timeout: float = 40) -> Result:
-    return run_on_nodes(
-        PROGRAM.format(fell=fell, step=step), SLOTS, "--spares", "0", "--group-size", "2",
-        "--interval", "0", *options, timeout=timeout,
-    )  # fmt: skip
+def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False) -> Result:
+    program = PROGRAM.format(fell=fell, step=step, daemon=daemon)
+    always = ("--spares", "0", "--group-size", "2", "--interval", "0")
+    return run_on_nodes(program, SLOTS, *always, *options, timeout=40)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,13 @@ def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int)
     assert result.stats["recoveries"][0]["version"] >= 6
     hosts = {f["host"] for f in result.stats["failures"]}
     assert len(hosts) == 1 and hosts < set(NODES), result.stats["failures"]
+
+
+def test_node_loss_with_its_daemon(reference: Result, repetition: int) -> None:
+    """The launcher then ends all other ranks by itself, wherever they are."""
+    result = run("--aware", "nodes", fell=3, step=7, daemon=True)
+    assert_same_bits(result, reference, 6)
+    assert kinds(result) == ["relaunch"]
 
 
 def test_node_loss_without_awareness(repetition: int) -> None:
