@@ -68,3 +68,4 @@ def remove_fake_ssh() -> None:
         path = Path(fake_ssh())
         path.unlink(missing_ok=True)
         os.rmdir(path.parent)
+        fake_ssh.cache_clear()

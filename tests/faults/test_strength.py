@@ -11,7 +11,7 @@ from programs import assert_same_bits, deaths, kinds, run
 STRONG = ("--interval", "0", "--checksums", "2", "--group-size", "4")
 
 
-@pytest.mark.parametrize("program", ["stencil", "ft"])
+@pytest.mark.parametrize("program", ["stencil", pytest.param("ft", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "kills",
     [

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = [ROOT / "csrc" / name for name in ("kernels.c", "gf.c", "gf_x86.c")]
 SOURCES = {
-    driver: [*KERNELS, ROOT / "csrc" / reference, ROOT / "tests" / "c" / f"{driver}.c"]
+    driver: [ROOT / "csrc" / reference, ROOT / "tests" / "c" / f"{driver}.c"]
     for driver, reference in [("test_kernels", "kernels_ref.c"), ("test_gf", "gf_ref.c")]
 }
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -32,15 +32,32 @@ def compile_c(flags, sources, program):
     )
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Compile the kernels once for each set of flags: under the sanitizers that takes long."""
+    made = {}
+
+    def compiled(flags):
+        if tuple(flags) not in made:
+            home = tmp_path_factory.mktemp("kernels")
+            made[tuple(flags)] = [home / f"{source.stem}.o" for source in KERNELS]
+            for source, target in zip(KERNELS, made[tuple(flags)], strict=True):
+                built = compile_c([*flags, "-c"], [source], target)
+                assert built.returncode == 0, built.stderr
+        return made[tuple(flags)]
+
+    return compiled
+
+
 @pytest.mark.parametrize(
     "flags",
     [SANITIZED, ["-O3"], ["-O2", "-DFTRMA_PORTABLE"]],
     ids=["sanitized", "O3", "portable-only"],
 )
 @pytest.mark.parametrize("driver", SOURCES)
-def test_every_variant_equals_its_reference(tmp_path, driver, flags):
+def test_every_variant_equals_its_reference(tmp_path, kernels, driver, flags):
     program = tmp_path / driver
-    built = compile_c(flags, SOURCES[driver], program)
+    built = compile_c(flags, [*kernels(flags), *SOURCES[driver]], program)
     assert built.returncode == 0, built.stderr
 
     # An address sanitizer must come first among the libraries: nothing may be preloaded.
@@ -54,16 +71,16 @@ def test_every_variant_equals_its_reference(tmp_path, driver, flags):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 only")
-def test_portable_only_build_refuses_the_others(tmp_path):
-    program = tmp_path / "test_kernels"
-    built = compile_c(["-O1", "-DFTRMA_PORTABLE"], SOURCES["test_kernels"], program)
+def test_portable_only_build_refuses_the_others(tmp_path, kernels):
+    program, flags = tmp_path / "test_kernels", ["-O2", "-DFTRMA_PORTABLE"]
+    built = compile_c(flags, [*kernels(flags), *SOURCES["test_kernels"]], program)
     assert built.returncode == 0, built.stderr
     run = subprocess.run([str(program)], capture_output=True, text=True, timeout=TIMEOUT)
     assert "avx2      not on this processor" in run.stdout
     assert "avx512    not on this processor" in run.stdout
 
 
-def test_benchmark_compiles(tmp_path):
-    sources = [*KERNELS, ROOT / "tests" / "c" / "bench_kernels.c"]
-    built = compile_c(["-O2"], sources, tmp_path / "bench_kernels")
+def test_benchmark_compiles(tmp_path, kernels):
+    sources = [*kernels(["-O3"]), ROOT / "tests" / "c" / "bench_kernels.c"]
+    built = compile_c(["-O3"], sources, tmp_path / "bench_kernels")
     assert built.returncode == 0, built.stderr
