@@ -91,9 +91,13 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     v->stage_at = v->copy_at + capacity * BLOCK;
     v->file_bytes = v->stage_at + capacity * BLOCK;
     v->fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0600);
+    struct stat st;
     int error = v->fd < 0 ? errno : 0;
     if (!error && create && ftruncate(v->fd, (off_t)v->file_bytes))
         error = errno;
+    /* A process killed while it made its vault leaves a shorter file: reading it would be fatal. */
+    if (!error && !create)
+        error = fstat(v->fd, &st) ? errno : (uint64_t)st.st_size < v->file_bytes ? EINVAL : 0;
     char *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, v->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, v->fd,

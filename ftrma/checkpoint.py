@@ -194,7 +194,9 @@ class Server:
         world, vault = self.world, self.vault
         assert vault is not None
         committed = world.committed
-        version = committed + 1
+        # Taken seats may find themselves a version behind: another's commit was under way. The
+        # members have it staged until this parity is there, too.
+        version = int(world.me.folded) + 1
         if world.me.folded < committed and world.me.summed == committed:
             world.visit("fold")
             world.lib.ftrma_parity_fold(vault.c, committed)
@@ -216,7 +218,7 @@ class Server:
                 )
             world.put("summed", version)
             world.lib.ftrma_ring()
-        if self.summed_everywhere(version):
+        if version > committed and self.summed_everywhere(version):
             world.visit("commit")
             word = world.field("commit")
             if world.lib.ftrma_cas(word, committed << 1, version << 1):

@@ -82,6 +82,9 @@ class Exchange:
         if due:
             policy.last = time.monotonic()
         if not policy.every:
+            if due:  # a slot that has ended since it voted does not come to this safepoint
+                self._ask(0)
+                ended = self._answer()[1]
             self._ask(int(slot == 0 and policy.due(size_bytes)))
         return bool(due and not ended)
 
@@ -130,6 +133,8 @@ class Exchange:
                     version, regions, record, middle=lambda: world.visit("stage")
                 )
             except CorruptVault as error:
+                # Going back would take the damage along, with a checksum that matches it.
+                vault.words.version = vault.words.complete = 0
                 step_down(world, error)
                 raise
             vault.words.complete = version
@@ -260,10 +265,10 @@ class Exchange:
         self.comm.Recv(lists, proc, LISTS)
         block[:], crc[:] = lists[:count], lists[count:]
         chunk = np.zeros(CHUNK_BLOCKS * BLOCK, "u1")
-        with world.link.critical:
-            for first in range(0, int(count), CHUNK_BLOCKS):
-                blocks = min(CHUNK_BLOCKS, int(count) - first)
-                self.comm.Recv([chunk, blocks * BLOCK, world.bytes_type], proc, BLOCKS)
+        for first in range(0, int(count), CHUNK_BLOCKS):
+            blocks = min(CHUNK_BLOCKS, int(count) - first)
+            self.comm.Recv([chunk, blocks * BLOCK, world.bytes_type], proc, BLOCKS)
+            with world.link.critical:  # not while it waits for one that may be dead
                 vault.add_delta(member, int(weights[member]), first, blocks, chunk)
 
     def _fold(self) -> None:
@@ -308,10 +313,14 @@ class Exchange:
                     if role[0] == kind and sound.get(role) != proc:
                         self._bring(role, sound)
         self.comm.Barrier()
-        for role, vault in world.held.items():  # of roles that have moved
+        for vault in world.held.values():
             vault.close()
-            world.vault_path_of(role).unlink(missing_ok=True)
         world.held.clear()
+        if world.first_on_node:
+            for role, proc in self.holder.items():
+                if world.hosts[proc] != world.host:
+                    # It has moved, or was here a second time: never to be taken for a newer one.
+                    world.vault_path_of(role).unlink(missing_ok=True)
         return self.vault
 
     def _own_role(self) -> Role | None:
@@ -330,13 +339,14 @@ class Exchange:
             words = vault.words
             if version not in vault.versions(role[0]):
                 continue
-            if role[0] == "slot":
-                world.lib.ftrma_stage_undo(vault.c, version)
-            elif words.version < version:
-                world.lib.ftrma_parity_fold(vault.c, version)
-            else:
-                world.lib.ftrma_parity_drop(vault.c)
-            words.version, words.complete, words.folding = version, 0, 0
+            with world.link.critical:  # another death must not leave it half way
+                if role[0] == "slot":
+                    world.lib.ftrma_stage_undo(vault.c, version)
+                elif words.version < version:
+                    world.lib.ftrma_parity_fold(vault.c, version)
+                else:
+                    world.lib.ftrma_parity_drop(vault.c)
+                words.version, words.complete, words.folding = version, 0, 0
             if world.lib.ftrma_check(vault.c, vault.c, -1, 0, 2**62) < 0:
                 sound.append(role)
             else:

@@ -6,6 +6,7 @@ The supervisor's own machine is looked after by `launch`; here is what concerns 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from . import settings
 from .errors import FtrmaError
 from .mpirun import launcher_environment, mpirun_command, on_hosts, once_per_node
 from .switchboard import Cause, Switchboard
+from .tomlfile import read_text
 from .topology import Layout
 from .world import emit, read_events
 
@@ -32,11 +34,17 @@ def past(directory: Path, options: settings.Options) -> dict[str, Any]:
     story = read_events(directory)
     tables = [e["slot_group"] for e in story if e["event"] == "seats"]
     versions = [e["version"] for e in story if e["event"] == "checkpoint"]
-    topology = Path(options.topology).read_text() if options.topology else ""
+    topology = _text(options.topology) if options.topology else ""
     return {
-        "slot_group": tables[0] if tables else [], "committed": max(versions, default=0),
+        "slot_group": tables[-1] if tables else [], "committed": max(versions, default=0),
         "topology": topology,
     }  # fmt: skip
+
+
+@functools.cache
+def _text(path: str) -> str:
+    """A file as it was at the first launch: all launches of a job are about the same machine."""
+    return read_text(Path(path))
 
 
 def cause_of(board: Switchboard, directory: Path, options: settings.Options, reason: str) -> Cause:
@@ -99,7 +107,8 @@ def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
     if not unclean - board.lost - {board.address.host}:
         return
     stale = board.ranks.files | set(before.stale if before else ())
-    script = 'rm -rf "$0"; for f in "$@"; do rm -f "/dev/shm/$f"*; done'
+    # The job's directory itself stays where the supervisor still reads the job's story from it.
+    script = 'rm -rf "$0/$(uname -n)"; rmdir "$0"; for f in "$@"; do rm -f "/dev/shm/$f"*; done'
     command = [*mpirun_command(None, once_per_node(words)), "sh", "-c", script, str(directory)]
     with subprocess.Popen(
         [*command, *sorted(stale)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

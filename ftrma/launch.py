@@ -26,7 +26,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,34 @@ RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
 
 class Interrupted(BaseException):
     """A signal asked the supervisor to end."""
+
+
+class Signals:
+    """Handler of the signals that ask for the end.
+
+    They interrupt the watching. What ends a launch or prepares the next one is not interrupted, or
+    processes and files would be left; it is bounded in time, and a signal takes effect after it.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0  # number of the first signal
+        self.watching = False
+
+    def __call__(self, number: int, _frame: object) -> None:
+        self.asked = self.asked or number
+        if self.watching:
+            self.watching = False
+            raise Interrupted(self.asked)
+
+    @contextlib.contextmanager
+    def heeded(self) -> Iterator[None]:
+        try:
+            self.watching = True
+            if self.asked:
+                raise Interrupted(self.asked)
+            yield
+        finally:
+            self.watching = False
 
 
 class Launch:
@@ -86,7 +114,9 @@ class Launch:
         ours = {**settings.to_environment(options), link.VARIABLE: self.switchboard.address.text()}
         if cause is not None:
             ours[link.SPREAD] = "1"  # even if one node is left
-        env = {**os.environ, **launcher_environment(), **ours}
+        # Rules from the environment that have struck are out of force, see failover.cause_of.
+        rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
+        env = {**rest, **launcher_environment(), **ours}
         # To other nodes the launcher takes along only what it is told to.
         carried = [word for name in ours for word in ("-x", name)]
         with self.log.open("wb") as log:
@@ -263,10 +293,11 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     native = _mpi.load()
     directory = job.make_directory(native, layout)
     options.job = str(directory)
-    old = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    signals = Signals()
+    old = {s: signal.signal(s, signals) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
-        status = _supervise(directory, layout, options, script, arguments)
+        status = _supervise(directory, layout, options, script, arguments, signals)
         return status, summary(read_events(directory), layout, status)
     except Interrupted as interruption:
         return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
@@ -276,18 +307,15 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _interrupt(number: int, _frame: object) -> None:
-    raise Interrupted(number)
-
-
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
-               arguments: list[str]) -> int:  # fmt: skip
+               arguments: list[str], signals: Signals) -> int:  # fmt: skip
     relaunches = attempts = 0
     words, cause = split(options.mpirun), None
     while True:
         launch = Launch(directory, layout, options, script, arguments, words, cause)
         try:
-            reason = watch(launch)
+            with signals.heeded():
+                reason = watch(launch)
         except BaseException:
             launch.end()
             failover.clean_up(launch.switchboard, directory, words)
@@ -316,11 +344,12 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             attempts += 1
             ctl.request = lib.FTRMA_NOTHING
             continue
-        if not ctl.start_ns and not ctl.resume and "died" in reason:
+        if cause or (not ctl.start_ns and not ctl.resume and "died" in reason):
             failover.clean_up(launch.switchboard, directory, words)
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-            sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
-            return 1
+            again = " again" if cause else ""
+            sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
+            return CATASTROPHE if cause else 1
         if relaunches == options.max_relaunch:
             give_up(reason, relaunches)
             return CATASTROPHE

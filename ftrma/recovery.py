@@ -220,7 +220,9 @@ def settle(world: World, vault: Vault | None) -> None:
         world.put("staged", version)
         world.put("staging", 0)
     elif role == CHECKSUM:
-        if world.me.folded < version:
+        if world.me.summed < version:
+            world.put("ready", 0)  # it took its seat while this was being committed without it
+        elif world.me.folded < version:
             world.lib.ftrma_parity_fold(vault.c, version)
         else:
             world.lib.ftrma_parity_drop(vault.c)

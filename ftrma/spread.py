@@ -165,6 +165,7 @@ class SpreadWorld(World):
         self, native: Any, path: Path, options: settings.Options, placement: Placement
     ) -> Any:
         """A control file that nobody else sees: gone from the directory once it is mapped."""
+        path.unlink(missing_ok=True)  # of a process that was killed between the next two lines
         ctl = make_control(native, path, self.layout)
         path.unlink()
         seat(ctl, placement)

@@ -21,7 +21,7 @@ from ftrma.errors import FtrmaError
 from ftrma.settings import KillRule, Options
 from ftrma.switchboard import Cause, Switchboard, describe
 from ftrma.topology import make_layout
-from ftrma.world import read_events
+from ftrma.world import emit, read_events
 
 PATIENCE_S = 5.0
 
@@ -291,7 +291,8 @@ def test_the_end_reaches_a_rank(
 def test_a_node_without_ranks_is_cleaned_by_the_launcher(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law: the job's directory and the library's files go, from the node whose ranks are dead."""
+    """Law: the node's part of the job's directory and the library's files go, from the node whose
+    ranks are dead; the job's story stays with the supervisor."""
     commands = []
 
     def once(processes: int | None, options: list[str]) -> list[str]:
@@ -300,13 +301,15 @@ def test_a_node_without_ranks_is_cleaned_by_the_launcher(
 
     monkeypatch.setattr(failover, "mpirun_command", once)
     directory = tmp_path / "job"
-    directory.mkdir()
+    ours, story = directory / socket.gethostname(), directory / "events"
+    ours.mkdir(parents=True)
+    story.touch()
     left = Path(f"/dev/shm/sm_segment.node2-{os.getpid()}.1")
     left.touch()
     board.connect(0)[0].sendall(link.line("goodbye"))
     board.until(lambda: board.board.ranks.links[0].goodbye)
     failover.clean_up(board.board, directory, ["--host", "node1"])
-    assert not commands and directory.exists()
+    assert not commands and ours.exists()
     board.connect(1, f"node2-{os.getpid()}")[0].close()
     board.until(lambda: bool(board.board.ranks.deaths))
     board.open[0].close()
@@ -314,6 +317,23 @@ def test_a_node_without_ranks_is_cleaned_by_the_launcher(
     try:
         failover.clean_up(board.board, directory, ["--host", "node1"])
         assert commands == [["--host", "node1", "--map-by", "ppr:1:node"]]
-        assert not directory.exists() and not left.exists()
+        assert not ours.exists() and not left.exists()
+        assert story.exists(), "the supervisor has not read it yet"
+        story.unlink()
+        failover.clean_up(board.board, directory, ["--host", "node1"])
+        assert not directory.exists()
     finally:
         left.unlink(missing_ok=True)
+
+
+def test_later_launches_are_told_what_is_in_force(tmp_path: Path) -> None:
+    """Law: the groups are those of the newest launch, the topology is that of the first one."""
+    levels = tmp_path / "levels.toml"
+    levels.write_text("once")
+    options = Options(topology=str(levels))
+    assert failover.past(tmp_path, options)["slot_group"] == []
+    for table in ([0, 0, 1, 1], [0, 1, 0, 1]):
+        emit(tmp_path, "seats", slot_group=table)
+    levels.unlink()
+    past = failover.past(tmp_path, options)
+    assert (past["slot_group"], past["topology"]) == ([0, 1, 0, 1], "once")

@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 
 from ftrma import _mpi
+from ftrma.checkpoint import Server
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.group import coefficients, forget_vault, rebuild_slot, scrub
+from ftrma.recovery import settle
 from ftrma.vault import BLOCK, Vault, blocks
-from ftrma.world import World
+from ftrma.world import CHECKSUM, World
 
 CAPACITY = 4096
 SEED = 271828
@@ -451,6 +453,47 @@ def test_parity_of_the_old_version_from_new_copies(
     group.holds(3)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_parity_that_missed_a_commit(make: Callable[..., Group], failed: bool) -> None:
+    """Law: a spare that took a seat while others committed without it is a version behind. It takes
+    in what the members have staged; if a slot dies first, its parity counts as lost and is not
+    brought to the new version by folding nothing."""
+    group = make(versions=2)
+    group.change()
+    group.stage()
+    group.lose(group.count)
+    group.rebuild(group.count)
+    for i, vault in enumerate(group.members):
+        group.lib.ftrma_parity_unstage(group.parity.c, vault.c, i, group.weights[0][i])
+    group.commit()
+    world: Any = group.world
+    world.proc, world.ctl.commit, world.ctl.nchecksums = group.count, group.version << 1, 1
+    world.me.summed = world.me.folded = group.version - 1
+    for i in range(group.count):
+        world.ctl.proc[i].staged = group.version
+    world.lib = Quiet(group.lib)
+    world.visit, world.role = (lambda place: None), (lambda: (CHECKSUM, 0))
+    if failed:
+        settle(world, group.parity)
+        assert not world.me.ready
+        return
+    server = Server(world, group.parity, None)
+    assert [server.step(0), server.step(0)] == [False, True]
+    assert world.me.summed == world.me.folded == group.version
+    group.holds(3)
+    assert not any(group.scrub_all())
+
+
+class Quiet:
+    """The C functions without the bell, which belongs to a job."""
+
+    def __init__(self, lib: Any) -> None:
+        self.lib = lib
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda: None) if name == "ftrma_ring" else getattr(self.lib, name)
+
+
 def test_corrupt_copy_is_noticed_before_it_spoils_the_parity(make: Callable[..., Group]) -> None:
     """Law: staging over corrupt blocks of the copy says how many, so that no delta from them is
     folded; rebuilding a parity from a corrupt copy says at which block."""
@@ -634,12 +677,15 @@ def test_full_vault_is_an_error_in_words(make: Callable[..., Group]) -> None:
 
 
 def test_foreign_file_is_refused(make: Callable[..., Group], tmp_path: Path) -> None:
-    """Law: a file that is no vault, of another capacity, or missing is an FtrmaError."""
+    """Law: a file that is no vault or not a whole one, of another capacity, or missing is an
+    FtrmaError."""
     group = make([1])
     (tmp_path / "other").write_bytes(bytes(64 * BLOCK))
     os.truncate(tmp_path / "other", group.world.vault_path(1).stat().st_size)
+    (tmp_path / "begun").touch()  # its process was killed while it made it
     for path, capacity in (
         (tmp_path / "other", CAPACITY), (tmp_path / "missing", CAPACITY),
+        (tmp_path / "begun", CAPACITY),
         (group.world.vault_path(1), CAPACITY // 2),
     ):  # fmt: skip
         with pytest.raises(FtrmaError, match="opening"):
