@@ -347,8 +347,8 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
         if cause or (not ctl.start_ns and not ctl.resume and "died" in reason):
             failover.clean_up(launch.switchboard, directory, words)
             sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-            again = " again" if cause else ""
-            sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
+            once_more = " again" if cause else ""
+            sys.stderr.write(f"ftrma: error: the job did not start{once_more}: {reason}\n")
             return CATASTROPHE if cause else 1
         if relaunches == options.max_relaunch:
             give_up(reason, relaunches)
