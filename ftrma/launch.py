@@ -302,9 +302,9 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     except Interrupted as interruption:
         return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
     finally:
+        shutil.rmtree(directory, ignore_errors=True)
         for number, handler in old.items():
             signal.signal(number, handler)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
