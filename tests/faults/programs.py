@@ -26,6 +26,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "lockall": (*STENCIL, "--mode", "lockall"),
     "pscw": (*STENCIL, "--mode", "pscw"),
     "ft": ("ft.py", "--class", "S"),
+    "dht": ("dht.py", "--inserts", "400", "--lookups", "200", "--batch", "50", "--duty", "1"),
     "mixed": (),
 }
 

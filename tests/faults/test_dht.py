@@ -1,0 +1,120 @@
+"""The distributed hashtable: atomics and flushes under one lock for all, deaths at every place.
+
+Law: after a rollback the volumes hold the same keys, as many heap cells are in use, and all lookups
+get the same answers as in a run without failure. (Which key of a bucket is in the heap depends on
+timing; the dump is of what does not.)
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jobs import Result, run_plain
+from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, final_memory, kinds
+from programs import reference, run  # fmt: skip
+
+DHT = str(ROOT / "bench/apps/dht.py")
+# place:visit chosen so that all but the first two lie between the first and the last safepoint: a
+# slot's warm-up takes about 290 puts, 840 atomics and 990 flushes, and its inserts as many; a get
+# happens only in lookups.
+PLACES = ["start", "lock-held:1", "put:430", "atomic:1250", "flush:1500", "get:150", "safepoint:5",
+          "checkpoint:5", "stage:5", "staged:5", "end"]  # fmt: skip
+FROM_THE_START = {"start", "lock-held"}
+
+
+def plain(*args: str) -> Result:
+    return run_plain(APP, SLOTS, args=[DHT, *args], timeout=30)
+
+
+def report(result: Result) -> dict[str, object]:
+    """The JSON object on the last line of output."""
+    found: dict[str, object] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("slot", [0, 2])
+def test_slot(place: str, slot: int, repetition: int) -> None:
+    result = run("dht", "--interval", "0", "--kill", f"{slot}@{place}")
+    assert_same_bits("dht", result)
+    assert report(result)["verified"] is True
+    name = place.split(":")[0]
+    assert deaths(result) == [("slot", slot, name)]
+    assert kinds(result) == ["rollback"]
+    assert (result.stats["recoveries"][0]["version"] > 0) == (name not in FROM_THE_START)
+
+
+def test_second_failure(repetition: int) -> None:
+    """Another slot dies in the batch that is being done again."""
+    result = run("dht", "--interval", "0", "--spares", "2", "--kill", "1@atomic:1250", "--kill",
+                 "3@atomic:1350")  # fmt: skip
+    assert_same_bits("dht", result)
+    assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 3)]
+    assert kinds(result) == ["rollback", "rollback"]
+
+
+def test_rollback_to_the_start(repetition: int) -> None:
+    """Without a checkpoint all is inserted again, into volumes that are empty again."""
+    result = run("dht", "--interval", "never", "--kill", "1@atomic:1250")
+    assert_same_bits("dht", result)
+    assert [r["version"] for r in result.stats["recoveries"]] == [0]
+
+
+# ---- without a failure ----------------------------------------------------------------------
+
+
+def test_unprotected_run_has_the_same_result() -> None:
+    result = plain(*PROGRAMS["dht"][1:])
+    assert result.status == 0, result
+    assert report(result)["verified"] is True
+    expected, found = reference("dht"), final_memory(result)
+    for slot, arrays in expected.items():
+        for name, array in arrays.items():
+            assert array.tobytes() == found[slot][name].tobytes(), (slot, name)
+
+
+def test_few_buckets() -> None:
+    """All slots prepend to the same two chains of each volume, so that they often meet."""
+    result = plain("--inserts", "500", "--lookups", "20", "--buckets", "2", "--heap", "2000",
+                   "--duty", "1")  # fmt: skip
+    assert result.status == 0, result
+    found = report(result)
+    assert found["verified"] is True
+    assert found["collisions"] == SLOTS * 500 - SLOTS * 2
+
+
+def test_thinking_takes_the_rest_of_the_time() -> None:
+    result = plain("--inserts", "300", "--lookups", "0", "--think-us", "500")
+    assert result.status == 0, result
+    found = report(result)
+    assert found["verified"] is True
+    assert found["think_us"] == pytest.approx(500)
+    assert found["seconds"] > 0.1 and found["duty"] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--inserts", "0"], "dht: --inserts 0 is out of range; give a whole number from 1 to"),
+        (["--duty", "1.5"], "dht: --duty 1.5 is no share; give a number above 0, at most 1"),
+        (["--think-us", "nan"], "dht: --think-us nan is no time; give a number from 0 up"),
+        (["--inserts", "100", "--heap", "10"], "dht: --heap 10 cells in each volume are too few"),
+    ],
+)
+def test_bad_input(args: list[str], message: str) -> None:
+    """One line on stderr, by one slot, and the status 2."""
+    result = plain(*args)
+    assert result.status == 2, result
+    assert [line for line in result.stderr.splitlines() if line.startswith("dht:")] == [
+        line for line in result.stderr.splitlines() if line.startswith(message)
+    ], result
+    assert result.stderr.count(message) == 1 and "Traceback" not in result.stderr, result
+
+
+def test_the_heap_that_is_asked_for_is_enough() -> None:
+    too_small = plain("--inserts", "100", "--heap", "10", "--duty", "1")
+    needed = too_small.stderr.split("; give --heap ")[1].split(",")[0]
+    assert report(plain("--inserts", "100", "--heap", needed, "--duty", "1"))["verified"] is True
+    less = plain("--inserts", "100", "--heap", str(int(needed) - 1), "--duty", "1")
+    assert f"give --heap {needed}," in less.stderr
