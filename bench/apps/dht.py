@@ -17,8 +17,8 @@ is one of each, and 6 puts and 4 gets.
 Invariants. A cell is whole before a link leads to it: a flush lies between. No cell changes once it
 is linked, except for the link of a bucket. Lookups use plain Gets, which must not meet atomics, so
 a barrier parts the inserts from them. Between two safepoints lies one batch of a known size whose
-keys follow from its number, so after a rollback a batch is done again exactly: the windows have lost
-what it did, and the declared state says that it has not been done.
+keys follow from its number, so after a rollback a batch is done again exactly: the windows have
+lost what it did, and the declared state says that it has not been done.
 
 Same result: which of two colliding keys gets the bucket, and the order of a chain, depend on
 timing. What a volume holds does not, nor how many heap cells are in use, nor any lookup's answer.
@@ -42,7 +42,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import sys
 import time
 from argparse import Namespace
@@ -51,13 +50,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 import volume
+from numpy.typing import NDArray
 from volume import COUNTER, PAIR, WORD_BYTES, Shape, Words
 
 import ftrma
 from ftrma import MPI
 
-WARM_UP_INSERTS = 1000  # a few ms: enough for a mean, and too little to fill a volume
-WARM_UP_PARTS = 5
 # With 1024 slots, and half as many keys again that are looked up and not there, the numbers of keys
 # stay below 2^INDEX_BITS.
 MOST = 2**28
@@ -70,7 +68,7 @@ def main(arguments: list[str]) -> int:
     store = Store(comm, Shape(comm.Get_size(), options.buckets, options.heap))
     # The clock in the state is wall-clock time: a time with a failure in it contains the recovery.
     state = ftrma.protect(
-        "dht", step=0, think_s=None, thought_s=0.0, began_s=0.0, seconds=np.zeros(2),
+        "dht", step=0, think_s=None, busy_s=0.0, thought_s=0.0, began_s=0.0, seconds=np.zeros(2),
         found=0, wrong=0,
     )  # fmt: skip
     store.open()
@@ -80,7 +78,9 @@ def main(arguments: list[str]) -> int:
     steps = insert_steps + batches(options.lookups, options.batch)
     phase(0, range(insert_steps), state, lambda batch: insert_batch(batch, state, store, options))
     check_heap(store)
-    phase(1, range(insert_steps, steps), state, lambda batch: ask_batch(batch, state, store, options))
+    phase(
+        1, range(insert_steps, steps), state, lambda batch: ask_batch(batch, state, store, options)
+    )
     report = verify(state, store, options)
     if store.slot == 0:
         print(json.dumps(report), flush=True)
@@ -117,14 +117,22 @@ def insert_batch(batch: int, state: Any, store: Store, options: Namespace) -> No
     """Insert the keys of one batch, thinking after each."""
     numbers = numbers_of_batch(batch, options.batch, options.inserts, store)
     keys = volume.keys(options.seed, numbers)
-    times = volume.thinking(options.seed, numbers, state.think_s).tolist()
+    times = volume.thinking(options.seed, numbers, state.think_s)
+    began = time.perf_counter()
+    state.thought_s += insert_keys(store, keys, times)
+    state.busy_s += time.perf_counter() - began
+
+
+def insert_keys(store: Store, keys: Words, times: NDArray[np.float64]) -> float:
+    """Insert keys and think after each for so many seconds; returns the clock time of thinking."""
+    thought_s = 0.0
     slots, words = volume.places(store.shape, keys)
-    for i, (slot, word, seconds) in enumerate(
-        zip(slots.tolist(), words.tolist(), times, strict=True)
-    ):
+    places = zip(slots.tolist(), words.tolist(), times.tolist(), strict=True)
+    for i, (slot, word, seconds) in enumerate(places):
         store.insert(keys[i : i + 1], slot, word)
         if seconds:
-            state.thought_s += think(seconds)
+            thought_s += think(seconds)
+    return thought_s
 
 
 def ask_batch(batch: int, state: Any, store: Store, options: Namespace) -> None:
@@ -162,29 +170,27 @@ def think(seconds: float) -> float:
 
 
 def warm_up(store: Store, options: Namespace) -> float:
-    """Insert some keys and take them out again; returns the mean time to think, in seconds.
+    """Insert all keys and take them out again; returns the mean time to think, in seconds.
+
+    No fewer, because an insert costs the more the more keys are there.
 
     MPI: collective over all slots.
     """
-    count = min(options.inserts, WARM_UP_INSERTS)
-    numbers = volume.numbers_of(store.slot, 0, count, options.inserts)
-    costs = []
-    for part in np.array_split(volume.keys(options.seed, numbers), min(WARM_UP_PARTS, count)):
-        slots, words = volume.places(store.shape, part)
-        began = time.thread_time()
-        for i, (slot, word) in enumerate(zip(slots.tolist(), words.tolist(), strict=True)):
-            store.insert(part[i : i + 1], slot, word)
-        costs.append((time.thread_time() - began) / len(part))
+    numbers = volume.numbers_of(store.slot, 0, options.inserts, options.inserts)
+    keys = volume.keys(options.seed, numbers)
+    began = time.thread_time()
+    insert_keys(store, keys, np.zeros(len(keys)))
+    cost = (time.thread_time() - began) / len(keys)
     store.clear()
-    cost: float = store.comm.allreduce(statistics.median(costs)) / store.shape.volumes
     if options.think_us is not None:
         return float(options.think_us) * 1e-6
-    return cost * (1 - options.duty) / options.duty
+    mean: float = store.comm.allreduce(cost) / store.shape.volumes
+    return mean * (1 - options.duty) / options.duty
 
 
 def check_heap(store: Store) -> None:
     """End the program if a heap was too small; the counters tell what would have done."""
-    needed = store.comm.allreduce(int(store.memory[COUNTER]), op=MPI.MAX)
+    needed = store.comm.allreduce(store.cells_asked(), op=MPI.MAX)
     if needed > store.shape.cells:
         store.close()
         fail(
@@ -203,11 +209,11 @@ def verify(state: Any, store: Store, options: Namespace) -> dict[str, Any]:
     expected = volume.expected_content(options.seed, shape, store.slot, options.inserts)
     right = (
         np.array_equal(store.content(), expected)
-        and store.memory[COUNTER] == volume.overflow(shape, expected)
+        and store.cells_asked() == volume.overflow(shape, expected)
         and state.wrong == 0
     )
-    own = np.array([not right, store.memory[COUNTER], state.found, state.thought_s])
-    wrong, collisions, found, thought_s = store.comm.allreduce(own).tolist()
+    own = np.array([not right, store.cells_asked(), state.found, state.busy_s, state.thought_s])
+    wrong, collisions, found, busy_s, thought_s = store.comm.allreduce(own).tolist()
     inserts, lookups = shape.volumes * options.inserts, shape.volumes * options.lookups
     seconds, lookup_seconds = state.seconds.tolist()
     return {
@@ -219,10 +225,10 @@ def verify(state: Any, store: Store, options: Namespace) -> dict[str, Any]:
         "inserts_per_second": inserts / seconds,
         "collisions": int(collisions),
         "think_us": state.think_s * 1e6,
-        "duty": 1 - thought_s / (shape.volumes * seconds),
+        "duty": 1 - thought_s / busy_s,
         "lookup_seconds": lookup_seconds,
         "lookups": lookups,
-        "lookups_per_second": lookups / lookup_seconds,
+        "lookups_per_second": lookups / lookup_seconds if lookups else 0.0,
         "found": int(found),
         "buckets": shape.buckets,
         "heap": shape.cells,
@@ -316,6 +322,11 @@ class Store:
         self.window.Sync()
         return volume.content(self.memory, self.shape, self.slot)
 
+    def cells_asked(self) -> int:
+        """How many heap cells of the own volume were asked for, as `content`."""
+        self.window.Sync()
+        return int(self.memory[COUNTER])
+
     def _synchronize(self) -> None:
         # Sync orders plain loads and stores of the own volume with the accesses of others.
         self.window.Sync()
@@ -334,7 +345,7 @@ def dump(directory: str, state: Any, store: Store) -> int:
             os.path.join(directory, f"slot-{store.slot}.npz"),
             step=state.step,
             keys=store.content(),
-            cells_used=store.memory[COUNTER],
+            cells_used=store.cells_asked(),
             found=state.found,
             wrong=state.wrong,
         )
@@ -386,7 +397,9 @@ def check(options: Namespace, parser: Parser) -> None:
     for name, (least, most) in bounds.items():
         value = getattr(options, name)
         if not least <= value <= most:
-            parser.error(f"--{name} {value} is out of range; give a whole number from {least} to {most}")
+            parser.error(
+                f"--{name} {value} is out of range; give a whole number from {least} to {most}"
+            )
     if not 0 < options.duty <= 1:
         parser.error(f"--duty {options.duty} is no share; give a number above 0, at most 1")
     if options.think_us is not None and not 0 <= options.think_us < math.inf:

@@ -11,8 +11,8 @@ import json
 
 import pytest
 from jobs import Result, run_plain
-from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, final_memory, kinds
-from programs import reference, run  # fmt: skip
+from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, final_memory, kinds, run
+from programs import reference as reference_of
 
 DHT = str(ROOT / "bench/apps/dht.py")
 # place:visit chosen so that all but the first two lie between the first and the last safepoint: a
@@ -68,7 +68,7 @@ def test_unprotected_run_has_the_same_result() -> None:
     result = plain(*PROGRAMS["dht"][1:])
     assert result.status == 0, result
     assert report(result)["verified"] is True
-    expected, found = reference("dht"), final_memory(result)
+    expected, found = reference_of("dht"), final_memory(result)
     for slot, arrays in expected.items():
         for name, array in arrays.items():
             assert array.tobytes() == found[slot][name].tobytes(), (slot, name)
