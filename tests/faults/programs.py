@@ -20,12 +20,15 @@ sys.argv = [app, *rest, "--dump", directory]
 runpy.run_path(app, run_name="__main__")
 """
 STENCIL = ("stencil.py", "--n", "128", "--steps", "40")
+DHT = ("dht.py", "--inserts", "400", "--lookups", "200", "--buckets", "20", "--heap", "500",
+       "--batch", "50", "--duty", "1")  # fmt: skip
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "stencil": STENCIL,
     "lock": (*STENCIL, "--mode", "lock"),
     "lockall": (*STENCIL, "--mode", "lockall"),
     "pscw": (*STENCIL, "--mode", "pscw"),
     "ft": ("ft.py", "--class", "S"),
+    "dht": DHT,
     "mixed": (),
 }
 
