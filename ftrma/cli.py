@@ -15,11 +15,12 @@ from .reliability import command as reliability
 
 RUN_OPTIONS = [
     ("-n", "N", "slots: ranks of the program"),
-    ("--checksums", "M", "checksum ranks in all (default: one per group)"),
+    ("--checksums", "M", "checksum ranks in all, equally many per group (default: one)"),
     (
         "--group-size",
         "K",
-        "slots per group; each group survives one loss at a time (default: all in one)",
+        "slots per group; a group survives as many losses at a time as it has checksum ranks "
+        "(default: N / M)",
     ),
     ("--spares", "S", "processes that wait to replace dead ones (default: 1)"),
     ("--topology", "FILE", "TOML file: which nodes share switches, racks and so on"),
