@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, settings
-from .errors import FtrmaError
+from .errors import CATASTROPHE, FtrmaError, NotRecoverable
 from .reliability import command as reliability
 
 RUN_OPTIONS = [
@@ -123,5 +123,5 @@ def main(argv: list[str] | None = None) -> Any:
         status = 2
     except FtrmaError as error:
         sys.stderr.write(f"ftrma: error: {error}\n")
-        status = 1
+        status = CATASTROPHE if isinstance(error, NotRecoverable) else 1
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""Checkpoints of a job over several nodes, and what they give back to its next launch.
+"""Checkpoints of a job over several nodes.
 
 On one node checksum ranks read their members' vaults in shared memory. Here bytes travel by MPI, on
 communicators that the user's program never sees, and the steps of a checkpoint are (compare
@@ -27,17 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from . import erasure, salvage
+from . import erasure
 from .checkpoint import Policy, step_down
 from .errors import CorruptVault
+from .retrieval import BLOCKS, CHUNK_BLOCKS, HEAD, LISTS, Retrieval
 from .salvage import Role
 from .spread import SpreadWorld
 from .vault import BLOCK, Vault
-from .world import CHECKSUM, ROLE_NAMES, SLOT, SPARE
+from .world import SPARE
 
 POLL_S = 0.001
-VOTE, RESULT, HEAD, LISTS, BLOCKS, FIGURES, COMMIT, END = range(1, 9)  # tags
-CHUNK_BLOCKS = 256  # of one message: 1 MiB, beyond which messages get no faster
+VOTE, RESULT, FIGURES, COMMIT, END = range(4, 9)  # tags, after those of `retrieval`
 
 
 class Exchange:
@@ -282,7 +282,7 @@ class Exchange:
     # -- going back ---------------------------------------------------------------------------
 
     def start(self) -> Vault | None:
-        """Bring this process's role to the newest version that can be had.
+        """Bring this process's role to the newest version that can be had (see `retrieval`).
 
         Returns:
             The vault of its role; None for a spare.
@@ -290,153 +290,7 @@ class Exchange:
         Raises:
             CatastrophicFailure, CorruptVault: the committed version cannot be had.
         """
-        world = self.world
-        layout, found = world.layout, world.found
-        versions = {role: can for role, (_, can) in found.items()}
-        version = salvage.newest_version(layout, versions, world.known_committed)
-        world.store("commit", version << 1)
-        self.version = version
-        mine = self._own_role()
-        sound = self._settle(version) if version else {}
-        if version:
-            salvage.refuse(layout, sound, version)
-        if mine and sound.get(mine) == world.proc:
-            self.vault = world.held.pop(mine)
-        elif mine:
-            if mine in world.held:
-                world.held.pop(mine).close()
-            world.vault_path_of(mine).unlink(missing_ok=True)
-            self.vault = world.open_vault(mine, create=True)
-        if version:
-            for kind in ("slot", "checksum"):
-                for role, proc in self.holder.items():
-                    if role[0] == kind and sound.get(role) != proc:
-                        self._bring(role, sound)
-        self.comm.Barrier()
-        for vault in world.held.values():
-            vault.close()
-        world.held.clear()
-        if world.first_on_node:
-            for role, proc in self.holder.items():
-                if world.hosts[proc] != world.host:
-                    # It has moved, or was here a second time: never to be taken for a newer one.
-                    world.vault_path_of(role).unlink(missing_ok=True)
+        retrieval = Retrieval(self.world, self.comm, self.holder)
+        retrieval.run()
+        self.version, self.vault = retrieval.version, retrieval.vault
         return self.vault
-
-    def _own_role(self) -> Role | None:
-        role, index = self.world.role()
-        return (ROLE_NAMES[role], index) if role in (SLOT, CHECKSUM) else None
-
-    def _settle(self, version: int) -> dict[Role, int]:
-        """Bring all vaults that were found to a version, and look whether they are sound.
-
-        Returns:
-            For each sound vault, the process that has it open.
-        """
-        world = self.world
-        sound = []
-        for role, vault in world.held.items():
-            words = vault.words
-            if version not in vault.versions(role[0]):
-                continue
-            with world.link.critical:  # another death must not leave it half way
-                if role[0] == "slot":
-                    world.lib.ftrma_stage_undo(vault.c, version)
-                elif words.version < version:
-                    world.lib.ftrma_parity_fold(vault.c, version)
-                else:
-                    world.lib.ftrma_parity_drop(vault.c)
-                words.version, words.complete, words.folding = version, 0, 0
-            if world.lib.ftrma_check(vault.c, vault.c, -1, 0, 2**62) < 0:
-                sound.append(role)
-            else:
-                world.tell(f"{role[0]} {role[1]}: its vault on {world.host} is damaged")
-        everybody = self.comm.allgather(sound)
-        return {role: proc for proc, roles in enumerate(everybody) for role in roles}
-
-    def _bring(self, role: Role, sound: dict[Role, int]) -> None:
-        """Fill one role's empty vault: from its own vault elsewhere, or from its group's others."""
-        layout, world = self.world.layout, self.world
-        group = salvage.elements(layout, salvage.group_of(layout, role))
-        element = group.index(role)
-        k, m = len(group) - layout.strength, layout.strength
-        if role in sound:
-            sources, row = [element], [1]
-        else:
-            # Slots that were lost have been rebuilt when parities are.
-            lost = [e for e, r in enumerate(group) if r not in sound]
-            plan = erasure.decoding(k, m, lost)
-            sources = list(plan.sources)
-            row = [int(g) for g in plan.coefficients[plan.lost.index(element)]]
-        to = self.holder[role]
-        if world.proc == to:
-            began = time.monotonic()
-            self._receive(role, [(s, sound[group[s]]) for s in sources], row, element, k)
-            world.emit("restored", role=role[0], index=role[1], seconds=time.monotonic() - began)
-        else:
-            for s in sources:
-                if sound[group[s]] == world.proc:
-                    vault = self.vault if group[s] == self._own_role() else world.held[group[s]]
-                    assert vault is not None
-                    self._send(vault, s, element, k, to)
-        sound[role] = to
-
-    @staticmethod
-    def _lists(source: int, element: int, k: int) -> list[tuple[int, int]]:
-        """Which checksums go along: (member in the source's lists, member in the target's).
-
-        -1 means a vault's own. A slot's come from its own vault or a parity, those of a parity from
-        its own vault or from each member.
-        """
-        if source == element:
-            return [(-1, -1)] + ([(i, i) for i in range(k)] if source >= k else [])
-        if element < k:
-            return [(element, -1)] if source >= k else []
-        return [(-1, source)]
-
-    def _send(self, vault: Vault, source: int, element: int, k: int, to: int) -> None:
-        used = vault.used
-        self.comm.Send(np.array([used], "i8"), to, HEAD)
-        for member, _ in self._lists(source, element, k):
-            self.comm.Send(np.ascontiguousarray(vault.crcs(member)[:used]), to, LISTS)
-        for first in range(0, used, CHUNK_BLOCKS):
-            count = min(CHUNK_BLOCKS, used - first)
-            self.comm.Send(
-                [vault.bytes_at(first, count * BLOCK), self.world.bytes_type], to, BLOCKS
-            )
-
-    def _receive(
-        self, role: Role, sources: list[tuple[int, int]], row: list[int], element: int, k: int
-    ) -> None:
-        """Compute this process's vault as a sum of others: (element, process) of each."""
-        self.world.visit("restore")
-        vault, expected = self.vault, None
-        assert vault is not None
-        chunk = np.zeros(CHUNK_BLOCKS * BLOCK, "u1")
-        for (source, proc), weight in zip(sources, row, strict=True):
-            head = np.zeros(1, "i8")
-            self.comm.Recv(head, proc, HEAD)
-            used = int(head[0])
-            vault.reserve(used, staging=False)
-            for _, into in self._lists(source, element, k):
-                crcs = np.zeros(used, "u4")
-                self.comm.Recv(crcs, proc, LISTS)
-                if into == -1:
-                    expected = crcs
-                else:
-                    vault.crcs(into)[:used] = crcs
-            for first in range(0, used, CHUNK_BLOCKS):
-                count = min(CHUNK_BLOCKS, used - first)
-                self.comm.Recv([chunk, count * BLOCK, self.world.bytes_type], proc, BLOCKS)
-                vault.add(weight, first, count, chunk)
-        vault.seal()
-        if expected is not None:
-            have = vault.crcs()[: vault.used].copy()
-            have[: expected.size] ^= expected
-            if have.any():
-                raise CorruptVault(
-                    f"block {int(np.flatnonzero(have)[0])} of {role[0]} {role[1]} cannot be "
-                    f"rebuilt: what was read of its group is damaged; checkpoint version "
-                    f"{self.version} is gone, start the program again"
-                )
-        vault.words.version = self.version

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import settings
-from .errors import FtrmaError
+from .errors import NotRecoverable
 from .mpirun import launcher_environment, mpirun_command, on_hosts, once_per_node
 from .switchboard import Cause, Switchboard
 from .tomlfile import read_text
@@ -77,7 +77,7 @@ def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str
     """The launcher's options for the next launch: without the nodes that did not answer.
 
     Raises:
-        FtrmaError: no node is left.
+        NotRecoverable: no node is left.
     """
     lost = board.lost - {"", socket.gethostname()}
     if not lost:
@@ -86,7 +86,7 @@ def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str
     left = [host for host in dict.fromkeys(known) if host not in lost]
     names = " and ".join(sorted(lost))
     if not left:
-        raise FtrmaError(f"no node is left: no answer from {names}")
+        raise NotRecoverable(f"no node is left: no answer from {names}")
     sys.stderr.write(f"ftrma: no answer from {names}; going on with {', '.join(left)}\n")
     return on_hosts(words, left, layout.processes)
 

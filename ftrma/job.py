@@ -28,6 +28,8 @@ from .topology import NO_LEVEL, Layout
 from .vault import Vault
 from .world import CHECKSUM, SLOT, RoundChanged, World, check, make_control, read_events
 
+REFUSED_S = 30.0  # the supervisor ends a job that cannot start within milliseconds
+
 
 def take_terminal(directory: Path, rank: int) -> None:
     """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes.
@@ -65,9 +67,7 @@ def join(native: Any, options: settings.Options) -> World:
             "OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node[0] != size[0] or not address.here or link.SPREAD in os.environ):
-        spread = SpreadWorld(native, options, rank[0], link.Link(address, rank[0]))
-        spread.exchange = Exchange(spread)
-        return spread
+        return join_spread(native, options, rank[0], link.Link(address, rank[0]))
     name = ffi.new("char[]", 256)
     if rank[0] == 0:
         path = options.job or str(make_directory(native, options.layout_for(size[0])))
@@ -83,6 +83,23 @@ def join(native: Any, options: settings.Options) -> World:
     if rank[0] == 0 and options.aware != NO_LEVEL:
         world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
     return world
+
+
+def join_spread(
+    native: Any, options: settings.Options, rank: int, connection: link.Link
+) -> SpreadWorld:
+    """The same for a job over several nodes; why it cannot be done is said by one process."""
+    try:
+        spread = SpreadWorld(native, options, rank, connection)
+        spread.exchange = Exchange(spread)
+        return spread
+    except (FtrmaError, ValueError) as error:
+        if connection.request("claim")["granted"]:
+            sys.stderr.write(f"ftrma: error: {error}\n")
+            sys.stderr.flush()
+            connection.send("abort", status=2 if isinstance(error, ValueError) else 1)
+        time.sleep(REFUSED_S)  # the supervisor ends all
+        raise
 
 
 def make_directory(native: Any, layout: Layout, base: str = "/dev/shm") -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 
 from . import _mpi, recovery, session, settings
 from .checkpoint import Server
-from .errors import CATASTROPHE, CatastrophicFailure, FtrmaError, Rollback
+from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
 from .job import join, start, take_terminal
 from .recovery import Ended
 from .session import FailureEvent, Session
@@ -202,8 +202,9 @@ def main(script: str, arguments: list[str]) -> None:
         status = Runner(here, script, arguments).run()
     except Ended:
         wait_for_the_end(world, supervised)
-    except CatastrophicFailure as error:
-        give_up(world, f"ftrma: error: CatastrophicFailure: {error}\n", supervised, CATASTROPHE)
+    except (CatastrophicFailure, CorruptVault) as error:
+        why = f"ftrma: error: {type(error).__name__}: {error}\n"
+        give_up(world, why, supervised, CATASTROPHE)
     except (FtrmaError, ValueError) as error:
         give_up(world, f"ftrma: error: {error}\n", supervised)
     except BaseException:

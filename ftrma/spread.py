@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -128,11 +127,8 @@ class SpreadWorld(World):
         """Seat all roles. The first process tells where awareness falls short."""
         text = self.link.greeting["topology"]
         domains = domains_of_nodes(self.hosts)
-        try:
-            if text:
-                domains = read_topology(options.topology, text).domains(self.hosts)
-        except ValueError as error:
-            self._refuse(str(error))
+        if text:
+            domains = read_topology(options.topology, text).domains(self.hosts)
         where = {role: host for role, (host, _) in self.found.items()}
         placement = salvage.seats(self.layout, self.hosts, where, domains, options.aware)
         if self.proc == 0:
@@ -140,15 +136,6 @@ class SpreadWorld(World):
             if placement.shortfall:
                 self.tell(placement.shortfall)
         return placement
-
-    def _refuse(self, why: str) -> None:
-        """The job cannot start: the first process says why, the supervisor ends all."""
-        if self.proc == 0:
-            sys.stderr.write(f"ftrma: error: {why}\n")
-            sys.stderr.flush()
-            self.link.send("abort", status=2)
-        time.sleep(LEAVE_S)
-        raise FtrmaError(why)
 
     def _open_held(self) -> dict[Role, Vault]:
         """Vaults of this node that this process looks after: its own, the first one strays too."""

@@ -221,7 +221,7 @@ def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
     """Where parity is needed for a lost slot, a corrupt block is an error, not an answer."""
     text = CORRUPT.replace("STEP", "6")
     result = run_job(text, 3, "--interval", "0", "--kill", "2@call:13")
-    assert result.status == 1
+    assert result.status == 70
     assert "of slot 2 cannot be rebuilt" in result.stderr, result
 
 

@@ -23,10 +23,11 @@ from ftrma import settings as options
 from ftrma.errors import CorruptVault
 from ftrma.exchange import Exchange
 from ftrma.placement import place
+from ftrma.retrieval import Retrieval
 from ftrma.spread import SpreadWorld
 from ftrma.topology import domains_of_nodes, make_layout
 from ftrma.vault import BLOCK, Vault
-from ftrma.world import SLOT
+from ftrma.world import SLOT, SPARE
 
 PATIENCE_S = 2.0
 
@@ -159,8 +160,10 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(native: Any, tmp_p
         stage(vault, 1, array)
         vault.words.version = at
         world.held[kind, at] = vault
-    mine = bare(world, Comm({}, 0))
-    mine._settle(1)
+    world.role = lambda: (SPARE, 0)
+    mine = Retrieval(world, Comm({}, 0), {})
+    mine.version = 1
+    mine._settle()
     assert sorted(seen) == [
         ("ftrma_parity_drop", True), ("ftrma_parity_fold", True), ("ftrma_stage_undo", True)
     ]  # fmt: skip
