@@ -29,7 +29,7 @@ from .group import Group, new_vault, rebuild_parity
 from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval
 from .recovery import report_deaths
 from .vault import Vault
-from .world import CHECKSUM, SPARE, World
+from .world import CHECKSUM, SPARE, RoundChanged, World
 
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
@@ -258,7 +258,10 @@ class Server:
             if world.alarmed():
                 return True
             world.lib.ftrma_sleep(ctl.bell.word, 1000)
-        rebuild_parity(world, self.vault, vacant[0])
+        try:
+            rebuild_parity(world, self.vault, vacant[0])
+        except RoundChanged:
+            return True
         took = time.monotonic() - began
         world.emit("reseat", checksum=vacant[0], seconds=took, spares_left=len(world.spares()))
         world.tell(

@@ -16,7 +16,7 @@ from typing import Any
 from . import erasure
 from .errors import CatastrophicFailure, CorruptVault, FtrmaError
 from .vault import Vault
-from .world import World
+from .world import RoundChanged, World
 
 ALL = 2**62  # more blocks than any vault has
 NO_ROOM = "shared memory is full; free space in /dev/shm or use smaller windows"
@@ -188,13 +188,21 @@ def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
 
     Also right while the members run: those that have staged a version that is not committed yet
     are taken as they were before, and none can begin to stage before `ready` is set.
+
+    Raises:
+        CorruptVault: a member's block is damaged and there is no other parity to mend it from.
+        RoundChanged: there is one, and a repair has been asked for, in which that can be done.
     """
     version = world.committed
     group = Group(world, world.group_of_checksum(checksum))
     weights = group.weights(world.checksums_of(group.number).index(checksum))
     members, lib = group.members, world.lib
     status = lib.ftrma_parity_rebuild(vault.c, members, weights, group.k, version)
-    if status >= 0 and world.alarmed() and group.reference(-1) is not None:
+    if status >= 0 and group.reference(-1) is not None:
+        # Another parity can mend the damaged member, but only while nobody runs.
+        if not world.alarmed():
+            lib.ftrma_raise(world.load("alarm"))
+            raise RoundChanged
         for element in range(group.k):
             scrub(world, group.number, element)
         status = lib.ftrma_parity_rebuild(vault.c, members, weights, group.k, version)

@@ -294,7 +294,10 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     directory = job.make_directory(native, layout)
     options.job = str(directory)
     signals = Signals()
-    old = {s: signal.signal(s, signals) for s in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        numbers.append(signal.SIGHUP)
+    old = {s: signal.signal(s, signals) for s in numbers}
     try:
         settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
         status = _supervise(directory, layout, options, script, arguments, signals)

@@ -240,6 +240,16 @@ def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
     assert_cells(result)
 
 
+def test_corrupt_block_is_mended_when_a_checksum_rank_is_replaced() -> None:
+    """A new parity cannot be computed from a damaged member while the slots run; with another
+    parity at hand all go back to the checkpoint, where the member is mended."""
+    text = CORRUPT.replace("STEP", "3").replace("+ 100)", "+ 20000)")  # a block that stays the same
+    result = run_job(text, 3, "--interval", "0", "--checksums", "2", "--group-size", "3",
+                     "--kill", "c0@folded:5")  # fmt: skip
+    assert kinds(result) == ["rollback"]
+    assert_cells(result)
+
+
 def second_parity(members: list[int]) -> int:
     """Byte of parity 1 over members that hold one value each."""
     weights = erasure.coefficients(len(members), 2)[1]
