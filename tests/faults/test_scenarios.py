@@ -243,11 +243,25 @@ def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
 def test_corrupt_block_is_mended_when_a_checksum_rank_is_replaced() -> None:
     """A new parity cannot be computed from a damaged member while the slots run; with another
     parity at hand all go back to the checkpoint, where the member is mended."""
-    text = CORRUPT.replace("STEP", "3").replace("+ 100)", "+ 20000)")  # a block that stays the same
-    result = run_job(text, 3, "--interval", "0", "--checksums", "2", "--group-size", "3",
-                     "--kill", "c0@folded:5")  # fmt: skip
-    assert kinds(result) == ["rollback"]
+    text = CORRUPT.replace("STEP", "3").replace("        comm.Barrier()\n    comm", KILL_CHECKSUM)
+    result = run_job(text, 3, "--interval", "0", "--checksums", "2", "--group-size", "3")
+    assert deaths(result) == [("checksum", 0, "unknown")]
+    assert [(r["kind"], r["slots"]) for r in result.stats["recoveries"]] == [("rollback", [])]
     assert_cells(result)
+
+
+KILL_CHECKSUM = """
+        for pid in [p for p in os.listdir("/proc") if p.isdigit() and comm.rank == 0]:
+            try:
+                mine = open(f"/proc/{pid}/environ").read().split("\\0")
+            except OSError:
+                continue
+            if {"FTRMA_JOB=" + os.environ["FTRMA_JOB"], "OMPI_COMM_WORLD_RANK=3"} <= set(mine):
+                os.kill(int(pid), 9)
+        while not ftrma.stats()["failures"]:
+            pass
+        comm.Barrier()
+    comm"""
 
 
 def second_parity(members: list[int]) -> int:
