@@ -25,10 +25,10 @@ SCRIPT = str(ROOT / "bench/apps/dht.py")
 # atomics and 1680 flushes at least, about a quarter more if others come before it, and its inserts
 # as many. place:visit chosen so that all but start and lock-held lie between the first and the last
 # safepoint, whatever the timing; a get happens only in lookups.
-CASES = [(2, "put:1100"), (2, "atomic:2200"), (2, "flush:2700"), (2, "lock-held:1"),
-         (2, "safepoint:5"), (0, "atomic:2200"), (0, "get:500"), (0, "stage:5")]  # fmt: skip
+CASES = [(2, "put:1100"), (0, "atomic:2200"), (2, "flush:2700"), (0, "get:500")]
 LONG_CASES = [(2, "start"), (2, "get:500"), (2, "checkpoint:5"), (2, "stage:5"), (2, "staged:5"),
-              (2, "end"), (0, "put:1100"), (0, "flush:2700")]  # fmt: skip
+              (2, "end"), (0, "put:1100"), (0, "flush:2700"), (2, "atomic:2200"),
+              (2, "lock-held:1"), (2, "safepoint:5"), (0, "stage:5")]  # fmt: skip
 FROM_THE_START = {"start", "lock-held"}
 
 

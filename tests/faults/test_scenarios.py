@@ -52,7 +52,7 @@ def test_two_at_once_in_different_groups() -> None:
 def test_two_in_one_group_is_catastrophic() -> None:
     """The job ends with a status of its own and names the group and its lost members."""
     result = run("stencil", "--interval", "0", "--spares", "2", "--kill", "1@staged:20", "--kill",
-                 "2@staged:20")  # fmt: skip
+                 "2@repair:1")  # fmt: skip
     assert result.status == 70
     assert "CatastrophicFailure: group 0 lost slot 1 and slot 2" in result.stderr
     assert result.stderr.count("\n") == 1, result.stderr

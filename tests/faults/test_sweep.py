@@ -20,7 +20,13 @@ SLOT_PLACES = {
     "lockall": ["lock-held:1", "flush:30"],
     "pscw": ["put:30", "call:20"],
 }  # fmt: skip
-CASES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
+PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
+# Each place once by default, with slot 0 and slot 2 in turn; each with both in longer sweeps.
+CASES = [
+    pytest.param(*case, slot, marks=[pytest.mark.long] * (i % 2 != slot // 2))
+    for i, case in enumerate(PLACES)
+    for slot in (0, 2)
+]
 SERVER_CASES = [
     (program, kill)
     for program in ("stencil", "ft")
@@ -29,8 +35,7 @@ SERVER_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "place"), CASES)
-@pytest.mark.parametrize("slot", [0, 2])
+@pytest.mark.parametrize(("program", "place", "slot"), CASES)
 def test_slot(program: str, place: str, slot: int, repetition: int) -> None:
     result = run(program, "--interval", "0", "--kill", f"{slot}@{place}")
     assert_same_bits(program, result)
@@ -52,7 +57,7 @@ def test_server(program: str, kill: str, repetition: int) -> None:
 GROUPS = ("--interval", "0", "--group-size", "2", "--spares", "3")
 
 
-@pytest.mark.parametrize("program", ["stencil", "mixed"])
+@pytest.mark.parametrize("program", ["stencil", pytest.param("mixed", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "second",
     ["2@repair:1", "3@restore:1", "1@restore:1", "c1@repair:1", "c1@restore:1", "s1@repair:1",
