@@ -32,7 +32,7 @@ from typing import Any
 
 from . import _mpi, failover, job, link, settings
 from .errors import CATASTROPHE
-from .mpirun import launcher_environment, mpirun_command, split
+from .mpirun import START_ATTEMPTS, launcher_environment, mpirun_command, split
 from .stats import summary
 from .sweep import kill_all_of, library_files, sweep_library_files
 from .switchboard import Cause, Switchboard, raise_file_limit
@@ -41,7 +41,6 @@ from .world import emit, make_control, open_control, read_events
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
-START_ATTEMPTS = 3  # Open MPI's launcher fails about 1 of 100 times when two start at once
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
 NODES_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.

@@ -33,6 +33,16 @@ def find_mpirun() -> str:
     return found
 
 
+# Open MPI 5.0.11's launcher fails about 1 of 100 times, more often when two start at once, before
+# it has started any rank: "The PMIx server's listener thread failed to start".
+START_ATTEMPTS = 3
+
+
+def did_not_come_up(errors: str) -> bool:
+    """The launcher says that it failed in this way; starting it again helps."""
+    return "listener thread failed to start" in errors
+
+
 def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[str]:
     """The launcher's command line up to the program, with the user's own options for it.
 

@@ -98,13 +98,23 @@ def run_plain(
 ) -> Result:
     """Run the same program unprotected, under the launcher that protected jobs use.
 
-    It runs by ``-m mpi4py``, which ends all ranks when one raises.
+    It runs by ``-m mpi4py``, which ends all ranks when one raises. A launcher that did not come up
+    is started again, as ``ftrma run`` does.
     """
-    from ftrma.mpirun import launcher_environment, mpirun_command
+    from ftrma.mpirun import (
+        START_ATTEMPTS,
+        did_not_come_up,
+        launcher_environment,
+        mpirun_command,
+    )
 
     command = [*mpirun_command(n), sys.executable, "-m", "mpi4py"]
-    return _run(lambda stats: command, script, args, timeout,
-                {**launcher_environment(), **(env or {})})  # fmt: skip
+    for _ in range(START_ATTEMPTS):
+        result = _run(lambda stats: command, script, args, timeout,
+                      {**launcher_environment(), **(env or {})})  # fmt: skip
+        if not (result.status and did_not_come_up(result.stderr)):
+            break
+    return result
 
 
 def run_command(
