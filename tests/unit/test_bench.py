@@ -258,7 +258,7 @@ def test_micro_takes_the_median_and_the_fastest_batch() -> None:
 @pytest.fixture(scope="module")
 def encode_report() -> dict[str, Any]:
     """The smallest measurement, of all sides that are there."""
-    report = encode.run(encode.parse(["--sizes", "4KiB", "--rounds", "2", "--batch-ms", "0.01"]))
+    report = encode.run(encode.parse(["--sizes", "256KiB", "--rounds", "2", "--batch-ms", "0.2"]))
     return json.loads(json.dumps(report))  # it must be JSON
 
 
@@ -271,7 +271,7 @@ def test_encode_measures_every_operation(encode_report: dict[str, Any]) -> None:
 
 def test_encode_without_isal_says_so(monkeypatch: Any) -> None:
     monkeypatch.setattr(encode, "load_isal", lambda: None)
-    report = encode.run(encode.parse(["--sizes", "4KiB", "--rounds", "1", "--batch-ms", "0.01"]))
+    report = encode.run(encode.parse(["--sizes", "256KiB", "--rounds", "1", "--batch-ms", "0.2"]))
     assert {r["baseline"] for r in report["results"]} == {"scan", "memcpy"}
     assert "ISA-L not found" in encode.text(report)
 
