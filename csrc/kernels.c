@@ -361,7 +361,8 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         if (!kernel->differ(from, to))
             continue;
         /* The checksums cost little: the block is in the nearest cache before and after. */
-        if (crc != NULL && ftrma_block_crc(to) != crc[b])
+        const uint32_t before = crc != NULL ? ftrma_block_crc(to) : 0;
+        if (crc != NULL && before != crc[b])
             ++*corrupt;
         dirty[*ndirty] = (uint32_t)(first_block + b);
         IN_ORDER();
@@ -370,11 +371,12 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         ++*ndirty;
         IN_ORDER();
         if (crc != NULL)
-            crc[b] = ftrma_block_crc(to);
+            crc[b] ^= before ^ ftrma_block_crc(to); /* a mismatch stays one, undone or not */
         out += BLOCK;
     }
     if (rest > 0 && memcmp(from, to, rest) != 0) {
-        if (crc != NULL && ftrma_block_crc(to) != crc[nfull])
+        const uint32_t before = crc != NULL ? ftrma_block_crc(to) : 0;
+        if (crc != NULL && before != crc[nfull])
             ++*corrupt;
         dirty[*ndirty] = (uint32_t)(first_block + nfull);
         memset(out, 0, BLOCK);
@@ -388,7 +390,7 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         ++*ndirty;
         IN_ORDER();
         if (crc != NULL)
-            crc[nfull] = ftrma_block_crc(to);
+            crc[nfull] ^= before ^ ftrma_block_crc(to);
     }
     stream_end(stream);
 }

@@ -65,7 +65,8 @@ void ftrma_xor_many_ref(void *dst, const void *const *src, size_t nsrc, size_t n
  *                         process knows what to undo: the next number in dirty is stored before a
  *                         block is touched, ndirty after it, its checksum after that, and a block
  *                         is written from front to back
- *   crc          [in/out] one checksum of the copy per block (ftrma_block_crc), brought up to date;
+ *   crc          [in/out] one checksum of the copy per block (ftrma_block_crc), brought up to date; of
+ *                         a block that did not match it stays wrong, so that undoing hides nothing;
  *                         NULL: none. With it, copy is whole blocks, filled up with zeros
  *   corrupt      [in/out] incremented for every differing block of the copy that did not match its
  *                         checksum, and so gave a wrong delta; NULL with crc NULL

@@ -36,7 +36,8 @@ void ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first
         const size_t size = n - begin < BLOCK ? n - begin : BLOCK;
         if (memcmp(from + begin, to + begin, size) == 0)
             continue;
-        if (crc != NULL && ftrma_block_crc(to + begin) != crc[b])
+        const uint32_t before = crc != NULL ? ftrma_block_crc(to + begin) : 0;
+        if (crc != NULL && before != crc[b])
             ++*corrupt;
         dirty[*ndirty] = first_block + (uint32_t)b;
         for (size_t i = 0; i < BLOCK; i++)
@@ -44,7 +45,7 @@ void ftrma_delta_stage_ref(const void *now, void *copy, size_t n, uint32_t first
         memcpy(to + begin, from + begin, size);
         ++*ndirty;
         if (crc != NULL)
-            crc[b] = ftrma_block_crc(to + begin);
+            crc[b] ^= before ^ ftrma_block_crc(to + begin);
     }
 }
 

@@ -52,7 +52,7 @@ class World:
         self.proc = proc
         self.ctl = ctl or open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
-        self.mapped: dict[int, Any] = {}  # vaults of other processes, see recovery.mapped_vault
+        self.mapped: dict[int, Any] = {}  # vaults of other processes, see group.mapped_vault
 
     # -- roles --------------------------------------------------------------------------------
 

@@ -509,6 +509,21 @@ def test_corrupt_copy_is_noticed_before_it_spoils_the_parity(make: Callable[...,
     assert group.lib.ftrma_stage(vault.c, group.address(window), window.size, 1) >= 1
 
 
+def test_undo_hides_no_damage(make: Callable[..., Group]) -> None:
+    """Law: a damaged block that was staged over does not match its checksum, before and after the
+    stage is undone, by the vault's own list alone."""
+    group = make([6 * BLOCK + 9], versions=1)
+    vault = group.members[0]
+    for block in (3, 7):
+        flip(vault, block, at=5)
+    group.windows[0][:] += 1
+    group.stage()
+    check = group.lib.ftrma_check
+    assert [check(vault.c, vault.c, -1, b, b + 1) for b in (2, 3, 7)] == [-1, 3, 7]
+    group.undo()
+    assert [check(vault.c, vault.c, -1, b, b + 1) for b in (2, 3, 7)] == [-1, 3, 7]
+
+
 def test_vault_that_grows_takes_the_parity_along(make: Callable[..., Group]) -> None:
     """Law: a member may protect more in a later version than in an earlier one."""
     group = make([3 * BLOCK, 100], versions=2)
