@@ -160,7 +160,7 @@ static int law_stage_crc(void)
         ndirty = corrupt = 0;
         copy[b * BLOCK + 7] ^= 64;
         ftrma_delta_stage(now, copy, n, 0, stage, dirty, &ndirty, crc, &corrupt);
-        good &= ndirty == 1 && corrupt == 1 && crc[b] == ftrma_block_crc(copy + b * BLOCK);
+        good &= ndirty == 1 && corrupt == 1 && crc[b] != ftrma_block_crc(copy + b * BLOCK);
     }
     return good;
 }
