@@ -142,6 +142,11 @@ int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
     return -1;
 }
 
+struct window *ftrma_window_number(int index)
+{
+    return index < nwindows ? windows[index] : NULL;
+}
+
 uint64_t ftrma_exclusive_locks(void)
 {
     uint64_t held = 0;
@@ -228,7 +233,7 @@ static struct window *allocate_struct(int n)
     w->handle = MPI_WIN_NULL;
     w->group = MPI_GROUP_NULL;
     w->locked = calloc(4 * k, 1);
-    w->ec = calloc(2 * k, sizeof *w->ec);
+    w->ec = calloc(4 * k, sizeof *w->ec);
     if (!w->locked || !w->ec) {
         free(w->locked);
         free(w->ec);
@@ -239,6 +244,8 @@ static struct window *allocate_struct(int n)
     w->started = w->nocheck + k;
     w->exposed = w->started + k;
     w->sc = w->ec + k;
+    w->posted = w->sc + k;
+    w->completed = w->posted + k;
     return w;
 }
 
@@ -247,7 +254,7 @@ static void reset_own(struct window *w, const struct offer *offer, uint64_t offs
 {
     size_t k = (size_t)w->n;
     memset(w->locked, 0, 4 * k);
-    memset(w->ec, 0, 2 * k * sizeof *w->ec);
+    memset(w->ec, 0, 4 * k * sizeof *w->ec);
     w->gc = w->gnc = w->lc = w->barriers = 0;
     w->fence_open = w->all_locked = 0;
     struct ftrma_member *m = &w->members[w->me];

@@ -168,6 +168,7 @@ def start(world: World) -> Vault | None:
         return start_spread(world)
     lib = world.lib
     vault = first_vault(world)
+    open_log(world)
     check(-lib.ftrma_comm_prepare(), "preparing communicators")  # collective: all have joined
     check(lib.ftrma_watch(), "starting the watching thread")
     with contextlib.suppress(RoundChanged):

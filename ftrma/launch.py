@@ -435,6 +435,11 @@ def tell_why(directory: Path) -> None:
     plans = [e for e in read_events(directory) if e["event"] == "plan"]
     if plans and plans[-1]["kind"] == "catastrophic":
         sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
+    elif plans and plans[-1]["kind"] == "refused":
+        sys.stderr.write(
+            f"ftrma: error: NotRecoverable: {plans[-1]['reason']}; with --policy auto the job goes "
+            "back to its last checkpoint\n"
+        )
 
 
 def prepare_relaunch(
