@@ -32,7 +32,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "exchange.h"
+
+_Static_assert(sizeof(struct ftrma_slot) == 128, "a slot fills two cache lines");
 
 #define MAGIC 0x4654524d41000001ull /* "FTRMA", layout 1 */
 
@@ -419,17 +421,23 @@ static uint64_t slots_barriers; /* barriers of all slots this process has passed
 
 static int all_arrived(void)
 {
-    return LOAD(&ftrma_ctl->barrier_count) >= slots_barriers * ftrma_ctl->nslots;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (__atomic_load_n(&ftrma_ctl->slots[s].arrived, __ATOMIC_SEQ_CST) < slots_barriers)
+            return 0;
+    return 1;
 }
 
+/* Words of one writer each, and absolute: arriving once more changes nothing. */
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
-    uint64_t goal = ++slots_barriers * c->nslots;
+    int slot;
+    ftrma_my_role(&slot);
     uint32_t seen = LOAD(&c->barrier.word);
-    if (__atomic_add_fetch(&c->barrier_count, 1, __ATOMIC_SEQ_CST) == goal)
+    STORE(&c->slots[slot].arrived, ++slots_barriers);
+    if (all_arrived())
         ftrma_wake(&c->barrier);
-    for (unsigned step = 0; LOAD(&c->barrier_count) < goal; seen = LOAD(&c->barrier.word)) {
+    for (unsigned step = 0; !all_arrived(); seen = LOAD(&c->barrier.word)) {
         if (ftrma_pending())
             return FTRMA_ALARM;
         ftrma_wait_step(&step, &c->barrier, seen);
@@ -450,7 +458,12 @@ int ftrma_end(void)
 
 void ftrma_slots_barrier_reset(void)
 {
-    slots_barriers = 0;
+    int slot;
+    slots_barriers = ftrma_exchanges = 0;
+    if (ftrma_my_role(&slot) != FTRMA_ROLE_SLOT)
+        return;
+    STORE(&ftrma_ctl->slots[slot].arrived, 0);
+    STORE(&ftrma_ctl->slots[slot].exchange, 0);
 }
 
 int ftrma_arrive(uint64_t ordinal, int targeted)

@@ -5,6 +5,7 @@
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
  *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *   exchange       what slots show each other in collective calls (exchange.c)
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
  * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
@@ -126,7 +127,16 @@ struct ftrma_roles {
     int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
 };
 
+/* What a slot shows the others, written by its process alone.  The counts belong to a timeline: a
+   rollback begins them anew.  Two cache lines, because lines are fetched in pairs. */
+struct ftrma_slot {
+    uint64_t exchange; /* exchanges arrived at, see exchange.c */
+    uint64_t arrived;  /* barriers of all slots arrived at, see ftrma_slots_barrier */
+    uint64_t pad[14];
+};
+
 struct ftrma_ctl {
+    struct ftrma_slot slots[FTRMA_MAX_PROCS]; /* first, so that they begin with a cache line */
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
     uint32_t nchecksums;        /* over all groups */
@@ -150,8 +160,8 @@ struct ftrma_ctl {
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     uint32_t pad0;
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
-    uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
-    struct ftrma_bell barrier;
+    struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
+    struct ftrma_bell exchange_bell;
     uint32_t nrules, pad;
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];

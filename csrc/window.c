@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exchange.h"
 #include "window.h"
 
 #define PAGE 4096u
@@ -320,6 +321,27 @@ static void abandon(struct window *w)
         discard(w);
 }
 
+/* Every member's offer, in their order. */
+static int exchange_offers(MPI_Comm comm, const struct offer *mine, struct offer *all)
+{
+    int bytes = (int)sizeof *mine;
+    if (ftrma_is_world(comm))
+        return ftrma_gather_all(mine, sizeof *mine, all);
+    return PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm);
+}
+
+/* [out] *worst: the least of all members' errors. */
+static int agree(MPI_Comm comm, int error, int *worst)
+{
+    if (!ftrma_is_world(comm))
+        return PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm);
+    int all[FTRMA_MAX_PROCS], rc = ftrma_gather_all(&error, sizeof error, all);
+    *worst = error;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots && !rc; s++)
+        *worst = all[s] < *worst ? all[s] : *worst;
+    return rc;
+}
+
 static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 MPI_Comm comm, void *baseptr, MPI_Win *win)
 {
@@ -342,8 +364,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         return MPI_ERR_NO_MEM;
     }
     ftrma_enter_call();
-    rc = PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE,
-                        comm);
+    rc = exchange_offers(comm, &mine, offers);
     if (!rc) {
         char name[48];
         snprintf(name, sizeof name, "window-%d-%d", offers[0].slot, offers[0].ordinal);
@@ -366,7 +387,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         /* The first member makes the file before anybody maps it. */
         if (me == 0 && w && !w->map)
             error = map_file(w, 1);
-        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+        rc = agree(comm, error, &worst);
     }
     if (!rc && !worst) {
         if (!w->map)
@@ -378,7 +399,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             error = -EIO;
         if (!error)
             error = remember(w);
-        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+        rc = agree(comm, error, &worst);
     }
     ftrma_leave_call();
     free(offers);

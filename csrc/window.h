@@ -15,7 +15,8 @@ struct ftrma_member {
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
     uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one */
-    char pad[16];
+    uint64_t arrived;     /* barriers of this window it has arrived at */
+    char pad[8];
 };
 _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
 
@@ -26,10 +27,9 @@ _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line
 /* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
    parts from Allocate on page boundaries. */
 struct ftrma_window_header {
-    uint64_t barrier_count;
     struct ftrma_bell barrier;
     struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
-    char pad[40];
+    char pad[48];
 };
 
 struct ftrma_pair {

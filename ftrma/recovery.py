@@ -364,5 +364,4 @@ def reset(world: World, leader: bool) -> None:
     world.put("protect_hash", 0)
     if leader:
         world.store("target", 0)
-        world.store("barrier_count", 0)
         world.store("entry", world.ctl.entry + 1)
