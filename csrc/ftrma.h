@@ -5,6 +5,7 @@
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
  *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *   exchange       what slots show each other in collective calls (exchange.c)
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
  * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
@@ -181,16 +182,18 @@ struct ftrma_slot {
     uint32_t prefix_broken, pad;
     char prefix_call[48];
     uint64_t prefix_hash;
-    uint64_t line3[5];
+    uint64_t line3[10];
 };
 
 struct ftrma_ctl {
+    struct ftrma_slot slots[FTRMA_MAX_PROCS]; /* first, so that they begin with a cache line */
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
     uint32_t nchecksums;        /* over all groups */
     uint32_t strength;          /* m: checksum ranks of a group */
     uint64_t capacity_blocks;   /* of every vault */
     uint64_t replays;           /* slots being replayed */
+    uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
     uint64_t plan_round;        /* newest round with a published plan */
@@ -209,8 +212,8 @@ struct ftrma_ctl {
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     uint32_t pad0;
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
-    uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
-    struct ftrma_bell barrier;
+    struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
+    struct ftrma_bell exchange_bell;
     uint32_t nrules, pad;
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
@@ -219,7 +222,6 @@ struct ftrma_ctl {
     uint64_t log_bytes;         /* budget of each slot's logs */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
     char refusal[512];          /* why the slot being replayed cannot be */
-    struct ftrma_slot slots[FTRMA_MAX_PROCS];
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
@@ -277,6 +279,8 @@ int ftrma_end(void);
    FTRMA_OK, FTRMA_ALARM, or FTRMA_TIMEOUT: the checkpoint is off (the target moved, or a slot
    ended without arriving). */
 int ftrma_arrive(uint64_t ordinal, int targeted);
+/* Wait for all slots to have staged `version`: FTRMA_OK or FTRMA_ALARM. */
+int ftrma_await_staged(uint64_t version);
 /* Announce staging of `version` and wait until every parity is at version - 1. */
 int ftrma_admit(uint64_t version);
 
@@ -367,6 +371,7 @@ void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
 typedef void (*ftrma_live_function)(void);
 void ftrma_set_live(ftrma_live_function live);
 int ftrma_mode(void);
+int ftrma_in_prefix(void); /* replaying what every entry goes through, before the checkpoint */
 /* Counters of this slot that are not in shared memory, to keep with a checkpoint: [out] as many bytes
    as fit; returns how many are needed. And back. */
 uint64_t ftrma_counters_save(uint8_t *image, uint64_t room);

@@ -103,6 +103,8 @@ static inline int ftrma_result(int rc)
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
 void ftrma_wake(struct ftrma_bell *bell);
 
+/* Slot of a group's rank, whatever process held it when the group was made; or MPI_UNDEFINED. */
+int ftrma_slot_in(MPI_Group group, int rank);
 void ftrma_register_comm(MPI_Comm comm);
 void ftrma_unregister_comm(MPI_Comm comm);
 void ftrma_revoke_all(void);

@@ -60,6 +60,11 @@ int ftrma_mode(void)
     return ftrma_tape.mode;
 }
 
+int ftrma_in_prefix(void)
+{
+    return ftrma_tape.mode == FTRMA_REPLAY && replay.in_prefix;
+}
+
 int ftrma_interrupted(void)
 {
     return interrupt ? interrupt() : 1;
@@ -267,7 +272,9 @@ static int anchor(void)
 
 int ftrma_replay_anchor(void)
 {
-    if (ftrma_tape.mode == FTRMA_REPLAY && replay.in_prefix) { /* no event since protect() */
+    if (ftrma_in_prefix()) { /* no event since protect() */
+        if (ftrma_tape.events != replay.limit)
+            return different();
         replay.in_prefix = 0;
         ftrma_tape.mode = FTRMA_PROLOGUE;
     }

@@ -137,7 +137,7 @@ int ftrma_windows_settle(int slot)
         return error;
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
-        int dead = member_of(w, slot);
+        int dead = w->in_use ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
             settle_lock(w, dead, t);
             if (t != dead)

@@ -16,20 +16,30 @@
 
 #define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
+static int all_arrived(const struct window *w, int *first)
+{
+    while (*first < w->n
+           && __atomic_load_n(&w->members[*first].arrived, __ATOMIC_SEQ_CST) >= w->barriers)
+        ++*first;
+    return *first == w->n;
+}
+
+/* Each member's word has one writer and holds an absolute value: arriving once more changes nothing.
+   Whoever finds all arrived as it arrives rings; the last one does in any case. */
 int ftrma_window_barrier(struct window *w)
 {
-    uint64_t goal = ++w->barriers * (uint64_t)w->n;
-    uint64_t *count = &w->header->barrier_count;
     struct ftrma_bell *bell = &w->header->barrier;
-    uint32_t seen = LOAD(&bell->word);
+    int first = 0;
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == goal) {
+    STORE(&w->members[w->me].arrived, ++w->barriers);
+    if (all_arrived(w, &first)) {
         if (w->n > 1)
             ftrma_wake(bell);
         return MPI_SUCCESS;
     }
-    for (unsigned step = 0; LOAD(count) < goal; seen = LOAD(&bell->word)) {
+    uint32_t seen = LOAD(&bell->word);
+    for (unsigned step = 0; !all_arrived(w, &first); seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
             return ftrma_code_unwind;
         ftrma_wait_step(&step, bell, seen);
@@ -360,6 +370,11 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
     for (int i = 0; i < n && !rc; i++) {
         int member;
         rc = PMPI_Group_translate_ranks(group, 1, &i, w->group, &member);
+        if (!rc && member == MPI_UNDEFINED) {
+            int slot = ftrma_slot_in(group, i);
+            for (int m = 0; slot != MPI_UNDEFINED && m < w->n; m++)
+                member = w->members[m].slot == slot ? m : member;
+        }
         if (!rc && member == MPI_UNDEFINED)
             rc = ftrma_window_fail(w, MPI_ERR_GROUP, "Post or Start: rank %d of the group is not "
                                    "in the window's group", i);

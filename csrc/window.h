@@ -27,10 +27,9 @@ _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line
 /* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
    parts from Allocate on page boundaries. */
 struct ftrma_window_header {
-    uint64_t barrier_count;
     struct ftrma_bell barrier;
     struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
-    char pad[40];
+    char pad[48];
 };
 
 struct ftrma_pair {

@@ -415,8 +415,7 @@ def connect(world: World, number: int) -> None:
 
 def reset(world: World, leader: bool) -> None:
     """Clear what belongs to the timeline that ends here."""
-    if world.role()[0] == SLOT:
-        world.lib.ftrma_slots_barrier_reset()
+    world.lib.ftrma_slots_barrier_reset()
     world.put("ordinal", 0)
     world.put("arrived", 0)
     world.put("protect_hash", 0)

@@ -70,6 +70,7 @@ class Session:
         self.unprotected: set[str] = set()
         self.imported = set(sys.modules)
         self.published = False
+        self.log_slot = -1  # whose log this process has mapped
         self.replaying: float | None = None  # since when, time.monotonic()
         self.story: dict[str, Any] = {}  # of the last repair
         self.unwound = False  # the last repair was no recovery in place: the program unwinds
@@ -359,10 +360,22 @@ class Session:
         if replay:
             self._enter_replay()
         elif not world.exchange and world.policy != "rollback":
+            self._open_log()
             world.lib.ftrma_log_start(world.committed)
+
+    def _open_log(self) -> None:
+        """Have this slot's log file mapped; its memory is taken when it is made."""
+        world, lib = self.world, self.world.lib
+        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
+        if self.log_slot != self.slot:
+            new = not (world.directory / f"log-{self.slot}").exists()
+            budget = world.ctl.log_bytes
+            check(lib.ftrma_log_open(self.slot, new, budget), f"taking {budget} bytes for logs")
+            self.log_slot = self.slot
 
     def _enter_replay(self) -> None:
         world, lib = self.world, self.world.lib
+        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
         mark = world.ctl.slots[self.slot].marks[world.committed & 1]
         image = b""
         if not mark.start:
@@ -373,6 +386,7 @@ class Session:
             lib.ftrma_replay_prepare(self.slot, world.committed, image, len(image)),
             f"reading the logs of slot {self.slot}",
         )
+        self.log_slot = self.slot
 
     def _scrub(self) -> None:
         """Check the own vault against the checksums that lie with the parity."""

@@ -31,7 +31,7 @@ class Options:
     spares: int = 1
     policy: str = "auto"
     log: str = "all"
-    log_budget: int = 64 << 20
+    log_budget: int | None = None
     interval: float | str = "daly"
     mtbf: float = 3600.0
     max_relaunch: int = 3

@@ -213,7 +213,33 @@ def capacity_blocks() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
 
 
-def make_control(native: Any, path: Path, layout: Layout) -> Any:
+LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
+LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
+
+
+def log_bytes(directory: Path, slots: int, least: int) -> int:
+    """Default budget of each slot's logs, bytes."""
+    room = os.statvfs(directory)
+    share = room.f_bavail * room.f_frsize // LOG_SHARE // slots
+    return max(least, min(LOG_BYTES, share))
+
+
+def check_log_budget(native: Any, budget: int | None) -> None:
+    """Refuse a budget of logs that holds next to nothing."""
+    least = int(native.lib.ftrma_log_least())
+    if budget is not None and budget < least:
+        raise ValueError(
+            f"--log-budget {budget}: too small for a slot's access logs; give {least} bytes or more"
+        )
+
+
+def make_control(native: Any, path: Path, layout: Layout, log_budget: int | None = None) -> Any:
+    """Make a job's control file.
+
+    Args:
+        log_budget: of each slot's logs, bytes; None: the default.
+    """
+    least = int(native.lib.ftrma_log_least())
     pointer = native.ffi.new("struct ftrma_ctl **")
     check(
         native.lib.ftrma_ctl_create(
@@ -222,6 +248,7 @@ def make_control(native: Any, path: Path, layout: Layout) -> Any:
         ),
         f"making {path}",
     )  # fmt: skip
+    pointer[0].log_bytes = log_budget or log_bytes(path.parent, layout.slots, least)
     for slot in range(layout.slots):
         pointer[0].roles[0].slot_group[slot] = layout.group_of(slot)
     return pointer[0]
