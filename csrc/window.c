@@ -101,6 +101,8 @@ static void reindex(void)
     }
 }
 
+static void discard(struct window *w);
+
 static struct window *find_name(const char *name, int allocated, size_t file_bytes)
 {
     for (int i = 0; i < nwindows; i++)
@@ -170,8 +172,16 @@ void ftrma_set_warn(ftrma_warn_function function)
 
 void ftrma_windows_rewind(void)
 {
-    for (int i = 0; i < nwindows; i++)
+    int kept = 0;
+    for (int i = 0; i < nwindows; i++) {
         windows[i]->in_use = 0;
+        if (windows[i]->ghost)
+            discard(windows[i]);
+        else
+            windows[kept++] = windows[i];
+    }
+    nwindows = kept;
+    reindex();
     next_ordinal = nnatives = 0;
 }
 
