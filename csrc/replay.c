@@ -294,7 +294,7 @@ static int anchor_here(void)
     return anchor();
 }
 
-int ftrma_replay_begin(int sync)
+int ftrma_replay_begin(int access, int ticks)
 {
     struct ftrma_tape *t = &ftrma_tape;
     if (ftrma_unwinding())
@@ -307,7 +307,7 @@ int ftrma_replay_begin(int sync)
         t->mode = FTRMA_PROLOGUE;
     }
     if (t->mode == FTRMA_PROLOGUE) {
-        if (sync) {
+        if (!access) {
             replay.synchronized = 1;
             return 1;
         }
@@ -317,7 +317,7 @@ int ftrma_replay_begin(int sync)
     }
     if (t->events == replay.limit)
         return go_live();
-    t->clock += (uint64_t)sync;
+    t->clock += (uint64_t)ticks;
     return 1;
 }
 
