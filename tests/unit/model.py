@@ -3,8 +3,7 @@
 Each slot is a generator that yields wherever another slot may run or death may come: between the
 two words of a put, between the steps of an atomic, between arriving at a barrier and leaving it,
 between an effect and the note that it is complete, and anywhere in the replay.  What `yield` gives
-back is the condition without which the slot cannot go on.  `Rules` says how the protocol decides;
-every rule can be broken, to show that the properties notice.
+back is the condition without which the slot cannot go on.
 
 Invariant: when a recovered slot goes live, its part and its local state are those that the events
 so far, one at a time in the order in which they took effect, lead to.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from unit.model_programs import (
     ATOMIC,
@@ -24,7 +23,6 @@ from unit.model_programs import (
     Op,
     Program,
     Sequential,
-    State,
     Value,
     combined,
     finish,
@@ -32,102 +30,10 @@ from unit.model_programs import (
     place,
     total,
 )
+from unit.model_words import Checkpoint, Process, Record, Result, Rules, Shared, Wrong
 
 Steps = Generator[Callable[[], bool] | None, None, None]
 Learning = Generator[Callable[[], bool] | None, None, Value | None]
-
-
-class Wrong(AssertionError):
-    """The protocol gave a wrong answer, or none."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The protocol's decisions; the defaults are right."""
-
-    clock_counts_atomics: bool = True  # the clock counts atomics and accumulates begun, too
-    clock_under_lock: bool = True  # an atomic reads the target's clock where it takes its number
-    clock_stays: bool = True  # the clock that others see never goes back
-    shift: int = 0  # records are applied at the clock they carry, not this much later
-    all_at_once: bool = False  # all records before the program runs again (Algorithm 3)
-    wait: bool = True  # accesses to a slot wait until it is live again
-    drain: bool = True  # records are collected after accesses under way are logged
-    suppress: bool = True  # below the horizon nothing is issued again
-    own_puts: bool = True  # a plain put to the own part is not suppressed
-    by_number: bool = True  # records are applied by the numbers that their target gave
-    undo: bool = True  # an atomic that is not done is taken back
-    done_counts: bool = True  # an atomic that is done is complete, whatever the horizon says
-    words: bool = True  # each slot has its own word for arriving at a barrier
-    two_buffers: bool = True  # contributions to a collective outlive the next one's
-    keep_horizon: bool = True  # a replay does not move the horizon
-    mine: bool = True  # a lock word that names the slot means that it has the lock
-
-
-@dataclass
-class Record:
-    """A write to another slot's part: in the put log of its origin."""
-
-    source: int
-    target: int
-    at: int
-    value: Value  # as it is in memory afterwards
-    clock: int  # of the target
-    number: int  # in the order of writes to the target's part
-
-
-@dataclass
-class Result:
-    """What a slot learned at an event: in its result log, which survives it."""
-
-    value: Value
-    written: Record | None = None  # atomics: what they wrote
-    done: bool = True
-
-
-@dataclass
-class Process:
-    """What dies with a slot's process, apart from its part and its put log."""
-
-    state: State = State()
-    event: int = 0
-    clock: int = 0
-    round: int = 0
-    staged: int = 0  # round in which the process itself came to a safepoint
-    chain: int = 0
-    replaying: bool = False
-    pending: list[Record] = field(default_factory=list)
-
-
-@dataclass
-class Shared:
-    """What others see of a slot, and what is kept for it elsewhere."""
-
-    part: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in range(DATA + 1)])
-    clock: int = 0
-    number: int = 0
-    serial: int | None = None  # who is inside an atomic on the part
-    owner: int | None = None  # of the exclusive lock
-    holders: set[int] = field(default_factory=set)  # of the shared lock
-    arrived: int = 0
-    given: list[Value] = field(default_factory=lambda: [(0, 0), (0, 0)])
-    inside: int | None = None  # the target of the access under way
-    gate: bool = False  # closed: accesses to the part wait
-    horizon: int = 0
-    chain: list[int] = field(default_factory=lambda: [0, 0])  # by the event's parity
-    records: list[Record] = field(default_factory=list)  # put log, lost with the process
-    whole: bool = True  # the put log reaches back to the checkpoint
-    results: dict[int, Result] = field(default_factory=dict)
-
-    def value(self, at: int) -> Value:
-        return self.part[at][0], self.part[at][1]
-
-
-@dataclass
-class Checkpoint:
-    processes: list[Process]
-    parts: list[list[Value]]
-    numbers: list[int]
-    history: int
 
 
 class Machine:
@@ -139,8 +45,13 @@ class Machine:
             of those in its place count on.
     """
 
-    def __init__(self, program: Program, schedule: int | list[int] = 0,
-                 deaths: list[tuple[int, int]] | None = None, rules: Rules | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        schedule: int | list[int] = 0,
+        deaths: list[tuple[int, int]] | None = None,
+        rules: Rules | None = None,
+    ) -> None:
         self.program, self.rules = program, rules or Rules()
         self.n = len(program)
         self.shared = [Shared() for _ in program]
@@ -428,10 +339,13 @@ class Machine:
         yield None
         me.gate = True
         yield None
-        self.repair(q)
+        if self.rules.repair_first:
+            self.repair(q)
         yield None
         if self.rules.drain:
             yield lambda: all(s.inside != q for s in self.shared)
+        if not self.rules.repair_first:
+            self.repair(q)
         if not all(s.whole for s in self.shared if s is not me):
             self.roll_back("the put log of another slot is incomplete")
             yield None  # a rollback ends this process; nobody steps it again
@@ -487,7 +401,8 @@ class Machine:
         me, own = self.shared[q], self.processes[q]
         yield None
         learned = None
-        if op.kind == "put" and (op.target == q and self.rules.own_puts or not self.rules.suppress):
+        own_put = op.target == q and self.rules.own_puts
+        if op.kind == "put" and (own_put or not self.rules.suppress):
             self.shared[op.target].part[at][:] = operand(op, own.state)
         elif op.kind in ATOMIC and not self.rules.suppress:
             to = self.shared[op.target]

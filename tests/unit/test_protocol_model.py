@@ -1,4 +1,4 @@
-"""Causal recovery is exact, whatever the program, the schedule and the deaths: the protocol's model.
+"""Causal recovery is exact, whatever program, schedule and deaths: the model of the protocol.
 
 Law: when a recovered slot goes live, and again when all have ended, parts and local states equal
 those of the same events executed one at a time in the order in which they took effect
@@ -17,11 +17,12 @@ from dataclasses import fields
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, note, seed, settings
 from hypothesis import strategies as st
-from unit.model import Machine, Rules
+from unit.model import Machine
 from unit.model_programs import FLAG, Op, Program, programs, settled
+from unit.model_words import Rules
 
 SEED = int(os.environ.get("FTRMA_MODEL_SEED", "1"))
-CASES = int(os.environ.get("FTRMA_MODEL_CASES", "3000"))
+CASES = int(os.environ.get("FTRMA_MODEL_CASES", "2500"))
 Deaths = list[tuple[int, int]]
 Case = tuple[Program, int, Deaths]
 
@@ -111,14 +112,14 @@ def test_cases_reach_what_they_are_for() -> None:
             super().die(q)
 
     @seed(SEED)
-    @settings(quick, max_examples=1000, phases=[Phase.generate])
+    @settings(quick, max_examples=800, phases=[Phase.generate])
     @given(cases(1))
     def run(case: Case) -> None:
         outcomes.update(Watched(*case).run().outcomes)
 
     run()
     print(outcomes)
-    assert outcomes["causal"] > 500 and min(outcomes.values()) > 10
+    assert outcomes["causal"] > 400 and min(outcomes.values()) > 10
     assert len(outcomes) == 6
 
 
@@ -129,6 +130,7 @@ BROKEN = [
     Rules(all_at_once=True),
     Rules(wait=False),
     Rules(drain=False),
+    Rules(repair_first=False),
     Rules(suppress=False),
     Rules(own_puts=False),
     Rules(by_number=False),
