@@ -30,7 +30,7 @@ LAYERS = [
     {"world", "link"},
     {"_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep"},
-    {"interval"},
+    {"interval", "atomics"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -137,7 +137,7 @@ def test_pure_modules_stay_pure() -> None:
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
     assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
-    assert not inner("interval")
+    assert not inner("interval") and not inner("atomics")
 
 
 @pytest.mark.parametrize("name", RELIABILITY)
