@@ -115,7 +115,8 @@ def test_count_is_true(defined: set[str]) -> None:
     ("name", "kind"),
     [
         ("Put", "ours"), ("Win_free", "ours"), ("Send", "guard"), ("Wait", "guard"),
-        ("Comm_split", "guard"), ("Barrier", "ours"), ("Ibarrier", "guard"), ("Mprobe", "guard"), ("Waitall", "guard"),
+        ("Comm_split", "guard"), ("Barrier", "ours"), ("Mprobe", "guard"), ("Waitall", "guard"),
+        ("Ibarrier", "guard"), ("Allreduce", "ours"), ("Iallreduce", "guard"),
         ("Comm_rank", "translate"), ("Comm_size", "translate"), ("Cart_coords", "translate"),
         ("Comm_set_errhandler", "translate"), ("Comm_group", "translate"),
         ("Type_commit", "pass"), ("Win_set_name", "pass"), ("Wtime", None), ("Get_count", "pass"),
