@@ -209,7 +209,9 @@ class Job:
                 clock = r.clock
                 left = self.apply(slot, left, clock)
             fields = r._asdict() | {"mode": REPLAY, "proc": self.proc[slot], "begin_ns": begin_ns}
-            self.add(What(fields.pop("what")), fields.pop("slot"), **fields | {"end_ns": self.tick()})
+            self.add(
+                What(fields.pop("what")), fields.pop("slot"), **fields | {"end_ns": self.tick()}
+            )
         if stop is None:
             self.apply(slot, left, clock + 1)
             self.add(What.Recovery, slot, value0=self.version, value1=horizon)
