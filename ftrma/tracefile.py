@@ -352,7 +352,9 @@ def rows_of(
             row = row_of(event, slots, began_ns)
         except KeyError as error:
             damaged(path, f"event {number} of traceEvents lacks {error.args[0]}")
-        except (ValueError, TypeError, AttributeError) as error:
+        except (TypeError, AttributeError):
+            damaged(path, f"event {number} of traceEvents is nothing that ftrma writes")
+        except ValueError as error:
             damaged(path, f"event {number} of traceEvents: {error}")
         if row is not None:
             yield row

@@ -176,8 +176,9 @@ class Job:
     def mine(self, slot: int, horizon: int) -> list[Record]:
         """A slot's events that a replay repeats, each as it was done last."""
         base = self.saved[self.version].event[slot]
-        found = {r.event: r for r in self.records if r.slot == slot and r.entry == self.entry
-                 and r.mode == LIVE and r.what < What.Checkpoint and base < r.event <= horizon}  # fmt: skip
+        own = [r for r in self.records if r.slot == slot and r.entry == self.entry]
+        done = [r for r in own if r.mode == LIVE and r.what < What.Checkpoint]
+        found = {r.event: r for r in done if base < r.event <= horizon}
         return [found[e] for e in sorted(found)]
 
     def logged(self, slot: int, horizon: int) -> list[Record]:
