@@ -15,6 +15,7 @@ is within an exclusive lock (section 3.1.2, LC = 0).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,18 +145,64 @@ def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> st
 # ---- Definition 1 ---------------------------------------------------------------------------
 
 
+class Columns:
+    """Accesses by field, and for each the part that `owner` ("slot" or "target") names.
+
+    All versions look at them, so what does not depend on the version is computed once.
+    """
+
+    def __init__(self, records: Records, owner: str) -> None:
+        self.records = records
+        names = ("slot", "target", "event", "seq", "clock", "gc", "gnc", "begin_ns", "end_ns")
+        self.of = {name: np.ascontiguousarray(records[name]) for name in names}
+        pairs = records[owner].astype(np.int64) << 32 | records["window"].astype(np.int64)
+        keys, self.part = np.unique(pairs, return_inverse=True)
+        self.parts = [(key >> 32, key & 0xFFFFFFFF) for key in keys.tolist()]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.of[name]
+
+    def first(self, bad: Mask) -> Record | None:
+        found = np.flatnonzero(bad)
+        return Record._make(self.records[found[0]].item()) if len(found) else None
+
+
 class Entry:
-    """The live accesses of one entry of the program, as columns."""
+    """What the versions of one entry of the program are compared with: its live events.
+
+    Attributes:
+        writes, foreign: accesses with a number; those to another slot. By the target's part.
+        gets, accesses: by the origin's part.
+        locks: exclusive ones, with the event that released each (infinite: none did).
+        freed: the event in which a slot freed a window.
+    """
 
     def __init__(self, records: Records, entry: int) -> None:
         mine = records[(records["entry"] == entry) & (records["mode"] == LIVE)]
         reaching = (mine["what"] < ACCESSES.stop) & (mine["slot"] >= 0) & (mine["target"] >= 0)
-        self.accesses = mine[reaching & (mine["window"] >= 0)]
-        numbered = np.isin(self.accesses["what"], WRITING) & (self.accesses["seq"] > 0)
-        self.writes = self.accesses[numbered]
-        self.gets = self.accesses[self.accesses["what"] == What.Get]
-        self.locks = mine[np.isin(mine["what"], (What.Lock, What.Unlock))]
-        self.freed = mine[mine["what"] == What.Free]
+        accesses = mine[reaching & (mine["window"] >= 0)]
+        writes = accesses[np.isin(accesses["what"], WRITING) & (accesses["seq"] > 0)]
+        self.writes = Columns(writes, "target")
+        self.foreign = Columns(writes[writes["slot"] != writes["target"]], "target")
+        self.gets = Columns(accesses[accesses["what"] == What.Get], "slot")
+        self.accesses = Columns(accesses, "slot")
+        locks = mine[np.isin(mine["what"], (What.Lock, What.Unlock))]
+        self.locks = exclusive(locks[np.argsort(locks["event"], kind="stable")])
+        freed = mine[mine["what"] == What.Free][["slot", "window", "event"]].tolist()
+        self.freed = {(slot, window): event for slot, window, event in freed}
+
+
+def exclusive(locks: Records) -> list[tuple[Record, float]]:
+    """Return the exclusive locks, each with the event that released it."""
+    held: dict[tuple[int, int, int], Record] = {}
+    found = []
+    for r in map(Record._make, locks.tolist()):
+        was = held.pop((r.slot, r.window, r.target), None)
+        if was:
+            found.append((was, float(r.event)))
+        if r.what == What.Lock and r.value0:
+            held[r.slot, r.window, r.target] = r
+    return found + [(r, math.inf) for r in held.values()]
 
 
 def inconsistencies(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
@@ -185,39 +232,30 @@ def by_slot(cut: Cut, name: str, slots: npt.NDArray[Any]) -> npt.NDArray[np.uint
 
 
 def by_part(
-    cut: Cut, name: str, entry: Entry, slots: npt.NDArray[Any], windows: npt.NDArray[Any]
+    cut: Cut, name: str, entry: Entry, columns: Columns
 ) -> tuple[npt.NDArray[np.uint64], Mask, Mask]:
-    """Spread a field of each part's checkpoint over arrays of slots and windows.
+    """Spread a field of each part's checkpoint over accesses.
 
     Returns:
         The values, 0 where the checkpoint does not hold the part; where it holds the part; and
         where the part was gone by then, so that nothing is known of it.
     """
-    pairs = slots.astype(np.int64) << 32 | windows.astype(np.int64)
-    keys, inverse = np.unique(pairs, return_inverse=True)
-    freed = {(r["slot"].item(), r["window"].item()): r["event"].item() for r in entry.freed}
-    values = np.zeros(len(keys), np.uint64)
-    held, gone = np.zeros((2, len(keys)), np.bool_)
-    for i, key in enumerate(keys.tolist()):
-        slot, window = key >> 32, key & 0xFFFFFFFF
+    values = np.zeros(len(columns.parts), np.uint64)
+    held, gone = np.zeros((2, len(values)), np.bool_)
+    for i, (slot, window) in enumerate(columns.parts):
         part = cut.parts[slot].get(window)
         values[i] = getattr(part, name) if part else 0
         held[i] = bool(part)
-        gone[i] = not part and freed.get((slot, window), cut.event(slot)) < cut.event(slot)
-    return values[inverse], held[inverse], gone[inverse]
-
-
-def first(records: Records, bad: Mask) -> Record | None:
-    found = np.flatnonzero(bad)
-    return Record._make(records[found[0]].item()) if len(found) else None
+        gone[i] = not part and entry.freed.get((slot, window), math.inf) < cut.event(slot)
+    return values[columns.part], held[columns.part], gone[columns.part]
 
 
 def half_known(cut: Cut, entry: Entry) -> str:
     """An access that only one of its two sides has in its checkpoint."""
     w = entry.writes
     before = w["event"] < by_slot(cut, "event", w["slot"])
-    seq, _, gone = by_part(cut, "seq", entry, w["target"], w["window"])
-    r = first(w, (before != (w["seq"] <= seq)) & ~gone)
+    seq, _, gone = by_part(cut, "seq", entry, w)
+    r = w.first((before != (w["seq"] <= seq)) & ~gone)
     if not r:
         return ""
     inside = r.event < cut.event(r.slot)
@@ -233,7 +271,7 @@ def future_read(cut: Cut, entry: Entry) -> str:
     g = entry.gets
     before = g["event"] < by_slot(cut, "event", g["slot"])
     begun, done = (by_slot(cut, name, g["target"]) for name in ("begin_ns", "end_ns"))
-    r = first(g, np.where(before, g["begin_ns"] > done, g["end_ns"] < begun))
+    r = g.first(np.where(before, g["begin_ns"] > done, g["end_ns"] < begun))
     if not r:
         return ""
     inside = r.event < cut.event(r.slot)
@@ -246,10 +284,10 @@ def future_read(cut: Cut, entry: Entry) -> str:
 
 def wrong_clock(cut: Cut, entry: Entry) -> str:
     """A checkpoint whose clock does not fit what others have read of it."""
-    w = entry.writes[entry.writes["slot"] != entry.writes["target"]]
+    w = entry.foreign
     held = w["event"] < by_slot(cut, "event", w["slot"])
     clock = by_slot(cut, "clock", w["target"])
-    r = first(w, np.where(held, w["clock"] > clock, w["clock"] < clock))
+    r = w.first(np.where(held, w["clock"] > clock, w["clock"] < clock))
     if not r:
         return ""
     behind = r.event < cut.event(r.slot)
@@ -265,8 +303,8 @@ def wrong_counters(cut: Cut, entry: Entry) -> str:
     a = entry.accesses
     before = a["event"] < by_slot(cut, "event", a["slot"])
     for name in ("gc", "gnc"):
-        count, held, _ = by_part(cut, name, entry, a["slot"], a["window"])
-        r = first(a, held & np.where(before, a[name] > count, a[name] < count))
+        count, held, _ = by_part(cut, name, entry, a)
+        r = a.first(held & np.where(before, a[name] > count, a[name] < count))
         if r:
             behind = r.event < cut.event(r.slot)
             return (
@@ -279,17 +317,10 @@ def wrong_counters(cut: Cut, entry: Entry) -> str:
 
 def lock_held(cut: Cut, entry: Entry) -> str:
     """A slot that takes its checkpoint within an exclusive lock."""
-    held: dict[tuple[int, int, int], Record] = {}
-    for row in entry.locks[np.argsort(entry.locks["event"], kind="stable")].tolist():
-        r = Record._make(row)
-        if r.event < cut.event(r.slot):
-            held.pop((r.slot, r.window, r.target), None)
-            if r.what == What.Lock and r.value0:
-                held[r.slot, r.window, r.target] = r
-    r0 = min(held.values(), default=None)
-    if not r0:
-        return ""
-    return (
-        f"slot {r0.slot} took its checkpoint at event {cut.event(r0.slot)} while it held the "
-        f"exclusive lock of {part_words(r0)}, from event {r0.event}"
-    )
+    for r, released in entry.locks:
+        if r.event < cut.event(r.slot) < released:
+            return (
+                f"slot {r.slot} took its checkpoint at event {cut.event(r.slot)} while it held the "
+                f"exclusive lock of {part_words(r)}, from event {r.event}"
+            )
+    return ""
