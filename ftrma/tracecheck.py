@@ -100,7 +100,7 @@ def check(trace: Trace) -> Report:
     found = list(attempts(trace, cuts))
     trails = Trails(live)
     violations += [
-        *inconsistencies(trace, cuts), *check_replays(trace, found), *trails.violations,
+        *inconsistencies(trace, cuts), *check_replays(trace, cuts, found), *trails.violations,
         *check_rollbacks(trace, cuts), *done_twice(live),
     ]  # fmt: skip
     rollbacks = records[records["what"] == What.Rollback]

@@ -123,39 +123,41 @@ class Before:
     Attributes:
         to: for each part the accesses by their ``seq``.
         own: for each slot and event its live records, by begin.
-        last: for each slot and process the last live event.
+        last: for each slot and process the last event that it is known to have come to; process
+            -1 is the entry's start.
     """
 
-    def __init__(self, trace: Trace, entry: int, slots: set[int]) -> None:
-        records: Records = trace.records[
-            (trace.records["entry"] == entry)
-            & (trace.records["mode"] == LIVE)
-            & (trace.records["what"] < OWN_EVENTS.stop)
-        ]
+    def __init__(self, trace: Trace, cuts: dict[int, Cut], entry: int, slots: set[int]) -> None:
+        mine: Records = trace.records[trace.records["entry"] == entry]
         self.to: dict[tuple[int, int], dict[int, Record]] = {}
         self.own: dict[int, dict[int, list[Record]]] = {slot: {} for slot in slots}
         self.last: dict[tuple[int, int], int] = {}
-        for row in records.tolist():
-            r = Record._make(row)
+        live = mine[(mine["mode"] == LIVE) & (mine["what"] < OWN_EVENTS.stop)]
+        for r in map(Record._make, live.tolist()):
             if r.slot in slots:
                 self.own[r.slot].setdefault(r.event, []).append(r)
             if r.target in slots and r.what in WRITING and r.seq:
                 self.to.setdefault((r.target, r.window), {})[r.seq] = r
             self.last[r.slot, r.proc] = max(r.event, self.last.get((r.slot, r.proc), 0))
+        for r in map(Record._make, mine[mine["what"] == What.Recovery].tolist()):
+            self.last.setdefault((r.slot, r.proc), r.value1)
+        back = mine[mine["what"] == What.Rollback]["value0"].tolist()
+        base = cuts.get(back[0]) if back else None
+        for slot in range(trace.slots):
+            self.last[slot, -1] = base.event(slot) if base else 0
 
     def unrecorded(self, slot: int, event: int) -> bool:
         """The event may have been the last of a process that was killed before it recorded it."""
-        lasts = [last for (s, _), last in self.last.items() if s == slot]
-        return event - 1 in (lasts or [event - 1])
+        return any(s == slot and last == event - 1 for (s, _), last in self.last.items())
 
 
-def check_replays(trace: Trace, found: list[Attempt]) -> Iterator[Violation]:
+def check_replays(trace: Trace, cuts: dict[int, Cut], found: list[Attempt]) -> Iterator[Violation]:
     """Yield what is wrong with the causal recoveries; of each the first of every kind."""
     by_entry: dict[int, Before] = {}
     for attempt in found:
         if attempt.entry not in by_entry:
             slots = {a.slot for a in found if a.entry == attempt.entry}
-            by_entry[attempt.entry] = Before(trace, attempt.entry, slots)
+            by_entry[attempt.entry] = Before(trace, cuts, attempt.entry, slots)
         before = by_entry[attempt.entry]
         for kind in (applied_right, applied_in_order, applied_all, replayed_right, replayed_all,
                      live_after):  # fmt: skip
@@ -282,10 +284,9 @@ def must_be_applied(attempt: Attempt, r: Record) -> bool:
 
 
 def original(attempt: Attempt, before: Before, event: int) -> Record | None:
-    """The event as the slot did it last before this attempt."""
-    made = [r for r in before.own[attempt.slot].get(event, []) if r.proc != attempt.proc]
-    made = [r for r in made if r.begin_ns < attempt.end_ns]
-    return made[-1] if made else None
+    """The event as an earlier process did it; one that was in flight at a death is done alike."""
+    made = before.own[attempt.slot].get(event, ())
+    return next((r for r in made if r.proc != attempt.proc), None)
 
 
 def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:

@@ -37,7 +37,7 @@ class State:
 
 
 class Job:
-    """A job of `slots` slots; window 0 is for puts and accumulates, window 1 for atomics."""
+    """A job of `slots` slots; window 0 is for puts and accumulates, window 1 for all else."""
 
     def __init__(self, slots: int = 3, seed: int = 0) -> None:
         self.slots, self.rng = slots, random.Random(seed)
@@ -103,11 +103,16 @@ class Job:
         self.state.seq[target, window] += 1
         return self.state.seq[target, window]
 
-    def write(self, what: What, slot: int, target: int, at: int, size: int = 8) -> None:
+    def write(
+        self, what: What, slot: int, target: int, at: int, size: int = 8, window: int = 0
+    ) -> None:
         self.add(
-            what, slot, event=self.next_event(slot), target=target, window=0, at=at, bytes=size,
-            seq=self.number(target, 0), clock=self.state.clock[target], **self.counters(slot, 0),
+            what, slot, event=self.next_event(slot), target=target, window=window, at=at,
+            bytes=size, seq=self.number(target, window), clock=self.state.clock[target],
+            **self.counters(slot, window),
         )  # fmt: skip
+        if window == 1:
+            self.state.memory[target, at] = self.rng.randint(0, 999)
 
     def write_slowly(self, slot: int, target: int, at: int) -> None:
         """Read the target's clock now; take the number when the slot goes on."""
@@ -234,19 +239,25 @@ class Job:
         if self.recovered - {slot}:
             self.rollback(slot)
             return
-        last = self.records[-1]
-        horizon = self.state.event[slot]
-        moment = self.rng.choice(["between", "unfinished", "unrecorded"])
-        mine = last.slot == slot and last.mode == LIVE and last.event == horizon
-        if mine and horizon > self.saved[self.version].event[slot]:
+        horizon, last, lost = self.state.event[slot], self.records[-1], None
+        if last.slot == slot and last.event == horizon > self.saved[self.version].event[slot]:
+            moment = self.rng.choice(["between", "unfinished", "unrecorded"])
             if moment == "unfinished" and last.what == What.Put:
-                horizon -= 1
-            elif moment == "unrecorded" and last.what < What.Fence:
-                self.records.pop()
+                horizon -= 1  # it is in memory and in the trace, and will be made again
+            elif moment == "unrecorded" and last.mode == LIVE and last.what < What.Fence:
+                lost = last
+        elif self.rng.random() < 0.5:  # within a call that has begun, while others go on
+            self.state.clock[slot] += 1
+            for other in set(range(self.slots)) - {slot}:
+                self.write(What.Put, other, slot, 768 + 8 * other)
+            self.state.clock[slot] -= 1
         if self.rng.random() < 0.3:
-            stop = self.rng.randint(0, 3)
-            self.recover(slot, horizon=horizon, stop=stop)
+            self.recover(slot, horizon=horizon, stop=self.rng.randint(0, 3))
         self.recover(slot, horizon=horizon)
+        if lost:
+            self.records.remove(lost)
+        elif horizon == last.event - 1 and last.slot == slot:
+            self.write(What.Put, slot, last.target, last.at, last.bytes, last.window)
 
     def rollback(self, dead: int) -> None:
         self.slow.clear()
@@ -269,13 +280,15 @@ class Job:
         slot, target = rng.randrange(self.slots), rng.randrange(self.slots)
         at = 8 * rng.randrange(3)
         kind = rng.choices(
-            ["put", "slow", "accumulate", "get", "atomic", "flush", "fence", "locked", "store",
-             "checkpoint", "torn", "die"], [6, 3, 4, 3, 8, 4, 2, 2, 2, 1, 0.3, 0.7],
+            ["put", "slow", "over", "accumulate", "get", "atomic", "flush", "fence", "locked",
+             "store", "checkpoint", "torn", "die"], [6, 3, 2, 4, 3, 8, 4, 2, 2, 2, 1, 0.3, 0.7],
         )[0]  # fmt: skip
         if kind == "put":
             self.write(What.Put, slot, target, 256 + at, 8)
         elif kind == "slow":
             self.write_slowly(slot, target, 512 + at)
+        elif kind == "over":
+            self.write(What.Put, slot, target, at, window=1)
         elif kind == "accumulate":
             self.write(What.Accumulate, slot, target, at, rng.choice([8, 16]))
         elif kind == "get":

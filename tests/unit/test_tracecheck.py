@@ -127,6 +127,19 @@ def test_a_run_cut_short_is_consistent(seed: int, data: st.DataObject) -> None:
     assert check(trace_of(kept, job.slots)).violation is None
 
 
+def test_a_window_may_be_gone_by_the_checkpoint() -> None:
+    """Law: what a slot has freed is in no later checkpoint, and nothing is demanded of it."""
+    job = Job(3)
+    job.make_windows()
+    job.write(What.Put, 0, 1, 0)
+    job.all_call(What.Free, window=0)
+    job.checkpoint()
+    kept = [r for r in job.records if (r.what, r.window) != (What.Checkpoint, 0)]
+    assert report(kept).violation is None
+    held = [r for r in kept if r.what != What.Free]
+    assert "holds that window up to seq 0, has it not" in told(held)
+
+
 def test_a_run_without_anything_is_consistent() -> None:
     assert report([]).violation is None
 
@@ -269,6 +282,31 @@ REPLAYS: list[tuple[str, Callable[[Records], Records], str]] = [
         lambda t: swapped(t, apply_of(t, 2), apply_of(t, 0, 1)),
         r"slot 2's access \(event 7, seq 3\).* was applied after slot 0's access \(event 9, seq 4\)"
         r".* comes later in cohb order",
+    ),
+    (
+        "puts of one clock out of order",
+        lambda t: swapped(
+            [r._replace(what=What.Put) if r.what == What.Accumulate else r for r in t],
+            apply_of(t, 2), apply_of(t, 0, 1),
+        ),
+        r"slot 2's access \(event 7, seq 3\).* was applied after slot 0's access \(event 9",
+    ),
+    (
+        "accumulates whose clocks belie their numbers",
+        lambda t: [
+            r._replace(clock=4, **times(t[apply_of(t, 0)] if r.what == What.Apply else r))
+            if (r.what in (What.Accumulate, What.Apply), r.window, r.seq) == (True, 0, 4) else r
+            for r in t
+        ],
+        r"slot 2's access \(event 7, seq 3\).*, at clock 5 was applied after slot 0's access "
+        r"\(event 9, seq 4\).*, at clock 4",
+    ),
+    (
+        "an access that is not applied, in a call that returned late",
+        lambda t: dropped(changed(t, index(t, what=What.Accumulate, slot=2),
+                                  end_ns=t[index(t, what=What.Recovery)].end_ns + 1),
+                          apply_of(t, 2)),
+        r"slot 2's Accumulate \(event 7, seq 3\).*was not applied",
     ),
     (
         "clocks out of order",
@@ -438,10 +476,12 @@ def test_whatever_is_left_out_of_a_replay_is_found(seed: int) -> None:
     have been lost by the process that was killed, not by the replay."""
 
     def drop(records: Records, rng: random.Random) -> Records | None:
-        made = {(r.slot, r.event) for r in records if r.mode == LIVE}
-        work = [r for r in finished(records) if (r.value0, r.value1) in made
-                if r.what == What.Apply] or [
-                r for r in finished(records) if (r.slot, r.event) in made]  # fmt: skip
+        made = {(r.entry, r.slot, r.event) for r in records if r.mode == LIVE}
+        work = [
+            r for r in finished(records)
+            if (r.entry, *((r.value0, r.value1) if r.what == What.Apply else (r.slot, r.event)))
+            in made
+        ]  # fmt: skip
         return dropped(records, records.index(rng.choice(work))) if work else None
 
     broken_anywhere(seed, drop)
