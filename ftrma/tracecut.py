@@ -179,7 +179,7 @@ class Entry:
 
     def __init__(self, records: Records, entry: int) -> None:
         mine = records[(records["entry"] == entry) & (records["mode"] == LIVE)]
-        reaching = (mine["what"] < ACCESSES.stop) & (mine["slot"] >= 0) & (mine["target"] >= 0)
+        reaching = (mine["what"] < ACCESSES.stop) & (mine["target"] >= 0)
         accesses = mine[reaching & (mine["window"] >= 0)]
         writes = accesses[np.isin(accesses["what"], WRITING) & (accesses["seq"] > 0)]
         self.writes = Columns(writes, "target")

@@ -122,33 +122,33 @@ class Before:
 
     Attributes:
         to: for each part the accesses by their ``seq``.
-        own: for each slot and event its live records, by begin.
-        last: for each slot and process the last event that it is known to have come to; process
-            -1 is the entry's start.
+        own: for each slot its live events; one that was in flight at a death was done again alike.
+        last: for each slot the last event that it is known to have come to.
+        horizons: of the recoveries, with their slots.
     """
 
     def __init__(self, trace: Trace, cuts: dict[int, Cut], entry: int, slots: set[int]) -> None:
         mine: Records = trace.records[trace.records["entry"] == entry]
         self.to: dict[tuple[int, int], dict[int, Record]] = {}
-        self.own: dict[int, dict[int, list[Record]]] = {slot: {} for slot in slots}
-        self.last: dict[tuple[int, int], int] = {}
+        self.own: dict[int, dict[int, Record]] = {slot: {} for slot in slots}
+        back = mine[mine["what"] == What.Rollback]["value0"].tolist()
+        base = cuts.get(back[0]) if back else None
+        self.last = {slot: base.event(slot) if base else 0 for slot in range(trace.slots)}
         live = mine[(mine["mode"] == LIVE) & (mine["what"] < OWN_EVENTS.stop)]
         for r in map(Record._make, live.tolist()):
             if r.slot in slots:
-                self.own[r.slot].setdefault(r.event, []).append(r)
+                self.own[r.slot].setdefault(r.event, r)
             if r.target in slots and r.what in WRITING and r.seq:
                 self.to.setdefault((r.target, r.window), {})[r.seq] = r
-            self.last[r.slot, r.proc] = max(r.event, self.last.get((r.slot, r.proc), 0))
-        for r in map(Record._make, mine[mine["what"] == What.Recovery].tolist()):
-            self.last.setdefault((r.slot, r.proc), r.value1)
-        back = mine[mine["what"] == What.Rollback]["value0"].tolist()
-        base = cuts.get(back[0]) if back else None
-        for slot in range(trace.slots):
-            self.last[slot, -1] = base.event(slot) if base else 0
+            self.last[r.slot] = max(r.event, self.last[r.slot])
+        ends = mine[mine["what"] == What.Recovery][["slot", "value1"]].tolist()
+        self.horizons = set(ends)
+        for slot, horizon in ends:
+            self.last[slot] = max(horizon, self.last[slot])
 
     def unrecorded(self, slot: int, event: int) -> bool:
         """The event may have been the last of a process that was killed before it recorded it."""
-        return any(s == slot and last == event - 1 for (s, _), last in self.last.items())
+        return (slot, event) in self.horizons or self.last.get(slot) == event - 1
 
 
 def check_replays(trace: Trace, cuts: dict[int, Cut], found: list[Attempt]) -> Iterator[Violation]:
@@ -283,17 +283,11 @@ def must_be_applied(attempt: Attempt, r: Record) -> bool:
 # ---- the slot's own events ------------------------------------------------------------------
 
 
-def original(attempt: Attempt, before: Before, event: int) -> Record | None:
-    """The event as an earlier process did it; one that was in flight at a death is done alike."""
-    made = before.own[attempt.slot].get(event, ())
-    return next((r for r in made if r.proc != attempt.proc), None)
-
-
 def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """Each replayed event was done before, in the same way, and comes once and in its order."""
     previous = attempt.base_event if attempt.cut.parts else -1
     for r in attempt.replayed:
-        made = original(attempt, before, r.event)
+        made = before.own[attempt.slot].get(r.event)
         if attempt.cut.parts and r.event <= attempt.base_event:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies before the checkpoint at event "
@@ -326,9 +320,8 @@ def replayed_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
     if not attempt.end:
         return
     seen = {r.event for r in attempt.replayed}
-    for event in sorted(before.own[attempt.slot]):
-        made = original(attempt, before, event)
-        if made and attempt.base_event < event <= attempt.horizon and event not in seen:
+    for event, made in sorted(before.own[attempt.slot].items()):
+        if attempt.base_event < event <= attempt.horizon and event not in seen:
             yield Violation(
                 attempt.end_ns, f"{describe(made)}, was not replayed; the horizon is event "
                 f"{attempt.horizon}",

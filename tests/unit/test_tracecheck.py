@@ -14,7 +14,7 @@ import pytest
 import tracesim
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracesim import Job, random_job, trace_of
+from tracesim import BEGAN_NS, Job, random_job, trace_of
 
 from ftrma.tracecheck import Report, check
 from ftrma.tracefile import LIVE, REPLAY, Record, What
@@ -142,6 +142,59 @@ def test_a_window_may_be_gone_by_the_checkpoint() -> None:
 
 def test_a_run_without_anything_is_consistent() -> None:
     assert report([]).violation is None
+
+
+def killed_after(first: str, atomics: int, stop: int | None) -> tuple[Records, Records]:
+    """Slot 1 does some atomics on itself, is killed and replayed; returns all records, and its."""
+    job = Job(3)
+    job.make_windows()
+    job.checkpoint()
+    if first == "rollback":
+        job.rollback(0)
+    elif first == "recovery":
+        job.recover(1)
+    for _ in range(atomics):
+        job.atomic(1, 1, 0)
+    made = job.records[-atomics:]
+    job.recover(1, stop=stop)
+    if stop is None:
+        job.fence()
+    return job.records, made
+
+
+@pytest.mark.parametrize("stop", [None, 2])
+@pytest.mark.parametrize("first", ["checkpoint", "rollback", "recovery"])
+def test_the_very_last_event_of_a_killed_process_may_be_missing(
+    first: str, stop: int | None
+) -> None:
+    """Law: it may have been killed before it recorded what it did last, and only that."""
+    for atomics in (1, 2):
+        records, made = killed_after(first, atomics, stop)
+        assert report([r for r in records if r is not made[-1]]).violation is None
+    assert "never made" in told([r for r in records if r is not made[0]])
+
+
+NUMBERS = st.sampled_from([0, 1, 2, 3, 8, 2**63, 2**64 - 1])
+ANYTHING = st.builds(
+    Record, *[st.integers(BEGAN_NS, BEGAN_NS + 9)] * 2, st.sampled_from(What), st.integers(0, 2),
+    st.integers(-1, 2), st.integers(0, 3), NUMBERS, NUMBERS, st.integers(-1, 1),
+    st.integers(-1, 2), *[NUMBERS] * 10, st.just(0),
+)  # fmt: skip
+
+
+@given(st.lists(ANYTHING, max_size=12))
+def test_nonsense_is_judged_too(records: Records) -> None:
+    """Law: whatever a file may say, the checker comes to an end and can tell it in a line."""
+    found = report(records)
+    assert all("\n" not in line for line in found.lines(BEGAN_NS))
+
+
+@given(st.integers(0, 10**6), st.data())
+def test_a_run_with_nonsense_in_it_is_judged_too(seed: int, data: st.DataObject) -> None:
+    job = random_job(seed, 40)
+    place = data.draw(st.integers(0, len(job.records)))
+    job.records[place:place] = data.draw(st.lists(ANYTHING, min_size=1, max_size=3))
+    check(trace_of(job.records, max(3, job.slots)))
 
 
 # ---- broken checkpoints -----------------------------------------------------------------------
