@@ -71,10 +71,10 @@ class Report:
     def lines(self, began_ns: int) -> list[str]:
         """Return the report for people; times are those of the timeline."""
 
+        broken = f", broken {counted(self.breaks, 'time')} where the owner may have stored"
         rows = [
             ("accesses", f"{self.accesses}; {counted(self.atomics, 'atomic')} in trails on "
-             f"{counted(self.locations, 'location')}, broken {counted(self.breaks, 'time')} where "
-             "the owner may have stored"),
+             f"{counted(self.locations, 'location')}{broken if self.breaks else ''}"),
             ("checkpoints", f"{self.checkpoints}"),
             ("recoveries", f"{self.recoveries} causal; {counted(self.replayed, 'event')} replayed, "
              f"{counted(self.applied, 'access', 'accesses')} applied"),
