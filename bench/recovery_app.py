@@ -45,12 +45,12 @@ def main() -> None:
     while state.step < STEPS:
         if state.restored and went_on_s is None:
             went_on_s = time.monotonic()
+        while ftrma.stats()["version"] < state.step:  # the checksum rank has caught up
+            pass
+        ftrma.safepoint()
         memory[state.step * 4096] ^= 1
         window.Fence()
         state.step += 1
-        while ftrma.stats()["version"] + 1 < state.step:  # the checksum rank has caught up
-            pass
-        ftrma.safepoint()
     copied_s = memcpy_s(size_bytes) if me == 0 else 0.0
     comm.Barrier()
     if me == 0:

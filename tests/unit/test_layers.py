@@ -31,7 +31,7 @@ LAYERS = [
     {"world", "link", "tracecut"},
     {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep"},
-    {"interval"},
+    {"interval", "atomics"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -138,7 +138,7 @@ def test_pure_modules_stay_pure() -> None:
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
     assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
-    assert not inner("interval") and not inner("tracefile")
+    assert not inner("interval") and not inner("atomics") and not inner("tracefile")
 
 
 def test_the_checker_knows_nothing_of_what_it_checks() -> None:
