@@ -1,4 +1,4 @@
-"""The command line: ``ftrma run | demo | doctor | reliability | plan``."""
+"""The command line: ``ftrma run | demo | doctor | check | reliability | plan``."""
 
 from __future__ import annotations
 
@@ -79,6 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     commands.add_parser("doctor", help="check this machine")
+    check = commands.add_parser("check", help="verify a run from its trace")
+    check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     reliability.add_parsers(commands)
     return parser
 
@@ -110,6 +112,15 @@ def command_run(arguments: argparse.Namespace) -> int:
     return status
 
 
+def command_check(arguments: argparse.Namespace) -> int:
+    from . import tracecheck, tracefile
+
+    trace = tracefile.read(arguments.file)
+    report = tracecheck.check(trace)
+    print("\n".join(report.lines(trace.began_ns)))
+    return 1 if report.violation else 0
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Entry point of the ``ftrma`` command; a user's mistake is one line and status 2."""
     arguments = build_parser().parse_args(argv)
@@ -120,6 +131,8 @@ def main(argv: list[str] | None = None) -> Any:
             from .demo import demo
 
             status = demo(verbose=arguments.verbose)
+        elif arguments.command == "check":
+            status = command_check(arguments)
         elif arguments.command in ("reliability", "plan"):
             status = arguments.run(arguments)
         else:
