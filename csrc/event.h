@@ -123,7 +123,7 @@ static inline void ftrma_event_end(void)
     if (!t->on)
         return;
     if (unlikely(ftrma_tracing))
-        ftrma_trace_end(t->mode, t->events + 1, t->clock);
+        ftrma_trace_end(ftrma_in_prefix() ? FTRMA_PROLOGUE : t->mode, t->events + 1, t->clock);
     if (unlikely(t->mode)) {
         ftrma_replay_end();
         return;
