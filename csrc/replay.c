@@ -207,7 +207,7 @@ static void trace_apply(const struct incoming *in)
         .window = (int32_t)(uint32_t)record->window, .target = record->target, .at = record->at,
         .bytes = record->bytes, .seq = record->seq, .clock = record->clock, .ec = record->ec,
         .gc = record->gc, .sc = record->sc, .gnc = record->gnc,
-        .value = {(uint64_t)in->slot, record->event}, .own_clock = ftrma_tape.clock};
+        .value = {(uint64_t)in->slot, record->event}};
     ftrma_trace_write(&trace);
 }
 

@@ -54,7 +54,6 @@ void ftrma_trace_end(int mode, uint64_t event, uint64_t clock)
 {
     if (ftrma_trace.what >= FTRMA_WHAT_FENCE)
         ftrma_trace.clock = clock;
-    ftrma_trace.own_clock = clock;
     ftrma_trace.mode = (uint32_t)mode;
     ftrma_trace.event = event;
     ftrma_trace_write(&ftrma_trace);

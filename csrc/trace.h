@@ -16,7 +16,7 @@ struct ftrma_trace_record {
     uint64_t ec, gc, sc, gnc;
     uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
                                   Checkpoint, Commit, Rollback: version; Recovery: and horizon */
-    uint64_t own_clock;
+    uint64_t spare;
 };
 
 extern struct ftrma_trace_record ftrma_trace; /* of the event that is under way */

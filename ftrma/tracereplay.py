@@ -221,6 +221,8 @@ def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
             left.discard(r.event)
             if r.what >= What.Fence:
                 clock = max(clock, r.clock)
+            elif r.what in COMBINING:
+                clock += 1  # an accumulate or atomic can be a signal, so it counts as well
         if r.what != What.Apply:
             continue
         r = r._replace(target=attempt.slot)
