@@ -218,6 +218,7 @@ struct ftrma_ctl {
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     uint64_t wanted;            /* 1: a checkpoint is needed at the next chance */
+    uint64_t demanded;          /* 1: the newest one was taken for that */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */

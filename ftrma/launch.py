@@ -303,7 +303,10 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
         if options.trace:
             story = read_events(directory)
             tracefile.convert(directory, Path(options.trace), layout.slots, story)
-        return status, summary(read_events(directory), layout, status)
+        stats = summary(read_events(directory), layout, status)
+        ctl = open_control(native, directory)
+        peaks = [int(ctl.slots[s].peak_bytes) for s in range(layout.slots)]
+        return status, {**stats, "log": {"budget_bytes": int(ctl.log_bytes), "peak_bytes": peaks}}
     except Interrupted as interruption:
         return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
     finally:
