@@ -33,7 +33,10 @@ from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
-UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+UNITS = {
+    "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
+    "k": 2**10, "m": 2**20, "g": 2**30,
+}  # fmt: skip
 BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is disturbed
 HERE = Path(__file__).resolve().parent
 

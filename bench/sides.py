@@ -73,6 +73,12 @@ def add_message_logging(parser: Parser) -> None:
                         help="memory of ML's loggers for each slot")  # fmt: skip
 
 
+def budget(text: str) -> str:
+    """A size as `ftrma run --log-budget` reads it; checked here, before the first launch."""
+    common.size(text)
+    return text
+
+
 # ---- rounds ---------------------------------------------------------------------------------
 
 
@@ -135,6 +141,12 @@ def summary_of_told(runs: Sequence[JsonObject]) -> JsonObject:
         for key in ("records", "bytes"):
             found[f"stored_{key}"] = spread(r["stored"][key] for r in runs)
     return found
+
+
+def filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """A table without the columns that say nothing in any row."""
+    kept = [i for i in range(len(rows[0])) if any(row[i] != "-" for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]
 
 
 def logged(found: JsonObject) -> str:
