@@ -48,7 +48,7 @@ def parse(arguments: list[str]) -> Namespace:
                         help="share of the time that inserts take in no-FT; 1: no thinking")  # fmt: skip
     parser.add_argument("--inserts", type=common.whole, metavar="K", default=None,
                         help="per slot (default: for some seconds)")  # fmt: skip
-    parser.add_argument("--log-budget", type=sides.budget, metavar="SIZE", default=None,
+    parser.add_argument("--log-budget", type=common.size, metavar="SIZE", default=None,
                         help="of the protected sides (default: that of `ftrma run`)")  # fmt: skip
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected sides")  # fmt: skip
@@ -60,7 +60,7 @@ def sides_of(options: Namespace) -> dict[str, Side]:
     """The sides, the baseline first."""
     more = ["--policy", "auto", "--interval", "never", "--spares", str(options.spares)]
     if options.log_budget:
-        more += ["--log-budget", options.log_budget]
+        more += ["--log-budget", str(options.log_budget)]
     return {
         BASELINE: sides.unprotected,
         "f-puts": sides.protected(*more, "--log", "puts"),

@@ -56,7 +56,7 @@ def sides_of(options: Namespace) -> dict[str, Side]:
         return found | ft_demand.sides_of(options, logs)
     if options.logging:
         if options.log_budget:
-            logs += ["--log-budget", options.log_budget[0]]
+            logs += ["--log-budget", str(options.log_budget[0])]
         return found | {"f": sides.protected(*logs), ML: sides.message_logging(options)}
     return found | {
         "f-daly": sides.protected(*spares, "--interval", "daly", "--mtbf", str(options.mtbf)),
@@ -82,7 +82,7 @@ def parse(arguments: list[str]) -> Namespace:
                         help="between checkpoints of f-no-daly")  # fmt: skip
     parser.add_argument("--mtbf", type=common.positive, default=3600.0, metavar="SECONDS",
                         help="mean time between failures, for f-daly")  # fmt: skip
-    parser.add_argument("--log-budget", type=sides.budget, nargs="+", metavar="SIZE", default=[],
+    parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
                         help="memory for logs of each slot; several with --demand")  # fmt: skip
     parser.add_argument("--how", choices=ft_demand.HOW, nargs="+", default=list(ft_demand.HOW),
                         help="with --demand: ways to take demand checkpoints")  # fmt: skip
@@ -92,7 +92,7 @@ def parse(arguments: list[str]) -> Namespace:
     options = parser.parse_args(arguments)
     options.repeat = getattr(options, "repeat", REPEAT[options.problem_class])
     if options.demand and not options.log_budget:
-        options.log_budget = ft_demand.BUDGETS[options.problem_class]
+        options.log_budget = [mib << 20 for mib in ft_demand.BUDGETS_MIB[options.problem_class]]
     elif not options.demand and len(options.log_budget) > options.logging:
         parser.error("--log-budget takes one size with --logging, several with --demand")
     return options

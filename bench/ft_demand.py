@@ -17,11 +17,11 @@ from .sides import BASELINE, Side
 HOW = ("stream", "bulk")
 # For 4 slots, from the least that holds what one iteration logs: a slot puts a quarter of the field
 # twice in each, half of it to others.
-BUDGETS = {
-    "S": ["2M", "4M", "8M", "16M", "32M"],
-    "W": ["4M", "8M", "16M", "32M", "64M"],
-    "A": ["64M", "96M", "128M", "256M", "512M"],
-    "B": ["256M", "512M", "1G"],
+BUDGETS_MIB = {
+    "S": [2, 4, 8, 16, 32],
+    "W": [4, 8, 16, 32, 64],
+    "A": [64, 96, 128, 256, 512],
+    "B": [256, 512, 1024],
 }
 STYLES = {"stream": ("o", "-", "#0072b2"), "bulk": ("s", "--", "#d55e00")}
 
@@ -29,10 +29,20 @@ STYLES = {"stream": ("o", "-", "#0072b2"), "bulk": ("s", "--", "#d55e00")}
 def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
     """One side for each budget and way."""
     return {
-        f"f-{size} {how}": sides.protected(*logs, "--log-budget", size, "--demand", how)
+        name(size, how): sides.protected(*logs, "--log-budget", str(size), "--demand", how)
         for size in options.log_budget
         for how in options.how
     }
+
+
+def name(size_bytes: int, how: str) -> str:
+    """Of a side; `budget_mib` reads the budget from it."""
+    return f"f-{common.size_text(size_bytes).replace(' ', '')} {how}"
+
+
+def budget_mib(name: str) -> float:
+    """The budget in the name of a side."""
+    return common.size(name.split()[0].removeprefix("f-")) / 2**20
 
 
 def text(report: JsonObject) -> str:
@@ -47,14 +57,14 @@ def text(report: JsonObject) -> str:
     for result in report["results"]:
         rows = [["log budget", "s per run", "overhead %: typical run", "all runs",
                  "demand checkpoints", "other", "held up ms", "log used"]]  # fmt: skip
-        rows += [row(name, found) for name, found in result["variants"].items()]
+        rows += [row(side, found) for side, found in result["variants"].items()]
         lines += ["", f"{result['slots']} ranks", common.table(rows)]
     return "\n".join(lines)
 
 
-def row(name: str, found: JsonObject) -> list[str]:
-    cells = [name, f"{found['seconds_median']['median']:.4f}"]
-    if name == BASELINE:
+def row(side: str, found: JsonObject) -> list[str]:
+    cells = [side, f"{found['seconds_median']['median']:.4f}"]
+    if side == BASELINE:
         return [*cells, *["-"] * 6]
     demanded, held = found["demand_checkpoints_per_launch"], found.get("checkpoint_seconds")
     return [
@@ -79,8 +89,8 @@ def draw(report: JsonObject, path: Any) -> None:
     for column, result in enumerate(results):
         above, below = panels[:, column]
         for how, (marker, style, color) in STYLES.items():
-            found = {budget_mib(name): each for name, each in result["variants"].items()
-                     if name.endswith(how)}  # fmt: skip
+            found = {budget_mib(side): each for side, each in result["variants"].items()
+                     if side.endswith(how)}  # fmt: skip
             if not found:
                 continue
             overhead = [each["overhead_mean_percent"] for each in found.values()]
@@ -106,8 +116,3 @@ def draw(report: JsonObject, path: Any) -> None:
     figure.legend(handles, labels, ncols=2, loc="outside upper left", fontsize=8,
                   title="demand checkpoints taken by", title_fontsize=8)  # fmt: skip
     common.save(figure, path, report)
-
-
-def budget_mib(name: str) -> float:
-    """The budget in the name of a side, ``f-SIZE HOW``."""
-    return common.size(name.split()[0].removeprefix("f-")) / 2**20

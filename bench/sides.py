@@ -73,12 +73,6 @@ def add_message_logging(parser: Parser) -> None:
                         help="memory of ML's loggers for each slot")  # fmt: skip
 
 
-def budget(text: str) -> str:
-    """A size as `ftrma run --log-budget` reads it; checked here, before the first launch."""
-    common.size(text)
-    return text
-
-
 # ---- rounds ---------------------------------------------------------------------------------
 
 
