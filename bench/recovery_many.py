@@ -216,6 +216,6 @@ def draw(report: JsonObject, path: Any) -> None:
     axes.set_title(f"FT class {report['problem_class']}, {report['slots']} slots, "
                    f"{report['runs']} recoveries", fontsize=9, loc="left")  # fmt: skip
     axes.grid(axis="y")
-    axes.margins(y=0.12)
+    axes.set_ylim(0, 1.12 * max(found["seconds"]["q3"] for found in shown.values()))
     figure.legend(ncols=5, loc="outside upper left", fontsize=7, handlelength=1, columnspacing=1)
     common.save(figure, path, report)
