@@ -2,10 +2,10 @@
 
 It runs FT some times; each run begins with a safepoint, and there is no other, so that a checkpoint
 lies at the beginning of each run (with `--interval 0`) and work is lost or replayed from there.
-Given slots kill themselves before given steps, once each. Slot 0, which is never killed, writes
-when each run began and each step was done to a file in the given directory, past everything that
-recovery could take back: after a rollback the times of steps done again follow the others. The
-last line of output is one JSON object with the checksums of all runs.
+Given slots kill themselves before given steps, once each. Every slot writes when each run began and
+each step was done to a file in the given directory, past everything that recovery could take back:
+the times of steps that are replayed or done again follow those of the first time. The last line of
+output is one JSON object with the checksums of all runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ import npb
 import ftrma
 from ftrma import MPI
 
-TIMES = "times"
-
 
 def main() -> None:
     options = parse()
@@ -43,16 +41,16 @@ def main() -> None:
         sums=np.zeros((options.runs, options.iterations), dtype=np.complex128),
     )  # fmt: skip
     kills = [tuple(map(int, kill.split(":"))) for kill in options.kill]
-    times = os.open(options.directory / TIMES, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    times = os.open(options.directory / f"times-{slot}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while state.run < options.runs:
+        if state.run == 1 and not state.restored:
+            time.sleep(options.settle_s)  # run 0 is the warm-up; spares import their modules
         ftrma.safepoint()
         if ftrma.stats():  # the checkpoint that the run is to go back to must be complete
             while ftrma.stats()["version"] <= state.run:
                 time.sleep(0.0005)
-        if state.run == 1:  # the one before is the warm-up; spares import their modules
-            time.sleep(options.settle_s)
         comm.Barrier()
-        note(times, slot, "began", state.run)
+        note(times, "began", state.run)
         for step in range(options.iterations + 1):
             if (slot, state.run, step) in kills:
                 die_once(options.directory / f"killed-{slot}-{state.run}-{step}")
@@ -60,7 +58,7 @@ def main() -> None:
                 solver.start(state.u0)
             else:
                 state.sums[state.run, step - 1] = solver.iterate(state.u0)
-            note(times, slot, "done", state.run * (options.iterations + 1) + step)
+            note(times, "done", state.run * (options.iterations + 1) + step)
         state.run += 1
     verified = all(npb.verify(problem, sums) is not False for sums in state.sums)
     if slot == 0:
@@ -81,9 +79,8 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def note(times: int, slot: int, what: str, number: int) -> None:
-    if slot == 0:
-        os.write(times, f"{what} {number} {time.monotonic()!r}\n".encode())
+def note(times: int, what: str, number: int) -> None:
+    os.write(times, f"{what} {number} {time.monotonic()!r}\n".encode())
 
 
 def die_once(mark: Path) -> None:

@@ -32,7 +32,7 @@ SETTLE_S_PER_SPARE = 0.5  # measured: importing NumPy and SciPy takes a core 0.3
 
 
 class Times(NamedTuple):
-    """What slot 0 has noted, in order: (run, when it began), (step, when it was done)."""
+    """What a slot has noted, in order: (run, when it began), (step, when it was done)."""
 
     began: list[tuple[int, float]]
     done: list[tuple[int, float]]
@@ -43,7 +43,7 @@ class Done(NamedTuple):
 
     report: JsonObject
     stats: JsonObject
-    times: Times
+    times: list[Times]  # by slot
 
 
 def run_ft(
@@ -72,14 +72,14 @@ def run_ft(
             report, stats = common.run_protected(
                 options.slots, SCRIPT, program, more, options.timeout, deaths=len(kills)
             )
-        times = read_times((Path(directory) / "times").read_text())
+        texts = [(Path(directory) / f"times-{s}").read_text() for s in range(options.slots)]
     if report["verified"] is not True:
         raise BenchError(f"the checksums of FT are wrong with {options.slots} slots and {flags}")
-    return Done(report, stats, times)
+    return Done(report, stats, [read_times(text) for text in texts])
 
 
 def read_times(text: str) -> Times:
-    """Parse slot 0's notes."""
+    """Parse a slot's notes."""
     times = Times([], [])
     for line in text.splitlines():
         what, number, seconds = line.split()
@@ -139,9 +139,9 @@ def launch(options: Namespace, flags: list[str] | None) -> tuple[JsonObject, Any
     recoveries = done.stats.get("recoveries", [])
     if len(recoveries) != len(kills):
         raise BenchError(f"{len(kills)} kills and {len(recoveries)} recoveries")
-    began_s = next(s for run, s in done.times.began if run == 1)
+    began_s = next(s for run, s in done.times[0].began if run == 1)
     return {
-        "seconds": done.times.done[-1][1] - began_s,
+        "seconds": done.times[0].done[-1][1] - began_s,
         "kinds": {k: sum(r["kind"] == k for r in recoveries) for k in ("causal", "rollback")},
         "reasons": sorted({r["reason"] for r in recoveries if r["reason"]}),
         "phases": {p: sum(r["phases"].get(p, 0.0) for r in recoveries) for p in PHASES},
