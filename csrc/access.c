@@ -77,12 +77,13 @@ static inline char *direct(const struct reach *r)
     return NULL;
 }
 
+/* 0: the slot has been replaced in place, try again. */
 static int remote_failure(struct window *w, int target)
 {
     if (errno == ESRCH) {
         int slot = w->members[target].slot;
         ftrma_note_death(ftrma_roles(ftrma_ctl)->slot_proc[slot]);
-        return ftrma_code_unwind;
+        return ftrma_unwinding() ? ftrma_code_unwind : ftrma_await_live(slot);
     }
     return ftrma_window_fail(w, MPI_ERR_OTHER, "cannot reach the memory of rank %d in a window "
                              "from Create (%s): use Allocate, or allow process_vm_readv between "
@@ -106,8 +107,14 @@ static int remote(const struct reach *r, void *local, int write)
         struct iovec there = {(void *)(uintptr_t)address, r->span - done};
         ssize_t moved = write ? process_vm_writev(owner_pid(r), &here, 1, &there, 1, 0)
                               : process_vm_readv(owner_pid(r), &here, 1, &there, 1, 0);
-        if (moved <= 0)
-            return remote_failure(r->w, r->target);
+        if (moved <= 0) {
+            int rc = remote_failure(r->w, r->target);
+            if (rc)
+                return rc;
+            m = &r->w->members[r->target];
+            done = 0; /* the replacement has lost what had arrived */
+            continue;
+        }
         done += (size_t)moved;
     }
     return MPI_SUCCESS;
@@ -132,8 +139,14 @@ static int remote_runs(const struct reach *r, const char *local, const char *mas
             bytes += at - first;
         }
         if (n == RUNS || (at == r->span && n)) {
-            if (process_vm_writev(owner_pid(r), here, n, there, n, 0) != (ssize_t)bytes)
-                return remote_failure(r->w, r->target);
+            if (process_vm_writev(owner_pid(r), here, n, there, n, 0) != (ssize_t)bytes) {
+                int rc = remote_failure(r->w, r->target);
+                if (rc)
+                    return rc;
+                at = n = bytes = 0;
+                base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
+                continue;
+            }
             n = bytes = 0;
         }
     }
@@ -155,27 +168,46 @@ static int image(const struct reach *r, char **address, char **owned)
     return remote(r, *owned, 0);
 }
 
+/* [out] *mask, to be freed: 1 for each byte of the touched stretch that the layout covers. */
+static int make_mask(const struct reach *r, int count, MPI_Datatype type, char **mask)
+{
+    size_t bytes;
+    int rc = ftrma_packed_bytes(count, type, &bytes);
+    char *ones = malloc(bytes + 1);
+    *mask = calloc(r->span + 1, 1);
+    if (!rc && (!ones || !*mask))
+        rc = MPI_ERR_NO_MEM;
+    if (!rc) {
+        memset(ones, 1, bytes);
+        rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, *mask - r->low, count, type);
+    }
+    free(ones);
+    return rc;
+}
+
 static int put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc)
 {
     if (owned && !rc && ftrma_basic_size(type)) {
         rc = remote(r, owned, 1);
     } else if (owned && !rc) {
-        size_t bytes;
-        rc = ftrma_packed_bytes(count, type, &bytes);
-        char *ones = malloc(bytes + 1), *mask = calloc(r->span, 1);
-        if (!rc && ones && mask) {
-            memset(ones, 1, bytes);
-            rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, mask - r->low, count, type);
-            if (!rc)
-                rc = remote_runs(r, owned, mask);
-        } else if (!rc) {
-            rc = MPI_ERR_NO_MEM;
-        }
-        free(ones);
+        char *mask;
+        rc = make_mask(r, count, type, &mask);
+        if (!rc)
+            rc = remote_runs(r, owned, mask);
         free(mask);
     }
     free(owned);
     return rc;
+}
+
+int ftrma_part_write(struct window *w, int member, uint64_t at, const void *bytes, size_t n)
+{
+    struct reach r = {.w = w, .target = member, .at = at, .span = n};
+    char *to = direct(&r);
+    if (!to)
+        return remote(&r, (void *)(uintptr_t)bytes, 1);
+    memcpy(to, bytes, n);
+    return MPI_SUCCESS;
 }
 
 /* ---- before an access ----------------------------------------------------------------------- */
@@ -183,7 +215,7 @@ static int put_back(const struct reach *r, char *owned, int count, MPI_Datatype 
 static int begin(struct window *w, const char *call, int place, int target)
 {
     ftrma_place(place);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (unlikely(target < 0 || target >= w->n))
         return ftrma_window_fail(w, MPI_ERR_RANK, "%s: rank %d is not in this window's group of "
@@ -191,7 +223,6 @@ static int begin(struct window *w, const char *call, int place, int target)
     if (unlikely(!w->fence_open && !w->all_locked && !w->locked[target] && !w->started[target]))
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "%s to rank %d outside of an epoch: Fence, "
                                  "Lock or Start first", call, target);
-    ftrma_log_access(w, place, target);
     return MPI_SUCCESS;
 }
 
@@ -230,7 +261,117 @@ static int prepare(struct window *w, const char *call, int place, int count, MPI
     return unlikely(rc) ? rc : reach(w, call, target, disp, target_count, target_type, r);
 }
 
+/* ---- events and records --------------------------------------------------------------------- */
+
+/* A few words of what is put, so that a program that puts something else in its second life is found
+   out. */
+static uint64_t sample(const char *bytes, size_t n)
+{
+    uint64_t words[4] = {0};
+    if (n <= 8) {
+        memcpy(words, bytes, n);
+        return words[0];
+    }
+    memcpy(&words[0], bytes, 8);
+    memcpy(&words[1], bytes + n / 3, n / 3 + 8 <= n ? 8 : 0);
+    memcpy(&words[2], bytes + n / 2, n / 2 + 8 <= n ? 8 : 0);
+    memcpy(&words[3], bytes + n - 8, 8);
+    return ftrma_mix(ftrma_mix(ftrma_mix(words[0], words[1]), words[2]), words[3]);
+}
+
+/* 0: do it; 1: it has been done; else an MPI code. */
+static inline int enter(const struct reach *r, int what, uint64_t data)
+{
+    struct window *w = r->w;
+    if (unlikely(LOAD(&ftrma_ctl->replays)) && r->target != w->me && !ftrma_tape.mode) {
+        int rc = ftrma_await_live(w->members[r->target].slot);
+        if (rc)
+            return rc;
+    }
+    return ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span, data);
+}
+
+static inline struct ftrma_record record_of(const struct reach *r, int kind, int what)
+{
+    struct window *w = r->w;
+    return (struct ftrma_record){
+        .kind = (uint16_t)kind, .what = (uint16_t)what, .target = w->members[r->target].slot,
+        .window = w->name_number, .at = (uint64_t)((int64_t)r->at + r->low),
+        .event = ftrma_tape.events + 1, .ec = (uint32_t)w->ec[r->target], .gc = (uint32_t)w->gc,
+        .sc = (uint32_t)w->sc[r->target], .gnc = (uint32_t)w->gnc};
+}
+
+/* Take down the target's clock, then take a number: the order that event.h and replay.c rest on. */
+static inline void number(const struct reach *r, struct ftrma_record *record)
+{
+    struct ftrma_member *m = &r->w->members[r->target];
+    record->clock = LOAD(&ftrma_ctl->slots[m->slot].clock);
+    record->seq = __atomic_fetch_add(&m->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Log the touched bytes of an image of the target's part, one record for each run without a hole.
+   memory corresponds to the displacement. */
+static int log_runs(int log, const struct reach *r, struct ftrma_record *record, const char *memory,
+                    int count, MPI_Datatype type)
+{
+    if (!ftrma_tape.logging || !r->span)
+        return MPI_SUCCESS;
+    if (ftrma_basic_size(type)) {
+        ftrma_log_small(log, record, memory, r->span);
+        return MPI_SUCCESS;
+    }
+    char *mask;
+    int rc = make_mask(r, count, type, &mask);
+    uint64_t first = record->at;
+    for (size_t at = 0, end; !rc && at < r->span; at = end) {
+        const char *run = memchr(mask + at, 1, r->span - at);
+        at = run ? (size_t)(run - mask) : r->span;
+        const char *hole = at < r->span ? memchr(mask + at, 0, r->span - at) : NULL;
+        end = hole ? (size_t)(hole - mask) : r->span;
+        record->at = first + at;
+        if (end > at)
+            ftrma_log_append(log, record, memory + r->low + at, end - at);
+    }
+    record->at = first;
+    free(mask);
+    return rc;
+}
+
 /* ---- put and get ---------------------------------------------------------------------------- */
+
+/* The own part is memory that died with the process: a put to it is made again in a replay. */
+static inline int again(const struct reach *r, int skip)
+{
+    return skip == 1 && r->target == r->w->me && ftrma_tape.mode == FTRMA_REPLAY;
+}
+
+static int move_in(const struct reach *r, const void *origin, int count, MPI_Datatype type,
+                   int target_count, MPI_Datatype target_type, int plain, int log)
+{
+    struct ftrma_record record;
+    char *to, *owned;
+    int rc;
+    log = log && ftrma_tape.logging;
+    if (log) {
+        record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
+        number(r, &record);
+    }
+    if (likely(plain)) {
+        if (log)
+            ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
+        to = direct(r);
+        if (unlikely(!to))
+            return remote(r, (void *)(uintptr_t)origin, 1);
+        memcpy(to, origin, r->span);
+        return MPI_SUCCESS;
+    }
+    rc = image(r, &to, &owned);
+    if (!rc)
+        rc = ftrma_convert(origin, count, type, to, target_count, target_type);
+    if (!rc && log)
+        rc = log_runs(FTRMA_PUTS, r, &record, to, target_count, target_type);
+    return put_back(r, owned, target_count, target_type, rc);
+}
 
 static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
                MPI_Aint disp, int target_count, MPI_Datatype target_type)
@@ -240,19 +381,69 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
                             target_type, &r, &plain);
     if (unlikely(rc))
         return rc;
+    int skip = enter(&r, FTRMA_WHAT_PUT, plain && r.span ? sample(origin, r.span) : 0);
+    if (unlikely(skip > 1))
+        return skip;
+    if (likely(!skip) || again(&r, skip))
+        rc = move_in(&r, origin, count, type, target_count, target_type, plain, target != w->me);
+    if (likely(!rc))
+        ftrma_event_end();
+    return rc;
+}
+
+static int move_out(const struct reach *r, void *origin, int count, MPI_Datatype type,
+                    int target_count, MPI_Datatype target_type, int plain)
+{
+    char *from, *owned;
     if (likely(plain)) {
-        char *to = direct(&r);
-        if (likely(to != NULL)) {
-            memcpy(to, origin, r.span);
-            return MPI_SUCCESS;
-        }
-        return remote(&r, (void *)(uintptr_t)origin, 1);
+        from = direct(r);
+        if (unlikely(!from))
+            return remote(r, origin, 0);
+        memcpy(origin, from, r->span);
+        return MPI_SUCCESS;
     }
-    char *to, *owned;
-    rc = image(&r, &to, &owned);
+    int rc = image(r, &from, &owned);
     if (!rc)
-        rc = ftrma_convert(origin, count, type, to, target_count, target_type);
-    return put_back(&r, owned, target_count, target_type, rc);
+        rc = ftrma_convert(from, target_count, target_type, origin, count, type);
+    free(owned);
+    return rc;
+}
+
+/* What was learned into a layout, packed; or that from the log. */
+static int learn(const struct reach *r, void *origin, int count, MPI_Datatype type, int what,
+                 int answered)
+{
+    size_t bytes;
+    char *packed = origin, *owned = NULL;
+    int rc = MPI_SUCCESS;
+    if (likely(ftrma_basic_size(type)))
+        bytes = ftrma_basic_size(type) * (size_t)count;
+    else
+        rc = ftrma_packed_bytes(count, type, &bytes);
+    if (rc || !bytes || (!answered && !ftrma_tape.logging))
+        return rc;
+    if (!answered && ftrma_tape.logging != FTRMA_LOG_ALL) {
+        ftrma_break(FTRMA_BROKEN_GETS);
+        return MPI_SUCCESS;
+    }
+    if (!ftrma_basic_size(type)) {
+        packed = owned = malloc(bytes);
+        if (!owned)
+            return MPI_ERR_NO_MEM;
+    }
+    if (answered) {
+        rc = ftrma_result_read(packed, bytes);
+        if (!rc && owned)
+            rc = ftrma_convert(packed, (int)bytes, MPI_BYTE, origin, count, type);
+    } else {
+        struct ftrma_record record = record_of(r, FTRMA_RECORD_RESULT, what);
+        if (owned)
+            rc = ftrma_convert(origin, count, type, packed, (int)bytes, MPI_BYTE);
+        if (!rc)
+            ftrma_log_small(FTRMA_RESULTS, &record, packed, bytes);
+    }
+    free(owned);
+    return rc;
 }
 
 static int get(struct window *w, void *origin, int count, MPI_Datatype type, int target,
@@ -263,19 +454,16 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
                             target_type, &r, &plain);
     if (unlikely(rc))
         return rc;
-    if (likely(plain)) {
-        char *from = direct(&r);
-        if (likely(from != NULL)) {
-            memcpy(origin, from, r.span);
-            return MPI_SUCCESS;
-        }
-        return remote(&r, origin, 0);
+    int skip = enter(&r, FTRMA_WHAT_GET, 0);
+    if (unlikely(skip > 1))
+        return skip;
+    if (likely(!skip))
+        rc = move_out(&r, origin, count, type, target_count, target_type, plain);
+    if (likely(!rc) && ftrma_tape.on) {
+        rc = learn(&r, origin, count, type, FTRMA_WHAT_GET, skip);
+        if (likely(!rc))
+            ftrma_event_end();
     }
-    char *from, *owned;
-    rc = image(&r, &from, &owned);
-    if (!rc)
-        rc = ftrma_convert(from, target_count, target_type, origin, count, type);
-    free(owned);
     return rc;
 }
 
@@ -291,7 +479,7 @@ static int atomic_begin(struct window *w, int target)
         if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED))
             return FTRMA_OK;
-        if (ftrma_pending())
+        if (ftrma_unwinding())
             return ftrma_code_unwind;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
@@ -340,14 +528,88 @@ static int combine(const void *origin, int count, MPI_Datatype type, char *to, i
     return rc;
 }
 
+/* The records of one change under the lock: what was there, for the case that this process dies before
+   it is done, and what is there then.  Repair looks at `atomic_done` (event.h, replay.c). */
+struct change {
+    struct ftrma_record record;
+    struct ftrma_pen before; /* the result log without the old bytes */
+    int log;
+};
+
+static int change_begin(const struct reach *r, struct change *c, int what, const char *memory,
+                        int count, MPI_Datatype type)
+{
+    c->log = ftrma_tape.logging != FTRMA_LOG_NONE;
+    if (!c->log)
+        return MPI_SUCCESS;
+    c->before = ftrma_pens[FTRMA_RESULTS];
+    c->record = record_of(r, FTRMA_RECORD_UNDO, what);
+    number(r, &c->record);
+    return r->target == r->w->me
+               ? MPI_SUCCESS
+               : log_runs(FTRMA_RESULTS, r, &c->record, memory, count, type);
+}
+
+static int change_log(const struct reach *r, struct change *c, const char *memory, int count,
+                      MPI_Datatype type)
+{
+    if (!c->log)
+        return MPI_SUCCESS;
+    int self = r->target == r->w->me;
+    c->record.kind = self ? FTRMA_RECORD_SELF : FTRMA_RECORD_PUT;
+    return log_runs(self ? FTRMA_RESULTS : FTRMA_PUTS, r, &c->record, memory, count, type);
+}
+
+static void change_end(const struct reach *r, struct change *c)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!t->on)
+        return;
+    t->slot->hash[(t->events + 1) & 1] = ftrma_mix(t->hash, t->signature);
+    __atomic_store_n(&t->slot->atomic_done, t->events + 1, __ATOMIC_RELEASE);
+    atomic_end(r->w, r->target);
+    ftrma_event_end();
+    if (c->log && r->target != r->w->me)
+        ftrma_log_pop(FTRMA_RESULTS, &c->before);
+}
+
 /* fetch: the old value goes to `result` first. */
+static int change(const struct reach *r, int what, const void *origin, int count, MPI_Datatype type,
+                  int fetch, void *result, int result_count, MPI_Datatype result_type,
+                  int target_count, MPI_Datatype target_type, MPI_Op op)
+{
+    int rc = atomic_begin(r->w, r->target);
+    if (unlikely(rc))
+        return rc;
+    char *to, *owned;
+    struct change c = {0};
+    rc = image(r, &to, &owned);
+    if (!rc && fetch)
+        rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
+    if (!rc && fetch && ftrma_tape.on)
+        rc = learn(r, result, result_count, result_type, FTRMA_WHAT_GET_ACCUMULATE, 0);
+    if (!rc && r->span && op != MPI_NO_OP) {
+        rc = change_begin(r, &c, what, to, target_count, target_type);
+        if (!rc)
+            rc = combine(origin, count, type, to, target_count, target_type, op);
+        if (!rc)
+            rc = change_log(r, &c, to, target_count, target_type);
+    }
+    rc = put_back(r, owned, target_count, target_type, rc);
+    if (!rc && ftrma_tape.on)
+        change_end(r, &c);
+    else
+        atomic_end(r->w, r->target);
+    return rc;
+}
+
 static int accumulate(struct window *w, const char *call, const void *origin, int count,
                       MPI_Datatype type, int fetch, void *result, int result_count,
-                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count, MPI_Datatype target_type,
-                      MPI_Op op)
+                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count,
+                      MPI_Datatype target_type, MPI_Op op)
 {
     struct reach r;
-    int plain, rc;
+    int plain, rc, what = fetch ? FTRMA_WHAT_GET_ACCUMULATE : FTRMA_WHAT_ACCUMULATE;
     if (op == MPI_NO_OP) { /* the origin is not significant */
         count = target_count;
         type = target_type;
@@ -363,22 +625,60 @@ static int accumulate(struct window *w, const char *call, const void *origin, in
             rc = ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: the result has room for %zu bytes, the "
                                    "target has %zu", call, result_bytes, bytes);
     }
-    if (!rc)
-        rc = atomic_begin(w, target);
-    if (unlikely(rc))
+    if (rc)
         return rc;
-    char *to, *owned;
-    rc = image(&r, &to, &owned);
-    if (!rc && fetch)
-        rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
-    if (!rc && r.span)
-        rc = combine(origin, count, type, to, target_count, target_type, op);
-    rc = put_back(&r, owned, target_count, target_type, rc);
-    atomic_end(w, target);
+    int data = plain && op != MPI_NO_OP && r.span;
+    int skip = enter(&r, what, data ? sample(origin, r.span) : 0);
+    if (!skip)
+        return change(&r, what, origin, count, type, fetch, result, result_count, result_type,
+                      target_count, target_type, op);
+    if (skip == 1 && fetch)
+        rc = learn(&r, result, result_count, result_type, what, 1);
+    if (skip == 1 && !rc)
+        ftrma_event_end();
+    return skip == 1 ? rc : skip;
+}
+
+/* The two single-element atomics, on contiguous predefined types; answered from the log, or with the
+   lock held and the old value in `result`, logged. */
+static int element_begin(const struct reach *r, int what, uint64_t data, void *result,
+                         MPI_Datatype type, char **to, char **owned, int *answered)
+{
+    int rc, skip = enter(r, what, data);
+    *answered = skip == 1;
+    if (skip) {
+        rc = skip == 1 ? learn(r, result, 1, type, what, 1) : skip;
+        if (!rc)
+            ftrma_event_end();
+        return rc;
+    }
+    rc = atomic_begin(r->w, r->target);
+    if (rc)
+        return rc;
+    rc = image(r, to, owned);
+    if (!rc) {
+        memcpy(result, *to, r->span);
+        if (ftrma_tape.on)
+            rc = learn(r, result, 1, type, what, 0);
+    }
+    if (rc) {
+        free(*owned);
+        atomic_end(r->w, r->target);
+    }
     return rc;
 }
 
-/* The two single-element atomics, on contiguous predefined types. */
+static int element_end(const struct reach *r, struct change *c, char *owned, MPI_Datatype type,
+                       int rc)
+{
+    rc = put_back(r, owned, 1, type, rc);
+    if (!rc && ftrma_tape.on)
+        change_end(r, c);
+    else
+        atomic_end(r->w, r->target);
+    return rc;
+}
+
 static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_Datatype type,
                         int target, MPI_Aint disp, MPI_Op op)
 {
@@ -387,17 +687,19 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
         return accumulate(w, "Fetch_and_op", origin, 1, type, 1, result, 1, type, target, disp, 1,
                           type, op);
     struct reach r;
-    int rc = begin(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
+    struct change c = {0};
+    char *to, *owned;
+    int answered, rc = begin(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
     if (!rc)
         rc = reach(w, "Fetch_and_op", target, disp, 1, type, &r);
     if (!rc)
-        rc = atomic_begin(w, target);
-    if (rc)
+        rc = element_begin(&r, FTRMA_WHAT_FETCH_AND_OP,
+                           op == MPI_NO_OP ? 0 : sample(origin, size), result, type, &to, &owned,
+                           &answered);
+    if (rc || answered)
         return rc;
-    char *to, *owned;
-    rc = image(&r, &to, &owned);
-    if (!rc) {
-        memcpy(result, to, size);
+    if (op != MPI_NO_OP) {
+        rc = change_begin(&r, &c, FTRMA_WHAT_FETCH_AND_OP, to, 1, type);
         if (op == MPI_REPLACE)
             memcpy(to, origin, size);
         else if (op == MPI_SUM && (type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T
@@ -407,12 +709,13 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
             memcpy(&add, origin, sizeof add);
             old += add;
             memcpy(to, &old, sizeof old);
-        } else if (op != MPI_NO_OP)
+        } else if (!rc) {
             rc = PMPI_Reduce_local(origin, to, 1, type, op);
+        }
+        if (!rc)
+            rc = change_log(&r, &c, to, 1, type);
     }
-    rc = put_back(&r, owned, 1, type, rc);
-    atomic_end(w, target);
-    return rc;
+    return element_end(&r, &c, owned, type, rc);
 }
 
 static int compare_and_swap(struct window *w, const void *origin, const void *compare,
@@ -420,26 +723,27 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
 {
     size_t size = ftrma_basic_size(type);
     struct reach r;
+    struct change c = {0};
+    char *to, *owned;
     if (!size)
         return ftrma_window_fail(w, MPI_ERR_TYPE, "Compare_and_swap needs a predefined integer, "
                                  "logical or byte type");
-    int rc = begin(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
+    int answered, rc = begin(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
     if (!rc)
         rc = reach(w, "Compare_and_swap", target, disp, 1, type, &r);
     if (!rc)
-        rc = atomic_begin(w, target);
-    if (rc)
+        rc = element_begin(&r, FTRMA_WHAT_COMPARE_AND_SWAP,
+                           ftrma_mix(sample(origin, size), sample(compare, size)), result, type,
+                           &to, &owned, &answered);
+    if (rc || answered)
         return rc;
-    char *to, *owned;
-    rc = image(&r, &to, &owned);
-    if (!rc) {
-        memcpy(result, to, size);
-        if (!memcmp(to, compare, size))
-            memcpy(to, origin, size);
+    if (!memcmp(to, compare, size)) {
+        rc = change_begin(&r, &c, FTRMA_WHAT_COMPARE_AND_SWAP, to, 1, type);
+        memcpy(to, origin, size);
+        if (!rc)
+            rc = change_log(&r, &c, to, 1, type);
     }
-    rc = put_back(&r, owned, 1, type, rc);
-    atomic_end(w, target);
-    return rc;
+    return element_end(&r, &c, owned, type, rc);
 }
 
 /* ---- the MPI calls -------------------------------------------------------------------------- */

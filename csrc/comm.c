@@ -246,6 +246,29 @@ static int make_world(MPI_Comm alive, MPI_Comm *world)
     return rc;
 }
 
+/* Groups of all the worlds so far: the program may hold groups of processes that are dead by now. */
+#define GROUPS 256
+static MPI_Group groups[GROUPS];
+static int ngroups;
+
+static void keep_group(MPI_Comm world)
+{
+    int at = ngroups++ % GROUPS;
+    if (ngroups > GROUPS)
+        PMPI_Group_free(&groups[at]);
+    if (PMPI_Comm_group(world, &groups[at]))
+        groups[at] = MPI_GROUP_EMPTY;
+}
+
+int ftrma_slot_in(MPI_Group group, int rank)
+{
+    int slot = MPI_UNDEFINED, kept = ngroups < GROUPS ? ngroups : GROUPS;
+    for (int i = 0; i < kept && slot == MPI_UNDEFINED; i++)
+        if (PMPI_Group_translate_ranks(group, 1, &rank, groups[i], &slot))
+            slot = MPI_UNDEFINED;
+    return slot;
+}
+
 static void set_building(MPI_Comm comm)
 {
     pthread_mutex_lock(&guard);
@@ -281,6 +304,7 @@ int ftrma_comm_build(uint64_t round)
     if (slot) {
         ftrma_register_comm(world);
         ftrma_user_world = world;
+        keep_group(world);
     }
     refill_jolts(); /* with fewer, the next failure may take a relaunch: no error of this one */
     return 0;

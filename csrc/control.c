@@ -32,7 +32,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "event.h"
+#include "exchange.h"
+#include "log.h"
+
+_Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
 #define MAGIC 0x4654524d41000001ull /* "FTRMA", layout 1 */
 
@@ -419,38 +423,90 @@ static uint64_t slots_barriers; /* barriers of all slots this process has passed
 
 static int all_arrived(void)
 {
-    return LOAD(&ftrma_ctl->barrier_count) >= slots_barriers * ftrma_ctl->nslots;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (__atomic_load_n(&ftrma_ctl->slots[s].arrived, __ATOMIC_SEQ_CST) < slots_barriers)
+            return 0;
+    return 1;
 }
 
+void ftrma_barriers_save(uint64_t counts[2])
+{
+    counts[0] = slots_barriers;
+    counts[1] = ftrma_exchanges;
+}
+
+void ftrma_barriers_load(const uint64_t counts[2])
+{
+    slots_barriers = counts[0];
+    ftrma_exchanges = counts[1];
+}
+
+/* Words of one writer each, and absolute: arriving once more changes nothing. */
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
-    uint64_t goal = ++slots_barriers * c->nslots;
+    int slot, rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, -1, 0);
+    if (rc) {
+        slots_barriers++;
+        ftrma_event_end();
+        return rc == 1 ? FTRMA_OK : FTRMA_ALARM;
+    }
+    ftrma_my_role(&slot);
     uint32_t seen = LOAD(&c->barrier.word);
-    if (__atomic_add_fetch(&c->barrier_count, 1, __ATOMIC_SEQ_CST) == goal)
+    STORE(&c->slots[slot].arrived, ++slots_barriers);
+    if (all_arrived())
         ftrma_wake(&c->barrier);
-    for (unsigned step = 0; LOAD(&c->barrier_count) < goal; seen = LOAD(&c->barrier.word)) {
-        if (ftrma_pending())
+    for (unsigned step = 0; !all_arrived(); seen = LOAD(&c->barrier.word)) {
+        if (ftrma_unwinding())
             return FTRMA_ALARM;
         ftrma_wait_step(&step, &c->barrier, seen);
     }
+    ftrma_event_end();
     return FTRMA_OK;
+}
+
+static int all_finished(void)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].finished) != LOAD(&ftrma_ctl->entry))
+            return 0;
+    return 1;
 }
 
 /* A barrier alone would not do: a slot that sees a failure while it waits would stay for repair, and
    one that sees the last slot arrive would leave.  The alarm itself decides: it becomes either the
-   next round or the end. */
+   next round or the end.  A process that died in here counts for nothing; its replacement has to
+   come here, too, so that what the program wrote last is written. */
 int ftrma_end(void)
 {
-    ftrma_slots_barrier();
-    ftrma_cas(&ftrma_ctl->alarm, all_arrived() ? ftrma_round : UINT64_MAX, FTRMA_ENDED);
+    struct ftrma_bell *bell = &ftrma_ctl->barrier;
+    if (ftrma_sync_begin(FTRMA_WHAT_END, -1, -1, 0))
+        return FTRMA_ALARM; /* its end was not complete, or the job would be */
+    STORE(&ftrma_ctl->proc[ftrma_me].finished, LOAD(&ftrma_ctl->entry));
+    ftrma_wake(bell);
+    uint32_t seen = LOAD(&bell->word);
+    for (unsigned step = 0; LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED; seen = LOAD(&bell->word)) {
+        if (ftrma_unwinding())
+            return FTRMA_ALARM;
+        if (all_finished())
+            ftrma_cas(&ftrma_ctl->alarm, ftrma_round, FTRMA_ENDED);
+        else
+            ftrma_wait_step(&step, bell, seen);
+    }
+    ftrma_wake(bell);
     ftrma_ring();
-    return LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED ? FTRMA_OK : FTRMA_ALARM;
+    return FTRMA_OK;
 }
 
 void ftrma_slots_barrier_reset(void)
 {
-    slots_barriers = 0;
+    int slot;
+    slots_barriers = ftrma_exchanges = 0;
+    if (ftrma_my_role(&slot) != FTRMA_ROLE_SLOT)
+        return;
+    STORE(&ftrma_ctl->slots[slot].arrived, 0);
+    STORE(&ftrma_ctl->slots[slot].exchange, 0);
 }
 
 int ftrma_arrive(uint64_t ordinal, int targeted)
@@ -477,6 +533,24 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             return FTRMA_OK;
         if (ended || (targeted && LOAD(&c->target) != ordinal))
             return FTRMA_TIMEOUT;
+        ftrma_wait_step(&step, &c->barrier, seen);
+    }
+}
+
+int ftrma_await_staged(uint64_t version)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    uint32_t seen = LOAD(&c->barrier.word);
+    ftrma_wake(&c->barrier);
+    for (unsigned step = 0;; seen = LOAD(&c->barrier.word)) {
+        const struct ftrma_roles *roles = ftrma_roles(c);
+        uint32_t s = 0;
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        while (s < c->nslots && LOAD(&c->proc[roles->slot_proc[s]].staged) >= version)
+            s++;
+        if (s == c->nslots)
+            return FTRMA_OK;
         ftrma_wait_step(&step, &c->barrier, seen);
     }
 }
@@ -527,6 +601,9 @@ void ftrma_arm(void)
 
 void ftrma_visit(int place)
 {
+    /* What is only replayed was visited before. */
+    if (ftrma_tape.mode && place <= FTRMA_PLACE_STAGED)
+        return;
     for (uint32_t i = 0; i < ftrma_ctl->nrules; i++) {
         struct ftrma_rule *rule = &ftrma_ctl->rules[i];
         if (rule->place != place || !rule_is_mine(rule))

@@ -5,6 +5,7 @@
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
  *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *   exchange       what slots show each other in collective calls (exchange.c)
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
  * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
@@ -52,6 +53,23 @@
 #define FTRMA_ROLE_SLOT 1
 #define FTRMA_ROLE_CHECKSUM 2
 
+/* ftrma_mode(): what an event of this slot means. */
+#define FTRMA_LIVE 0
+#define FTRMA_REPLAY 1   /* below the horizon */
+#define FTRMA_PROLOGUE 2 /* between entering the program and the checkpoint's place in it */
+
+/* What is logged. */
+#define FTRMA_LOG_NONE 0
+#define FTRMA_LOG_PUTS 1
+#define FTRMA_LOG_ALL 2
+
+/* Why a slot cannot be replayed from a mark: bits of ftrma_mark.broken. */
+#define FTRMA_BROKEN_FOREIGN 1   /* a call that no replay can repeat */
+#define FTRMA_BROKEN_FULL 2      /* the logs ran over their budget */
+#define FTRMA_BROKEN_RECOVERED 4 /* its own put log died with its process */
+#define FTRMA_BROKEN_CHECKSUM 8  /* its result log died with the checksum rank that held it */
+#define FTRMA_BROKEN_GETS 16     /* gets are not logged */
+
 /* Named places where --kill can strike. */
 enum ftrma_place {
     FTRMA_PLACE_START,
@@ -75,6 +93,8 @@ enum ftrma_place {
     FTRMA_PLACE_RESTORE,
     FTRMA_PLACE_REENTRY,
     FTRMA_PLACE_TIME,
+    FTRMA_PLACE_REPLAY,
+    FTRMA_PLACE_LIVE,
     FTRMA_PLACES
 };
 
@@ -126,12 +146,54 @@ struct ftrma_roles {
     int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
 };
 
+/* A place in a log: just behind byte `at` of a chunk. */
+struct ftrma_spot {
+    uint32_t chunk; /* its number + 1; 0: nothing is written yet */
+    uint32_t at;
+};
+
+/* What a slot's logs and counters were when a version was taken, or when the program was entered. */
+struct ftrma_mark {
+    uint64_t version;
+    uint64_t events, clock, hash; /* see event.h */
+    uint64_t first_hash;          /* the hash after the first event behind the mark */
+    struct ftrma_spot spot[2];    /* put log, result log */
+    uint32_t start;               /* 1: the beginning of this entry of the program */
+    uint32_t broken;              /* FTRMA_BROKEN_*: why nobody can be replayed from here */
+    char call[48];                /* the MPI call that broke it, or a size in bytes */
+};
+
+/* What a slot shows the others about its progress; on cache lines of its own. */
+struct ftrma_slot {
+    uint64_t clock;       /* synchronization events begun */
+    uint64_t exchange;    /* exchanges arrived at (collective.c) */
+    uint64_t arrived;     /* barriers of all slots arrived at */
+    uint64_t replaying;   /* 1: being replayed; others' accesses to its parts wait */
+    uint64_t line1[4];
+    uint64_t events;      /* the horizon: events complete */
+    uint64_t hash[2];     /* over all events up to the horizon; [events & 1] is in force */
+    uint64_t atomic_done; /* event whose accumulate or atomic has taken effect */
+    uint64_t log_bytes;   /* in use; the budget is the size of the file */
+    uint64_t peak_bytes;
+    uint64_t line2[2];
+    struct ftrma_mark marks[2];  /* of version & 1 */
+    struct ftrma_spot prefix;    /* result log: end of what every entry goes through first */
+    uint64_t prefix_events;
+    uint32_t prefix_broken, pad;
+    char prefix_call[48];
+    uint64_t prefix_hash;
+    uint64_t line3[10];
+};
+
 struct ftrma_ctl {
+    struct ftrma_slot slots[FTRMA_MAX_PROCS]; /* first, so that they begin with a cache line */
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
     uint32_t nchecksums;        /* over all groups */
     uint32_t strength;          /* m: checksum ranks of a group */
     uint64_t capacity_blocks;   /* of every vault */
+    uint64_t replays;           /* slots being replayed */
+    uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
     uint64_t plan_round;        /* newest round with a published plan */
@@ -150,11 +212,16 @@ struct ftrma_ctl {
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     uint32_t pad0;
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
-    uint64_t barrier_count;     /* barrier of all slots, see ftrma_slots_barrier */
-    struct ftrma_bell barrier;
+    struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
+    struct ftrma_bell exchange_bell;
     uint32_t nrules, pad;
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
+    uint64_t wanted;            /* 1: a checkpoint is needed at the next chance */
+    uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
+    uint64_t log_bytes;         /* budget of each slot's logs */
+    struct ftrma_bell live;     /* rung when a replayed slot goes live */
+    char refusal[512];          /* why the slot being replayed cannot be */
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
@@ -212,6 +279,8 @@ int ftrma_end(void);
    FTRMA_OK, FTRMA_ALARM, or FTRMA_TIMEOUT: the checkpoint is off (the target moved, or a slot
    ended without arriving). */
 int ftrma_arrive(uint64_t ordinal, int targeted);
+/* Wait for all slots to have staged `version`: FTRMA_OK or FTRMA_ALARM. */
+int ftrma_await_staged(uint64_t version);
 /* Announce staging of `version` and wait until every parity is at version - 1. */
 int ftrma_admit(uint64_t version);
 
@@ -271,6 +340,55 @@ typedef void (*ftrma_warn_function)(const char *call);
 void ftrma_set_warn(ftrma_warn_function warn);
 void ftrma_windows_rewind(void);   /* rollback: all windows out of use, ordinals from 0 */
 uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over all windows */
+
+/* ---- log.c, replay.c: see event.h and log.h -------------------------------------------------- */
+
+/* The least budget of a slot's logs, bytes. */
+uint64_t ftrma_log_least(void);
+/* Make this slot's log file (create) or map the one it has. 0 or -errno. */
+int ftrma_log_open(int slot, int create, uint64_t budget_bytes);
+/* What to log: FTRMA_LOG_PUTS or _ALL. */
+void ftrma_log_configure(int what);
+/* The program is entered live with this version: logs are empty, events count from 0. Never called:
+   no events are counted and nothing is logged. */
+void ftrma_log_start(uint64_t version);
+/* Mark both logs: `version` belongs here. Called by all slots between the same accesses. */
+void ftrma_log_mark(uint64_t version);
+/* Whatever came so far comes again at every entry of the program. */
+void ftrma_log_prefix(void);
+/* 0 while logs are written, else FTRMA_BROKEN_FULL. */
+uint32_t ftrma_log_broken(void);
+/* What a slot cannot be replayed for from `version`: bits FTRMA_BROKEN_*; [out] *call is the MPI call
+   to blame, or "". -1: there is no such mark. */
+int ftrma_mark_broken(int slot, uint64_t version, const char **call);
+/* A checksum rank that held these slots' result logs is gone. */
+void ftrma_results_lost(int slot);
+
+/* Called when a failure is pending; 0: it was repaired in place. */
+typedef int (*ftrma_interrupt_function)(void);
+void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
+/* Called when a replayed slot goes live. */
+typedef void (*ftrma_live_function)(void);
+void ftrma_set_live(ftrma_live_function live);
+int ftrma_mode(void);
+int ftrma_in_prefix(void); /* replaying what every entry goes through, before the checkpoint */
+/* Counters of this slot that are not in shared memory, to keep with a checkpoint: [out] as many bytes
+   as fit; returns how many are needed. And back. */
+uint64_t ftrma_counters_save(uint8_t *image, uint64_t room);
+int ftrma_counters_load(const uint8_t *image, uint64_t size);
+/* Settle what a dead slot left in the windows: locks half taken, an atomic half done. Called by one
+   surviving slot. 0 or -errno. */
+int ftrma_windows_settle(int slot);
+/* Become the replacement of a dead slot: replay from `version` on. image: counters kept with it.
+   0, or -errno. */
+int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size);
+/* The program is at the place where the checkpoint was taken. */
+int ftrma_replay_anchor(void);
+/* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */
+int ftrma_event_begin(int what, uint64_t detail);
+void ftrma_event_finish(void);
+/* This slot cannot be replayed: everybody is to go back instead. */
+void ftrma_refuse(const char *reason);
 
 /* ---- vault.c -------------------------------------------------------------------------------- */
 

@@ -33,6 +33,15 @@ static inline int ftrma_pending(void)
     return unlikely(alarm != ftrma_round) && alarm != FTRMA_ENDED;
 }
 
+/* replay.c: the failure that is pending has been repaired in place (0: go on), or the program must
+   unwind (1). */
+int ftrma_interrupted(void);
+
+static inline int ftrma_unwinding(void)
+{
+    return unlikely(ftrma_pending()) && ftrma_interrupted();
+}
+
 static inline void ftrma_place(int place)
 {
     if (unlikely(ftrma_armed & (1u << place)))
@@ -80,7 +89,7 @@ static inline int ftrma_result(int rc)
 #define GUARDED(call)                                                                             \
     ({                                                                                            \
         int guarded_rc = ftrma_code_unwind;                                                       \
-        if (!ftrma_pending()) {                                                                   \
+        if (!ftrma_unwinding()) {                                                                 \
             ftrma_enter_call();                                                                   \
             guarded_rc = (call);                                                                  \
             ftrma_leave_call();                                                                   \
@@ -94,6 +103,8 @@ static inline int ftrma_result(int rc)
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
 void ftrma_wake(struct ftrma_bell *bell);
 
+/* Slot of a group's rank, whatever process held it when the group was made; or MPI_UNDEFINED. */
+int ftrma_slot_in(MPI_Group group, int rank);
 void ftrma_register_comm(MPI_Comm comm);
 void ftrma_unregister_comm(MPI_Comm comm);
 void ftrma_revoke_all(void);

@@ -1,15 +1,140 @@
-/* Where accesses will be logged.  Every data call on a protected window passes through here once,
- * after it was checked and before it takes effect, with its counters up to date. */
+/* Access logs: what a slot did to others (put log) and what it learned from them (result log).
+ *
+ * A slot's logs fill one file of exactly the budget, whose memory is taken at the start.  It is cut
+ * into chunks; a log is a chain of chunks, a record lies within one.  Only the slot itself writes.
+ * The put log counts as lost with its process; the result log is held for the slot by the checksum
+ * rank of its group, and is lost with that one.
+ *
+ * A mark is a place in both logs that a checkpoint version belongs to.  There are two, of the
+ * committed version and of the one being taken; what lies before the older is freed.
+ */
 #ifndef FTRMA_LOG_H
 #define FTRMA_LOG_H
 
+#include <string.h>
+
+#include "event.h"
 #include "window.h"
 
-static inline void ftrma_log_access(const struct window *w, int place, int target)
+enum ftrma_record_kind {
+    FTRMA_RECORD_PUT = 1,  /* bytes that are in the target's part after the access */
+    FTRMA_RECORD_SELF,     /* the same, of an atomic or accumulate on the slot's own part */
+    FTRMA_RECORD_RESULT,   /* what an event learned */
+    FTRMA_RECORD_UNDO,     /* what an accumulate or atomic is about to change */
+};
+
+/* Section 3.2.3, eq. (1): a contiguous stretch each; a layout with holes makes several. */
+struct ftrma_record {
+    uint32_t size;    /* with the payload behind it, a multiple of 8 */
+    uint16_t kind;    /* enum ftrma_record_kind */
+    uint16_t what;    /* enum ftrma_what */
+    uint32_t bytes;   /* of the payload */
+    int32_t target;   /* slot */
+    uint64_t window;  /* its name: slot of the first member << 32 | its number there */
+    uint64_t at;      /* offset in the target's part */
+    uint64_t event;   /* of the writer */
+    uint64_t clock;   /* of the target, see event.h */
+    uint64_t seq;     /* order among all accesses that change the part */
+    uint32_t ec, gc, sc, gnc;
+};
+
+#define FTRMA_LOG_MAGIC 0x4654524d414c4f47ull /* "FTRMALOG" */
+
+struct ftrma_chunk {
+    uint32_t next; /* of its chain; the chunk's number + 1, 0 at the end */
+    uint32_t fill; /* bytes of whole records */
+};
+
+struct ftrma_log {
+    uint64_t magic;
+    uint64_t file_bytes;
+    uint32_t chunk_bytes, nchunks;
+    uint32_t free, used; /* first free chunk + 1; chunks in use */
+    uint32_t head[2];    /* first chunk of each log + 1 */
+    struct ftrma_chunk chunk[];
+};
+
+static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk)
 {
-    (void)w;
-    (void)place;
-    (void)target;
+    return (char *)(uintptr_t)log + log->file_bytes
+           - (uint64_t)(log->nchunks - chunk) * log->chunk_bytes;
+}
+
+/* Where the next record goes; private to the writer. */
+struct ftrma_pen {
+    char *at;
+    uint32_t room, chunk;
+};
+extern struct ftrma_pen ftrma_pens[2];
+
+/* Of this process alone: barriers and exchanges of all slots that it has passed. */
+void ftrma_barriers_save(uint64_t counts[2]);
+void ftrma_barriers_load(const uint64_t counts[2]);
+
+/* replay.c: the next event would be executed, not replayed. */
+int ftrma_replay_over(void);
+/* Wait until a slot that is being replayed is live. An MPI code. */
+int ftrma_await_live(int slot);
+
+enum { FTRMA_PUTS, FTRMA_RESULTS };
+extern struct ftrma_log *ftrma_log; /* this slot's */
+
+int ftrma_log_wanted(void); /* FTRMA_LOG_* that the user asked for */
+/* Another slot's logs, read-only by agreement. 0 or -errno. */
+int ftrma_log_view(int slot, struct ftrma_log **log);
+void ftrma_log_close(struct ftrma_log *log);
+/* Forget the own put log, and what the result log has behind `spot`; go on writing there. */
+void ftrma_log_resume(struct ftrma_spot spot);
+/* All marks become useless for this reason. */
+void ftrma_break(uint32_t why);
+
+/* Steps through a log. */
+struct ftrma_reader {
+    const struct ftrma_log *log;
+    struct ftrma_spot at;
+    uint32_t head; /* first chunk + 1, where nothing was written when the spot was taken */
+};
+/* The next record, NULL at the end. */
+const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
+
+/* Go on to another chunk.  0: the budget is spent, logging ends until the next checkpoint. */
+int ftrma_log_turn(int log);
+
+/* Append a record with `bytes` of payload, in pieces where it does not fit. */
+void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload,
+                      size_t bytes);
+
+/* Take back what was appended since the pen was `before`, if that is at hand. */
+static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
+{
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    if (!before->at || pen->chunk != before->chunk)
+        return;
+    struct ftrma_chunk *chunk = &ftrma_log->chunk[pen->chunk];
+    __atomic_store_n(&chunk->fill, chunk->fill - (uint32_t)(pen->at - before->at),
+                     __ATOMIC_RELEASE);
+    *pen = *before;
+}
+
+/* The fast path of small ones. */
+static inline void ftrma_log_small(int log, const struct ftrma_record *record,
+                                   const void *payload, size_t bytes)
+{
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    uint32_t size = (uint32_t)(sizeof *record + ((bytes + 7) & ~(size_t)7));
+    if (unlikely(bytes > 64 || size > pen->room)) {
+        ftrma_log_append(log, record, payload, bytes);
+        return;
+    }
+    struct ftrma_record *to = (struct ftrma_record *)(void *)pen->at;
+    *to = *record;
+    to->size = size;
+    to->bytes = (uint32_t)bytes;
+    memcpy(pen->at + sizeof *record, payload, bytes);
+    pen->at += size;
+    pen->room -= size;
+    __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,
+                     ftrma_log->chunk[pen->chunk].fill + size, __ATOMIC_RELEASE);
 }
 
 #endif

@@ -11,25 +11,36 @@
  */
 #include <string.h>
 
+#include "log.h"
 #include "window.h"
 
 #define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
+static int all_arrived(const struct window *w, int *first)
+{
+    while (*first < w->n
+           && __atomic_load_n(&w->members[*first].arrived, __ATOMIC_SEQ_CST) >= w->barriers)
+        ++*first;
+    return *first == w->n;
+}
+
+/* Each member's word has one writer and holds an absolute value: arriving once more changes nothing.
+   Whoever finds all arrived as it arrives rings; the last one does in any case. */
 int ftrma_window_barrier(struct window *w)
 {
-    uint64_t goal = ++w->barriers * (uint64_t)w->n;
-    uint64_t *count = &w->header->barrier_count;
     struct ftrma_bell *bell = &w->header->barrier;
-    uint32_t seen = LOAD(&bell->word);
-    if (ftrma_pending())
+    int first = 0;
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == goal) {
+    STORE(&w->members[w->me].arrived, ++w->barriers);
+    if (all_arrived(w, &first)) {
         if (w->n > 1)
             ftrma_wake(bell);
         return MPI_SUCCESS;
     }
-    for (unsigned step = 0; LOAD(count) < goal; seen = LOAD(&bell->word)) {
-        if (ftrma_pending())
+    uint32_t seen = LOAD(&bell->word);
+    for (unsigned step = 0; !all_arrived(w, &first); seen = LOAD(&bell->word)) {
+        if (ftrma_unwinding())
             return ftrma_code_unwind;
         ftrma_wait_step(&step, bell, seen);
     }
@@ -41,7 +52,7 @@ static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
 {
     uint32_t seen = LOAD(&w->header->bell.word);
     for (unsigned step = 0; LOAD(word) < goal; seen = LOAD(&w->header->bell.word)) {
-        if (ftrma_pending())
+        if (ftrma_unwinding())
             return ftrma_code_unwind;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
@@ -66,47 +77,79 @@ int MPI_Win_fence(int assert, MPI_Win win)
         return GUARDED(PMPI_Win_fence(assert, win));
     }
     ftrma_place(FTRMA_PLACE_FENCE);
-    int rc = ftrma_window_barrier(w);
-    if (rc)
+    int rc = ftrma_sync_begin(FTRMA_WHAT_FENCE, w->ordinal, -1, 0);
+    if (rc == 1)
+        w->barriers++;
+    else if (!rc)
+        rc = ftrma_window_barrier(w);
+    if (rc < 0 || rc > 1)
         return rc;
     w->gnc++;
     for (int t = 0; t < w->n; t++)
         w->ec[t]++;
     w->fence_open = !(assert & MPI_MODE_NOSUCCEED);
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
 /* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
-   and in its pair (both kinds), so that repair knows whose locks died with them. */
+   and in its pair (both kinds).  The pair also says when the step is being taken, so that repair can
+   settle a death in the middle; the replacement then finds itself holding the lock, or not. */
 static int take(struct window *w, int target, int exclusive)
 {
-    uint64_t *lock = &w->members[target].lock;
+    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
     uint32_t seen = LOAD(&w->header->bell.word);
-    for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
+    for (unsigned step = 0; !LOAD(holds); seen = LOAD(&w->header->bell.word)) {
         uint64_t word = LOAD(lock), next = word + (1ull << 32);
         if (!LOCK_OWNER(word) && (!exclusive || !LOCK_SHARED(word))) {
             next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
+            STORE(holds, HOLDS_TAKING);
             if (ftrma_cas(lock, word, next)) {
                 w->sc[target] = LOCK_SC(next);
-                pair(w, w->me, target)->holds = exclusive ? 2 : 1;
+                STORE(holds, exclusive ? HOLDS_EXCLUSIVE : HOLDS_SHARED);
                 return MPI_SUCCESS;
             }
+            STORE(holds, HOLDS_NONE);
             continue;
         }
-        if (ftrma_pending())
+        if (ftrma_unwinding())
             return ftrma_code_unwind;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
+    w->sc[target] = LOCK_SC(LOAD(lock));
+    return MPI_SUCCESS;
 }
 
 static void give(struct window *w, int target, int exclusive)
 {
-    pair(w, w->me, target)->holds = 0;
-    uint64_t *lock = &w->members[target].lock;
+    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
+    if (!LOAD(holds))
+        return;
+    STORE(holds, HOLDS_GIVING);
     __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
+    STORE(holds, HOLDS_NONE);
     ftrma_wake(&w->header->bell);
+}
+
+/* A lock is one event, and so is the number that it got. */
+static int lock_event(struct window *w, int what, int rank, int exclusive)
+{
+    int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
+    if (rc == 1) {
+        if (ftrma_tape.mode == FTRMA_REPLAY)
+            return ftrma_result_read(&w->sc[rank], sizeof w->sc[rank]);
+        return MPI_SUCCESS;
+    }
+    if (rc)
+        return rc;
+    ftrma_enter_call();
+    rc = take(w, rank, exclusive);
+    ftrma_leave_call();
+    if (!rc)
+        ftrma_result_log(&w->sc[rank], sizeof w->sc[rank]);
+    return rc;
 }
 
 int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
@@ -117,7 +160,7 @@ int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
         ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
         return native_rc;
     }
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (rank == MPI_PROC_NULL)
         return MPI_SUCCESS;
@@ -131,14 +174,14 @@ int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
                                  "first", rank);
     w->nocheck[rank] = (assert & MPI_MODE_NOCHECK) != 0;
     if (!w->nocheck[rank]) {
-        ftrma_enter_call();
-        rc = take(w, rank, type == MPI_LOCK_EXCLUSIVE);
-        ftrma_leave_call();
+        rc = lock_event(w, FTRMA_WHAT_LOCK, rank, type == MPI_LOCK_EXCLUSIVE);
         if (rc)
             return rc;
     }
     w->locked[rank] = (unsigned char)type;
     w->lc++;
+    if (!w->nocheck[rank])
+        ftrma_event_end();
     ftrma_place(FTRMA_PLACE_LOCK_HELD);
     return MPI_SUCCESS;
 }
@@ -154,7 +197,7 @@ int MPI_Win_unlock(int rank, MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_unlock(rank, win));
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (rank == MPI_PROC_NULL)
         return MPI_SUCCESS;
@@ -163,12 +206,16 @@ int MPI_Win_unlock(int rank, MPI_Win win)
         return rc;
     if (!w->locked[rank])
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
+    rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
+    if (rc > 1)
+        return rc;
     close_epoch(w, rank);
     w->gc++;
     w->lc--;
-    if (!w->nocheck[rank])
+    if (!w->nocheck[rank] && !rc)
         give(w, rank, w->locked[rank] == MPI_LOCK_EXCLUSIVE);
     w->locked[rank] = 0;
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
@@ -180,17 +227,21 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
         ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
         return native_rc;
     }
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (w->all_locked || w->lc)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock_all: this window is locked already");
-    for (int t = 0; t < w->n; t++) {
-        int rc = assert & MPI_MODE_NOCHECK ? MPI_SUCCESS : take(w, t, 0);
+    int rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
+    if (rc > 1)
+        return rc;
+    for (int t = 0; t < w->n && !rc; t++) {
+        rc = assert & MPI_MODE_NOCHECK ? MPI_SUCCESS : take(w, t, 0);
         if (rc)
             return rc;
     }
     w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
     w->lc++;
+    ftrma_event_end();
     ftrma_place(FTRMA_PLACE_LOCK_HELD);
     return MPI_SUCCESS;
 }
@@ -200,18 +251,22 @@ int MPI_Win_unlock_all(MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_unlock_all(win));
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (!w->all_locked)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock_all: this window is not locked");
+    int rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK_ALL, w->ordinal, -1, 0);
+    if (rc > 1)
+        return rc;
     for (int t = 0; t < w->n; t++) {
         close_epoch(w, t);
-        if (w->all_locked == 1)
+        if (w->all_locked == 1 && !rc)
             give(w, t, 0);
     }
     w->gc++;
     w->lc--;
     w->all_locked = 0;
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
@@ -220,7 +275,7 @@ int MPI_Win_unlock_all(MPI_Win win)
 static int flush(struct window *w, int rank, int remote)
 {
     ftrma_place(FTRMA_PLACE_FLUSH);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (rank == MPI_PROC_NULL)
         return MPI_SUCCESS;
@@ -230,24 +285,32 @@ static int flush(struct window *w, int rank, int remote)
     if (unlikely(!w->all_locked && !w->locked[rank]))
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
                                  "belong between Lock and Unlock", rank);
+    rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH, w->ordinal, rank, (uint64_t)remote);
+    if (unlikely(rc > 1))
+        return rc;
     if (remote) {
         close_epoch(w, rank);
         w->gc++;
     }
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
 static int flush_all(struct window *w, int remote)
 {
     ftrma_place(FTRMA_PLACE_FLUSH);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (!w->all_locked && !w->lc)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
                                  "flushes belong between Lock and Unlock");
+    int rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH_ALL, w->ordinal, -1, (uint64_t)remote);
+    if (rc > 1)
+        return rc;
     for (int t = 0; remote && t < w->n; t++)
         close_epoch(w, t);
     w->gc += (uint64_t)remote;
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
@@ -285,10 +348,17 @@ int MPI_Win_flush_local_all(MPI_Win win)
 
 int MPI_Win_sync(MPI_Win win)
 {
-    if (!ftrma_window(win))
+    struct window *w = ftrma_window(win);
+    if (!w)
         return PMPI_Win_sync(win);
     FENCE();
-    return ftrma_pending() ? ftrma_code_unwind : MPI_SUCCESS;
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = ftrma_sync_begin(FTRMA_WHAT_SYNC, w->ordinal, -1, 0);
+    if (rc > 1)
+        return rc;
+    ftrma_event_end();
+    return MPI_SUCCESS;
 }
 
 /* ---- post, start, complete, wait ------------------------------------------------------------ */
@@ -300,6 +370,11 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
     for (int i = 0; i < n && !rc; i++) {
         int member;
         rc = PMPI_Group_translate_ranks(group, 1, &i, w->group, &member);
+        if (!rc && member == MPI_UNDEFINED) {
+            int slot = ftrma_slot_in(group, i);
+            for (int m = 0; slot != MPI_UNDEFINED && m < w->n; m++)
+                member = w->members[m].slot == slot ? m : member;
+        }
         if (!rc && member == MPI_UNDEFINED)
             rc = ftrma_window_fail(w, MPI_ERR_GROUP, "Post or Start: rank %d of the group is not "
                                    "in the window's group", i);
@@ -321,18 +396,25 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_post(group, assert, win));
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (any(w->exposed, w->n))
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Post: an exposure epoch is open already; "
                                  "Wait for it first");
     int rc = members_of(w, group, w->exposed);
-    if (rc)
+    if (!rc)
+        rc = ftrma_sync_begin(FTRMA_WHAT_POST, w->ordinal, -1, 0);
+    if (rc > 1)
         return rc;
     for (int o = 0; o < w->n; o++)
-        if (w->exposed[o])
-            __atomic_add_fetch(&pair(w, o, w->me)->posted, 1, __ATOMIC_SEQ_CST);
-    ftrma_wake(&w->header->bell);
+        if (w->exposed[o]) {
+            w->posted[o]++;
+            if (!rc)
+                STORE(&pair(w, o, w->me)->posted, w->posted[o]);
+        }
+    if (!rc)
+        ftrma_wake(&w->header->bell);
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
@@ -341,16 +423,21 @@ int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_start(group, assert, win));
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (any(w->started, w->n))
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Start: an access epoch is open already; "
                                  "Complete it first");
     int rc = members_of(w, group, w->started);
+    if (!rc)
+        rc = ftrma_sync_begin(FTRMA_WHAT_START, w->ordinal, -1, 0);
     for (int t = 0; t < w->n && !rc; t++)
         if (w->started[t])
-            rc = wait_at_least(w, &pair(w, w->me, t)->posted, pair(w, w->me, t)->completed + 1);
-    return rc;
+            rc = wait_at_least(w, &pair(w, w->me, t)->posted, w->completed[t] + 1);
+    if (rc > 1)
+        return rc;
+    ftrma_event_end();
+    return MPI_SUCCESS;
 }
 
 int MPI_Win_complete(MPI_Win win)
@@ -358,16 +445,23 @@ int MPI_Win_complete(MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_complete(win));
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
+    int rc = ftrma_sync_begin(FTRMA_WHAT_COMPLETE, w->ordinal, -1, 0);
+    if (rc > 1)
+        return rc;
     for (int t = 0; t < w->n; t++)
         if (w->started[t]) {
             close_epoch(w, t);
             w->started[t] = 0;
-            __atomic_add_fetch(&pair(w, w->me, t)->completed, 1, __ATOMIC_SEQ_CST);
+            w->completed[t]++;
+            if (!rc)
+                STORE(&pair(w, w->me, t)->completed, w->completed[t]);
         }
     w->gc++;
-    ftrma_wake(&w->header->bell);
+    if (!rc)
+        ftrma_wake(&w->header->bell);
+    ftrma_event_end();
     return MPI_SUCCESS;
 }
 
@@ -376,13 +470,16 @@ int MPI_Win_wait(MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_wait(win));
-    int rc = ftrma_pending() ? ftrma_code_unwind : MPI_SUCCESS;
+    int rc = ftrma_unwinding() ? ftrma_code_unwind
+                               : ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 0);
     for (int o = 0; o < w->n && !rc; o++)
         if (w->exposed[o])
-            rc = wait_at_least(w, &pair(w, o, w->me)->completed, pair(w, o, w->me)->posted);
-    if (!rc)
-        memset(w->exposed, 0, (size_t)w->n);
-    return rc;
+            rc = wait_at_least(w, &pair(w, o, w->me)->completed, w->posted[o]);
+    if (rc > 1)
+        return rc;
+    memset(w->exposed, 0, (size_t)w->n);
+    ftrma_event_end();
+    return MPI_SUCCESS;
 }
 
 int MPI_Win_test(MPI_Win win, int *flag)
@@ -390,13 +487,21 @@ int MPI_Win_test(MPI_Win win, int *flag)
     struct window *w = ftrma_window(win);
     if (!w)
         return PMPI_Win_test(win, flag);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
+    int rc = ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 1);
     *flag = 1;
-    for (int o = 0; o < w->n; o++)
-        if (w->exposed[o] && LOAD(&pair(w, o, w->me)->completed) < pair(w, o, w->me)->posted)
+    for (int o = 0; o < w->n && !rc; o++)
+        if (w->exposed[o] && LOAD(&pair(w, o, w->me)->completed) < w->posted[o])
             *flag = 0;
+    if (!rc)
+        ftrma_result_log(flag, sizeof *flag);
+    else if (rc == 1)
+        rc = ftrma_result_read(flag, sizeof *flag);
+    if (rc > 1)
+        return rc;
     if (*flag)
         memset(w->exposed, 0, (size_t)w->n);
+    ftrma_event_end();
     return MPI_SUCCESS;
 }

@@ -5,6 +5,9 @@
 #include "types.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define SLICE ((size_t)1 << 30) /* bytes; an int counts up to twice as many */
 
 struct ftrma_type ftrma_types[FTRMA_TYPES];
 static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
@@ -79,4 +82,58 @@ int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes)
     int size, rc = PMPI_Type_size(type, &size);
     *bytes = rc ? 0 : (size_t)count * (size_t)size;
     return rc;
+}
+
+void ftrma_progress(void)
+{
+    int flag;
+    if (self != MPI_COMM_NULL || PMPI_Comm_dup(MPI_COMM_SELF, &self) == MPI_SUCCESS)
+        PMPI_Iprobe(0, 0, self, &flag, MPI_STATUS_IGNORE);
+}
+
+int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l)
+{
+    MPI_Aint lb;
+    int size, rc = type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : MPI_SUCCESS;
+    *l = (struct ftrma_layout){.type = type, .size = rc ? 0 : ftrma_basic_size(type)};
+    l->basic = l->size > 0;
+    l->extent = (MPI_Aint)l->size;
+    if (rc || l->basic)
+        return rc;
+    rc = PMPI_Type_size(type, &size);
+    if (!rc)
+        rc = PMPI_Type_get_extent(type, &lb, &l->extent);
+    l->size = rc || size < 0 ? 0 : (size_t)size;
+    return rc;
+}
+
+/* Both ways between a layout and packed bytes, in slices whose size the library can count. */
+static int convert(char *user, size_t count, const struct ftrma_layout *l, char *packed, int pack)
+{
+    size_t most = l->size && SLICE / l->size ? SLICE / l->size : 1;
+    int rc = MPI_SUCCESS;
+    for (size_t i = 0; i < count && l->size && !rc; i += most) {
+        size_t n = count - i < most ? count - i : most;
+        char *u = user + (MPI_Aint)i * l->extent, *p = packed + i * l->size;
+        int bytes = (int)(n * l->size);
+        rc = pack ? ftrma_convert(u, (int)n, l->type, p, bytes, MPI_BYTE)
+                  : ftrma_convert(p, bytes, MPI_BYTE, u, (int)n, l->type);
+    }
+    return rc;
+}
+
+int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to)
+{
+    if (!l->basic)
+        return convert((char *)(uintptr_t)from, count, l, to, 1);
+    memcpy(to, from, count * l->size);
+    return MPI_SUCCESS;
+}
+
+int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to)
+{
+    if (!l->basic)
+        return convert(to, count, l, (char *)(uintptr_t)from, 0);
+    memcpy(to, from, count * l->size);
+    return MPI_SUCCESS;
 }

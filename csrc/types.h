@@ -1,4 +1,4 @@
-/* Datatypes, as access.c needs them: sizes in nanoseconds, layouts through the library. */
+/* Datatypes, as access.c and the collective calls need them: sizes in nanoseconds, layouts through the library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H
 
@@ -41,5 +41,21 @@ int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int 
 
 /* [out] *bytes: of count elements, packed. Returns an MPI code. */
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
+
+/* How elements of a type lie in memory. */
+struct ftrma_layout {
+    MPI_Datatype type;
+    size_t size;      /* of an element, packed */
+    MPI_Aint extent;  /* from one element to the next */
+    int basic;        /* packed and in memory it is the same */
+};
+/* Returns an MPI code. */
+int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
+/* Copy elements to or from a packed stretch of count * size bytes. Return an MPI code. */
+int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
+int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
+
+/* Let the library bring on what it has begun: messages need their sender's calls. */
+void ftrma_progress(void);
 
 #endif

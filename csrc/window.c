@@ -25,6 +25,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exchange.h"
+#include "log.h"
 #include "window.h"
 
 #define PAGE 4096u
@@ -99,6 +101,8 @@ static void reindex(void)
     }
 }
 
+static void discard(struct window *w);
+
 static struct window *find_name(const char *name, int allocated, size_t file_bytes)
 {
     for (int i = 0; i < nwindows; i++)
@@ -142,6 +146,11 @@ int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
     return -1;
 }
 
+struct window *ftrma_window_number(int index)
+{
+    return index < nwindows ? windows[index] : NULL;
+}
+
 uint64_t ftrma_exclusive_locks(void)
 {
     uint64_t held = 0;
@@ -163,8 +172,16 @@ void ftrma_set_warn(ftrma_warn_function function)
 
 void ftrma_windows_rewind(void)
 {
-    for (int i = 0; i < nwindows; i++)
+    int kept = 0;
+    for (int i = 0; i < nwindows; i++) {
         windows[i]->in_use = 0;
+        if (windows[i]->ghost)
+            discard(windows[i]);
+        else
+            windows[kept++] = windows[i];
+    }
+    nwindows = kept;
+    reindex();
     next_ordinal = nnatives = 0;
 }
 
@@ -196,6 +213,26 @@ static size_t layout(const struct offer *offers, int n, int allocated, uint64_t 
     return at;
 }
 
+/* Memory of a replayed window that all have freed since. */
+static int map_ghost(struct window *w, const struct offer *offers)
+{
+    void *p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    w->map = p;
+    w->ghost = 1;
+    struct ftrma_member *m = (struct ftrma_member *)(void *)(
+        w->map + sizeof(struct ftrma_window_header));
+    size_t at = round_up(sizeof(struct ftrma_window_header) + (size_t)w->n * sizeof *m
+                         + (size_t)w->n * (size_t)w->n * sizeof(struct ftrma_pair));
+    for (int i = 0; i < w->n; i++) {
+        m[i] = (struct ftrma_member){.size_bytes = (uint64_t)offers[i].size_bytes, .offset = at,
+                                     .disp_unit = offers[i].disp_unit, .slot = offers[i].slot};
+        at += w->allocated ? round_up((size_t)offers[i].size_bytes) : 0;
+    }
+    return 0;
+}
+
 static int map_file(struct window *w, int create)
 {
     char path[4096];
@@ -207,6 +244,11 @@ static int map_file(struct window *w, int create)
     /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
     int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
     void *p = MAP_FAILED;
+    if (!w->file_bytes) {
+        struct stat st;
+        error = fstat(fd, &st) ? errno : 0;
+        w->file_bytes = (size_t)st.st_size;
+    }
     if (!error) {
         p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
         error = p == MAP_FAILED ? errno : 0;
@@ -228,7 +270,7 @@ static struct window *allocate_struct(int n)
     w->handle = MPI_WIN_NULL;
     w->group = MPI_GROUP_NULL;
     w->locked = calloc(4 * k, 1);
-    w->ec = calloc(2 * k, sizeof *w->ec);
+    w->ec = calloc(4 * k, sizeof *w->ec);
     if (!w->locked || !w->ec) {
         free(w->locked);
         free(w->ec);
@@ -239,6 +281,8 @@ static struct window *allocate_struct(int n)
     w->started = w->nocheck + k;
     w->exposed = w->started + k;
     w->sc = w->ec + k;
+    w->posted = w->sc + k;
+    w->completed = w->posted + k;
     return w;
 }
 
@@ -247,10 +291,14 @@ static void reset_own(struct window *w, const struct offer *offer, uint64_t offs
 {
     size_t k = (size_t)w->n;
     memset(w->locked, 0, 4 * k);
-    memset(w->ec, 0, 2 * k * sizeof *w->ec);
+    memset(w->ec, 0, 4 * k * sizeof *w->ec);
     w->gc = w->gnc = w->lc = w->barriers = 0;
     w->fence_open = w->all_locked = 0;
     struct ftrma_member *m = &w->members[w->me];
+    if (ftrma_tape.mode && !ftrma_replay_over()) {
+        m->base = offer->base; /* everything else is as the dead process has left it */
+        return;
+    }
     *m = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes, .offset = offset,
                                .base = offer->base, .disp_unit = offer->disp_unit,
                                .slot = offer->slot};
@@ -320,6 +368,58 @@ static void abandon(struct window *w)
         discard(w);
 }
 
+/* On the way to the place of a checkpoint nobody answers, and no log does; the file of the window is
+   still there. */
+static int read_offers(const struct offer *mine, struct offer *all)
+{
+    struct window w = {.n = (int)ftrma_ctl->nslots};
+    snprintf(w.name, sizeof w.name, "window-0-%d", mine->ordinal);
+    if (map_file(&w, 0))
+        return MPI_ERR_OTHER;
+    const struct ftrma_member *m = (const struct ftrma_member *)(const void *)(
+        w.map + sizeof(struct ftrma_window_header));
+    for (int i = 0; i < w.n; i++)
+        all[i] = (struct offer){(int64_t)m[i].size_bytes, m[i].disp_unit, m[i].base, m[i].slot,
+                                mine->ordinal, mine->allocated, 0};
+    munmap(w.map, w.file_bytes);
+    return MPI_SUCCESS;
+}
+
+/* Every member's offer, in their order. */
+static int exchange_offers(MPI_Comm comm, const struct offer *mine, struct offer *all)
+{
+    int bytes = (int)sizeof *mine;
+    if (ftrma_tape.mode == FTRMA_PROLOGUE && ftrma_is_world(comm))
+        return read_offers(mine, all);
+    if (ftrma_is_world(comm))
+        return ftrma_gather_all(mine, sizeof *mine, all);
+    return PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm);
+}
+
+/* [out] *worst: the least of all members' errors. */
+static int agree(MPI_Comm comm, int error, int *worst)
+{
+    if (!ftrma_is_world(comm))
+        return PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm);
+    if (ftrma_tape.mode == FTRMA_PROLOGUE) {
+        *worst = error;
+        return MPI_SUCCESS;
+    }
+    int all[FTRMA_MAX_PROCS], rc = ftrma_gather_all(&error, sizeof error, all);
+    *worst = error;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots && !rc; s++)
+        *worst = all[s] < *worst ? all[s] : *worst;
+    return rc;
+}
+
+/* The dead process has made the file already. */
+static int made_before(const struct window *w)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    return ftrma_tape.mode && !access(path, F_OK);
+}
+
 static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 MPI_Comm comm, void *baseptr, MPI_Win *win)
 {
@@ -341,9 +441,11 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         free(offset);
         return MPI_ERR_NO_MEM;
     }
+    if (!ftrma_is_world(comm) && n > 1)
+        ftrma_foreign(allocated ? "Win.Allocate on another communicator"
+                                : "Win.Create on another communicator");
     ftrma_enter_call();
-    rc = PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE,
-                        comm);
+    rc = exchange_offers(comm, &mine, offers);
     if (!rc) {
         char name[48];
         snprintf(name, sizeof name, "window-%d-%d", offers[0].slot, offers[0].ordinal);
@@ -361,24 +463,30 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             w->allocated = allocated;
             w->file_bytes = file_bytes;
         }
-        if (w)
+        if (w) {
             w->me = me;
+            w->name_number = (uint64_t)(uint32_t)offers[0].slot << 32 | (uint32_t)offers[0].ordinal;
+        }
         /* The first member makes the file before anybody maps it. */
-        if (me == 0 && w && !w->map)
-            error = map_file(w, 1);
-        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+        if (w && !w->map && !made_before(w)) {
+            if (ftrma_tape.mode && !ftrma_replay_over())
+                error = map_ghost(w, offers);
+            else if (me == 0)
+                error = map_file(w, 1);
+        }
+        rc = agree(comm, error, &worst);
     }
     if (!rc && !worst) {
         if (!w->map)
             error = map_file(w, 0);
         w->ordinal = next_ordinal++;
-        if (!error && me == 0)
+        if (!error && me == 0 && (!ftrma_tape.mode || ftrma_replay_over()))
             *(struct ftrma_window_header *)(void *)w->map = (struct ftrma_window_header){0};
         if (!error && attach(w, &mine, offset[me], info))
             error = -EIO;
         if (!error)
             error = remember(w);
-        rc = PMPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MIN, comm);
+        rc = agree(comm, error, &worst);
     }
     ftrma_leave_call();
     free(offers);
@@ -450,7 +558,7 @@ int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
     comm = ftrma_comm(comm);
     if (!protectable(comm))
         return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (ftrma_link < 0)
         return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
@@ -464,7 +572,7 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
     comm = ftrma_comm(comm);
     if (!protectable(comm))
         return PMPI_Win_create(base, size, disp_unit, info, comm, win);
-    if (ftrma_pending())
+    if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (ftrma_link < 0)
         return make(0, base, size, disp_unit, info, comm, NULL, win);
@@ -476,6 +584,7 @@ static int unprotected(const char *call, int rc)
 {
     if (!rc && ftrma_ctl && warn)
         warn(call);
+    ftrma_foreign(call);
     return rc;
 }
 
@@ -503,12 +612,16 @@ int MPI_Win_free(MPI_Win *win)
         }
     if (!w)
         return GUARDED(PMPI_Win_free(win));
-    int rc = ftrma_window_barrier(w);
-    if (rc)
+    int rc = ftrma_sync_begin(FTRMA_WHAT_FREE, w->ordinal, -1, 0);
+    int done = rc == 1 || w->ghost; /* a ghost's others have all been here */
+    if (!done && !rc)
+        rc = ftrma_window_barrier(w);
+    if (rc > 1)
         return rc;
+    ftrma_event_end();
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
-    if (w->me == 0)
+    if (w->me == 0 && !done)
         unlink(path);
     for (int i = 0; i < nwindows; i++)
         if (windows[i] == w)

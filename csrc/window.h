@@ -14,8 +14,9 @@ struct ftrma_member {
     int64_t disp_unit;
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
+    uint64_t seq;         /* accesses so far that change the part */
     uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one */
-    char pad[16];
+    uint64_t arrived;     /* barriers of this window that the member has arrived at */
 };
 _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
 
@@ -26,17 +27,18 @@ _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line
 /* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
    parts from Allocate on page boundaries. */
 struct ftrma_window_header {
-    uint64_t barrier_count;
     struct ftrma_bell barrier;
     struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
-    char pad[40];
+    char pad[48];
 };
 
 struct ftrma_pair {
     uint64_t posted;    /* exposures the target opened for this origin */
     uint64_t completed; /* access epochs the origin closed toward this target */
-    uint64_t holds;     /* the lock the origin holds at the target: 0 none, 1 shared, 2 exclusive */
+    uint64_t holds;     /* the lock the origin has at the target: HOLDS_* */
 };
+
+enum { HOLDS_NONE, HOLDS_SHARED, HOLDS_EXCLUSIVE, HOLDS_TAKING, HOLDS_GIVING };
 
 struct window {
     MPI_Win handle;   /* a window of this process alone: carries attributes, name, error handler */
@@ -59,6 +61,10 @@ struct window {
     unsigned char *started;       /* [target] in an access epoch of Start */
     unsigned char *exposed;       /* [origin] in an exposure epoch of Post */
     uint64_t *ec, *sc;            /* [target] section 4.1 */
+    uint64_t *posted;             /* [origin] exposures opened for it */
+    uint64_t *completed;          /* [target] access epochs closed toward it */
+    uint64_t name_number;         /* slot of the first member << 32 | its number there */
+    int ghost;                    /* freed by the others before this slot died: private memory */
     uint64_t gc, gnc, lc;
 };
 
@@ -66,6 +72,12 @@ struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
 int ftrma_window_fail(struct window *w, int class, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int ftrma_window_barrier(struct window *w);
+struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */
+/* Write a logged access to the own part (replay). */
+struct ftrma_record;
+void ftrma_window_apply(const struct ftrma_record *record);
+/* Write to a member's part; for undoing. 0, or an MPI code. */
+int ftrma_part_write(struct window *w, int member, uint64_t at, const void *bytes, size_t n);
 
 static inline struct ftrma_pair *pair(struct window *w, int origin, int target)
 {

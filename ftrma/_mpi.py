@@ -85,6 +85,11 @@ def import_mpi() -> Any:
     if _mpi4py is not None:
         return _mpi4py
     native = load()
+    import mpi4py
+
+    # By messages between two ranks, reductions of objects would be faster, but only collective
+    # calls outlive a failure in one of the ranks.
+    mpi4py.rc.fast_reduce = False
     from mpi4py import MPI
 
     original = MPI.Exception.__init__

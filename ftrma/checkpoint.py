@@ -24,10 +24,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import CorruptVault, FtrmaError, Rollback
+from .errors import CorruptVault, FtrmaError
 from .group import Group, new_vault, rebuild_parity
 from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval
-from .recovery import report_deaths
+from .recovery import lose_results, report_deaths
 from .vault import Vault
 from .world import CHECKSUM, SPARE, RoundChanged, World
 
@@ -85,16 +85,19 @@ def due_here(
     """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
     world.put("ordinal", ordinal)
     if not policy.every:
-        if slot == 0 and world.ctl.target < ordinal and policy.due(size_bytes) and idle(world):
-            choose_target(world)
+        if slot == 0 and world.ctl.target < ordinal:
+            if (world.load("wanted") or policy.due(size_bytes)) and idle(world):
+                choose_target(world)
+                world.store("wanted", 0)
         if world.load("target") != ordinal:
             return False
         if slot == 0:
             policy.last = time.monotonic()
-    result = world.lib.ftrma_arrive(ordinal, not policy.every)
-    if result == world.lib.FTRMA_ALARM:
-        raise Rollback("a process failed")
-    return bool(result == world.lib.FTRMA_OK)
+    while True:
+        result = world.lib.ftrma_arrive(ordinal, not policy.every)
+        if result != world.lib.FTRMA_ALARM:
+            return bool(result == world.lib.FTRMA_OK)
+        world.unwind_if_alarmed()
 
 
 def idle(world: World) -> bool:
@@ -109,6 +112,9 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
          record: dict[str, Any]) -> float:  # fmt: skip
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
+    A failure that is repaired in place meanwhile undoes what is staged, and the slots begin again,
+    unless one of them had seen all stage and gone on: then the attempt is given up by all.
+
     Returns:
         Seconds for which the program was held up.
     """
@@ -119,9 +125,22 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
         )
     began = world.lib.ftrma_now_ns()
     world.visit("checkpoint")
-    version = world.me.staged + 1
-    if world.lib.ftrma_admit(version) != world.lib.FTRMA_OK:
-        raise Rollback("a process failed")
+    version = world.committed + 1 if world.me.staged < world.committed else world.me.staged + 1
+    while world.load("taken") < record["ordinal"] and world.committed < version:
+        if stage(world, vault, version, regions, record, began):
+            world.store("taken", record["ordinal"])
+    world.lib.ftrma_ring()  # not before: the slots still staging need the cores
+    return float(world.lib.ftrma_now_ns() - began) / 1e9
+
+
+def stage(world: World, vault: Vault, version: int, regions: list[tuple[Any, int, int]],
+          record: dict[str, Any], began: int) -> bool:  # fmt: skip
+    """Stage a version and wait until all slots have; False if a repair came between."""
+    lib = world.lib
+    if lib.ftrma_admit(version) != lib.FTRMA_OK:
+        world.unwind_if_alarmed()
+        return False
+    lib.ftrma_log_mark(version)
     try:
         size_bytes, dirty_bytes = vault.stage(
             version, regions, record, middle=lambda: world.visit("stage")
@@ -131,14 +150,14 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
         raise
     world.visit("staged")
     world.put("blocks", vault.extents.end)
-    held_ns = world.lib.ftrma_now_ns() - began
     world.put("bytes", size_bytes)
     world.put("dirty_bytes", dirty_bytes)
-    world.put("block_ns", held_ns)
+    world.put("block_ns", lib.ftrma_now_ns() - began)
     world.put("staged", version)
-    world.barrier()
-    world.lib.ftrma_ring()  # not before: the slots still staging need the cores
-    return float(world.lib.ftrma_now_ns() - began) / 1e9
+    if lib.ftrma_await_staged(version) != lib.FTRMA_OK:
+        world.unwind_if_alarmed()
+        return False
+    return True
 
 
 def step_down(world: World, error: CorruptVault) -> None:
@@ -251,6 +270,7 @@ class Server:
             return False
         began = time.monotonic()
         report_deaths(world)
+        lose_results(world, vacant[0])
         self.vault = self.vault or new_vault(world)
         seat(world, vacant[0])
         world.lib.ftrma_arm()

@@ -30,6 +30,14 @@ RUN_OPTIONS = [
         "let no element up to this level (nodes, or one of the topology file) hold more members of "
         "a group than it can lose (default: none)",
     ),
+    (
+        "--policy",
+        "auto|causal|rollback",
+        "after a failure: replay the dead slots and let the others go on, where that is exact, else "
+        "roll back; end the job where it is not; always roll back (default: auto)",
+    ),
+    ("--log-budget", "SIZE", "memory for the access logs of each slot, such as 64M (the default)"),
+    ("--log", "all|puts", "log puts and gets, or puts alone (default: all)"),
     ("--mtbf", "SECONDS", "mean time between failures, for Daly's interval (default: 3600)"),
     (
         "--interval",

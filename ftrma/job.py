@@ -26,7 +26,9 @@ from .recovery import rebuild_lost, restore_parity
 from .spread import SpreadWorld
 from .topology import NO_LEVEL, Layout
 from .vault import Vault
-from .world import CHECKSUM, SLOT, RoundChanged, World, check, make_control, read_events
+from .world import (
+    CHECKSUM, SLOT, RoundChanged, World, check, check_log_budget, make_control, read_events,
+)  # fmt: skip
 
 REFUSED_S = 30.0  # the supervisor ends a job that cannot start within milliseconds
 
@@ -70,7 +72,7 @@ def join(native: Any, options: settings.Options) -> World:
         return join_spread(native, options, rank[0], link.Link(address, rank[0]))
     name = ffi.new("char[]", 256)
     if rank[0] == 0:
-        path = options.job or str(make_directory(native, options.layout_for(size[0])))
+        path = options.job or str(make_directory(native, options.layout_for(size[0]), options.log_budget))
         ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
     lib.ftrma_mpi_bcast(name, 256)
     world = World(native, Path(ffi.string(name).decode()), rank[0])
@@ -102,12 +104,15 @@ def join_spread(
         raise
 
 
-def make_directory(native: Any, layout: Layout, base: str = "/dev/shm") -> Path:
+def make_directory(
+    native: Any, layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
+) -> Path:
     """Make a job's directory with its control file."""
+    check_log_budget(native, log_budget)
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
         directory.mkdir(mode=0o700)
-        make_control(native, directory / "control", layout)
+        make_control(native, directory / "control", layout, log_budget)
     except (OSError, FtrmaError) as error:
         raise FtrmaError(
             f"no shared memory for the job ({error}): make room in {base} and see that it is "

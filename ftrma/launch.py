@@ -290,7 +290,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
         rule.check(layout)
     options.check_levels()
     native = _mpi.load()
-    directory = job.make_directory(native, layout)
+    directory = job.make_directory(native, layout, options.log_budget)
     options.job = str(directory)
     signals = Signals()
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -435,6 +435,11 @@ def tell_why(directory: Path) -> None:
     plans = [e for e in read_events(directory) if e["event"] == "plan"]
     if plans and plans[-1]["kind"] == "catastrophic":
         sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
+    elif plans and plans[-1]["kind"] == "refused":
+        sys.stderr.write(
+            f"ftrma: error: NotRecoverable: {plans[-1]['reason']}; with --policy auto the job goes "
+            "back to its last checkpoint\n"
+        )
 
 
 def prepare_relaunch(
@@ -474,12 +479,13 @@ def prepare_relaunch(
             (directory / f"vault-{p}").rename(directory / f"kept-{at}")
     for path in directory.glob("vault-*"):
         path.unlink()
-    for path in directory.glob("window-*"):
-        path.unlink()
+    for pattern in ("window-*", "log-*", "exchange", "trace-*"):
+        for path in directory.glob(pattern):
+            path.unlink()
     for path in directory.glob("kept-*"):
         path.rename(directory / path.name.replace("kept", "vault"))
     (directory / "control").unlink()
-    new = make_control(launch.native, directory / "control", layout)
+    new = make_control(launch.native, directory / "control", layout, int(ctl.log_bytes))
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))

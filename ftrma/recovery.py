@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import causal
 from .errors import CATASTROPHE, CatastrophicFailure
 from .group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
 from .vault import Vault
-from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World
+from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World, check
+
+IN_PLACE = ("causal", "rollback")
 
 # ---- the plan -------------------------------------------------------------------------------
 
@@ -33,6 +36,7 @@ class State:
         ready: living processes whose vault holds what their role must hold.
         spares: living processes without a role, in the order in which they are seated.
         committed: newest committed version; 0 is the start of the program.
+        obstacle: why a lost slot cannot be replayed (see `causal`); empty if it can.
     """
 
     slot_proc: Sequence[int]
@@ -43,6 +47,7 @@ class State:
     ready: frozenset[int]
     spares: Sequence[int]
     committed: int
+    obstacle: str = "no logs"
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,11 @@ class Plan:
     """What a repair round does.
 
     Attributes:
-        kind: "rollback" (in place), "relaunch", or "catastrophic".
+        kind: "causal" (lost slots are replayed, the others go on), "rollback" (in place),
+            "relaunch", or "catastrophic".
         slot_proc, checksum_proc: the holders from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
-        reason: in words, where it is not "rollback".
+        reason: in words, where it is not "causal".
     """
 
     kind: str
@@ -86,23 +92,40 @@ def plan(state: State) -> Plan:
                 reason = "no spare is left to take a dead rank's place"
                 return Plan("relaunch", *same, reason=reason)
             seats[i] = spares.pop(0)
-    return Plan("rollback", tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums)
+    seats_now = tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums
+    if state.obstacle:
+        return Plan("rollback", *seats_now, reason=state.obstacle)
+    return Plan("causal", *seats_now)
 
 
 def observe(world: World) -> State:
     """Read the state that `plan` needs from the control file."""
     ctl, roles = world.ctl, world.roles
     alive = frozenset(p for p in range(ctl.nprocs) if world.alive(p))
+    ready = frozenset(p for p in alive if ctl.proc[p].ready)
+    lost = [s for s in range(ctl.nslots)
+            if ctl.slots[s].replaying or roles.slot_proc[s] not in ready]  # fmt: skip
     return State(
         slot_proc=[roles.slot_proc[s] for s in range(ctl.nslots)],
         checksum_proc=[roles.checksum_proc[c] for c in range(ctl.nchecksums)],
         slot_group=[roles.slot_group[s] for s in range(ctl.nslots)],
         strength=ctl.strength,
         alive=alive,
-        ready=frozenset(p for p in alive if ctl.proc[p].ready),
+        ready=ready,
         spares=world.spares(),
         committed=world.committed,
-    )
+        obstacle=causal.obstacle(
+            world.policy, lost, {s: logs_of(world, s) for s in range(ctl.nslots)},
+            world.committed, ctl.log_bytes, world.ffi.string(ctl.refusal).decode(),
+        ),
+    )  # fmt: skip
+
+
+def logs_of(world: World, slot: int) -> causal.Logs:
+    """What a slot's logs are good for since the committed version."""
+    call = world.ffi.new("char const **")
+    broken = world.lib.ftrma_mark_broken(slot, world.committed, call)
+    return causal.Logs(broken, world.ffi.string(call[0]).decode())
 
 
 # ---- doing it -------------------------------------------------------------------------------
@@ -115,6 +138,13 @@ class Ended(BaseException):
 def publish(world: World, chosen: Plan) -> None:
     """Put a plan's seats in force by one store."""
     ctl = world.ctl
+    world.store("causal", chosen.kind == "causal")
+    for s, (before, after) in enumerate(zip(world.holders(), chosen.slot_proc, strict=True)):
+        if chosen.kind == "causal" and after != before:
+            # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
+            ctl.proc[after].ordinal = ctl.proc[before].ordinal
+            ctl.slots[s].replaying = 1
+            world.store("replays", 1)
     old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
     for s in range(ctl.nslots):
         new.slot_proc[s] = chosen.slot_proc[s]
@@ -174,6 +204,9 @@ def _round(
     world.meet(number, 3)
     planned = time.monotonic()
     world.visit("restore")
+    causally = bool(world.load("causal"))
+    if causally:
+        settle_windows(world)
     if lost and world.role()[0] == SLOT:
         rebuild_lost(world, vault)
     world.meet(number, 4)
@@ -182,7 +215,8 @@ def _round(
     world.meet(number, 5)
     restored = time.monotonic()
     connect(world, number)
-    reset(world, leader == world.proc)
+    if not causally:
+        reset(world, leader == world.proc)
     world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
@@ -197,8 +231,18 @@ def _round(
     }
     return vault, {
         "leader": leader == world.proc, "round": number, "version": world.committed,
-        "seconds": death, "phases": phases,
+        "kind": "causal" if causally else "rollback", "seconds": death, "phases": phases,
     }  # fmt: skip
+
+
+def settle_windows(world: World) -> None:
+    """Settle what a dead slot left half done in its windows (one surviving slot does)."""
+    replaying = [s for s in range(world.ctl.nslots) if world.ctl.slots[s].replaying]
+    staying = [s for s in range(world.ctl.nslots) if s not in replaying]
+    role, index = world.role()
+    if role == SLOT and staying[:1] == [index]:
+        for slot in replaying:
+            check(world.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot")
 
 
 def freeze(world: World) -> None:
@@ -235,20 +279,25 @@ def lead(world: World, number: int) -> None:
     report_deaths(world)
     before = observe(world)
     chosen = plan(before)
-    if chosen.kind == "rollback" and not world.lib.ftrma_has_ulfm():
+    if chosen.kind in IN_PLACE and not world.lib.ftrma_has_ulfm():
         reason = "this MPI library has no ULFM and cannot go on without a process"
         chosen = replace(chosen, kind="relaunch", reason=reason)
-    if chosen.kind == "rollback" and world.load("stumbles") >= world.lib.FTRMA_STUMBLES:
+    if chosen.kind in IN_PLACE and world.load("stumbles") >= world.lib.FTRMA_STUMBLES:
         reason = "the MPI library cannot make a communicator of the slots any more"
         chosen = replace(chosen, kind="relaunch", reason=reason)
-    dead = [s for s, p in enumerate(before.slot_proc) if p not in before.alive]
+    if chosen.kind == "rollback" and world.policy == "causal":
+        chosen = replace(chosen, kind="refused")
+    dead = [s for s, p in enumerate(before.slot_proc)
+            if p not in before.alive or world.ctl.slots[s].replaying]  # fmt: skip
     lost = {"slots": dead, "reason": chosen.reason, "version": before.committed}
-    if chosen.kind == "rollback":
+    if chosen.kind in IN_PLACE:
         for proc in range(world.ctl.nprocs):
             if not world.alive(proc):
                 world.lose_vault(proc)  # its memory died with it
+        for checksum in chosen.lost_checksums:
+            lose_results(world, checksum)
         publish(world, chosen)
-        world.emit("plan", kind="rollback", round=number, **lost)
+        world.emit("plan", kind=chosen.kind, round=number, **lost)
     else:
         world.emit("plan", kind=chosen.kind, round=number, **lost)
         request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
@@ -256,6 +305,14 @@ def lead(world: World, number: int) -> None:
         world.ctl.request = getattr(world.lib, request)
     world.store("plan_round", number)
     world.lib.ftrma_ring()
+
+
+def lose_results(world: World, checksum: int) -> None:
+    """The result logs that lay with a checksum rank are gone; the first of a group holds them."""
+    group = world.group_of_checksum(checksum)
+    if checksum == world.checksums_of(group)[0]:
+        for slot in world.members(group):
+            world.lib.ftrma_results_lost(slot)
 
 
 def report_deaths(world: World) -> None:
@@ -363,6 +420,9 @@ def reset(world: World, leader: bool) -> None:
     world.put("arrived", 0)
     world.put("protect_hash", 0)
     if leader:
-        world.store("target", 0)
-        world.store("barrier_count", 0)
+        world.ctl.refusal[0] = b"\0"
+        for s in range(world.ctl.nslots):
+            world.ctl.slots[s].replaying = 0
+        for word in ("target", "taken", "wanted", "replays"):
+            world.store(word, 0)
         world.store("entry", world.ctl.entry + 1)

@@ -33,6 +33,7 @@ class Runner:
 
     def __init__(self, session: Session, script: str, arguments: list[str]) -> None:
         self.session, self.world = session, session.world
+        session.after_repair = self.after_repair
         self.script, self.arguments = script, arguments
         self.seen_modules = 0
 
@@ -57,21 +58,29 @@ class Runner:
             except Rollback:
                 if world.exchange:
                     raise Ended from None  # nothing is repaired across nodes; it was an abort
-            session.vault, story = recovery.repair(world, session.vault)
-            self.after_repair(story)
+                if session.ending:
+                    raise session.ending from None
+                if session.unwound:
+                    session.unwound = False
+                    continue
+            session.interrupt()
+            session.unwound = False
 
     def after_repair(self, story: dict[str, Any]) -> None:
         session, world = self.session, self.world
         plan = [e for e in world.events() if e["event"] == "plan"][-1]
-        if story["leader"]:
-            phases, seconds = story["phases"], story["seconds"]
+        slots, kind = plan["slots"], story["kind"]
+        if story["leader"] and (kind == "rollback" or not slots):
             world.emit(
-                "recovery", kind="rollback", slots=plan["slots"], version=story["version"],
-                seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
+                "recovery", kind=kind, slots=slots, version=story["version"],
+                seconds=story["seconds"], phases=story["phases"], reason=plan["reason"],
+                began_s=world.ctl.death_ns / 1e9,
             )  # fmt: skip
-            world.tell(recovery_line(plan["slots"], story, len(world.spares())))
-        event = FailureEvent(tuple(plan["slots"]), "rollback", story["version"], story["seconds"])
-        callbacks, session.callbacks = session.callbacks, []
+            session.tell_recovery({**story, "reason": plan["reason"]}, slots)
+        event = FailureEvent(tuple(slots), kind, story["version"], story["seconds"])
+        callbacks = session.callbacks
+        if kind == "rollback":
+            session.callbacks = []
         for callback in callbacks:
             callback(event)
 
@@ -79,8 +88,9 @@ class Runner:
         """Run the script once, to the end of the whole program."""
         world, session = self.world, self.session
         self.forget_user_modules()
-        session.enter()
-        if world.ctl.entry == 1 and not world.ctl.resume:
+        replay = bool(world.ctl.slots[world.role()[1]].replaying)
+        session.enter(replay=replay)
+        if world.ctl.entry == 1 and not world.ctl.resume and not replay:
             world.visit("start")
         else:
             world.visit("reentry")
@@ -164,19 +174,6 @@ def exit_status(ending: SystemExit) -> int:
         return code & 0xFF
     sys.stderr.write(f"{code}\n")
     return 1
-
-
-def recovery_line(slots: list[int], story: dict[str, Any], spares: int) -> str:
-    """One line for people about a recovery."""
-    names = " and ".join(f"slot {s}" for s in slots) or "a server"
-    to = f"checkpoint {story['version']}" if story["version"] else "the start"
-    phases = ", ".join(
-        f"{name} {seconds * 1e3:.0f}" for name, seconds in story["phases"].items() if seconds
-    )
-    return (
-        f"{names} died; back at {to} in {story['seconds'] * 1e3:.0f} ms ({phases}); "
-        f"{spares} spare{'s' * (spares != 1)} left"
-    )
 
 
 def main(script: str, arguments: list[str]) -> None:

@@ -17,13 +17,14 @@ from typing import Any
 
 from . import _mpi, settings
 from .checkpoint import Policy, due_here, take
-from .errors import FtrmaError
+from .errors import FtrmaError, Rollback
 from .group import scrub
-from .recovery import tell_scrubbed
+from .recovery import repair, tell_scrubbed
 from .state import State
 from .vault import Vault
-from .world import World
+from .world import World, check
 
+SAFEPOINT = 21  # enum ftrma_what of csrc/event.h
 current: Session | None = None
 
 
@@ -38,9 +39,10 @@ class FailureEvent:
 
     Attributes:
         slots: that were lost.
-        kind: "rollback".
-        version: of the checkpoint that the program goes on from; 0 is its start.
-        seconds: from noticing the death to having everything restored.
+        kind: "causal": the lost slots are replayed and this one goes on where it is; "rollback":
+            all go back.
+        version: of the checkpoint that they go on from; 0 is the program's start.
+        seconds: from noticing the death to having everything restored, without the replay.
     """
 
     slots: tuple[int, ...]
@@ -68,13 +70,25 @@ class Session:
         self.unprotected: set[str] = set()
         self.imported = set(sys.modules)
         self.published = False
+        self.log_slot = -1  # whose log this process has mapped
+        self.replaying: float | None = None  # since when, time.monotonic()
+        self.story: dict[str, Any] = {}  # of the last repair
+        self.unwound = False  # the last repair was no recovery in place: the program unwinds
+        self.ending: BaseException | None = None  # came up in a call from C
+        self.after_repair: Callable[[dict[str, Any]], None] = lambda story: None
+        world.policy = "rollback" if world.exchange else options.policy
+        world.interrupt = self.interrupt
         native = world.native
         ffi, lib = native.ffi, native.lib
         # Kept as long as C may call them.
         self.fill = ffi.callback("ftrma_fill_function", self._fill, error=-1, onerror=_keep_error)
         self.warn = ffi.callback("ftrma_warn_function", self._warn, onerror=_keep_error)
+        self.interrupted = ffi.callback("ftrma_interrupt_function", self._interrupted, error=1)
+        self.live = ffi.callback("ftrma_live_function", self._live, onerror=_keep_error)
         lib.ftrma_set_fill(self.fill)
         lib.ftrma_set_warn(self.warn)
+        lib.ftrma_set_interrupt(self.interrupted)
+        lib.ftrma_set_live(self.live)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -97,18 +111,52 @@ class Session:
             assert self.vault
             state._load(saved, self.vault.copy_out)
         self.world.barrier()
+        self.world.lib.ftrma_log_prefix()
         return state
 
     def safepoint(self) -> None:
         """See `ftrma.safepoint`."""
-        world = self.world
+        world, lib = self.world, self.world.lib
         world.visit("safepoint")
         world.unwind_if_alarmed()
+        if self.replaying is not None and self.record and self.restoring and self._anchor():
+            return
         self.ordinal += 1
         self.restoring = False
+        done = lib.ftrma_event_begin(SAFEPOINT, 0)
+        if done > 1:
+            raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if world.exchange.due(*asked) if world.exchange else due_here(world, *asked):
+        if not done and (
+            world.exchange.due(*asked) if world.exchange else due_here(world, *asked)
+        ):
             self._checkpoint()
+        lib.ftrma_event_finish()
+
+    def _anchor(self) -> bool:
+        """Take this safepoint for the checkpoint's, in a replay from there.
+
+        It is the one if declared state and windows are what the checkpoint has: the program's way
+        from here depends on nothing else.
+        """
+        lib = self.world.lib
+        if lib.ftrma_mode() != lib.FTRMA_PROLOGUE and not lib.ftrma_in_prefix():
+            return False
+        assert self.record and self.vault
+        if self._restore_windows() or any(
+            state._differs(self.record["states"][name], self.vault.bytes_of)
+            for name, state in self.states.items()
+        ):
+            lib.ftrma_refuse(
+                b"its program does not come to its first safepoint() with the state that the "
+                b"checkpoint has; call safepoint() at the top of the loop"
+            )
+            raise Rollback("a process failed")
+        self.restoring = False
+        self.ordinal = self.record["ordinal"]
+        if lib.ftrma_replay_anchor():
+            raise Rollback("a process failed")
+        return True
 
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
@@ -165,6 +213,7 @@ class Session:
         for name, state in self.states.items():
             arrays, record["states"][name] = state._save()
             regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
+        record["counters"] = self._counters_image()
         if self.world.exchange:
             held_s = self.world.exchange.take(self.vault, regions, record)
         else:
@@ -185,16 +234,30 @@ class Session:
                 f"slot {self.slot}. Declare the same names in the same order on every slot"
             )
 
-    def _restore_windows(self) -> None:
-        """Put the windows back once more, over what the program has initialized meanwhile."""
+    def _counters_image(self) -> bytes:
+        """Counters and held locks that live in this process alone, for a replay."""
+        ffi, lib = self.world.ffi, self.world.lib
+        size = lib.ftrma_counters_save(ffi.NULL, 0)
+        image = ffi.new("uint8_t[]", int(size))
+        lib.ftrma_counters_save(image, size)
+        return bytes(ffi.buffer(image))
+
+    def _restore_windows(self) -> int:
+        """Put the windows back once more, over what the program has initialized meanwhile.
+
+        Returns:
+            Bytes that were written because they were not as in the checkpoint.
+        """
+        written = 0
         for window in self._windows():
             address = int(self.world.ffi.cast("uintptr_t", window.base))
-            self._restore(window.ordinal, address, window.size_bytes)
+            written += self._restore(window.ordinal, address, window.size_bytes) or 0
+        return written
 
-    def _restore(self, ordinal: int, address: int, size_bytes: int) -> bool:
-        """Put one window back; False if the checkpoint does not know it."""
+    def _restore(self, ordinal: int, address: int, size_bytes: int) -> int | None:
+        """Put one window back; the bytes written, or None if the checkpoint does not know it."""
         if not self.record or ordinal not in self.record["windows"]:
-            return False
+            return None
         saved, _ = self.record["windows"][ordinal]
         if saved != size_bytes:
             raise FtrmaError(
@@ -204,18 +267,18 @@ class Session:
             )
         assert self.vault
         if size_bytes:
-            self.vault.copy_out(("window", ordinal), address, size_bytes)
-        return True
+            return self.vault.copy_out(("window", ordinal), address, size_bytes)
+        return 0
 
     def _fill(self, ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
         if self.slot == 0 and not self.published and not self.world.exchange:
             self.published = True
             publish_modules(self.world, sys.argv[0], self.imported)
-        if self.world.ctl.entry == 1 and not self.restoring:
+        if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
             return 0
         address = int(self.world.ffi.cast("uintptr_t", base))
-        if self.restoring and self._restore(ordinal, address, size_bytes):
+        if self.restoring and self._restore(ordinal, address, size_bytes) is not None:
             return 0
         if allocated:
             self.world.lib.ftrma_clear(base, size_bytes)
@@ -230,8 +293,57 @@ class Session:
             )
         self.unprotected.add(name)
 
-    def enter(self) -> None:
-        """Get ready to run the program from its top."""
+    # -- failures -----------------------------------------------------------------------------
+
+    def interrupt(self) -> bool:
+        """Repair the failure that is pending; True if this slot can go on where it is."""
+        self.vault, self.story = repair(self.world, self.vault)
+        self.after_repair(self.story)
+        self.unwound = self.story["kind"] != "causal"
+        return not self.unwound
+
+    def _interrupted(self) -> int:
+        try:
+            return int(not self.interrupt())
+        except BaseException as error:
+            self.ending = error
+            return 1
+
+    def _live(self) -> None:
+        """The replay is over: tell how it went."""
+        world = self.world
+        assert self.replaying is not None
+        replay_s = time.monotonic() - self.replaying
+        self.replaying = None
+        phases = {**self.story["phases"], "replay": replay_s}
+        seconds = self.story["seconds"] + replay_s
+        world.emit(
+            "recovery", kind="causal", slots=[self.slot], version=self.story["version"],
+            seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
+        )  # fmt: skip
+        self.tell_recovery({**self.story, "seconds": seconds, "phases": phases}, [self.slot])
+
+    def tell_recovery(self, story: dict[str, Any], slots: list[int]) -> None:
+        """One line for people about a recovery."""
+        spares = len(self.world.spares())
+        names = " and ".join(f"slot {s}" for s in slots) or "a server"
+        to = f"checkpoint {story['version']}" if story["version"] else "the start"
+        how = f"replayed from {to}" if story["kind"] == "causal" else f"back at {to}"
+        phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in story["phases"].items() if s)
+        why = f" ({story['reason']})" if story.get("reason") else ""
+        self.world.tell(
+            f"{names} died; {how} in {story['seconds'] * 1e3:.0f} ms ({phases}){why}; "
+            f"{spares} spare{'s' * (spares != 1)} left"
+        )
+
+    # -- entering -----------------------------------------------------------------------------
+
+    def enter(self, *, replay: bool = False) -> None:
+        """Get ready to run the program from its top.
+
+        Args:
+            replay: as the replacement of a slot whose events up to its death are only replayed.
+        """
         world = self.world
         self.slot = world.role()[1]
         self.states, self.ordinal, self.names_hash = {}, 0, 0
@@ -240,10 +352,41 @@ class Session:
         self.restoring = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault
-            if not world.exchange:
+            if not world.exchange and not replay:
                 self._scrub()
             self.record = self.vault.read_record()
         self.policy.last = time.monotonic()
+        self.replaying = time.monotonic() if replay else None
+        if replay:
+            self._enter_replay()
+        elif not world.exchange and world.policy != "rollback":
+            self._open_log()
+            world.lib.ftrma_log_start(world.committed)
+
+    def _open_log(self) -> None:
+        """Have this slot's log file mapped; its memory is taken when it is made."""
+        world, lib = self.world, self.world.lib
+        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
+        if self.log_slot != self.slot:
+            new = not (world.directory / f"log-{self.slot}").exists()
+            budget = world.ctl.log_bytes
+            check(lib.ftrma_log_open(self.slot, new, budget), f"taking {budget} bytes for logs")
+            self.log_slot = self.slot
+
+    def _enter_replay(self) -> None:
+        world, lib = self.world, self.world.lib
+        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
+        mark = world.ctl.slots[self.slot].marks[world.committed & 1]
+        image = b""
+        if not mark.start:
+            assert self.record
+            image = self.record["counters"]
+            self.restoring, self.ordinal = True, self.record["ordinal"]
+        check(
+            lib.ftrma_replay_prepare(self.slot, world.committed, image, len(image)),
+            f"reading the logs of slot {self.slot}",
+        )
+        self.log_slot = self.slot
 
     def _scrub(self) -> None:
         """Check the own vault against the checksums that lie with the parity."""

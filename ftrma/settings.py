@@ -17,6 +17,7 @@ from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
 from .topologyfile import read_topology
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
+POLICIES = ("auto", "causal", "rollback")
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 
@@ -28,6 +29,9 @@ class Options:
     checksums: int | None = None
     group_size: int | None = None
     spares: int = 1
+    policy: str = "auto"
+    log: str = "all"
+    log_budget: int | None = None
     interval: float | str = "daly"
     mtbf: float = 3600.0
     max_relaunch: int = 3
@@ -128,12 +132,28 @@ def _integer(name: str, text: str, least: int) -> int:
     return value
 
 
+def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise ValueError(f"{name} {text}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+    return text
+
+
+def _size(name: str, text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if not match:
+        raise ValueError(f"{name} {text}: expected bytes, such as 65536, 512K, 64M or 1G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
 # Option, environment name, attribute, parser.  The parser's errors name the value and the remedy.
 TABLE: list[tuple[str, str, str, Any]] = [
     ("-n", "FTRMA_SLOTS", "slots", lambda t: _integer("-n", t, 1)),
     ("--checksums", "FTRMA_CHECKSUMS", "checksums", lambda t: _integer("--checksums", t, 1)),
     ("--group-size", "FTRMA_GROUP_SIZE", "group_size", lambda t: _integer("--group-size", t, 1)),
     ("--spares", "FTRMA_SPARES", "spares", lambda t: _integer("--spares", t, 0)),
+    ("--policy", "FTRMA_POLICY", "policy", lambda t: _choice("--policy", t, POLICIES)),
+    ("--log", "FTRMA_LOG", "log", lambda t: _choice("--log", t, ("all", "puts"))),
+    ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda t: _size("--log-budget", t)),
     ("--interval", "FTRMA_INTERVAL", "interval", _interval),
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",

@@ -227,6 +227,10 @@ class Vault:
         self.extents = Extents(record["extents"], record["end"])
         return record
 
+    def bytes_of(self, key: Any, size_bytes: int) -> Any:
+        """View of a region's committed bytes."""
+        return self.bytes_at(self.extents.regions[key][0], size_bytes)
+
     def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
         """Put a region's committed bytes back; returns the bytes that differed."""
         first, _ = self.extents.regions[key]

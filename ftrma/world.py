@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ PLACES = {
     "start": 0, "end": 1, "put": 2, "get": 3, "atomic": 4, "flush": 5, "fence": 6,
     "lock-held": 7, "call": 8, "safepoint": 9, "checkpoint": 10, "stage": 11, "staged": 12,
     "sum": 13, "commit": 14, "fold": 15, "folded": 16, "repair": 17, "restore": 18,
-    "reentry": 19, "time": 20,
+    "reentry": 19, "time": 20, "replay": 21, "live": 22,
 }  # enum ftrma_place  # fmt: skip
 
 
@@ -42,9 +43,13 @@ class World:
 
     Attributes:
         exchange: what takes checkpoints in a job over several nodes (see `exchange`), else None.
+        policy: "auto", "causal" or "rollback".
+        interrupt: repairs a failure that is pending; True if it did so in place.
     """
 
     exchange: Any = None
+    policy = "rollback"
+    interrupt: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, native: Any, directory: Path, proc: int, ctl: Any = None) -> None:
         self.native, self.lib, self.ffi = native, native.lib, native.ffi
@@ -64,6 +69,10 @@ class World:
     @property
     def roles(self) -> Any:
         return self.ctl.roles[self.ctl.roles_seq & 1]
+
+    def holders(self) -> list[int]:
+        """Processes of the slots, in their order."""
+        return [int(self.roles.slot_proc[s]) for s in range(self.ctl.nslots)]
 
     @property
     def me(self) -> Any:
@@ -123,7 +132,8 @@ class World:
         return bool(self.lib.ftrma_alarmed())
 
     def unwind_if_alarmed(self) -> None:
-        if self.lib.ftrma_alarmed():
+        """Have a pending failure repaired; raises Rollback unless that was possible in place."""
+        if self.lib.ftrma_alarmed() and not self.interrupt():
             raise Rollback("a process failed")
 
     def barrier(self) -> None:
@@ -135,6 +145,9 @@ class World:
         """Compare a value over all slots; returns a slot that gave another one, or None."""
         self.put("protect_hash", value)
         self.barrier()
+        if self.lib.ftrma_mode() != self.lib.FTRMA_LIVE:
+            self.barrier()
+            return None  # it was compared in the past that is being replayed
         theirs = [self.ctl.proc[self.roles.slot_proc[s]].protect_hash
                   for s in range(self.ctl.nslots)]  # fmt: skip
         different = next((s for s, v in enumerate(theirs) if v != value), None)
@@ -200,7 +213,33 @@ def capacity_blocks() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
 
 
-def make_control(native: Any, path: Path, layout: Layout) -> Any:
+LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
+LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
+
+
+def log_bytes(directory: Path, slots: int, least: int) -> int:
+    """Default budget of each slot's logs, bytes."""
+    room = os.statvfs(directory)
+    share = room.f_bavail * room.f_frsize // LOG_SHARE // slots
+    return max(least, min(LOG_BYTES, share))
+
+
+def check_log_budget(native: Any, budget: int | None) -> None:
+    """Refuse a budget of logs that holds next to nothing."""
+    least = int(native.lib.ftrma_log_least())
+    if budget is not None and budget < least:
+        raise ValueError(
+            f"--log-budget {budget}: too small for a slot's access logs; give {least} bytes or more"
+        )
+
+
+def make_control(native: Any, path: Path, layout: Layout, log_budget: int | None = None) -> Any:
+    """Make a job's control file.
+
+    Args:
+        log_budget: of each slot's logs, bytes; None: the default.
+    """
+    least = int(native.lib.ftrma_log_least())
     pointer = native.ffi.new("struct ftrma_ctl **")
     check(
         native.lib.ftrma_ctl_create(
@@ -209,6 +248,7 @@ def make_control(native: Any, path: Path, layout: Layout) -> Any:
         ),
         f"making {path}",
     )  # fmt: skip
+    pointer[0].log_bytes = log_budget or log_bytes(path.parent, layout.slots, least)
     for slot in range(layout.slots):
         pointer[0].roles[0].slot_group[slot] = layout.group_of(slot)
     return pointer[0]

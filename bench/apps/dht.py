@@ -101,15 +101,17 @@ def phase(index: int, steps: range, state: Any, work: Callable[[int], None]) -> 
     slot is in this phase any more.
     """
     comm = MPI.COMM_WORLD
-    if state.step == steps.start:
+    if state.seconds[index] == 0:
+        state.seconds[index] = -1
         comm.Barrier()
         state.began_s = time.time()
     while state.step < steps.stop:
+        ftrma.safepoint()
         work(state.step - steps.start)
         state.step += 1
-        ftrma.safepoint()
     comm.Barrier()
-    if state.seconds[index] == 0:
+    if state.seconds[index] < 0:
+        ftrma.safepoint()
         state.seconds[index] = time.time() - state.began_s
 
 

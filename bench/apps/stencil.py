@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> int:
     state = ftrma.protect("stencil", step=0, residual=math.inf, started_s=time.time())
     exchange = Exchange(grid, options.mode)
     while state.step < options.steps and not reached(state.residual, options.tolerance):
+        ftrma.safepoint()
         exchange.halos(state.step % 2)
         step = state.step + 1
         due = step % options.residual_every == 0 or step == options.steps
@@ -57,7 +58,6 @@ def main(arguments: list[str]) -> int:
         if due:
             state.residual = comm.allreduce(change, op=MPI.MAX)
         state.step = step
-        ftrma.safepoint()
     seconds = time.time() - state.started_s
     exchange.close()
     checksum = grid.checksum(state.step % 2)

@@ -1,0 +1,91 @@
+/* Exchanges of bytes between all slots, which the collective calls are made of (exchange.c). */
+#ifndef FTRMA_EXCHANGE_H
+#define FTRMA_EXCHANGE_H
+
+#include <stddef.h>
+
+#include "internal.h"
+
+/* Which call a transfer belongs to; slots that disagree are told so. */
+enum ftrma_collective {
+    FTRMA_GATHER_ALL,
+    FTRMA_BARRIER,
+    FTRMA_BCAST,
+    FTRMA_GATHER,
+    FTRMA_GATHERV,
+    FTRMA_SCATTER,
+    FTRMA_SCATTERV,
+    FTRMA_ALLGATHER,
+    FTRMA_ALLGATHERV,
+    FTRMA_ALLTOALL,
+    FTRMA_ALLTOALLV,
+    FTRMA_REDUCE,
+    FTRMA_ALLREDUCE,
+    FTRMA_SCAN,
+    FTRMA_EXSCAN,
+    FTRMA_REDUCE_SCATTER,
+    FTRMA_REDUCE_SCATTER_BLOCK
+};
+
+/* A stretch of memory. */
+struct ftrma_piece {
+    char *at;
+    size_t bytes;
+};
+
+/* What a slot deposits in one exchange. */
+struct ftrma_area {
+    uint64_t collective; /* enum ftrma_collective */
+    uint64_t round;      /* number of this exchange in its transfer */
+    uint64_t bytes;      /* of the slot's whole stream */
+    uint64_t rounds;     /* that its stream takes */
+    uint64_t pad[4];
+    char data[];
+};
+
+/* One collective call as this slot sees it.  Each slot has a stream of bytes, made of pieces, which
+   goes out chunk by chunk, one in each round; each takes what it wants from the others' streams. */
+struct ftrma_transfer {
+    int collective, root;           /* root: -1 where there is none */
+    uint64_t detail;                /* more of what must be the same when it is done again */
+    int sample;                     /* include the stream's bytes in it */
+    const struct ftrma_piece *out;  /* [nout] the own stream */
+    int nout;
+    size_t expected;                /* bytes of the longest stream, as far as it is known here */
+    size_t unit;                    /* chunks do not go over multiples of this; 0: all the same */
+    /* Takes what this slot wants of the chunks [lo, hi) of the streams. Returns an MPI code. */
+    int (*deliver)(struct ftrma_transfer *t, size_t lo, size_t hi);
+    void *user;                     /* for deliver */
+    /* Filled in by ftrma_transfer_run. */
+    uint64_t round, rounds, number; /* number: of the exchange */
+    size_t bytes;                   /* of the own stream */
+    int answered;                   /* this exchange is answered from the log */
+};
+
+/* This slot, and how many there are; valid in a transfer. */
+extern int ftrma_slot, ftrma_nslots;
+/* Private count of exchanges in this timeline. */
+extern uint64_t ftrma_exchanges;
+
+/* Ready the areas. [out] *room: bytes of a chunk. Returns an MPI code. */
+int ftrma_exchange_open(size_t *room);
+/* Run all rounds of a transfer. Returns an MPI code. */
+int ftrma_transfer_run(struct ftrma_transfer *t);
+/* What `slot` deposited in this exchange; NULL with *rc set if it is in another call. Not while
+   answering. */
+const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int slot, int *rc);
+/* Bring what is learned where it belongs, live or from the log. Returns an MPI code. */
+int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n);
+
+/* All slots' `bytes` bytes at `mine`, in the order of slots, in one exchange. Collective over the
+   slots, with the same `bytes`. Returns an MPI code. */
+int ftrma_gather_all(const void *mine, size_t bytes, void *all);
+
+/* 1 if collective calls on comm are ours: all slots of a job on one node. */
+static inline int ftrma_is_world(MPI_Comm comm)
+{
+    return ftrma_link < 0 && ftrma_ctl && ftrma_user_world != MPI_COMM_NULL
+           && ftrma_comm(comm) == ftrma_user_world;
+}
+
+#endif

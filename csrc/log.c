@@ -1,0 +1,435 @@
+/* Access logs: chunks, appending, marks, trimming.  See log.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+
+#define PAGE 4096u
+#define LEAST_CHUNKS 8u
+#define MOST_CHUNK (1u << 20)
+#define CHUNKS 64u /* at least so many where the budget allows it, so that trimming frees some */
+
+struct ftrma_tape ftrma_tape;
+struct ftrma_log *ftrma_log;
+struct ftrma_pen ftrma_pens[2];
+
+static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static uint64_t head_bytes(uint64_t nchunks)
+{
+    return round_up(sizeof(struct ftrma_log) + nchunks * sizeof(struct ftrma_chunk), PAGE);
+}
+
+uint64_t ftrma_log_least(void)
+{
+    return head_bytes(LEAST_CHUNKS) + (uint64_t)LEAST_CHUNKS * PAGE;
+}
+
+static void lay_out(struct ftrma_log *log, uint64_t file_bytes)
+{
+    uint64_t chunk = file_bytes / CHUNKS / PAGE * PAGE;
+    chunk = chunk < PAGE ? PAGE : chunk > MOST_CHUNK ? MOST_CHUNK : chunk;
+    uint64_t n = file_bytes / chunk;
+    while (head_bytes(n) + n * chunk > file_bytes)
+        n--;
+    log->file_bytes = file_bytes;
+    log->chunk_bytes = (uint32_t)chunk;
+    log->nchunks = (uint32_t)n;
+}
+
+static void empty(struct ftrma_log *log)
+{
+    log->head[0] = log->head[1] = 0;
+    log->used = 0;
+    log->free = 1;
+    for (uint32_t i = 0; i < log->nchunks; i++)
+        log->chunk[i] = (struct ftrma_chunk){.next = i + 1 < log->nchunks ? i + 2 : 0};
+    ftrma_pens[0] = ftrma_pens[1] = (struct ftrma_pen){0};
+}
+
+static int map_log(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/log-%d", ftrma_directory, slot) >= (int)sizeof path)
+        return -ENAMETOOLONG;
+    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    uint64_t size = budget_bytes / PAGE * PAGE;
+    int error = create ? posix_fallocate(fd, 0, (off_t)size) : fstat(fd, &st) ? errno : 0;
+    if (!create)
+        size = (uint64_t)st.st_size;
+    void *p = MAP_FAILED;
+    if (!error) {
+        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | (create ? MAP_POPULATE : 0), fd,
+                 0);
+        error = p == MAP_FAILED ? errno : 0;
+    }
+    close(fd);
+    if (error && create)
+        unlink(path);
+    if (error)
+        return -error;
+    *log = p;
+    if (create) {
+        (*log)->magic = FTRMA_LOG_MAGIC;
+        lay_out(*log, size);
+    }
+    return (*log)->magic == FTRMA_LOG_MAGIC ? 0 : -EINVAL;
+}
+
+int ftrma_log_open(int slot, int create, uint64_t budget_bytes)
+{
+    int error = map_log(slot, create, budget_bytes, &ftrma_log);
+    if (error)
+        return error;
+    ftrma_tape.slot = &ftrma_ctl->slots[slot];
+    if (create)
+        empty(ftrma_log);
+    return 0;
+}
+
+int ftrma_log_view(int slot, struct ftrma_log **log)
+{
+    return map_log(slot, 0, 0, log);
+}
+
+void ftrma_log_close(struct ftrma_log *log)
+{
+    munmap(log, log->file_bytes);
+}
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+static struct ftrma_mark *mark_of(struct ftrma_slot *slot, uint64_t version)
+{
+    struct ftrma_mark *mark = &slot->marks[version & 1];
+    return mark->version == version ? mark : NULL;
+}
+
+static void note_use(void)
+{
+    struct ftrma_slot *slot = ftrma_tape.slot;
+    uint64_t bytes = ftrma_log->file_bytes
+                     - (uint64_t)(ftrma_log->nchunks - ftrma_log->used) * ftrma_log->chunk_bytes;
+    slot->log_bytes = bytes;
+    if (bytes > slot->peak_bytes)
+        slot->peak_bytes = bytes;
+}
+
+static void give_back(uint32_t chunk)
+{
+    ftrma_log->chunk[chunk] = (struct ftrma_chunk){.next = ftrma_log->free};
+    ftrma_log->free = chunk + 1;
+    ftrma_log->used--;
+}
+
+/* Free what lies before the spot; in the result log not the prefix, which every entry needs. */
+static void trim(int log, struct ftrma_spot to)
+{
+    struct ftrma_log *l = ftrma_log;
+    uint32_t *link = &l->head[log];
+    struct ftrma_spot prefix = ftrma_tape.slot->prefix;
+    if (log == FTRMA_RESULTS && prefix.chunk) {
+        while (*link && *link != prefix.chunk) {
+            if (*link == to.chunk)
+                return;
+            link = &l->chunk[*link - 1].next;
+        }
+        if (!*link || *link == to.chunk)
+            return;
+        link = &l->chunk[*link - 1].next;
+    }
+    /* A mark in an empty log (chunk 0) has nothing before it. */
+    while (to.chunk && *link && *link != to.chunk) {
+        uint32_t chunk = *link - 1;
+        *link = l->chunk[chunk].next;
+        give_back(chunk);
+    }
+}
+
+/* The older mark's records are not needed any more once the newer version is committed. */
+static void trim_committed(void)
+{
+    struct ftrma_mark *mark = mark_of(ftrma_tape.slot, LOAD(&ftrma_ctl->commit) >> 1);
+    if (mark && ftrma_tape.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays)) {
+        trim(FTRMA_PUTS, mark->spot[FTRMA_PUTS]);
+        trim(FTRMA_RESULTS, mark->spot[FTRMA_RESULTS]);
+        note_use();
+    }
+}
+
+int ftrma_log_turn(int log)
+{
+    struct ftrma_log *l = ftrma_log;
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    if (!l->free)
+        trim_committed();
+    if (!l->free)
+        return 0;
+    uint32_t chunk = l->free - 1;
+    l->free = l->chunk[chunk].next;
+    l->chunk[chunk] = (struct ftrma_chunk){0};
+    l->used++;
+    note_use();
+    if (pen->at)
+        l->chunk[pen->chunk].next = chunk + 1;
+    else
+        l->head[log] = chunk + 1;
+    *pen = (struct ftrma_pen){ftrma_chunk_data(l, chunk), l->chunk_bytes, chunk};
+    if (2 * l->used > l->nchunks) {
+        trim_committed();
+        if (2 * l->used > l->nchunks)
+            STORE(&ftrma_ctl->wanted, 1);
+    }
+    return 1;
+}
+
+/* ---- appending ------------------------------------------------------------------------------ */
+
+void ftrma_break(uint32_t why)
+{
+    for (int i = 0; i < 2; i++)
+        ftrma_tape.slot->marks[i].broken |= why;
+}
+
+static void run_over(void)
+{
+    ftrma_tape.logging = FTRMA_LOG_NONE;
+    ftrma_break(FTRMA_BROKEN_FULL);
+    STORE(&ftrma_ctl->wanted, 1);
+}
+
+void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes)
+{
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    struct ftrma_record piece = *record;
+    size_t done = 0;
+    do {
+        size_t left = bytes - done, least = sizeof piece + (left < 64 ? left : 64);
+        if (pen->room < ((least + 7) & ~(size_t)7) && !ftrma_log_turn(log)) {
+            run_over();
+            return;
+        }
+        size_t room = pen->room - sizeof piece, n = left < room ? left : room;
+        piece.bytes = (uint32_t)n;
+        piece.size = (uint32_t)(sizeof piece + ((n + 7) & ~(size_t)7));
+        memcpy(pen->at, &piece, sizeof piece);
+        memcpy(pen->at + sizeof piece, (const char *)payload + done, n);
+        pen->at += piece.size;
+        pen->room -= piece.size;
+        __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,
+                         ftrma_log->chunk[pen->chunk].fill + piece.size, __ATOMIC_RELEASE);
+        done += n;
+        piece.at += n;
+    } while (done < bytes);
+}
+
+void ftrma_result_log(const void *bytes, size_t n)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!t->on || !n || t->logging == FTRMA_LOG_NONE)
+        return;
+    struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT, .event = t->events + 1};
+    ftrma_log_small(FTRMA_RESULTS, &record, bytes, n);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader)
+{
+    if (!reader->at.chunk)
+        reader->at = (struct ftrma_spot){reader->head, 0};
+    while (reader->at.chunk) {
+        uint32_t chunk = reader->at.chunk - 1;
+        const struct ftrma_chunk *c = &reader->log->chunk[chunk];
+        if (reader->at.at < LOAD(&c->fill)) {
+            const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(
+                ftrma_chunk_data(reader->log, chunk) + reader->at.at);
+            reader->at.at += record->size;
+            return record;
+        }
+        if (!c->next)
+            return NULL;
+        reader->at = (struct ftrma_spot){c->next, 0};
+    }
+    return NULL;
+}
+
+void ftrma_log_resume(struct ftrma_spot spot)
+{
+    struct ftrma_log *l = ftrma_log;
+    while (l->head[FTRMA_PUTS]) {
+        uint32_t chunk = l->head[FTRMA_PUTS] - 1;
+        l->head[FTRMA_PUTS] = l->chunk[chunk].next;
+        give_back(chunk);
+    }
+    uint32_t *link = &l->head[FTRMA_RESULTS];
+    if (spot.chunk) {
+        l->chunk[spot.chunk - 1].fill = spot.at;
+        link = &l->chunk[spot.chunk - 1].next;
+    }
+    for (uint32_t next = *link; next;) {
+        uint32_t chunk = next - 1;
+        next = l->chunk[chunk].next;
+        give_back(chunk);
+    }
+    *link = 0;
+    ftrma_tape.slot->marks[0].spot[FTRMA_PUTS] = (struct ftrma_spot){0};
+    ftrma_tape.slot->marks[1].spot[FTRMA_PUTS] = (struct ftrma_spot){0};
+    ftrma_pens[FTRMA_PUTS] = ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){0};
+    if (spot.chunk)
+        ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){
+            ftrma_chunk_data(l, spot.chunk - 1) + spot.at, l->chunk_bytes - spot.at,
+            spot.chunk - 1};
+    note_use();
+}
+
+/* ---- marks ---------------------------------------------------------------------------------- */
+
+static struct ftrma_spot here(int log)
+{
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    return pen->at ? (struct ftrma_spot){pen->chunk + 1, ftrma_log->chunk[pen->chunk].fill}
+                   : (struct ftrma_spot){0};
+}
+
+static void set_mark(uint64_t version, int start, uint64_t events, uint64_t hash)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_mark *mark = &t->slot->marks[version & 1];
+    *mark = (struct ftrma_mark){
+        .version = version, .start = (uint32_t)start, .events = events, .clock = t->clock,
+        .hash = hash, .spot = {here(FTRMA_PUTS), here(FTRMA_RESULTS)},
+        .broken = start ? 0 : t->slot->prefix_broken};
+    memcpy(mark->call, t->slot->prefix_call, sizeof mark->call);
+    t->first = events + 1;
+}
+
+void ftrma_log_configure(int what)
+{
+    wanted_logging = what;
+}
+
+int ftrma_log_wanted(void)
+{
+    return wanted_logging;
+}
+
+void ftrma_log_start(uint64_t version)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_slot *s = t->slot;
+    t->on = 1;
+    t->logging = wanted_logging;
+    t->mode = FTRMA_LIVE;
+    t->clock = t->events = t->hash = 0;
+    empty(ftrma_log);
+    s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = 0;
+    s->prefix = (struct ftrma_spot){0};
+    s->prefix_events = 0;
+    s->prefix_broken = 0;
+    s->prefix_call[0] = 0;
+    s->marks[0].version = s->marks[1].version = UINT64_MAX;
+    set_mark(version, 1, 0, 0);
+    note_use();
+}
+
+void ftrma_log_mark(uint64_t version)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!t->on)
+        return;
+    int resumed = t->logging == FTRMA_LOG_NONE && wanted_logging != FTRMA_LOG_NONE;
+    if (resumed) { /* what was logged before it ran over is of no use; all but the prefix goes */
+        trim(FTRMA_PUTS, here(FTRMA_PUTS));
+        trim(FTRMA_RESULTS, here(FTRMA_RESULTS));
+        t->logging = wanted_logging;
+    }
+    /* The safepoint that this is called in is the last event before the mark. */
+    set_mark(version, 0, t->events + 1, ftrma_mix(t->hash, t->signature));
+    trim_committed();
+}
+
+void ftrma_note_first(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (ftrma_tape.slot->marks[i].events + 1 == ftrma_tape.first)
+            ftrma_tape.slot->marks[i].first_hash = ftrma_tape.hash;
+}
+
+void ftrma_log_prefix(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!t->on || t->mode != FTRMA_LIVE)
+        return;
+    struct ftrma_slot *s = t->slot;
+    const struct ftrma_mark *newest = mark_of(s, LOAD(&ftrma_ctl->commit) >> 1);
+    for (int i = 0; i < 2; i++)
+        if (s->marks[i].version != UINT64_MAX && !s->marks[i].start) {
+            ftrma_foreign("ftrma.protect after the first checkpoint");
+            return;
+        }
+    s->prefix = here(FTRMA_RESULTS);
+    s->prefix_events = t->events;
+    s->prefix_hash = t->hash;
+    if (newest) {
+        s->prefix_broken = newest->broken;
+        memcpy(s->prefix_call, newest->call, sizeof s->prefix_call);
+    }
+}
+
+uint32_t ftrma_log_broken(void)
+{
+    return ftrma_tape.on && wanted_logging != FTRMA_LOG_NONE
+                   && ftrma_tape.logging == FTRMA_LOG_NONE
+               ? FTRMA_BROKEN_FULL
+               : 0;
+}
+
+void ftrma_foreign(const char *call)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!t->on)
+        return;
+    if (t->mode) {
+        char why[128];
+        snprintf(why, sizeof why, "its program calls %s, which a replay cannot repeat", call);
+        ftrma_refuse(why);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct ftrma_mark *mark = &t->slot->marks[i];
+        if (!(mark->broken & FTRMA_BROKEN_FOREIGN))
+            snprintf(mark->call, sizeof mark->call, "%s", call);
+    }
+    ftrma_break(FTRMA_BROKEN_FOREIGN);
+}
+
+int ftrma_mark_broken(int slot, uint64_t version, const char **call)
+{
+    struct ftrma_mark *mark = mark_of(&ftrma_ctl->slots[slot], version);
+    *call = mark ? mark->call : "";
+    return mark ? (int)mark->broken : -1;
+}
+
+void ftrma_results_lost(int slot)
+{
+    for (int i = 0; i < 2; i++)
+        ftrma_ctl->slots[slot].marks[i].broken |= FTRMA_BROKEN_CHECKSUM;
+    STORE(&ftrma_ctl->wanted, 1);
+}

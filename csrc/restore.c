@@ -1,0 +1,151 @@
+/* Windows in recovery: logged accesses written to the own part, counters kept with a checkpoint, and
+ * what a dead slot left half done in the words that all members share.
+ */
+#include <stdlib.h>
+
+#include "log.h"
+#include "window.h"
+
+void ftrma_window_apply(const struct ftrma_record *record)
+{
+    struct window *w;
+    for (int i = 0; (w = ftrma_window_number(i)); i++)
+        if (w->name_number == record->window) {
+            struct ftrma_member *m = &w->members[w->me];
+            char *base = w->allocated ? part(w, w->me) : (char *)(uintptr_t)m->base;
+            memcpy(base + record->at, record + 1, record->bytes);
+            return;
+        }
+    /* Freed again already: nobody will look. */
+}
+
+/* ---- counters ------------------------------------------------------------------------------- */
+
+struct counters {
+    int32_t ordinal, n;
+    uint64_t gnc, gc, lc, barriers;
+    int32_t fence_open, all_locked;
+};
+
+static uint64_t copy(uint8_t *image, uint64_t room, uint64_t at, const void *from, uint64_t n)
+{
+    if (at + n <= room)
+        memcpy(image + at, from, n);
+    return at + n;
+}
+
+uint64_t ftrma_counters_save(uint8_t *image, uint64_t room)
+{
+    uint64_t barriers[2], at = 0;
+    struct window *w;
+    ftrma_barriers_save(barriers);
+    at = copy(image, room, at, barriers, sizeof barriers);
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        if (!w->in_use)
+            continue;
+        struct counters c = {w->ordinal, w->n,     w->gnc,        w->gc,
+                             w->lc,      w->barriers, w->fence_open, w->all_locked};
+        at = copy(image, room, at, &c, sizeof c);
+        at = copy(image, room, at, w->locked, 4 * (uint64_t)w->n);
+        at = copy(image, room, at, w->ec, 4 * (uint64_t)w->n * sizeof *w->ec);
+    }
+    return at;
+}
+
+static struct window *in_use(int ordinal)
+{
+    struct window *w;
+    for (int i = 0; (w = ftrma_window_number(i)); i++)
+        if (w->in_use && w->ordinal == ordinal)
+            return w;
+    return NULL;
+}
+
+int ftrma_counters_load(const uint8_t *image, uint64_t size)
+{
+    uint64_t barriers[2], at = sizeof barriers;
+    if (size < at)
+        return -1;
+    memcpy(barriers, image, sizeof barriers);
+    ftrma_barriers_load(barriers);
+    while (at < size) {
+        struct counters c;
+        memcpy(&c, image + at, sizeof c);
+        at += sizeof c;
+        struct window *w = in_use(c.ordinal);
+        if (!w || w->n != c.n)
+            return -1;
+        w->gnc = c.gnc;
+        w->gc = c.gc;
+        w->lc = c.lc;
+        w->barriers = c.barriers;
+        w->fence_open = c.fence_open;
+        w->all_locked = c.all_locked;
+        memcpy(w->locked, image + at, 4 * (size_t)c.n);
+        at += 4 * (uint64_t)c.n;
+        memcpy(w->ec, image + at, 4 * (size_t)c.n * sizeof *w->ec);
+        at += 4 * (uint64_t)c.n * sizeof *w->ec;
+    }
+    return 0;
+}
+
+/* ---- a dead slot's words -------------------------------------------------------------------- */
+
+static int member_of(const struct window *w, int slot)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->members[i].slot == slot)
+            return i;
+    return -1;
+}
+
+/* All others wait at a place where their own words are settled: who holds the lock but is not one of
+   them is the dead. */
+static void settle_lock(struct window *w, int dead, int target)
+{
+    uint64_t word = LOAD(&w->members[target].lock), *holds = &pair(w, dead, target)->holds, others = 0;
+    for (int m = 0; m < w->n; m++)
+        others += m != dead && LOAD(&pair(w, m, target)->holds) == HOLDS_SHARED;
+    if (LOCK_OWNER(word) == (uint64_t)dead + 1)
+        STORE(holds, HOLDS_EXCLUSIVE);
+    else
+        STORE(holds, LOCK_SHARED(word) > others ? HOLDS_SHARED : HOLDS_NONE);
+}
+
+/* It died with the lock of accumulates: what it had begun to change is put back, unless done. */
+static void settle_atomic(struct window *w, const struct ftrma_log *log,
+                          const struct ftrma_slot *slot, int dead, int target)
+{
+    struct ftrma_member *m = &w->members[target];
+    if (m->atomic_owner != dead + 1)
+        return;
+    struct ftrma_reader reader = {log, {0, 0}, log->head[FTRMA_RESULTS]};
+    const struct ftrma_record *record;
+    while (slot->atomic_done != slot->events + 1 && (record = ftrma_log_next(&reader)))
+        if (record->kind == FTRMA_RECORD_UNDO && record->event == slot->events + 1
+            && record->window == w->name_number)
+            ftrma_part_write(w, target, record->at, record + 1, record->bytes);
+    __atomic_store_n(&m->atomic_owner, 0, __ATOMIC_SEQ_CST);
+    ftrma_wake(&w->header->bell);
+}
+
+int ftrma_windows_settle(int slot)
+{
+    struct ftrma_log *log;
+    int error = ftrma_log_view(slot, &log);
+    if (error)
+        return error;
+    struct window *w;
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        int dead = w->in_use ? member_of(w, slot) : -1;
+        for (int t = 0; dead >= 0 && t < w->n; t++) {
+            settle_lock(w, dead, t);
+            if (t != dead)
+                settle_atomic(w, log, &ftrma_ctl->slots[slot], dead, t);
+            else if (w->members[t].atomic_owner == dead + 1)
+                w->members[t].atomic_owner = 0; /* the part is lost and comes from logs */
+        }
+    }
+    ftrma_log_close(log);
+    return 0;
+}
