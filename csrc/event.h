@@ -2,8 +2,8 @@
  *
  * Every data access, synchronization call, collective on the slots' world, window creation and
  * safepoint of a slot is one event, numbered in program order.  The number of the last complete
- * one, the horizon, lies in shared memory beside the slot's clock, which counts synchronization
- * events when they *begin*.  After a death the replacement executes the program again: events up
+ * one, the horizon, lies in shared memory beside the slot's clock, which counts the events that can
+ * order others' accesses, when they *begin*: all but puts and gets.  After a death the replacement executes the program again: events up
  * to the horizon have taken effect and are answered from logs; the first one above it is executed,
  * and from there on the slot is live.
  *
@@ -17,6 +17,7 @@
 #define FTRMA_EVENT_H
 
 #include "internal.h"
+#include "trace.h"
 
 enum ftrma_what {
     FTRMA_WHAT_PUT,
@@ -65,8 +66,9 @@ static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
     return h ^ (h >> 29);
 }
 
-/* replay.c: what begins now is or is not to be done, in a mode other than live. */
-int ftrma_replay_begin(int sync);
+/* replay.c: what begins now is or is not to be done, in a mode other than live.  access: it moves
+   data; ticks: it advances the clock. */
+int ftrma_replay_begin(int access, int ticks);
 void ftrma_replay_end(void);
 void ftrma_note_first(void);
 
@@ -80,8 +82,10 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
         return 0;
     t->signature = ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                              | (uint32_t)target, detail);
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
     if (unlikely(t->mode)) {
-        int skip = ftrma_replay_begin(1);
+        int skip = ftrma_replay_begin(0, 1);
         if (skip)
             return skip;
     }
@@ -89,16 +93,27 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
     return 0;
 }
 
-/* Begin a data access.  The same, for `span` bytes from offset `at` of the target's part. */
+/* Begin a data access.  The same, for `span` bytes from offset `at` of the target's part.  An
+   accumulate or atomic is visible at once and may be another slot's signal: it advances the clock. */
 static inline int ftrma_access_begin(int what, int window, int target, uint64_t at, uint64_t span,
                                      uint64_t sample)
 {
     struct ftrma_tape *t = &ftrma_tape;
     if (!t->on)
         return 0;
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
     t->signature = ftrma_mix(ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                                        | (uint32_t)target, at), span ^ sample);
-    return unlikely(t->mode) ? ftrma_replay_begin(0) : 0;
+    int ticks = what >= FTRMA_WHAT_ACCUMULATE;
+    if (unlikely(t->mode)) {
+        int skip = ftrma_replay_begin(1, ticks);
+        if (skip)
+            return skip;
+    }
+    if (ticks)
+        STORE(&t->slot->clock, ++t->clock);
+    return 0;
 }
 
 /* End the event that was begun. */
@@ -107,6 +122,8 @@ static inline void ftrma_event_end(void)
     struct ftrma_tape *t = &ftrma_tape;
     if (!t->on)
         return;
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_end(ftrma_in_prefix() ? FTRMA_PROLOGUE : t->mode, t->events + 1, t->clock);
     if (unlikely(t->mode)) {
         ftrma_replay_end();
         return;

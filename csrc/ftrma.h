@@ -384,6 +384,10 @@ int ftrma_windows_settle(int slot);
 int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size);
 /* The program is at the place where the checkpoint was taken. */
 int ftrma_replay_anchor(void);
+/* Trace this process's events to the job's directory. 0 or -errno. */
+int ftrma_trace_open(void);
+/* A record of something that is no event; what: enum ftrma_what of event.h. */
+void ftrma_trace_note(int what, uint64_t value, uint64_t other);
 /* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */
 int ftrma_event_begin(int what, uint64_t detail);
 void ftrma_event_finish(void);

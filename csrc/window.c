@@ -385,21 +385,22 @@ static int read_offers(const struct offer *mine, struct offer *all)
     return MPI_SUCCESS;
 }
 
-/* Every member's offer, in their order. */
-static int exchange_offers(MPI_Comm comm, const struct offer *mine, struct offer *all)
+/* Every member's offer, in their order.  The handle of the world changes when a slot is replaced:
+   whether comm is the world was asked before. */
+static int exchange_offers(MPI_Comm comm, int world, const struct offer *mine, struct offer *all)
 {
     int bytes = (int)sizeof *mine;
-    if (ftrma_tape.mode == FTRMA_PROLOGUE && ftrma_is_world(comm))
+    if (ftrma_tape.mode == FTRMA_PROLOGUE && world)
         return read_offers(mine, all);
-    if (ftrma_is_world(comm))
+    if (world)
         return ftrma_gather_all(mine, sizeof *mine, all);
     return PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm);
 }
 
 /* [out] *worst: the least of all members' errors. */
-static int agree(MPI_Comm comm, int error, int *worst)
+static int agree(MPI_Comm comm, int world, int error, int *worst)
 {
-    if (!ftrma_is_world(comm))
+    if (!world)
         return PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm);
     if (ftrma_tape.mode == FTRMA_PROLOGUE) {
         *worst = error;
@@ -423,7 +424,7 @@ static int made_before(const struct window *w)
 static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 MPI_Comm comm, void *baseptr, MPI_Win *win)
 {
-    int n, me, rc = PMPI_Comm_size(comm, &n);
+    int n, me, world = ftrma_is_world(comm), rc = PMPI_Comm_size(comm, &n);
     if (!rc)
         rc = PMPI_Comm_rank(comm, &me);
     if (rc)
@@ -441,11 +442,11 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         free(offset);
         return MPI_ERR_NO_MEM;
     }
-    if (!ftrma_is_world(comm) && n > 1)
+    if (!world && n > 1)
         ftrma_foreign(allocated ? "Win.Allocate on another communicator"
                                 : "Win.Create on another communicator");
     ftrma_enter_call();
-    rc = exchange_offers(comm, &mine, offers);
+    rc = exchange_offers(comm, world, &mine, offers);
     if (!rc) {
         char name[48];
         snprintf(name, sizeof name, "window-%d-%d", offers[0].slot, offers[0].ordinal);
@@ -474,7 +475,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             else if (me == 0)
                 error = map_file(w, 1);
         }
-        rc = agree(comm, error, &worst);
+        rc = agree(comm, world, error, &worst);
     }
     if (!rc && !worst) {
         if (!w->map)
@@ -486,7 +487,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             error = -EIO;
         if (!error)
             error = remember(w);
-        rc = agree(comm, error, &worst);
+        rc = agree(comm, world, error, &worst);
     }
     ftrma_leave_call();
     free(offers);
@@ -512,7 +513,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     }
     if (w->group != MPI_GROUP_NULL)
         PMPI_Group_free(&w->group); /* of the processes before a failure */
-    PMPI_Comm_group(comm, &w->group);
+    PMPI_Comm_group(world ? ftrma_user_world : comm, &w->group);
     w->in_use = 1;
     if (baseptr)
         *(void **)baseptr = part(w, me);
@@ -555,11 +556,11 @@ static int protectable(MPI_Comm comm)
 int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
                      MPI_Win *win)
 {
-    comm = ftrma_comm(comm);
-    if (!protectable(comm))
-        return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
+    comm = ftrma_comm(comm); /* not before: it is another one after a repair in place */
+    if (!protectable(comm))
+        return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
     if (ftrma_link < 0)
         return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
     int rc = PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
@@ -569,11 +570,11 @@ int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
 int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
                    MPI_Win *win)
 {
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
     comm = ftrma_comm(comm);
     if (!protectable(comm))
         return PMPI_Win_create(base, size, disp_unit, info, comm, win);
-    if (ftrma_unwinding())
-        return ftrma_code_unwind;
     if (ftrma_link < 0)
         return make(0, base, size, disp_unit, info, comm, NULL, win);
     return adopt(PMPI_Win_create(base, size, disp_unit, info, comm, win), 0, base, size, comm, win);

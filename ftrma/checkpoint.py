@@ -33,6 +33,7 @@ from .world import CHECKSUM, SPARE, RoundChanged, World
 
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
+COMMIT = 23  # enum ftrma_what of csrc/event.h
 
 
 class Policy:
@@ -241,6 +242,7 @@ class Server:
             world.visit("commit")
             word = world.field("commit")
             if world.lib.ftrma_cas(word, committed << 1, version << 1):
+                world.lib.ftrma_trace_note(COMMIT, version, 0)
                 record_checkpoint(world, version)
                 return True
         return False

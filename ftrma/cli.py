@@ -1,4 +1,4 @@
-"""The command line: ``ftrma run | demo | doctor | reliability | plan``."""
+"""The command line: ``ftrma run | demo | doctor | check | reliability | plan``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ RUN_OPTIONS = [
         'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
     ),
     ("--stats", "FILE", "write what happened as JSON"),
+    ("--trace", "FILE", "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer"),
 ]
 
 
@@ -79,6 +80,8 @@ def build_parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     commands.add_parser("doctor", help="check this machine")
+    check = commands.add_parser("check", help="verify a run from its trace")
+    check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     reliability.add_parsers(commands)
     return parser
 
@@ -100,14 +103,24 @@ def command_run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.script).is_file():
         raise ValueError(f"no script {arguments.script}: give the path of a Python file")
     stats_path = Path(arguments.stats) if arguments.stats else None
-    if stats_path and stats_path.is_dir():
-        raise ValueError(f"--stats {stats_path}: is a directory; name a file in it")
-    if stats_path and not stats_path.absolute().parent.is_dir():
-        raise ValueError(f"--stats {stats_path}: there is no directory {stats_path.parent}")
+    for flag, name in (("--stats", arguments.stats), ("--trace", options.trace)):
+        if name and Path(name).is_dir():
+            raise ValueError(f"{flag} {name}: is a directory; name a file in it")
+        if name and not Path(name).absolute().parent.is_dir():
+            raise ValueError(f"{flag} {name}: there is no directory {Path(name).parent}")
     status, stats = launch.run(options, arguments.script, arguments.arguments)
     if stats_path:
         stats_path.write_text(json.dumps(stats, indent=1) + "\n")
     return status
+
+
+def command_check(arguments: argparse.Namespace) -> int:
+    from . import tracecheck, tracefile
+
+    trace = tracefile.read(arguments.file)
+    report = tracecheck.check(trace)
+    print("\n".join(report.lines(trace.began_ns)))
+    return 1 if report.violation else 0
 
 
 def main(argv: list[str] | None = None) -> Any:
@@ -120,6 +133,8 @@ def main(argv: list[str] | None = None) -> Any:
             from .demo import demo
 
             status = demo(verbose=arguments.verbose)
+        elif arguments.command == "check":
+            status = command_check(arguments)
         elif arguments.command in ("reliability", "plan"):
             status = arguments.run(arguments)
         else:

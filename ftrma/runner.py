@@ -25,7 +25,7 @@ from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, 
 from .job import join, start, take_terminal
 from .recovery import Ended
 from .session import FailureEvent, Session
-from .world import SLOT, World
+from .world import SLOT, World, check
 
 
 class Runner:
@@ -102,17 +102,26 @@ class Runner:
             status = exit_status(ending)
         except Rollback:
             raise
-        except BaseException:
+        except BaseException as error:
+            self.refuse_replay(f"raised {type(error).__name__}")
             # A failure elsewhere can show as any error; only one without a failure is the user's.
             world.unwind_if_alarmed()
             self.report_error()
             status = 1
         world.unwind_if_alarmed()
         if status:
+            self.refuse_replay(f"ended with status {status}")
             self.end_with(status)
         world.visit("end")
         world.put("finished", world.ctl.entry)
         world.end_program()
+
+    def refuse_replay(self, how: str) -> None:
+        """A replayed program that ends before its horizon is not what it was before."""
+        lib = self.world.lib
+        if lib.ftrma_mode() != lib.FTRMA_LIVE:
+            lib.ftrma_refuse(f"its program {how} when it was executed again".encode())
+            raise Rollback("a process failed")
 
     def report_error(self) -> None:
         """Print the traceback of the program's own error, once in the job."""
@@ -192,6 +201,8 @@ def main(script: str, arguments: list[str]) -> None:
             raise FtrmaError("calls of MPI do not pass through ftrma: " + _mpi.too_late())
         world = join(native, options)
         settings.apply_kill_rules(world, options)
+        if options.trace:
+            check(native.lib.ftrma_trace_open(), "opening a trace file")
         vault = start(world)
         session.current = here = Session(world, options)
         here.vault = vault

@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     # The clock in the state is wall-clock time: a time with a failure in it contains the recovery.
     state = ftrma.protect(
         "dht", step=0, think_s=None, busy_s=0.0, thought_s=0.0, began_s=0.0, seconds=np.zeros(2),
-        found=0, wrong=0,
+        found=0, wrong=0, cells=None,
     )  # fmt: skip
     store.open()
     if state.think_s is None:
@@ -77,7 +77,8 @@ def main(arguments: list[str]) -> int:
     insert_steps = batches(options.inserts, options.batch)
     steps = insert_steps + batches(options.lookups, options.batch)
     phase(0, range(insert_steps), state, lambda batch: insert_batch(batch, state, store, options))
-    check_heap(store)
+    if state.cells is None:
+        state.cells = check_heap(store)
     phase(
         1, range(insert_steps, steps), state, lambda batch: ask_batch(batch, state, store, options)
     )
@@ -190,9 +191,9 @@ def warm_up(store: Store, options: Namespace) -> float:
     return mean * (1 - options.duty) / options.duty
 
 
-def check_heap(store: Store) -> None:
-    """End the program if a heap was too small; the counters tell what would have done."""
-    needed = store.comm.allreduce(store.cells_asked(), op=MPI.MAX)
+def check_heap(store: Store) -> int:
+    """Cells that the fullest heap needs; ends the program if there are not so many."""
+    needed: int = store.comm.allreduce(store.cells_asked(), op=MPI.MAX)
     if needed > store.shape.cells:
         store.close()
         fail(
@@ -200,6 +201,7 @@ def check_heap(store: Store) -> None:
             f"--heap {needed}, or more --buckets than {store.shape.buckets}",
             store.slot,
         )
+    return needed
 
 
 def verify(state: Any, store: Store, options: Namespace) -> dict[str, Any]:

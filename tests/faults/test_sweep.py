@@ -12,13 +12,13 @@ from programs import assert_same_bits, deaths, kinds, run
 
 # place:visit chosen so that it falls in the middle of the run.
 SLOT_PLACES = {
-    "stencil": ["start", "put:30", "fence:25", "call:20", "safepoint:20", "checkpoint:20",
+    "stencil": ["start", "put:30", "fence:25", "call:7", "safepoint:20", "checkpoint:20",
                 "stage:20", "staged:20", "end"],
     "ft": ["start", "put:50", "fence:13", "checkpoint:4", "stage:4", "staged:4", "end"],
     "mixed": ["put:10", "get:10", "atomic:10", "flush:10", "lock-held:11", "fence:17", "call:40"],
     "lock": ["lock-held:30", "put:30"],
     "lockall": ["lock-held:1", "flush:30"],
-    "pscw": ["put:30", "call:20"],
+    "pscw": ["put:30", "call:7"],
 }  # fmt: skip
 PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
 # Each place once by default, with slot 0 and slot 2 in turn; each with both in longer sweeps.

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "ftrma"
 LAYERS = [
     {"__main__", "cli"},
     {"reliability"},
+    {"tracecheck"},
     {"doctor"},
     {"demo"},
     {"launch"},
@@ -26,11 +27,11 @@ LAYERS = [
     {"recovery", "retrieval"},
     {"spread"},
     {"group", "salvage"},
-    {"settings", "vault"},
-    {"world", "link"},
-    {"_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
+    {"settings", "vault", "tracereplay"},
+    {"world", "link", "tracecut"},
+    {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep"},
-    {"interval"},
+    {"interval", "atomics"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
@@ -137,7 +138,14 @@ def test_pure_modules_stay_pure() -> None:
     assert not inner("topology") and not inner("errors") and not inner("tomlfile")
     assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
     assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
-    assert not inner("interval")
+    assert not inner("interval") and not inner("atomics") and not inner("tracefile")
+
+
+def test_the_checker_knows_nothing_of_what_it_checks() -> None:
+    """Law: a trace is judged by modules that use nothing of the library but the trace's format."""
+    assert inner("tracecheck") <= {"tracecut", "tracereplay", "tracefile"}
+    assert inner("tracereplay") <= {"tracecut", "tracefile"}
+    assert inner("tracecut") <= {"tracefile"}
 
 
 @pytest.mark.parametrize("name", RELIABILITY)

@@ -1,0 +1,339 @@
+"""Whether causal recoveries replayed each logged access exactly once and in order, by the trace.
+
+A process that takes over slot q starts from q's part of a committed version and executes the
+program again. Two things make it what q was. Its own events up to the *horizon*, the last one that
+q had completed, must be done again in replay mode: each once, in their order, with the same call at
+the same place. And the accesses of others to q since the checkpoint, with q's atomics on itself,
+must be applied to its memory: each once, none that the checkpoint holds already, and in cohb order.
+
+What that order is can be read off the numbers an access carries. Its ``clock``, which is q's as the
+origin saw it, says before which synchronization of q it may be seen: never must it be applied
+before q's clock has come that far, nor after an access of a larger clock. ``seq`` orders accesses
+of the same clock, and atomics and accumulates on common bytes throughout, since there the memory
+after each is what was logged. (Plain puts of different clocks to common bytes, in flight at the
+same time, race; either order is right.) Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
+
+An attempt may be cut short by another failure: then what it did is judged, not what it lacks. A
+process that was killed may have left its very last event out of its trace; that one alone is let
+pass.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .tracecut import START, Cut, Violation, describe, part_words
+from .tracefile import (
+    ATOMICS,
+    COMBINING,
+    LIVE,
+    OWN_EVENTS,
+    REPLAY,
+    WRITING,
+    Record,
+    Records,
+    Trace,
+    What,
+)
+
+
+@dataclass
+class Attempt:
+    """One process's taking over a slot by replay.
+
+    Attributes:
+        rows: its replayed events and applied accesses, and its live events, by begin.
+        end: its Recovery record, if it came that far.
+        cut: the version that it started from.
+    """
+
+    entry: int
+    slot: int
+    proc: int
+    rows: list[Record] = field(repr=False)
+    end: Record | None
+    cut: Cut
+
+    @property
+    def end_ns(self) -> int:
+        return self.end.begin_ns if self.end else self.rows[-1].end_ns
+
+    @property
+    def applied(self) -> list[Record]:
+        return [r for r in self.rows if r.what == What.Apply]
+
+    @property
+    def replayed(self) -> list[Record]:
+        return [r for r in self.rows if r.mode == REPLAY and r.what in OWN_EVENTS]
+
+    @property
+    def horizon(self) -> int:
+        """The last event to replay; of an attempt cut short the last that it came to."""
+        if self.end:
+            return self.end.value1
+        return max((r.event for r in self.replayed), default=self.base_event)
+
+    @property
+    def base_event(self) -> int:
+        """The event of the checkpoint; 0 for the start of the program."""
+        return self.cut.event(self.slot) if self.cut.parts else 0
+
+    def base_seq(self, window: int) -> int:
+        return self.cut.seq(self.slot, window) if self.cut.parts else 0
+
+    @property
+    def words(self) -> str:
+        return (
+            f"recovery of slot {self.slot} from version {self.cut.version} by process {self.proc}"
+        )
+
+
+def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
+    """Yield the causal recoveries of a run, finished or not.
+
+    One that was cut short tells no version; it can only have been the newest one then.
+    """
+    records = trace.records
+    replay = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
+    replay |= np.isin(records["what"], (What.Apply, What.Recovery))
+    for entry, slot, proc in np.unique(records[replay][["entry", "slot", "proc"]]).tolist():
+        mine = (records["entry"] == entry) & (records["slot"] == slot) & (records["proc"] == proc)
+        live = mine & (records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)
+        rows = trace.rows((mine & replay) | live)
+        end = next((r for r in rows if r.what == What.Recovery), None)
+        begin_ns = min(r.begin_ns for r in rows if r.mode == REPLAY or r.what not in OWN_EVENTS)
+        if end:
+            # A version that nobody could have restored is told by `tracecut.committed`.
+            cut = cuts.get(end.value0, None if end.value0 else START)
+        else:
+            earlier = [c for c in cuts.values() if c.at_ns <= begin_ns]
+            cut = max(earlier, key=lambda c: c.at_ns, default=START)
+        if cut is not None:
+            rows = [r for r in rows if r is not end]
+            yield Attempt(entry, slot, proc, rows, end, cut)
+
+
+class Before:
+    """What the slots of an entry did live: what a replay has to repeat.
+
+    Attributes:
+        to: for each part the accesses by their ``seq``.
+        own: for each slot its live events; one that was in flight at a death was done again alike.
+        last: for each slot the last event that it is known to have come to.
+        horizons: of the recoveries, with their slots.
+    """
+
+    def __init__(self, trace: Trace, cuts: dict[int, Cut], entry: int, slots: set[int]) -> None:
+        mine: Records = trace.records[trace.records["entry"] == entry]
+        self.to: dict[tuple[int, int], dict[int, Record]] = {}
+        self.own: dict[int, dict[int, Record]] = {slot: {} for slot in slots}
+        back = mine[mine["what"] == What.Rollback]["value0"].tolist()
+        base = cuts.get(back[0]) if back else None
+        self.last = {slot: base.event(slot) if base else 0 for slot in range(trace.slots)}
+        live = mine[(mine["mode"] == LIVE) & (mine["what"] < OWN_EVENTS.stop)]
+        for r in map(Record._make, live.tolist()):
+            if r.slot in slots:
+                self.own[r.slot].setdefault(r.event, r)
+            if r.target in slots and r.what in WRITING and r.seq:
+                self.to.setdefault((r.target, r.window), {})[r.seq] = r
+            self.last[r.slot] = max(r.event, self.last[r.slot])
+        ends = mine[mine["what"] == What.Recovery][["slot", "value1"]].tolist()
+        self.horizons = set(ends)
+        for slot, horizon in ends:
+            self.last[slot] = max(horizon, self.last[slot])
+
+    def unrecorded(self, slot: int, event: int) -> bool:
+        """The event may have been the last of a process that was killed before it recorded it."""
+        return (slot, event) in self.horizons or self.last.get(slot) == event - 1
+
+
+def check_replays(trace: Trace, cuts: dict[int, Cut], found: list[Attempt]) -> Iterator[Violation]:
+    """Yield what is wrong with the causal recoveries; of each the first of every kind."""
+    by_entry: dict[int, Before] = {}
+    for attempt in found:
+        if attempt.entry not in by_entry:
+            slots = {a.slot for a in found if a.entry == attempt.entry}
+            by_entry[attempt.entry] = Before(trace, cuts, attempt.entry, slots)
+        before = by_entry[attempt.entry]
+        for kind in (applied_right, applied_in_order, applied_all, replayed_right, replayed_all,
+                     live_after):  # fmt: skip
+            problem = next(kind(attempt, before), None)
+            if problem:
+                yield Violation(problem.at_ns, f"{attempt.words}: {problem.text}")
+
+
+# ---- accesses to the slot -------------------------------------------------------------------
+
+
+def source(r: Record) -> str:
+    """Name an applied access."""
+    return (
+        f"slot {r.value0}'s access (event {r.value1}, seq {r.seq}) to {part_words(r)}, bytes "
+        f"{r.at} to {r.at + max(r.bytes, 1) - 1}"
+    )
+
+
+def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """Each applied access is one that was made, is not in the checkpoint, and comes once."""
+    seen: set[tuple[int, int]] = set()
+    for row in attempt.applied:
+        r = row._replace(target=attempt.slot)
+        base = attempt.base_seq(r.window)
+        if r.seq <= base:
+            yield Violation(
+                r.begin_ns, f"{source(r)}, was applied, but the checkpoint holds it already: its "
+                f"window is there up to seq {base}",
+            )  # fmt: skip
+        if (r.window, r.seq) in seen:
+            yield Violation(r.begin_ns, f"{source(r)}, was applied a second time")
+        seen.add((r.window, r.seq))
+        made = before.to.get((attempt.slot, r.window), {}).get(r.seq)
+        if made is None:
+            if not before.unrecorded(r.value0, r.value1):
+                yield Violation(r.begin_ns, f"{source(r)}, was applied, but never made")
+        elif (made.slot, made.event, made.at, made.bytes, made.clock) != (
+            r.value0, r.value1, r.at, r.bytes, r.clock,
+        ):  # fmt: skip
+            yield Violation(
+                r.begin_ns, f"{source(r)}, at clock {r.clock} was applied, but what was made is "
+                f"{describe(made)}, at clock {made.clock}",
+            )  # fmt: skip
+
+
+def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """The order of applying is cohb, and nothing comes before the slot's clock has come so far.
+
+    What is left when the last event below the horizon is done is applied at once; it may have read
+    the clock of the event in which the slot died, one more than replay ever sees.
+    """
+    clock = attempt.cut.clock(attempt.slot) if attempt.cut.parts else 0
+    own = before.own[attempt.slot]
+    left = {e for e in own if attempt.base_event < e <= attempt.horizon}
+    latest: Record | None = None
+    of_window: dict[int, Record] = {}
+    combined: dict[int, list[Record]] = {}  # by window, ordered by seq
+    for r in attempt.rows:
+        if r.mode == REPLAY and r.what in OWN_EVENTS:
+            left.discard(r.event)
+            if r.what >= What.Fence:
+                clock = max(clock, r.clock)
+        if r.what != What.Apply:
+            continue
+        r = r._replace(target=attempt.slot)
+        if r.clock > clock + (not left):
+            yield Violation(
+                r.begin_ns, f"{source(r)}, which saw the slot at clock {r.clock}, was applied at "
+                f"clock {clock}",
+            )  # fmt: skip
+        made = before.to.get((attempt.slot, r.window), {}).get(r.seq)
+        late = latest if latest and latest.clock > r.clock else None
+        same = of_window.get(r.window)
+        if same and same.clock == r.clock and same.seq > r.seq:
+            late = late or same
+        if made and made.what in COMBINING:
+            others = combined.setdefault(r.window, [])
+            place = bisect_left(others, r.seq, key=lambda o: o.seq)
+            late = late or next(
+                (o for o in others[place:] if o.seq > r.seq and overlap(o, r)), None
+            )
+            others.insert(place, r)
+        if late:
+            yield Violation(
+                r.begin_ns, f"{source(r)}, at clock {r.clock} was applied after {source(late)}, at "
+                f"clock {late.clock}, which comes later in cohb order",
+            )  # fmt: skip
+        latest = of_window[r.window] = r
+
+
+def overlap(a: Record, b: Record) -> bool:
+    """Two accesses to one part have bytes in common."""
+    return a.at < b.at + b.bytes and b.at < a.at + a.bytes
+
+
+def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """Every access to the slot since the checkpoint that was made before the repair was applied."""
+    if not attempt.end:
+        return
+    seen = {(r.window, r.seq) for r in attempt.applied}
+    for (slot, window), made in before.to.items():
+        base = attempt.base_seq(window)
+        # Accesses wait from the repair until the slot is live, so their seq is larger.
+        top = max((s for w, s in seen if w == window), default=0)
+        for seq in sorted(made) if slot == attempt.slot else ():
+            r = made[seq]
+            if seq <= base or (window, seq) in seen or not must_be_applied(attempt, r):
+                continue
+            if seq < top or r.end_ns < attempt.end_ns:
+                yield Violation(attempt.end_ns, f"{describe(r)}, was not applied")
+
+
+def must_be_applied(attempt: Attempt, r: Record) -> bool:
+    """It was logged. A slot's puts and accumulates to itself are done again instead."""
+    if r.proc == attempt.proc or r.begin_ns > attempt.end_ns:
+        return False
+    if r.slot != attempt.slot:
+        return True
+    return r.what in ATOMICS and attempt.base_event < r.event <= attempt.horizon
+
+
+# ---- the slot's own events ------------------------------------------------------------------
+
+
+def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """Each replayed event was done before, in the same way, and comes once and in its order."""
+    previous = attempt.base_event if attempt.cut.parts else -1
+    for r in attempt.replayed:
+        made = before.own[attempt.slot].get(r.event)
+        if attempt.cut.parts and r.event <= attempt.base_event:
+            yield Violation(
+                r.begin_ns, f"{describe(r)}, was replayed, but lies before the checkpoint at event "
+                f"{attempt.base_event}",
+            )  # fmt: skip
+        elif r.event <= previous:
+            again = "a second time" if r.event == previous else f"after event {previous}"
+            yield Violation(r.begin_ns, f"{describe(r)}, was replayed {again}")
+        elif attempt.end and r.event > attempt.horizon:
+            yield Violation(
+                r.begin_ns, f"{describe(r)}, was replayed, but lies above the horizon, event "
+                f"{attempt.horizon}",
+            )  # fmt: skip
+        elif made is None and not before.unrecorded(attempt.slot, r.event):
+            yield Violation(r.begin_ns, f"{describe(r)}, was replayed, but never made")
+        elif made is not None and shape(made) != shape(r):
+            yield Violation(
+                r.begin_ns, f"{describe(r)}, was replayed, but what the slot had done is "
+                f"{describe(made)}",
+            )  # fmt: skip
+        previous = max(previous, r.event)
+
+
+def shape(r: Record) -> tuple[int, ...]:
+    return r.what, r.window, r.target, r.at, r.bytes
+
+
+def replayed_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """Every event of the slot between the checkpoint and the horizon was replayed."""
+    if not attempt.end:
+        return
+    seen = {r.event for r in attempt.replayed}
+    for event, made in sorted(before.own[attempt.slot].items()):
+        if attempt.base_event < event <= attempt.horizon and event not in seen:
+            yield Violation(
+                attempt.end_ns, f"{describe(made)}, was not replayed; the horizon is event "
+                f"{attempt.horizon}",
+            )  # fmt: skip
+
+
+def live_after(attempt: Attempt, before: Before) -> Iterator[Violation]:
+    """What lies at or below the horizon has taken effect and is not done again."""
+    for r in attempt.rows:
+        live = r.mode == LIVE and r.what in OWN_EVENTS
+        if live and attempt.end and r.event <= attempt.horizon:
+            yield Violation(
+                r.begin_ns, f"{describe(r)}, was done a second time, though the horizon is event "
+                f"{attempt.horizon}",
+            )  # fmt: skip

@@ -1,0 +1,344 @@
+"""A small RMA machine that writes traces as a run would: for tests of the checker.
+
+Every step is one event of one slot, or one of all; the machine keeps clocks, order words, counters
+and the memory under atomics, takes checkpoints, kills slots, replays them and rolls back. It uses
+the format of the trace and nothing of the checker.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ftrma.tracefile import LIVE, PROLOGUE, RECORD, REPLAY, Record, Trace, What
+
+BEGAN_NS = 10**13
+ATOMS = (What.Fetch_and_op, What.Compare_and_swap, What.Get_accumulate)
+WRITES = (What.Put, What.Accumulate, *ATOMS)
+
+
+@dataclass
+class State:
+    """What a checkpoint holds of all slots."""
+
+    event: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    clock: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    seq: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    gc: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    gnc: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    memory: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    windows: int = 0
+
+
+class Job:
+    """A job of `slots` slots; window 0 is for puts and accumulates, window 1 for all else."""
+
+    def __init__(self, slots: int = 3, seed: int = 0) -> None:
+        self.slots, self.rng = slots, random.Random(seed)
+        self.now, self.entry, self.version, self.procs = BEGAN_NS, 0, 0, slots
+        self.proc = list(range(slots))
+        self.state = State()
+        self.saved = {0: copy.deepcopy(self.state)}
+        self.slow: dict[int, Record] = {}  # puts that have read the clock but no number
+        self.recovered: set[int] = set()  # causally, since the last checkpoint
+        self.records: list[Record] = []
+
+    # -- the program --------------------------------------------------------------------------
+
+    def tick(self) -> int:
+        self.now += self.rng.randint(1, 5)
+        return self.now
+
+    def add(self, what: What, slot: int, **fields: Any) -> Record:
+        begin_ns = fields.pop("begin_ns", 0) or self.tick()
+        data = {name: 0 for name in Record._fields} | {
+            "begin_ns": begin_ns, "end_ns": self.tick(), "what": what, "mode": LIVE, "slot": slot,
+            "proc": self.proc[slot] if slot >= 0 else self.slots + 90, "entry": self.entry,
+            "window": -1, "target": -1, **fields,
+        }  # fmt: skip
+        self.records.append(Record(**data))
+        return self.records[-1]
+
+    def next_event(self, slot: int) -> int:
+        self.settle(slot)
+        self.state.event[slot] += 1
+        return self.state.event[slot]
+
+    def call(self, what: What, slot: int, **fields: Any) -> None:
+        """A call that is no access."""
+        event = self.next_event(slot)
+        begin_ns = self.tick()
+        if what != What.Safepoint:
+            self.state.clock[slot] += 1
+        self.add(what, slot, event=event, clock=self.state.clock[slot], begin_ns=begin_ns, **fields)
+
+    def all_call(self, what: What, **fields: Any) -> None:
+        for slot in range(self.slots):
+            self.call(what, slot, **fields)
+
+    def make_windows(self) -> None:
+        for window in (0, 1):
+            self.all_call(What.Window, window=window)
+        self.state.windows = 2
+
+    def fence(self, window: int = 0) -> None:
+        self.all_call(What.Fence, window=window)
+        for slot in range(self.slots):
+            self.state.gnc[slot, window] += 1
+
+    def flush(self, slot: int, target: int, window: int = 1) -> None:
+        self.call(What.Flush, slot, target=target, window=window)
+        self.state.gc[slot, window] += 1
+
+    def counters(self, slot: int, window: int) -> dict[str, int]:
+        return {"gc": self.state.gc[slot, window], "gnc": self.state.gnc[slot, window]}
+
+    def number(self, target: int, window: int) -> int:
+        self.state.seq[target, window] += 1
+        return self.state.seq[target, window]
+
+    def write(
+        self, what: What, slot: int, target: int, at: int, size: int = 8, window: int = 0
+    ) -> None:
+        self.add(
+            what, slot, event=self.next_event(slot), target=target, window=window, at=at,
+            bytes=size, seq=self.number(target, window), clock=self.state.clock[target],
+            **self.counters(slot, window),
+        )  # fmt: skip
+        if window == 1:
+            self.state.memory[target, at] = self.rng.randint(0, 999)
+
+    def write_slowly(self, slot: int, target: int, at: int) -> None:
+        """Read the target's clock now; take the number when the slot goes on."""
+        event = self.next_event(slot)
+        self.slow[slot] = self.add(
+            What.Put, slot, event=event, target=target, window=0, at=at, bytes=8,
+            clock=self.state.clock[target], **self.counters(slot, 0),
+        )  # fmt: skip
+        self.records.pop()
+
+    def settle(self, slot: int) -> None:
+        put = self.slow.pop(slot, None)
+        if put:
+            self.records.append(put._replace(seq=self.number(put.target, 0), end_ns=self.tick()))
+
+    def read(self, slot: int, target: int, at: int) -> None:
+        self.add(
+            What.Get, slot, event=self.next_event(slot), target=target, window=0, at=at, bytes=8,
+            **self.counters(slot, 0),
+        )  # fmt: skip
+
+    def atomic(self, slot: int, target: int, at: int, what: What = What.Fetch_and_op) -> None:
+        old = self.state.memory[target, at]
+        self.state.memory[target, at] = new = (old * 3 + 7 * slot + 1) % 1000
+        self.add(
+            what, slot, event=self.next_event(slot), target=target, window=1, at=at, bytes=8,
+            seq=self.number(target, 1), clock=self.state.clock[target], value0=old, value1=new,
+            **self.counters(slot, 1),
+        )  # fmt: skip
+
+    def store(self, slot: int, at: int) -> None:
+        """The owner changes a location itself, between two calls that make that no race."""
+        self.lock(slot, slot)
+        self.state.memory[slot, at] = self.rng.randint(0, 999)
+        self.unlock(slot, slot)
+
+    def lock(self, slot: int, target: int) -> None:
+        self.call(What.Lock, slot, target=target, window=1, value0=1)
+
+    def unlock(self, slot: int, target: int) -> None:
+        self.call(What.Unlock, slot, target=target, window=1)
+        self.state.gc[slot, 1] += 1
+
+    # -- protection ---------------------------------------------------------------------------
+
+    def stage(self, slots: range) -> None:
+        for slot in slots:
+            for window in range(self.state.windows) or [-1]:
+                self.add(
+                    What.Checkpoint, slot, event=self.state.event[slot], window=window,
+                    seq=self.state.seq[slot, window], clock=self.state.clock[slot],
+                    value0=self.version + 1, **self.counters(slot, window),
+                )  # fmt: skip
+
+    def checkpoint(self, *, complete: bool = True) -> None:
+        self.all_call(What.Collective)
+        self.all_call(What.Safepoint)
+        self.stage(range(self.slots if complete else self.slots - 1))
+        if complete:
+            self.version += 1
+            self.saved[self.version] = copy.deepcopy(self.state)
+            self.recovered.clear()
+            for _ in range(2):  # two checksum ranks
+                self.add(What.Commit, -1, value0=self.version)
+
+    def mine(self, slot: int, horizon: int) -> list[Record]:
+        """A slot's events that a replay repeats, each as it was done last."""
+        base = self.saved[self.version].event[slot]
+        own = [r for r in self.records if r.slot == slot and r.entry == self.entry]
+        done = [r for r in own if r.mode == LIVE and r.what < What.Checkpoint]
+        found = {r.event: r for r in done if base < r.event <= horizon}
+        return [found[e] for e in sorted(found)]
+
+    def logged(self, slot: int, horizon: int) -> list[Record]:
+        """What is applied in a replay of the slot, by number."""
+        base = self.saved[self.version].seq
+        found = {(r.window, r.seq): r for r in self.records if r.target == slot and r.what in WRITES
+                 and r.entry == self.entry and r.mode == LIVE and r.seq > base[slot, r.window]
+                 and (r.slot != slot or (r.what in ATOMS and r.event <= horizon))}  # fmt: skip
+        return sorted(found.values(), key=lambda r: r.seq)
+
+    def recover(self, slot: int, *, horizon: int | None = None, stop: int | None = None) -> None:
+        """A new process takes the slot over by replay.
+
+        Args:
+            horizon: the last event that was completed; the slot's last by default.
+            stop: the process dies after so many replayed events.
+        """
+        horizon = self.state.event[slot] if horizon is None else horizon
+        mine, left = self.mine(slot, horizon), self.logged(slot, horizon)
+        self.proc[slot], self.procs = self.procs, self.procs + 1
+        saved = self.saved[self.version]
+        for event in range(1, saved.event[slot] + 1)[-2:]:
+            self.add(What.Window, slot, event=event, mode=PROLOGUE, window=0)
+        clock = saved.clock[slot]
+        left = self.apply(slot, left, clock)
+        for r in mine[:stop]:
+            begin_ns = self.tick()
+            if r.what >= What.Fence:
+                clock = r.clock
+                left = self.apply(slot, left, clock)
+            fields = r._asdict() | {"mode": REPLAY, "proc": self.proc[slot], "begin_ns": begin_ns}
+            self.add(
+                What(fields.pop("what")), fields.pop("slot"), **fields | {"end_ns": self.tick()}
+            )
+        if stop is None:
+            self.apply(slot, left, clock + 1)
+            self.add(What.Recovery, slot, value0=self.version, value1=horizon)
+            self.recovered.add(slot)
+            self.state.event[slot] = horizon
+
+    def apply(self, slot: int, left: list[Record], clock: int) -> list[Record]:
+        for r in left:
+            if r.clock <= clock:
+                self.add(
+                    What.Apply, slot, mode=REPLAY, event=0, window=r.window, at=r.at, bytes=r.bytes,
+                    seq=r.seq, clock=r.clock, value0=r.slot, value1=r.event,
+                )  # fmt: skip
+        return [r for r in left if r.clock > clock]
+
+    def die(self, slot: int) -> None:
+        """Kill the slot at a moment of all kinds and bring it back, or roll back."""
+        self.slow.pop(slot, None)
+        if self.recovered - {slot}:
+            self.rollback(slot)
+            return
+        horizon, last, lost = self.state.event[slot], self.records[-1], None
+        if last.slot == slot and last.event == horizon > self.saved[self.version].event[slot]:
+            moment = self.rng.choice(["between", "unfinished", "unrecorded"])
+            if moment == "unfinished" and last.what == What.Put:
+                horizon -= 1  # it is in memory and in the trace, and will be made again
+            elif moment == "unrecorded" and last.mode == LIVE and last.what < What.Fence:
+                lost = last
+        elif self.rng.random() < 0.5:  # within a call that has begun, while others go on
+            self.state.clock[slot] += 1
+            for other in set(range(self.slots)) - {slot}:
+                self.write(What.Put, other, slot, 768 + 8 * other)
+            self.state.clock[slot] -= 1
+        if self.rng.random() < 0.3:
+            self.recover(slot, horizon=horizon, stop=self.rng.randint(0, 3))
+        self.recover(slot, horizon=horizon)
+        if lost:
+            self.records.remove(lost)
+        elif horizon == last.event - 1 and last.slot == slot:
+            self.write(What.Put, slot, last.target, last.at, last.bytes, last.window)
+
+    def rollback(self, dead: int) -> None:
+        self.slow.clear()
+        self.proc[dead], self.procs = self.procs, self.procs + 1
+        self.entry += 1
+        self.recovered.clear()
+        self.state = copy.deepcopy(self.saved[self.version])
+        for slot in range(self.slots):
+            self.add(What.Rollback, slot, value0=self.version)
+        for slot in range(self.slots):
+            for event in range(1, self.state.event[slot] + 1)[:2]:
+                self.add(What.Window, slot, event=event, mode=PROLOGUE, window=event - 1)
+        if not self.version:
+            self.make_windows()
+
+    # -- whole runs -----------------------------------------------------------------------------
+
+    def step(self) -> None:
+        rng = self.rng
+        slot, target = rng.randrange(self.slots), rng.randrange(self.slots)
+        at = 8 * rng.randrange(3)
+        kind = rng.choices(
+            ["put", "slow", "over", "accumulate", "get", "atomic", "flush", "fence", "locked",
+             "store", "checkpoint", "torn", "die"], [6, 3, 2, 4, 3, 8, 4, 2, 2, 2, 1, 0.3, 0.7],
+        )[0]  # fmt: skip
+        if kind == "put":
+            self.write(What.Put, slot, target, 256 + at, 8)
+        elif kind == "slow":
+            self.write_slowly(slot, target, 512 + at)
+        elif kind == "over":
+            self.write(What.Put, slot, target, at, window=1)
+        elif kind == "accumulate":
+            self.write(What.Accumulate, slot, target, at, rng.choice([8, 16]))
+        elif kind == "get":
+            self.read(slot, target, at)
+        elif kind == "atomic":
+            self.atomic(slot, target, at, rng.choice(ATOMS))
+        elif kind == "flush":
+            self.flush(slot, target)
+        elif kind == "fence":
+            self.fence()
+        elif kind == "locked":
+            self.lock(slot, target)
+            self.atomic(slot, target, at)
+            self.unlock(slot, target)
+        elif kind == "store":
+            self.store(slot, at)
+        elif kind == "checkpoint":
+            self.checkpoint()
+        elif kind == "torn":
+            self.checkpoint(complete=False)
+            self.rollback(slot)
+        else:
+            self.die(slot)
+
+    def end(self) -> None:
+        for slot in range(self.slots):
+            self.settle(slot)
+            self.add(What.End, slot)
+
+    def trace(self) -> Trace:
+        return trace_of(self.records, self.slots)
+
+
+def trace_of(records: list[Record], slots: int = 3) -> Trace:
+    array = np.array(records, RECORD)
+    array = array[np.argsort(array["begin_ns"], kind="stable")]
+    return Trace(slots, int(array["begin_ns"][0]) if len(array) else BEGAN_NS, array)
+
+
+def write_files(records: list[Record], directory: Path) -> None:
+    """The files that the processes would have left, each in the order of its records' ends."""
+    for proc in {r.proc for r in records}:
+        mine = sorted((r for r in records if r.proc == proc), key=lambda r: r.end_ns)
+        np.array(mine, RECORD).tofile(directory / f"trace-{proc}")
+
+
+def random_job(seed: int, steps: int = 120) -> Job:
+    job = Job(slots=2 + seed % 3, seed=seed)
+    job.make_windows()
+    for _ in range(steps):
+        job.step()
+    job.end()
+    return job
