@@ -1,1 +1,1 @@
-"""Measurements: one module per question, run as ``python -m bench {ft,dht,checkpoint,micro,recovery,encode}``."""
+"""Measurements: one module per question; ``python -m bench`` names them."""

@@ -45,7 +45,7 @@ def parse(arguments: list[str]) -> Namespace:
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[2, 4],
                         metavar="N", help="slots; several numbers in turn")  # fmt: skip
     parser.add_argument("--duty", type=duty, nargs="+", default=[0.1, 1.0], metavar="SHARE",
-                        help="share of the time that inserts take in no-FT; 1: no thinking")  # fmt: skip
+                        help="share of time that inserts take in no-FT; 1: all of it")  # fmt: skip
     parser.add_argument("--inserts", type=common.whole, metavar="K", default=None,
                         help="per slot (default: for some seconds)")  # fmt: skip
     parser.add_argument("--log-budget", type=common.size, metavar="SIZE", default=None,
@@ -115,8 +115,8 @@ def measure(slots: int, share: float, options: Namespace) -> JsonObject:
 
 def summary(runs: list[JsonObject], baseline: list[JsonObject]) -> JsonObject:
     """Spreads over the rounds of one side."""
-    found: JsonObject = {key: spread(r[key] for r in runs)
-                         for key in ("seconds", "inserts_per_second", "think_us", "duty")}  # fmt: skip
+    keys = ("seconds", "inserts_per_second", "think_us", "duty")
+    found: JsonObject = {key: spread(r[key] for r in runs) for key in keys}
     found["verified"] = True  # or the launch was an error
     found.update(sides.summary_of_told(runs))
     if runs is not baseline:

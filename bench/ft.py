@@ -175,14 +175,16 @@ def text(report: JsonObject) -> str:
     ]
     for result in report["results"]:
         rows = [["variant", "s per run", "Mop/s", "overhead %: typical run", "all runs", "fastest",
-                 "target", "checkpoints", "bytes each", "held up ms", "logged", "verified"]]  # fmt: skip
+                 "target", "checkpoints", "bytes each", "held up ms", "logged",
+                 "verified"]]  # fmt: skip
         rows += [row(name, found) for name, found in result["variants"].items()]
         lines += ["", f"{result['slots']} ranks", common.table(sides.filled(rows))]
         lines += [
             f"note: {name} came to no checkpoint; its cost is that of the calls alone (a larger "
             "--repeat makes launches longer)"
             for name, found in result["variants"].items()
-            if "overhead_median_percent" in found and report["benchmark"] == "ft"
+            if "overhead_median_percent" in found
+            and report["benchmark"] == "ft"
             and not found["checkpoints_per_launch"]["max"]
         ]
     return "\n".join(lines)

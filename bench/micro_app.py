@@ -4,8 +4,8 @@ Rank 0 makes the calls toward rank 1, which waits in a barrier meanwhile and so 
 make progress there. Calls that all ranks make together (fences) are looped by all. The last line of
 output is one JSON object: seconds per call of each batch.
 
-It imports mpi4py alone, so that nothing of ftrma is loaded on the unprotected side. On the protected
-sides a checkpoint now and then, between batches, empties the logs before they are full.
+It imports mpi4py alone, so that nothing of ftrma is loaded on the unprotected side. On the
+protected sides a checkpoint now and then, between batches, empties the logs before they are full.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from . import common
 from .common import HERE, BenchError, JsonObject
 
 SOURCE = HERE / "ml.c"
-FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-fPIC",
-         "-shared"]  # fmt: skip
+FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations",
+         "-fPIC", "-shared"]  # fmt: skip
 # Attributes lie at the MPI library's own world, where the predefined ones are; Abort ends all.
 NOT_TRANSLATED = {"Abort", "Comm_get_attr", "Comm_set_attr", "Comm_delete_attr"}
 

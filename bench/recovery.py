@@ -57,7 +57,7 @@ def parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
                         help="problem class of FT")  # fmt: skip
     parser.add_argument("--steps", type=common.whole, default=30, metavar="K",
-                        help="steps of FT since the checkpoint when the slot is killed")  # fmt: skip
+                        help="steps of FT since the checkpoint when the slot dies")  # fmt: skip
     parser.add_argument("--log-budget", type=common.size, default="128MiB", metavar="SIZE",
                         help="memory for logs of each slot; must hold the steps' puts")  # fmt: skip
     parser.add_argument("--many", action="store_true",
@@ -188,7 +188,8 @@ def lost(times: Times, died_s: float) -> dict[str, float]:
     usual_s = statistics.median(b - a for a, b in itertools.pairwise(in_run))
     return {
         "lost, ms": (new_s - last_s - usual_s) * 1e3,
-        "steps done again by survivors": len(times.done) - len({number for number, _ in times.done}),
+        "steps done again by survivors": len(times.done)
+        - len({number for number, _ in times.done}),
     }
 
 
@@ -222,9 +223,9 @@ def text(report: JsonObject) -> str:
             f"One of {report['slots']} slots in one group is killed; {report['rounds']} rounds; "
             "median (min .. max).",
             "",
-            f"A window of {size_text} on each, nothing to replay but the program's set-up, which fills "
-            "it. To restore one member, all others and the parity are read: speeds as parts of "
-            "memcpy's, by either count.",
+            f"A window of {size_text} on each, nothing to replay but the program's set-up, which "
+            "fills it. To restore one member, all others and the parity are read: speeds as parts "
+            "of memcpy's, by either count.",
             table(report["window"], TARGETS, ("rollback",)),
             "",
             f"NAS FT class {report['problem_class']}, killed {report['steps']} steps after the "
@@ -234,9 +235,7 @@ def text(report: JsonObject) -> str:
     )
 
 
-def table(
-    found: JsonObject, targets: dict[str, tuple[str, float]], aimed: tuple[str, ...]
-) -> str:
+def table(found: JsonObject, targets: dict[str, tuple[str, float]], aimed: tuple[str, ...]) -> str:
     """Rows by name, columns by policy; the targets are those of the policies `aimed` at."""
     rows = [["", *POLICIES, "target"]]
     for name in dict.fromkeys(name for policy in POLICIES for name in found[policy]):

@@ -96,7 +96,8 @@ def main(options: Namespace) -> int:
         )
     report = common.begin("recovery --many")
     report.update(slots=options.slots, rounds=options.rounds, runs=options.runs,
-                  problem_class=options.problem_class, units={"seconds": "s", "phases": "s"})  # fmt: skip
+                  problem_class=options.problem_class,
+                  units={"seconds": "s", "phases": "s"})  # fmt: skip
     runs: dict[str, list[JsonObject]] = {BASELINE: []}
     for number in range(options.rounds):
         expected = None

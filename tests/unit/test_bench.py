@@ -158,7 +158,8 @@ def test_settings_of_the_user_reach_neither_side(monkeypatch: Any) -> None:
 
 
 def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
-    taken = [{"version": i, "kind": "coordinated", "seconds": 0.001, "bytes": 2 << 20, "dirty_bytes": 1 << 20}
+    taken = [{"version": i, "kind": "coordinated", "seconds": 0.001, "bytes": 2 << 20,
+              "dirty_bytes": 1 << 20}
              for i in range(checkpoints)]  # fmt: skip
     return [
         {

@@ -1,8 +1,8 @@
 """The drivers that measure logs and recovery: what they make of measurements, and that the smallest
 run of each comes to its end.
 
-Why: a side that thinks less, a replay that is compared with the wrong steps, or checkpoints that are
-counted with the wrong launch would say that logging is cheaper or dearer than it is.
+Why: a side that thinks less, a replay that is compared with the wrong steps, or checkpoints that
+are counted with the wrong launch would say that logging is cheaper or dearer than it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import __main__ as bench_main
 from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides
 from bench.recovery_many import Times
-
 from ftrma import settings
 
 KNOWN = {flag for flag, *_ in settings.TABLE}
