@@ -143,7 +143,7 @@ def wrapper(call: Call) -> str:
         # Communication with others that no replay can repeat; with itself a slot repeats all.
         place = (
             "    ftrma_place(FTRMA_PLACE_CALL);\n"
-            f"    if ({comms[0]} != MPI_COMM_SELF)\n        ftrma_foreign(\"MPI_{call.name}\");\n"
+            f'    if ({comms[0]} != MPI_COMM_SELF)\n        ftrma_foreign("MPI_{call.name}");\n'
         )
     if call.name in ("Comm_free", "Comm_disconnect"):
         body = f"    ftrma_unregister_comm(*{names[0]});\n    return GUARDED({target});\n"

@@ -7,11 +7,11 @@ RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the
 exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
 
 When. After Daly's interval, and on demand: when half of a slot's budget for logs is used (section
-6.2), and after a causal recovery, whose dead process has left no put log. Slot 0 looks at the clock at its safepoints and names a target: the ordinal of a safepoint
-that no slot has passed. A slot publishes its ordinal before it reads the target, slot 0 writes the
-target before it reads the ordinals: a slot that might have missed the target is seen, and the
-target is moved on. Slot 0 arrives at the target itself only after that, so no checkpoint begins
-before the target is final.
+6.2), and after a causal recovery, whose dead process has left no put log. Slot 0 looks at the clock
+at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A slot
+publishes its ordinal before it reads the target, slot 0 writes the target before it reads the
+ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0
+arrives at the target itself only after that, so no checkpoint begins before the target is final.
 
 How. See ``csrc/vault.c``. The program is held up from the first barrier to the last slot's staging;
 summing, committing and folding happen at the checksum ranks while it computes.

@@ -33,8 +33,8 @@ RUN_OPTIONS = [
     (
         "--policy",
         "auto|causal|rollback",
-        "after a failure: replay the dead slots and let the others go on, where that is exact, else "
-        "roll back; end the job where it is not; always roll back (default: auto)",
+        "after a failure: replay the dead slot and let the others go on, or roll all back where "
+        "that is not exact (auto, the default) or end the job there (causal); or always roll back",
     ),
     ("--log-budget", "SIZE", "memory for the access logs of each slot, such as 64M (the default)"),
     ("--log", "all|puts", "log puts and gets, or puts alone (default: all)"),
@@ -56,7 +56,11 @@ RUN_OPTIONS = [
         'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
     ),
     ("--stats", "FILE", "write what happened as JSON"),
-    ("--trace", "FILE", "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer"),
+    (
+        "--trace",
+        "FILE",
+        "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer",
+    ),
 ]
 
 

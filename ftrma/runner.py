@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, recovery, session, settings
+from . import _mpi, session, settings
 from .checkpoint import Server
 from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
 from .job import join, start, take_terminal

@@ -127,9 +127,7 @@ class Session:
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and (
-            world.exchange.due(*asked) if world.exchange else due_here(world, *asked)
-        ):
+        if not done and (world.exchange.due(*asked) if world.exchange else due_here(world, *asked)):
             self._checkpoint()
         lib.ftrma_event_finish()
 
