@@ -308,6 +308,8 @@ static inline int enter(const struct reach *r, int what, uint64_t data)
         if (rc)
             return rc;
     }
+    if (unlikely(!ftrma_tape.logging))
+        ftrma_tape.dropped += r->span + sizeof(struct ftrma_record);
     int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
                                 data);
     if (unlikely(ftrma_tracing))

@@ -221,6 +221,7 @@ struct ftrma_ctl {
     uint64_t demanded;          /* 1: the newest one was taken for that */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
+    uint64_t told_full;         /* steps of telling the user that they do not do */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
     char refusal[512];          /* why the slot being replayed cannot be */
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
@@ -348,6 +349,10 @@ uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over
 uint64_t ftrma_log_least(void);
 /* Make this slot's log file (create) or map the one it has. 0 or -errno. */
 int ftrma_log_open(int slot, int create, uint64_t budget_bytes);
+/* Called when the budget of logs is spent, with 0; and at the next checkpoint, with the bytes that
+   would have been logged since the one before. */
+typedef void (*ftrma_full_function)(uint64_t needed_bytes);
+void ftrma_set_full(ftrma_full_function full);
 /* What to log: FTRMA_LOG_PUTS or _ALL. */
 void ftrma_log_configure(int what);
 /* The program is entered live with this version: logs are empty, events count from 0. Never called:

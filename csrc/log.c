@@ -19,6 +19,7 @@ struct ftrma_tape ftrma_tape;
 struct ftrma_log *ftrma_log;
 struct ftrma_pen ftrma_pens[2];
 
+static ftrma_full_function full;
 static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -210,8 +211,11 @@ void ftrma_break(uint32_t why)
 static void run_over(void)
 {
     ftrma_tape.logging = FTRMA_LOG_NONE;
+    ftrma_tape.dropped = 0;
     ftrma_break(FTRMA_BROKEN_FULL);
     STORE(&ftrma_ctl->wanted, 1);
+    if (full)
+        full(0);
 }
 
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes)
@@ -320,6 +324,11 @@ static void set_mark(uint64_t version, int start, uint64_t events, uint64_t hash
     t->first = events + 1;
 }
 
+void ftrma_set_full(ftrma_full_function function)
+{
+    full = function;
+}
+
 void ftrma_log_configure(int what)
 {
     wanted_logging = what;
@@ -380,6 +389,8 @@ void ftrma_log_mark(uint64_t version)
         trim(FTRMA_PUTS, here(FTRMA_PUTS));
         trim(FTRMA_RESULTS, here(FTRMA_RESULTS));
         t->logging = wanted_logging;
+        if (full)
+            full(ftrma_log->file_bytes + t->dropped);
     }
     /* The safepoint that this is called in is the last event before the mark. */
     set_mark(version, 0, t->events + 1, ftrma_mix(t->hash, t->signature));

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -39,6 +40,8 @@ from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
 from .world import emit, make_control, open_control, read_events
 
+# A slot that is replayed iterates over its sets in the order in which it did before.
+HASH_SEED = str(secrets.randbelow(2**32))
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
@@ -115,7 +118,7 @@ class Launch:
             ours[link.SPREAD] = "1"  # even if one node is left
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
-        env = {**rest, **launcher_environment(), **ours}
+        env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours}
         # To other nodes the launcher takes along only what it is told to.
         carried = [word for name in ours for word in ("-x", name)]
         with self.log.open("wb") as log:

@@ -89,6 +89,8 @@ class Session:
         lib.ftrma_set_warn(self.warn)
         lib.ftrma_set_interrupt(self.interrupted)
         lib.ftrma_set_live(self.live)
+        self.full = ffi.callback("ftrma_full_function", self._full, onerror=_keep_error)
+        lib.ftrma_set_full(self.full)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -306,6 +308,25 @@ class Session:
         except BaseException as error:
             self.ending = error
             return 1
+
+    def _full(self, needed_bytes: int) -> None:
+        """The logs are full, or are written again after that: said once each in a job."""
+        stage = 1 + bool(needed_bytes)  # one slot says it for all
+        if not self.world.lib.ftrma_cas(self.world.field("told_full"), stage - 1, stage):
+            return
+        if needed_bytes:
+            self.world.tell(
+                f"slot {self.slot} would have logged {needed_bytes} bytes between two checkpoints; "
+                f"with --log-budget {2 * needed_bytes} it can be replayed at any time"
+            )
+            return
+        version = self.world.committed
+        back = f"checkpoint {version}" if version else "the start"
+        self.world.tell(
+            f"slot {self.slot}: its access logs have used their budget of "
+            f"{self.world.ctl.log_bytes} bytes. Until a safepoint() lets a checkpoint be taken, a "
+            f"failure rolls everybody back to {back}; a larger --log-budget avoids this"
+        )
 
     def _live(self) -> None:
         """The replay is over: tell how it went."""
