@@ -1,8 +1,8 @@
 """The distributed hashtable: atomics and flushes under one lock for all, deaths at every place.
 
-Law: after a recovery, by replay or by rollback, the volumes hold the same keys, as many heap cells are in use, and all lookups
-get the same answers as in a run without failure. (Which key of a bucket is in the heap depends on
-timing; the dump is of what does not.)
+Law: after a replay as after a rollback the volumes hold the same keys, as many heap cells are in
+use, and all lookups get the same answers as in a run without failure. (Which key of a bucket is in
+the heap depends on timing; the dump is of what does not.)
 """
 
 from __future__ import annotations

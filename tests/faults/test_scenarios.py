@@ -21,7 +21,6 @@ from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds
 
 from ftrma import erasure
 
-
 ROLLBACK = ("--policy", "rollback", "--interval", "0")
 
 
