@@ -36,10 +36,11 @@ static uint64_t copy(uint8_t *image, uint64_t room, uint64_t at, const void *fro
 
 uint64_t ftrma_counters_save(uint8_t *image, uint64_t room)
 {
-    uint64_t barriers[2], at = 0;
+    uint64_t counts[3], at = 0; /* barriers and exchanges passed, windows made */
     struct window *w;
-    ftrma_barriers_save(barriers);
-    at = copy(image, room, at, barriers, sizeof barriers);
+    ftrma_barriers_save(counts);
+    counts[2] = (uint64_t)ftrma_next_ordinal;
+    at = copy(image, room, at, counts, sizeof counts);
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         if (!w->in_use)
             continue;
@@ -63,11 +64,12 @@ static struct window *in_use(int ordinal)
 
 int ftrma_counters_load(const uint8_t *image, uint64_t size)
 {
-    uint64_t barriers[2], at = sizeof barriers;
+    uint64_t counts[3], at = sizeof counts;
     if (size < at)
         return -1;
-    memcpy(barriers, image, sizeof barriers);
-    ftrma_barriers_load(barriers);
+    memcpy(counts, image, sizeof counts);
+    ftrma_barriers_load(counts);
+    ftrma_next_ordinal = (int)counts[2];
     while (at < size) {
         struct counters c;
         memcpy(&c, image + at, sizeof c);

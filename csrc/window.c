@@ -34,7 +34,8 @@
 #define TABLE 16384 /* a power of two, at least twice MAX_WINDOWS */
 
 static struct window *windows[MAX_WINDOWS];
-static int nwindows, next_ordinal;
+static int nwindows;
+int ftrma_next_ordinal;
 static struct window *table[TABLE];
 static struct native {
     MPI_Win handle;
@@ -182,7 +183,7 @@ void ftrma_windows_rewind(void)
     }
     nwindows = kept;
     reindex();
-    next_ordinal = nnatives = 0;
+    ftrma_next_ordinal = nnatives = 0;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -429,7 +430,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         rc = PMPI_Comm_rank(comm, &me);
     if (rc)
         return rc;
-    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, next_ordinal, allocated, 0};
+    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, ftrma_next_ordinal, allocated, 0};
     int role_index;
     ftrma_my_role(&role_index);
     mine.slot = role_index;
@@ -480,7 +481,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     if (!rc && !worst) {
         if (!w->map)
             error = map_file(w, 0);
-        w->ordinal = next_ordinal++;
+        w->ordinal = ftrma_next_ordinal++;
         if (!error && me == 0 && (!ftrma_tape.mode || ftrma_replay_over()))
             *(struct ftrma_window_header *)(void *)w->map = (struct ftrma_window_header){0};
         if (!error && attach(w, &mine, offset[me], info))
@@ -530,7 +531,7 @@ static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm
         return ftrma_result(rc);
     int bad = nnatives == MAX_WINDOWS, worst = 0;
     if (!bad) {
-        struct ftrma_window_info info = {.ordinal = next_ordinal++, .allocated = allocated,
+        struct ftrma_window_info info = {.ordinal = ftrma_next_ordinal++, .allocated = allocated,
                                          .base = base, .size_bytes = (uint64_t)size};
         natives[nnatives++] = (struct native){*win, info};
         bad = fill && fill(info.ordinal, allocated, base, info.size_bytes) ? 2 : 0;

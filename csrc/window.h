@@ -72,6 +72,7 @@ struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
 int ftrma_window_fail(struct window *w, int class, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int ftrma_window_barrier(struct window *w);
+extern int ftrma_next_ordinal; /* of the window that is made next */
 struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */
 /* Write a logged access to the own part (replay). */
 struct ftrma_record;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ SLOTS = 4
 APP = """
 import os, runpy, sys
 directory, app, *rest = sys.argv[1:]
+with open(f"{directory}/entered-{os.getpid()}.txt", "a") as f:
+    f.write("x")
 sys.path.insert(0, os.path.dirname(app))
 sys.argv = [app, *rest, "--dump", directory]
 runpy.run_path(app, run_name="__main__")
@@ -64,6 +67,29 @@ def assert_same_bits(program: str, result: Result) -> None:
         for name, array in arrays.items():
             same = np.asarray(array).tobytes() == np.asarray(found[slot][name]).tobytes()
             assert same, f"{program}: {slot}'s {name} differs from the run without failure"
+
+
+def entered(result: Result) -> list[int]:
+    """How often each process that ran the program has entered it; the order says nothing."""
+    return sorted(len(v) for k, v in result.results.items() if k.startswith("entered-"))
+
+
+def assert_causal(result: Result, slots: Sequence[int], processes: int) -> None:
+    """The lost slots were replayed, each in turn, and nobody else did anything twice.
+
+    Args:
+        slots: that died, in this order.
+        processes: that have entered the program: the slots, and replacements of those that had.
+    """
+    recoveries = result.stats["recoveries"]
+    assert [(r["kind"], r["slots"]) for r in recoveries] == [("causal", [s]) for s in slots], result
+    assert entered(result) == [1] * processes, result
+
+
+def assert_rollback(result: Result, reason: str) -> None:
+    """All went back once, for a reason in which these words are."""
+    assert kinds(result) == ["rollback"], result
+    assert reason in result.stats["recoveries"][0]["reason"], result.stats["recoveries"]
 
 
 def deaths(result: Result) -> list[tuple[str, int, str]]:

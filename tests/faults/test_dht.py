@@ -1,8 +1,8 @@
 """The distributed hashtable: atomics and flushes under one lock for all, deaths at every place.
 
-Law: after a rollback the volumes hold the same keys, as many heap cells are in use, and all lookups
-get the same answers as in a run without failure. (Which key of a bucket is in the heap depends on
-timing; the dump is of what does not.)
+Law: after a replay as after a rollback the volumes hold the same keys, as many heap cells are in
+use, and all lookups get the same answers as in a run without failure. (Which key of a bucket is in
+the heap depends on timing; the dump is of what does not.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ import sys
 
 import pytest
 from jobs import Result, run_job, run_plain
-from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, final_memory, kinds, run
+from programs import (
+    APP,
+    PROGRAMS,
+    ROOT,
+    SLOTS,
+    assert_causal,
+    assert_rollback,
+    assert_same_bits,
+    deaths,
+    final_memory,
+    kinds,
+    run,
+)
 from programs import reference as reference_of
 
 # The benchmark programs are scripts beside each other, not a package.
@@ -50,30 +62,39 @@ def report(result: Result) -> dict[str, object]:
     ("slot", "place"),
     [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)],
 )
-def test_slot(slot: int, place: str, repetition: int) -> None:
-    result = run("dht", "--interval", "0", "--kill", f"{slot}@{place}")
+@pytest.mark.parametrize("policy", ["rollback", "auto"])
+def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
+    result = run("dht", "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")
     assert_same_bits("dht", result)
     assert report(result)["verified"] is True
     name = place.split(":")[0]
     assert deaths(result) == [("slot", slot, name)]
-    assert kinds(result) == ["rollback"]
+    if policy == "rollback":
+        assert_rollback(result, "the policy is rollback")
+    else:
+        assert_causal(result, [slot], SLOTS + (name != "start"))
     assert (result.stats["recoveries"][0]["version"] > 0) == (name not in FROM_THE_START)
 
 
-def test_second_failure(repetition: int) -> None:
-    """Another slot dies in the batch that is being done again."""
-    result = run("dht", "--interval", "0", "--spares", "2", "--kill", "1@atomic:2200", "--kill",
-                 "3@atomic:2400")  # fmt: skip
+@pytest.mark.parametrize("policy", ["rollback", "auto"])
+def test_second_failure(policy: str, repetition: int) -> None:
+    """Another slot dies, in the batch that is being done again if all have gone back."""
+    result = run("dht", "--interval", "0", "--policy", policy, "--spares", "2", "--kill",
+                 "1@atomic:2200", "--kill", "3@atomic:2400")  # fmt: skip
     assert_same_bits("dht", result)
     assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 3)]
-    assert kinds(result) == ["rollback", "rollback"]
+    assert len(kinds(result)) == 2
+    assert policy == "auto" or kinds(result) == ["rollback", "rollback"]
 
 
-def test_rollback_to_the_start(repetition: int) -> None:
-    """Without a checkpoint all is inserted again, into volumes that are empty again."""
-    result = run("dht", "--interval", "never", "--kill", "1@atomic:2200")
+@pytest.mark.parametrize("policy", ["rollback", "auto"])
+def test_from_the_start(policy: str, repetition: int) -> None:
+    """Without a checkpoint all is inserted again into volumes that are empty again, or the lost
+    slot's volume is filled from the logs of the others."""
+    result = run("dht", "--interval", "never", "--policy", policy, "--kill", "1@atomic:2200")
     assert_same_bits("dht", result)
     assert [r["version"] for r in result.stats["recoveries"]] == [0]
+    assert kinds(result) == ["rollback" if policy == "rollback" else "causal"]
 
 
 # ---- without a failure ----------------------------------------------------------------------

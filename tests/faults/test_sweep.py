@@ -1,14 +1,17 @@
-"""Every named place, every role: one process is killed there, and the final memory is the same.
+"""Every named place, every role, both ways back: one process is killed there, and the final memory
+is the same.
 
-Law: for each program, role and place, a job in which that role is killed at that place ends with
-status 0 and with the memory of the run without failure, bit for bit; nobody else dies. Slots come
-back by rollback; checksum ranks and spares are replaced while the slots go on.
+Law: for each program, role, place and policy, a job in which that role is killed at that place ends
+with status 0 and with the memory of the run without failure, bit for bit; nobody else dies. With
+the policy rollback all slots go back; with auto the lost slot is replayed, and no survivor enters
+the program again, unless the program has made a call that no replay can repeat: the reason names
+it. Checksum ranks and spares are replaced while the slots go on.
 """
 
 from __future__ import annotations
 
 import pytest
-from programs import assert_same_bits, deaths, kinds, run
+from programs import SLOTS, assert_causal, assert_rollback, assert_same_bits, deaths, kinds, run
 
 # place:visit chosen so that it falls in the middle of the run.
 SLOT_PLACES = {
@@ -21,11 +24,12 @@ SLOT_PLACES = {
     "pscw": ["put:30", "call:7"],
 }  # fmt: skip
 PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
-# Each place once by default, with slot 0 and slot 2 in turn; each with both in longer sweeps.
+# Each place with both policies by default, with slots 0 and 2 in turn; all in longer sweeps.
 CASES = [
-    pytest.param(*case, slot, marks=[pytest.mark.long] * (i % 2 != slot // 2))
+    pytest.param(*case, slot, policy, marks=[pytest.mark.long] * ((i + j) % 2 != slot // 2))
     for i, case in enumerate(PLACES)
     for slot in (0, 2)
+    for j, policy in enumerate(("auto", "rollback"))
 ]
 SERVER_CASES = [
     (program, kill)
@@ -35,13 +39,19 @@ SERVER_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), CASES)
-def test_slot(program: str, place: str, slot: int, repetition: int) -> None:
-    result = run(program, "--interval", "0", "--kill", f"{slot}@{place}")
+@pytest.mark.parametrize(("program", "place", "slot", "policy"), CASES)
+def test_slot(program: str, place: str, slot: int, policy: str, repetition: int) -> None:
+    result = run(program, "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")
     assert_same_bits(program, result)
-    assert deaths(result) == [("slot", slot, place.split(":")[0])]
-    assert kinds(result) == ["rollback"]
+    name = place.split(":")[0]
+    assert deaths(result) == [("slot", slot, name)]
     assert result.stats["recoveries"][0]["slots"] == [slot]
+    if policy == "rollback":
+        assert_rollback(result, "the policy is rollback")
+    elif program == "mixed":
+        assert_rollback(result, "which no replay can repeat")
+    else:
+        assert_causal(result, [slot], SLOTS + (name != "start"))
 
 
 @pytest.mark.parametrize(("program", "kill"), SERVER_CASES)
@@ -54,7 +64,7 @@ def test_server(program: str, kill: str, repetition: int) -> None:
     assert len(result.stats["reseats"]) == (role == "checksum")
 
 
-GROUPS = ("--interval", "0", "--group-size", "2", "--spares", "3")
+GROUPS = ("--interval", "0", "--policy", "rollback", "--group-size", "2", "--spares", "3")
 
 
 @pytest.mark.parametrize("program", ["stencil", pytest.param("mixed", marks=pytest.mark.long)])
@@ -63,7 +73,7 @@ GROUPS = ("--interval", "0", "--group-size", "2", "--spares", "3")
     ["2@repair:1", "3@restore:1", "1@restore:1", "c1@repair:1", "c1@restore:1", "s1@repair:1",
      "s2@restore:1", "3@reentry:1", "c0@folded:9"],
 )  # fmt: skip
-def test_second_failure_during_recovery(program: str, second: str, repetition: int) -> None:
+def test_second_failure_during_rollback(program: str, second: str, repetition: int) -> None:
     result = run(program, *GROUPS, "--kill", "1@put:9", "--kill", second)
     assert_same_bits(program, result)
     assert len(deaths(result)) == 2, deaths(result)

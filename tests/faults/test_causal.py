@@ -1,0 +1,236 @@
+"""Causal recovery: the lost slot is replayed, and the survivors lose nothing.
+
+Law: whatever the program and wherever a slot dies, the job ends with status 0 and with the bits of
+the run without failure. Where design promises a replay there is one, from the newest version, and
+no survivor enters the program again; where the logs cannot serve, all go back, for a reason in
+words.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import Result, run_job
+from programs import ROOT, SLOTS, assert_causal, assert_rollback, deaths, kinds
+from programs import run as run_app
+
+STEPS = 16
+TOP = ("--interval", "0")
+EACH_SLOT = range(SLOTS)
+
+
+def run(program: str, mode: str, *options: str) -> Result:
+    """Run one of the programs in `replay`; see steps.py there for the modes."""
+    script = ROOT / "tests/faults/replay" / f"{program}.py"
+    return run_job(script, SLOTS, *options, args=[mode, str(STEPS)], timeout=40)
+
+
+@functools.cache
+def expected(program: str) -> list[dict[str, Any]]:
+    """What the slots save without a failure; the same in each mode."""
+    result = run(program, "plain")
+    assert result.status == 0 and not result.stats["failures"], result
+    return result.of_slots("slot", SLOTS)
+
+
+def assert_same(program: str, result: Result) -> None:
+    assert result.status == 0, result
+    found = result.of_slots("slot", SLOTS)
+    for slot, arrays in enumerate(expected(program)):
+        for name, array in arrays.items():
+            same = np.asarray(array).tobytes() == np.asarray(found[slot][name]).tobytes()
+            assert same, f"{program}: slot {slot}'s {name} differs from the run without failure"
+
+
+def kills(*rules: str) -> list[str]:
+    return [part for rule in rules for part in ("--kill", rule)]
+
+
+def places(program: str, *visits: str) -> list[Any]:
+    """Each place once by default, with the slots in turn; with every slot in longer sweeps."""
+    return [
+        pytest.param(program, place, slot, marks=[pytest.mark.long] * (i % SLOTS != slot))
+        for i, place in enumerate(visits)
+        for slot in EACH_SLOT
+    ]
+
+
+# ---- one death ------------------------------------------------------------------------------
+
+FROM_THE_START = [
+    *places("fenced", "put:20", "get:7", "atomic:30", "fence:50", "call:33", "end", "start",
+            "fence:1", "put:1"),
+    *places("locked", "put:17", "get:12", "flush:15", "lock-held:23", "lock-held:1", "end"),
+    *places("atomics", "put:9", "atomic:60", "atomic:1", "flush:31", "call:5", "lock-held:1"),
+    *places("windows", "put:11", "get:6", "atomic:8", "fence:37", "call:9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "place", "slot"), FROM_THE_START)
+def test_an_unmodified_program(program: str, place: str, slot: int, repetition: int) -> None:
+    """It has one version, its start, and is replayed from there."""
+    result = run(program, "plain", "--kill", f"{slot}@{place}")
+    assert_same(program, result)
+    name = place.split(":")[0]
+    assert deaths(result) == [("slot", slot, name)]
+    assert_causal(result, [slot], SLOTS + (name != "start"))
+    assert result.stats["recoveries"][0]["version"] == 0
+
+
+FROM_A_CHECKPOINT = [
+    *places("fenced", "put:20", "get:7", "atomic:30", "fence:50", "call:33", "safepoint:9",
+            "checkpoint:9", "stage:9", "staged:9", "end"),
+    *places("locked", "put:17", "lock-held:23", "checkpoint:9"),
+    *places("atomics", "atomic:60", "flush:31", "staged:9"),
+    *places("windows", "put:11", "fence:37", "stage:9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "place", "slot"), FROM_A_CHECKPOINT)
+def test_a_program_with_safepoints(program: str, place: str, slot: int, repetition: int) -> None:
+    """It is replayed from its newest checkpoint: few events, however long it has run."""
+    result = run(program, "top", *TOP, "--kill", f"{slot}@{place}")
+    assert_same(program, result)
+    assert deaths(result) == [("slot", slot, place.split(":")[0])]
+    assert_causal(result, [slot], SLOTS + 1)
+    assert result.stats["recoveries"][0]["version"] > 0
+
+
+@pytest.mark.parametrize("slot", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
+def test_a_safepoint_at_the_end_of_the_loop(slot: int, repetition: int) -> None:
+    """Where an access follows at once, a replay finds the checkpoint's place by it."""
+    result = run("atomics", "bottom", *TOP, "--kill", f"{slot}@put:9")
+    assert_same("atomics", result)
+    assert_causal(result, [slot], SLOTS + 1)
+    assert result.stats["recoveries"][0]["version"] > 0
+
+
+@pytest.mark.parametrize("program", ["fenced", "locked"])
+def test_a_safepoint_that_a_replay_cannot_find(program: str) -> None:
+    """Where synchronization follows it, all go back and are told what to do about it."""
+    result = run(program, "bottom", *TOP, "--kill", "2@put:9")
+    assert_same(program, result)
+    assert_rollback(result, "call safepoint() at the top of the loop")
+
+
+# ---- failures in a recovery -----------------------------------------------------------------
+
+AT_ONCE = "slots 1 and 2 were lost at once"
+SECOND = [
+    ("2@repair:1", AT_ONCE),
+    ("2@restore:1", AT_ONCE),
+    ("1@restore:1", ""),
+    ("1@reentry:1", ""),
+    ("1@replay:1", ""),
+    ("1@replay:5", ""),
+    ("s1@repair:1", ""),
+    ("s2@restore:1", ""),
+]
+
+
+@pytest.mark.parametrize("mode", ["plain", pytest.param("top", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("second", "reason"), SECOND)
+def test_a_death_in_a_recovery(second: str, reason: str, mode: str, repetition: int) -> None:
+    """The replacement is replaced in its turn; another lost slot is one too many."""
+    options = ("--spares", "3", *TOP, "--checksums", "2", "--group-size", "4")
+    result = run("fenced", mode, *options, *kills("1@put:20", second))
+    assert_same("fenced", result)
+    assert len(deaths(result)) == 2, result.stats["failures"]
+    if reason:
+        assert_rollback(result, reason)
+    else:
+        again = second in ("1@reentry:1", "1@replay:1", "1@replay:5")
+        ran = again and second != "1@reentry:1"
+        assert_causal(result, [1], SLOTS + 1 + ran)
+
+
+@pytest.mark.parametrize("mode", ["plain", "top"])
+def test_the_replacement_dies_as_it_goes_live(mode: str, repetition: int) -> None:
+    """What it had replayed is replayed again; the logs of all others are still whole."""
+    result = run("fenced", mode, "--spares", "2", *TOP, *kills("1@put:20", "1@live"))
+    assert_same("fenced", result)
+    assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 1)]
+    assert_causal(result, [1, 1], SLOTS + 2)
+
+
+def test_another_slot_dies_in_the_replay(repetition: int) -> None:
+    """The survivors are repaired once more: two slots are lost then."""
+    result = run("fenced", "plain", "--spares", "2", *kills("1@put:25", "1@replay:9", "3@repair:2"))
+    assert_same("fenced", result)
+    assert kinds(result) == ["rollback"]
+    assert "slots 1 and 3 were lost at once" in result.stats["recoveries"][0]["reason"]
+
+
+@pytest.mark.parametrize("mode", ["plain", "top"])
+def test_two_slots_at_once(mode: str, repetition: int) -> None:
+    options = ("--spares", "2", "--group-size", "2", *TOP)
+    result = run("fenced", mode, *options, *kills("0@fence:20", "3@repair"))
+    assert_same("fenced", result)
+    assert_rollback(result, "slots 0 and 3 were lost at once")
+
+
+# ---- one death after another ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [1, 3])
+def test_a_second_failure_after_a_checkpoint(second: int, repetition: int) -> None:
+    """The checkpoint that follows a recovery makes up for the lost put log."""
+    rules = kills("1@put:9", f"{second}@fence:60")
+    result = run("fenced", "top", "--spares", "2", *TOP, *rules)
+    assert_same("fenced", result)
+    assert_causal(result, [1, second], SLOTS + 2)
+
+
+def test_a_checkpoint_follows_a_recovery(repetition: int) -> None:
+    """Although none is due by the interval."""
+    result = run("fenced", "top", "--interval", "never", "--kill", "1@put:9")
+    assert_same("fenced", result)
+    assert_causal(result, [1], SLOTS + 1)
+    assert [c["version"] for c in result.stats["checkpoints"]] == [1]
+
+
+def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
+    """Of the same slot: nobody else's log is missing. Of another: the first one's put log is."""
+    result = run("fenced", "plain", "--spares", "2", *kills("1@put:9", "1@put:30"))
+    assert_same("fenced", result)
+    assert_causal(result, [1, 1], SLOTS + 2)
+    result = run("fenced", "plain", "--spares", "2", *kills("1@put:9", "3@put:30"))
+    assert_same("fenced", result)
+    assert kinds(result) == ["causal", "rollback"]
+    assert "slot 1's put log died with its process" in result.stats["recoveries"][1]["reason"]
+
+
+def test_the_result_log_dies_with_its_checksum_rank(repetition: int) -> None:
+    """The slots of its group cannot be replayed until the next checkpoint."""
+    rules = kills("c0@time:0.01", "1@put:9")
+    result = run("fenced", "plain", "--spares", "2", *rules)
+    assert_same("fenced", result)
+    assert_rollback(result, "slot 1's get log died with the checksum rank that held it")
+
+
+# ---- the hashtable, at random moments -------------------------------------------------------
+
+SEED = 20150615
+
+
+@pytest.mark.parametrize("kills_", [5, pytest.param(100, marks=pytest.mark.long)])
+def test_the_hashtable_at_random_moments(kills_: int) -> None:
+    """Its buckets depend on timing to the last bit, and are replayed nonetheless."""
+    choose = random.Random(SEED)
+    causal = 0
+    for _ in range(kills_):
+        rule = f"{choose.randrange(SLOTS)}@time:{choose.uniform(0.02, 0.4):.3f}"
+        result = run_app("dht", "--kill", rule)
+        # assert_same_bits
+        from programs import assert_same_bits
+
+        assert_same_bits("dht", result)
+        recoveries = result.stats["recoveries"]
+        assert len(recoveries) <= 1, (rule, recoveries)
+        causal += all(r["kind"] == "causal" for r in recoveries)
+    print(f"seed {SEED}: {causal} of {kills_} causal")
+    assert causal >= 0.9 * kills_
