@@ -121,7 +121,7 @@ def draw(report: JsonObject, path: Any) -> None:
     panels[0][0].set_ylabel("overhead of all runs [%]")
     panels[1][0].set_ylabel("demand\ncheckpoints")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    if all(labels):
+    if labels:
         figure.legend(handles, labels, ncols=2, loc="outside upper left", fontsize=8,
                       title="demand checkpoints taken by", title_fontsize=8)  # fmt: skip
     common.save(figure, path, report)
