@@ -15,7 +15,7 @@ as in figures 10 and 11 of Besta & Hoefler):
     ML           message logging with extra logger processes
   --demand: what do small logs cost?  (figure 11a)
     no-FT
-    f-SIZE       as f with logs of this size, once for each way to take demand checkpoints
+    f-SIZE       as f with logs of this size
 
 A launch runs the benchmark many times in one process, after its warm-up. Three times are taken from
 it. The median says what a typical run costs; the mean also contains the runs in which a checkpoint
@@ -84,7 +84,7 @@ def parse(arguments: list[str]) -> Namespace:
                         help="mean time between failures, for f-daly")  # fmt: skip
     parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
                         help="memory for logs of each slot; several with --demand")  # fmt: skip
-    parser.add_argument("--how", choices=ft_demand.HOW, nargs="+", default=list(ft_demand.HOW),
+    parser.add_argument("--how", choices=("stream", "bulk"), nargs="+", default=[],
                         help="with --demand: ways to take demand checkpoints")  # fmt: skip
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected sides")  # fmt: skip

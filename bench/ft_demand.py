@@ -1,8 +1,8 @@
 """`bench ft --demand`: what does it cost when the memory for logs is small (figure 11a)?
 
 A log that is full demands a checkpoint, after which it is trimmed: the smaller the budget, the more
-checkpoints. Each budget is measured with both ways to take a demand checkpoint, streamed piece by
-piece and in one bulk (section 6.2 of Besta & Hoefler).
+checkpoints (section 6.2 of Besta & Hoefler). With `--how`, each budget is measured with the ways to
+take a demand checkpoint that are named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from . import common, sides
 from .common import JsonObject
 from .sides import BASELINE, Side
 
-HOW = ("stream", "bulk")
 # For 4 slots, from the least that holds what one iteration logs: a slot puts a quarter of the field
 # twice in each, half of it to others.
 BUDGETS_MIB = {
@@ -23,21 +22,30 @@ BUDGETS_MIB = {
     "A": [64, 96, 128, 256, 512],
     "B": [256, 512, 1024],
 }
-STYLES = {"stream": ("o", "-", "#0072b2"), "bulk": ("s", "--", "#d55e00")}
+STYLES = {
+    "": ("o", "-", "#0072b2"), "stream": ("o", "-", "#0072b2"), "bulk": ("s", "--", "#d55e00"),
+}  # fmt: skip
 
 
 def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
-    """One side for each budget and way."""
+    """One side for each budget and way; without a way, that of `ftrma run`."""
     return {
-        name(size, how): sides.protected(*logs, "--log-budget", str(size), "--demand", how)
+        name(size, how): sides.protected(
+            *logs, "--log-budget", str(size), *(["--demand", how] if how else [])
+        )
         for size in options.log_budget
-        for how in options.how
+        for how in options.how or [""]
     }
 
 
 def name(size_bytes: int, how: str) -> str:
     """Of a side; `budget_mib` reads the budget from it."""
-    return f"f-{common.size_text(size_bytes).replace(' ', '')} {how}"
+    return f"f-{common.size_text(size_bytes).replace(' ', '')} {how}".rstrip()
+
+
+def way(name: str) -> str:
+    """The way in the name of a side."""
+    return name.partition(" ")[2]
 
 
 def budget_mib(name: str) -> float:
@@ -90,7 +98,7 @@ def draw(report: JsonObject, path: Any) -> None:
         above, below = panels[:, column]
         for how, (marker, style, color) in STYLES.items():
             found = {budget_mib(side): each for side, each in result["variants"].items()
-                     if side.endswith(how)}  # fmt: skip
+                     if side != BASELINE and way(side) == how}  # fmt: skip
             if not found:
                 continue
             overhead = [each["overhead_mean_percent"] for each in found.values()]
@@ -113,6 +121,7 @@ def draw(report: JsonObject, path: Any) -> None:
     panels[0][0].set_ylabel("overhead of all runs [%]")
     panels[1][0].set_ylabel("demand\ncheckpoints")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=2, loc="outside upper left", fontsize=8,
-                  title="demand checkpoints taken by", title_fontsize=8)  # fmt: skip
+    if labels:
+        figure.legend(handles, labels, ncols=2, loc="outside upper left", fontsize=8,
+                      title="demand checkpoints taken by", title_fontsize=8)  # fmt: skip
     common.save(figure, path, report)

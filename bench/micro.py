@@ -125,11 +125,11 @@ def launch(side: str, options: Namespace) -> list[tuple[str, int, list[float]]]:
 
 def check_logs(stats: JsonObject) -> None:
     """Refuse a measurement in which rank 0 did not log all of its accesses."""
-    caller = stats["log"][0]
-    if not 0 < caller["peak_bytes"] <= caller["budget_bytes"]:
+    peak_bytes, budget_bytes = stats["log"]["peak_bytes"][0], stats["log"]["budget_bytes"]
+    if not 0 < peak_bytes <= budget_bytes:
         raise BenchError(
-            f"rank 0 has logged up to {caller['peak_bytes']} bytes, with a budget of "
-            f"{caller['budget_bytes']}: not everything was logged"
+            f"rank 0 has logged up to {peak_bytes} bytes, with a budget of {budget_bytes}: not "
+            "everything was logged"
         )
 
 
@@ -208,7 +208,8 @@ def draw(report: JsonObject, path: Any) -> None:
     )
     axes.set_xlabel("time per call, protected / unprotected (log scale)")
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.locator_params(axis="x", numticks=8)
+    axes.xaxis.set_major_formatter("{x:.3g}")
     axes.grid(axis="x")
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.3, 1), fontsize=8, handlelength=1.2)
     common.save(figure, path, report)

@@ -25,7 +25,6 @@ COLORS = {
     BASELINE: "0.55", ML: "#cc79a7", "f": "#0072b2", "f-puts": "#56b4e9", "f-puts-gets": "#0072b2",
     "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00",
 }  # fmt: skip
-LOG_KEYS = ("peak_bytes", "budget_bytes")  # of each slot, in the job's statistics
 MARKERS = {BASELINE: "o", ML: "s"}
 
 # Slots, script, its arguments, time limit in seconds -> the program's report, the job's statistics.
@@ -109,9 +108,9 @@ def told(stats: Mapping[str, Any]) -> JsonObject:
         log, ``log_budget_bytes``, or what message loggers ``stored``.
     """
     found: JsonObject = {"checkpoints": stats.get("checkpoints", [])}
-    for key in LOG_KEYS:
-        if "log" in stats:
-            found[f"log_{key}"] = max(slot[key] for slot in stats["log"])
+    if "log" in stats:
+        found["log_peak_bytes"] = max(stats["log"]["peak_bytes"])
+        found["log_budget_bytes"] = stats["log"]["budget_bytes"]
     if "stored" in stats:
         found["stored"] = stats["stored"]
     return found
@@ -128,9 +127,9 @@ def summary_of_told(runs: Sequence[JsonObject]) -> JsonObject:
     for key in ("bytes", "dirty_bytes", "seconds"):
         if checkpoints:
             found[f"checkpoint_{key}"] = spread(c[key] for c in checkpoints)
-    for key in LOG_KEYS:
-        if all(f"log_{key}" in r for r in runs):
-            found[f"log_{key}"] = spread(r[f"log_{key}"] for r in runs)
+    for key in ("log_peak_bytes", "log_budget_bytes"):
+        if all(key in r for r in runs):
+            found[key] = spread(r[key] for r in runs)
     if all("stored" in r for r in runs):
         for key in ("records", "bytes"):
             found[f"stored_{key}"] = spread(r["stored"][key] for r in runs)

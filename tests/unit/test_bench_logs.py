@@ -19,15 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import __main__ as bench_main
 from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides
 from bench.recovery_many import Times
-from ftrma import settings
-
-KNOWN = {flag for flag, *_ in settings.TABLE}
-
-
-# The job's statistics tell about logs since `ftrma run` has --demand.
-def needs(*flags: str) -> Any:
-    return pytest.mark.skipif(not KNOWN.issuperset(flags), reason=f"ftrma run has no {flags}")
-
 
 # ---- sides ----------------------------------------------------------------------------------
 
@@ -37,7 +28,7 @@ def stats(demanded: int, peaks: list[int]) -> dict[str, Any]:
              for i, kind in enumerate(["coordinated"] + ["demand"] * demanded)]  # fmt: skip
     return {
         "checkpoints": taken,
-        "log": [{"peak_bytes": peak, "budget_bytes": 4 << 20} for peak in peaks],
+        "log": {"peak_bytes": peaks, "budget_bytes": 4 << 20},
     }
 
 
@@ -126,7 +117,7 @@ def test_dht_compares_within_a_round_and_with_the_targets(monkeypatch: Any) -> N
 
 
 def demand_report() -> dict[str, Any]:
-    options = ft.parse(["--demand", "--log-budget", "4MiB", "8MiB"])
+    options = ft.parse(["--demand", "--log-budget", "4MiB", "8MiB", "--how", "stream", "bulk"])
     baseline = [{"seconds_median": 1.0, "seconds_mean": 1.0, "seconds_fastest": 1.0, "mops": 1.0,
                  **sides.told({})}] * 2  # fmt: skip
     variants = {}
@@ -267,7 +258,7 @@ def test_a_bad_option_is_one_line_and_status_2(
 SMALLEST = {
     "dht": "-n 2 --duty 1 --inserts 300 --spares 0",
     "ft": "--logging --class S -n 2 --repeat 2 --spares 0",
-    "ft ": "--demand --class S -n 2 --repeat 2 --log-budget 8MiB --how stream --spares 0",
+    "ft ": "--demand --class S -n 2 --repeat 2 --log-budget 8MiB --spares 0",
     "micro": "--batches 2 --batch-ms 0.05 --fence-ranks 2 --spares 0",
     "recovery": "--many --class S --runs 2",
     "recovery ": "-n 2 --class S --steps 3 --size 1MiB",
@@ -277,14 +268,9 @@ SMALLEST = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("dht", marks=needs("--policy", "--log")),
-        pytest.param("ft", marks=needs("--policy")),
-        pytest.param("ft ", marks=needs("--policy", "--demand")),
-        pytest.param("micro", marks=needs("--policy", "--demand")),
-        pytest.param("recovery", marks=needs("--policy")),
-        pytest.param("recovery ", marks=[needs("--policy"), pytest.mark.long]),
+        "dht", "ft", "ft ", "micro", "recovery", pytest.param("recovery ", marks=pytest.mark.long)
     ],
-)
+)  # fmt: skip
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
     arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]
