@@ -395,14 +395,14 @@ static int exchange_offers(MPI_Comm comm, int world, const struct offer *mine, s
         return read_offers(mine, all);
     if (world)
         return ftrma_gather_all(mine, sizeof *mine, all);
-    return PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm);
+    return GUARDED(PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm));
 }
 
 /* [out] *worst: the least of all members' errors. */
 static int agree(MPI_Comm comm, int world, int error, int *worst)
 {
     if (!world)
-        return PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm);
+        return GUARDED(PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm));
     if (ftrma_tape.mode == FTRMA_PROLOGUE) {
         *worst = error;
         return MPI_SUCCESS;
@@ -446,7 +446,6 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     if (!world && n > 1)
         ftrma_foreign(allocated ? "Win.Allocate on another communicator"
                                 : "Win.Create on another communicator");
-    ftrma_enter_call();
     rc = exchange_offers(comm, world, &mine, offers);
     if (!rc) {
         char name[48];
@@ -490,7 +489,6 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
             error = remember(w);
         rc = agree(comm, world, error, &worst);
     }
-    ftrma_leave_call();
     free(offers);
     free(offset);
     if (rc)

@@ -98,9 +98,12 @@ def safepoint() -> None:
     """Mark a place where windows and declared state are consistent with each other.
 
     Only here a checkpoint is taken, when one is due; no exclusive lock may be held. Every slot
-    calls it equally often. Costs about 2 us when no checkpoint is due.
+    calls it equally often. The place for it is the top of the program's loop: there a slot that is
+    replayed finds the checkpoint's place again, whatever lies between `protect` and the loop. Costs
+    about 2 us when no checkpoint is due.
 
-    MPI: local, or collective over all slots when a checkpoint is due. Fault: unwinds.
+    MPI: local, or collective over all slots when a checkpoint is due. Fault: a dead slot is waited
+    for while it is replayed; unwinds at a rollback.
     """
     session = _current()
     if session:
@@ -121,10 +124,11 @@ def stats() -> dict[str, Any]:
 
 
 def on_failure(callback: Callable[[FailureEvent], object]) -> None:
-    """Call ``callback(event)`` on this slot after the next recovery, before the program re-enters.
+    """Call ``callback(event)`` on this slot after a recovery, before the program goes on.
 
-    Callbacks run in the order of registration and are forgotten then; the program registers them
-    again on its way. See `ftrma.session.FailureEvent`.
+    Callbacks run in the order of registration. After a rollback they are forgotten, since the
+    program registers them again on its way; after a causal recovery (``event.kind``) they stay. See
+    `ftrma.session.FailureEvent`.
 
     MPI: local; the callback must not communicate.
     """
