@@ -17,6 +17,8 @@ as in figures 10 and 11 of Besta & Hoefler):
     no-FT
     f-SIZE       as f with logs of this size
 
+The sides of the first question take checkpoints and log nothing.
+
 A launch runs the benchmark many times in one process, after its warm-up. Three times are taken from
 it. The median says what a typical run costs; the mean also contains the runs in which a checkpoint
 happened to fall, and so is the cost of protection as a long program pays it, at the price of more
@@ -58,6 +60,7 @@ def sides_of(options: Namespace) -> dict[str, Side]:
         if options.log_budget:
             logs += ["--log-budget", str(options.log_budget[0])]
         return found | {"f": sides.protected(*logs), ML: sides.message_logging(options)}
+    spares += ["--policy", "rollback"]  # checkpoints alone, as in figure 10
     return found | {
         "f-daly": sides.protected(*spares, "--interval", "daly", "--mtbf", str(options.mtbf)),
         "f-no-daly": sides.protected(*spares, "--interval", str(options.interval)),
@@ -84,8 +87,6 @@ def parse(arguments: list[str]) -> Namespace:
                         help="mean time between failures, for f-daly")  # fmt: skip
     parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
                         help="memory for logs of each slot; several with --demand")  # fmt: skip
-    parser.add_argument("--how", choices=("stream", "bulk"), nargs="+", default=[],
-                        help="with --demand: ways to take demand checkpoints")  # fmt: skip
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected sides")  # fmt: skip
     sides.add_message_logging(parser)

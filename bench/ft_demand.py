@@ -1,8 +1,7 @@
 """`bench ft --demand`: what does it cost when the memory for logs is small (figure 11a)?
 
 A log that is full demands a checkpoint, after which it is trimmed: the smaller the budget, the more
-checkpoints (section 6.2 of Besta & Hoefler). With `--how`, each budget is measured with the ways to
-take a demand checkpoint that are named.
+checkpoints (section 6.2 of Besta & Hoefler).
 """
 
 from __future__ import annotations
@@ -22,35 +21,24 @@ BUDGETS_MIB = {
     "A": [64, 96, 128, 256, 512],
     "B": [256, 512, 1024],
 }
-STYLES = {
-    "": ("o", "-", "#0072b2"), "stream": ("o", "-", "#0072b2"), "bulk": ("s", "--", "#d55e00"),
-}  # fmt: skip
+COLOR = "#0072b2"
 
 
 def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
-    """One side for each budget and way; without a way, that of `ftrma run`."""
+    """One side for each budget."""
     return {
-        name(size, how): sides.protected(
-            *logs, "--log-budget", str(size), *(["--demand", how] if how else [])
-        )
-        for size in options.log_budget
-        for how in options.how or [""]
+        name(size): sides.protected(*logs, "--log-budget", str(size)) for size in options.log_budget
     }
 
 
-def name(size_bytes: int, how: str) -> str:
+def name(size_bytes: int) -> str:
     """Of a side; `budget_mib` reads the budget from it."""
-    return f"f-{common.size_text(size_bytes).replace(' ', '')} {how}".rstrip()
-
-
-def way(name: str) -> str:
-    """The way in the name of a side."""
-    return name.partition(" ")[2]
+    return f"f-{common.size_text(size_bytes).replace(' ', '')}"
 
 
 def budget_mib(name: str) -> float:
     """The budget in the name of a side."""
-    return common.size(name.split()[0].removeprefix("f-")) / 2**20
+    return common.size(name.removeprefix("f-")) / 2**20
 
 
 def text(report: JsonObject) -> str:
@@ -96,19 +84,15 @@ def draw(report: JsonObject, path: Any) -> None:
     )  # fmt: skip
     for column, result in enumerate(results):
         above, below = panels[:, column]
-        for how, (marker, style, color) in STYLES.items():
-            found = {budget_mib(side): each for side, each in result["variants"].items()
-                     if side != BASELINE and way(side) == how}  # fmt: skip
-            if not found:
-                continue
-            overhead = [each["overhead_mean_percent"] for each in found.values()]
-            above.errorbar(
-                list(found), [o["median"] for o in overhead], yerr=common.whiskers(overhead),
-                fmt=marker, ls=style, ms=4, lw=1, capsize=2, color=color, label=how,
-            )  # fmt: skip
-            demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
-            below.plot(list(found), [d["median"] for d in demanded], marker=marker, ls=style, ms=4,
-                       lw=1, color=color)  # fmt: skip
+        found = {budget_mib(side): each for side, each in result["variants"].items()
+                 if side != BASELINE}  # fmt: skip
+        overhead = [each["overhead_mean_percent"] for each in found.values()]
+        above.errorbar(
+            list(found), [o["median"] for o in overhead], yerr=common.whiskers(overhead),
+            fmt="o-", ms=4, lw=1, capsize=2, color=COLOR,
+        )  # fmt: skip
+        demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
+        below.plot(list(found), [d["median"] for d in demanded], "o-", ms=4, lw=1, color=COLOR)
         above.axhline(0, color="0.5", lw=0.8)
         above.set_title(f"FT class {report['problem_class']}, {result['slots']} ranks", fontsize=9,
                         loc="left")  # fmt: skip
@@ -120,8 +104,4 @@ def draw(report: JsonObject, path: Any) -> None:
             axes.grid(axis="y")
     panels[0][0].set_ylabel("overhead of all runs [%]")
     panels[1][0].set_ylabel("demand\ncheckpoints")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, ncols=2, loc="outside upper left", fontsize=8,
-                      title="demand checkpoints taken by", title_fontsize=8)  # fmt: skip
     common.save(figure, path, report)
