@@ -50,6 +50,7 @@ class Job:
         self.slow: dict[int, Record] = {}  # puts that have read the clock but no number
         self.recovered: set[int] = set()  # causally, since the last checkpoint
         self.records: list[Record] = []
+        self.unrecorded: list[Record] = []  # done, but its process was killed before it told
 
     # -- the program --------------------------------------------------------------------------
 
@@ -194,20 +195,23 @@ class Job:
         here = self.saved_in[self.version] == self.entry
         return self.saved[self.version] if here else State()
 
+    def done(self) -> list[Record]:
+        """What the program has done in this entry."""
+        found = [r for r in self.records + self.unrecorded if r.entry == self.entry]
+        return [r for r in found if r.mode == LIVE and r.what < What.Checkpoint]
+
     def mine(self, slot: int, horizon: int) -> list[Record]:
         """A slot's events that a replay repeats, each as it was done last."""
         base = self.base().event[slot]
-        own = [r for r in self.records if r.slot == slot and r.entry == self.entry]
-        done = [r for r in own if r.mode == LIVE and r.what < What.Checkpoint]
-        found = {r.event: r for r in done if base < r.event <= horizon}
+        found = {r.event: r for r in self.done() if r.slot == slot and base < r.event <= horizon}
         return [found[e] for e in sorted(found)]
 
     def logged(self, slot: int, horizon: int) -> list[Record]:
         """What is applied in a replay of the slot, by clock and number."""
         base = self.base().seq
-        found = [r for r in self.records if r.target == slot and r.what in WRITES
-                 and r.entry == self.entry and r.mode == LIVE and r.seq > base[slot, r.window]
-                 and (r.slot != slot or r.event <= horizon)]  # fmt: skip
+        found = [r for r in self.done() if r.target == slot and r.what in WRITES]
+        found = [r for r in found if r.seq > base[slot, r.window]]
+        found = [r for r in found if r.slot != slot or r.event <= horizon]
         return sorted(found, key=lambda r: (r.clock, r.seq))
 
     def recover(self, slot: int, *, horizon: int | None = None, stop: int | None = None) -> None:
@@ -275,6 +279,7 @@ class Job:
         self.recover(slot, horizon=horizon)
         if lost:
             self.records.remove(lost)
+            self.unrecorded.append(lost)
         elif horizon == last.event - 1 and last.slot == slot:
             self.write(What.Put, slot, last.target, last.at, last.bytes, last.window)
 
