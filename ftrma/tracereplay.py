@@ -294,12 +294,9 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
 
 
 def must_be_applied(attempt: Attempt, r: Record) -> bool:
-    """It was logged. A slot's puts to itself are made again instead."""
-    if r.proc == attempt.proc or r.begin_ns > attempt.end_ns or not r.bytes:
-        return False
-    if r.slot != attempt.slot:
-        return True
-    return r.what in COMBINING and attempt.base_event < r.event <= attempt.horizon
+    """It was logged, with something in it; what the slot did to itself only up to the horizon."""
+    own = r.slot == attempt.slot
+    return r.bytes > 0 and (not own or attempt.base_event < r.event <= attempt.horizon)
 
 
 # ---- the slot's own events ------------------------------------------------------------------

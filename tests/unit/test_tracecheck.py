@@ -141,6 +141,20 @@ def test_a_window_may_be_gone_by_the_checkpoint() -> None:
     assert "holds that window up to seq 0, has it not" in told(held)
 
 
+@pytest.mark.parametrize("size", [0, 8])
+def test_what_changes_nothing_is_not_replayed(size: int) -> None:
+    """Law: an access of no bytes, or to a window that is gone, need not be applied; others must."""
+    job = Job(3)
+    job.make_windows()
+    job.write(What.Put, 0, 1, 0, size)
+    job.all_call(What.Free, window=1)
+    job.recover(1)
+    kept = [r for r in job.records if r.what != What.Apply]
+    assert (report(kept).violation is None) == (size == 0)
+    elsewhere = [r._replace(window=1) if r.what == What.Put else r for r in kept]
+    assert report(elsewhere).violation is None
+
+
 def test_a_run_without_anything_is_consistent() -> None:
     assert report([]).violation is None
 
@@ -370,6 +384,12 @@ REPLAYS: list[tuple[str, Callable[[Records], Records], str]] = [
     (
         "clocks out of order",
         lambda t: swapped(t, apply_of(t, 2), apply_of(t, 0)),
+        r"slot 2's access .* saw the slot at clock 6, was applied at clock 5",
+    ),
+    (
+        "an access that is applied before the synchronization that it followed",
+        lambda t: changed(t, apply_of(t, 2), **{
+            k: t[replayed(t, What.Put)].end_ns for k in ("begin_ns", "end_ns")}),
         r"slot 2's access .* saw the slot at clock 6, was applied at clock 5",
     ),
     (
