@@ -1,1 +1,1 @@
-"""Measurements: one module per question, run as ``python -m bench {ft,checkpoint,micro}``."""
+"""Measurements: one module per question; ``python -m bench`` names them."""

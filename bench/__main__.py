@@ -1,4 +1,4 @@
-"""``python -m bench {ft,checkpoint,micro,recovery,encode} [options]``: run one measurement."""
+"""``python -m bench {ft,dht,checkpoint,micro,recovery,encode} [options]``: run one measurement."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ QUESTIONS = {
     "checkpoint": "what one checkpoint costs, beside copying, comparing and writing the same bytes",
     "micro": "what protection costs each one-sided call",
     "recovery": "how long until a program goes on after a SIGKILL",
+    "dht": "what logging costs the key-value store",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

@@ -33,7 +33,10 @@ from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
-UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+UNITS = {
+    "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
+    "k": 2**10, "m": 2**20, "g": 2**30,
+}  # fmt: skip
 BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is disturbed
 HERE = Path(__file__).resolve().parent
 
@@ -98,16 +101,23 @@ def run(command: Sequence[str], limit_s: float) -> JsonObject:
 
 
 def run_protected(
-    slots: int, script: Path, arguments: Sequence[str], options: Sequence[str], limit_s: float
-) -> tuple[JsonObject, JsonObject]:
-    """Run protected; returns the program's JSON object and that of ``--stats``."""
+    slots: int, script: Path, arguments: Sequence[str], options: Sequence[str], limit_s: float,
+    *, deaths: int = 0,
+) -> tuple[JsonObject, JsonObject]:  # fmt: skip
+    """Run protected; returns the program's JSON object and that of ``--stats``.
+
+    Raises:
+        BenchError: as `run`, or not as many processes died as are meant to.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "stats.json"
         command = protected(slots, script, arguments, [*options, "--stats", str(path)])
         report = run(command, limit_s)
         stats: JsonObject = json.loads(path.read_text())
-    if stats["failures"]:
-        raise BenchError(f"a process died in the measurement: {shown(command)}")
+    if len(stats["failures"]) != deaths:
+        raise BenchError(
+            f"{len(stats['failures'])} processes died instead of {deaths}: {shown(command)}"
+        )
     return report, stats
 
 

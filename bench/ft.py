@@ -1,12 +1,21 @@
-"""What does protection cost a whole program? NAS FT, unprotected and with checkpoints.
+"""What does protection cost a whole program? NAS FT, unprotected and protected in several ways.
 
-Variants, each a launch of its own and in turn (names as in figure 10 of Besta & Hoefler):
+Three questions, each with sides of its own; every launch is one side, and sides take turns (names
+as in figures 10 and 11 of Besta & Hoefler):
 
-  no-FT        under mpirun, nothing of ftrma loaded
-  f-daly       protected, time between checkpoints after Daly
-  f-no-daly    protected, a fixed time between checkpoints
-  every-fence  protected, a checkpoint at every safepoint: one after each transform, whose fences
-               end all accesses
+  what do checkpoints cost?  (figure 10d)
+    no-FT        under mpirun, nothing of ftrma loaded
+    f-daly       protected, time between checkpoints after Daly
+    f-no-daly    protected, a fixed time between checkpoints
+    every-fence  protected, a checkpoint at every safepoint: one after each transform, whose fences
+                 end all accesses
+  --logging: what do logs cost?  (figure 11b)
+    no-FT
+    f            protected with logs, no checkpoints but those that full logs demand
+    ML           message logging with extra logger processes
+  --demand: what do small logs cost?  (figure 11a)
+    no-FT
+    f-SIZE       as f with logs of this size, once for each way to take demand checkpoints
 
 A launch runs the benchmark many times in one process, after its warm-up. Three times are taken from
 it. The median says what a typical run costs; the mean also contains the runs in which a checkpoint
@@ -14,8 +23,9 @@ happened to fall, and so is the cost of protection as a long program pays it, at
 noise; the fastest is the least disturbed by other work on the machine, and by checkpoints. Each is
 compared with that of no-FT in the same round.
 
-Protected variants start a checksum rank and the spares beside the slots; where there are fewer
-cores than processes they compete with the program, as they would for any user there.
+Protected sides start a checksum rank and the spares beside the slots, message logging its loggers;
+where there are fewer cores than processes they compete with the program, as they would for any user
+there.
 """
 
 from __future__ import annotations
@@ -25,30 +35,43 @@ import statistics
 from argparse import Namespace
 from typing import Any
 
-from . import common
+from . import common, ft_demand, sides
 from .common import HERE, BenchError, JsonObject, Parser, spread
+from .sides import BASELINE, ML, Side
 
 SCRIPT = HERE / "apps" / "ft.py"
-BASELINE = "no-FT"
-# Runs in a launch: enough for some seconds, so that checkpoints come due in it.
 TIMES = ("median", "mean", "fastest")
+# Runs in a launch: enough for some seconds, so that checkpoints come due in it.
 REPEAT = {"S": 400, "W": 100, "A": 10, "B": 2}
-COLORS = {BASELINE: "0.55", "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00"}
+# Highest overhead of logging in percent that the project aims at, for a typical run.
+TARGETS = {"f": 4.0}
 
 
-def variants(options: Namespace) -> dict[str, list[str] | None]:
-    """Options of `ftrma run` for each variant; None: unprotected."""
+def sides_of(options: Namespace) -> dict[str, Side]:
+    """The sides of the question that is asked, the baseline first."""
     spares = ["--spares", str(options.spares)]
-    return {
-        BASELINE: None,
-        "f-daly": [*spares, "--interval", "daly", "--mtbf", str(options.mtbf)],
-        "f-no-daly": [*spares, "--interval", str(options.interval)],
-        "every-fence": [*spares, "--interval", "0"],
+    logs = [*spares, "--policy", "auto", "--interval", "never"]
+    found: dict[str, Side] = {BASELINE: sides.unprotected}
+    if options.demand:
+        return found | ft_demand.sides_of(options, logs)
+    if options.logging:
+        if options.log_budget:
+            logs += ["--log-budget", str(options.log_budget[0])]
+        return found | {"f": sides.protected(*logs), ML: sides.message_logging(options)}
+    return found | {
+        "f-daly": sides.protected(*spares, "--interval", "daly", "--mtbf", str(options.mtbf)),
+        "f-no-daly": sides.protected(*spares, "--interval", str(options.interval)),
+        "every-fence": sides.protected(*spares, "--interval", "0"),
     }
 
 
 def parse(arguments: list[str]) -> Namespace:
     parser = Parser("ft", "Overhead of protection on NAS FT.")
+    question = parser.add_mutually_exclusive_group()
+    question.add_argument("--logging", action="store_true",
+                          help="what logs cost, instead of checkpoints")  # fmt: skip
+    question.add_argument("--demand", action="store_true",
+                          help="what small logs cost, by demand checkpoints")  # fmt: skip
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
                         help="problem class of NPB")  # fmt: skip
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[4], metavar="N",
@@ -59,27 +82,38 @@ def parse(arguments: list[str]) -> Namespace:
                         help="between checkpoints of f-no-daly")  # fmt: skip
     parser.add_argument("--mtbf", type=common.positive, default=3600.0, metavar="SECONDS",
                         help="mean time between failures, for f-daly")  # fmt: skip
+    parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
+                        help="memory for logs of each slot; several with --demand")  # fmt: skip
+    parser.add_argument("--how", choices=ft_demand.HOW, nargs="+", default=list(ft_demand.HOW),
+                        help="with --demand: ways to take demand checkpoints")  # fmt: skip
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
-                        help="spare processes of the protected variants")  # fmt: skip
+                        help="spare processes of the protected sides")  # fmt: skip
+    sides.add_message_logging(parser)
     options = parser.parse_args(arguments)
     options.repeat = getattr(options, "repeat", REPEAT[options.problem_class])
+    if options.demand and not options.log_budget:
+        options.log_budget = [mib << 20 for mib in ft_demand.BUDGETS_MIB[options.problem_class]]
+    elif not options.demand and len(options.log_budget) > options.logging:
+        parser.error("--log-budget takes one size with --logging, several with --demand")
     return options
 
 
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
-    report = common.begin("ft")
+    question = "ft --logging" if options.logging else "ft --demand" if options.demand else "ft"
+    report = common.begin(question)
     report.update(
         problem_class=options.problem_class, ranks=options.slots, rounds=options.rounds,
         repeat=options.repeat, interval_s=options.interval, mtbf_s=options.mtbf,
-        spares=options.spares,
+        spares=options.spares, loggers=options.loggers,
         units={"seconds_*": "s", "mops": "Mop/s", "*_percent": "%", "*_bytes": "B"},
     )  # fmt: skip
     report["results"] = [measure(slots, options) for slots in options.slots]
-    common.finish(report, options, text(report))
+    telling = ft_demand if options.demand else None
+    common.finish(report, options, telling.text(report) if telling else text(report))
     if "plot" in options:
-        draw(report, options.plot)
+        (telling.draw if telling else draw)(report, options.plot)
     return 0
 
 
@@ -87,57 +121,43 @@ def main(arguments: list[str]) -> int:
 
 
 def measure(slots: int, options: Namespace) -> JsonObject:
-    """All rounds of all variants with this many slots."""
-    runs: dict[str, list[JsonObject]] = {name: [] for name in variants(options)}
-    for number in range(options.rounds):
-        for name, run_options in variants(options).items():
-            common.progress(f"ft: {slots} ranks, round {number + 1}/{options.rounds}, {name}")
-            runs[name].append(launch(slots, options, run_options))
+    """All rounds of all sides with this many slots."""
+    program = ["--class", options.problem_class, "--repeat", str(options.repeat)]
+    runs = sides.in_turn(
+        sides_of(options), options.rounds, f"ft: {slots} ranks",
+        lambda side: launch(side, slots, program, options.timeout),
+    )  # fmt: skip
     return {
         "slots": slots,
         "variants": {name: summary(found, runs[BASELINE]) for name, found in runs.items()},
     }
 
 
-def launch(slots: int, options: Namespace, run_options: list[str] | None) -> JsonObject:
-    """One launch: its typical and mean time, and its checkpoints."""
-    program = ["--class", options.problem_class, "--repeat", str(options.repeat)]
-    stats: JsonObject = {"checkpoints": []}
-    if run_options is None:
-        report = common.run(common.plain(slots, SCRIPT, program), options.timeout)
-    else:
-        report, stats = common.run_protected(slots, SCRIPT, program, run_options, options.timeout)
+def launch(side: Side, slots: int, program: list[str], limit_s: float) -> JsonObject:
+    """One launch: its typical and mean time, its checkpoints and logs."""
+    report, stats = side(slots, SCRIPT, program, limit_s)
     if report["verified"] is not True:
-        raise BenchError(f"the checksums of FT are wrong with {slots} ranks and {run_options}")
+        raise BenchError(f"the checksums of FT are wrong with {slots} ranks")
     seconds = statistics.median(report["seconds_each"])
     return {
         "seconds_median": seconds,
         "seconds_mean": statistics.fmean(report["seconds_each"]),
         "seconds_fastest": report["seconds"],
         "mops": report["mops"] * report["seconds"] / seconds,  # mops is that of the fastest run
-        "checkpoints": stats["checkpoints"],
+        **sides.told(stats),
     }
 
 
 def summary(runs: list[JsonObject], baseline: list[JsonObject]) -> JsonObject:
-    """Spreads over the rounds of one variant."""
-
-    def overhead(key: str) -> list[float]:
-        pairs = common.ratios([r[key] for r in runs], [b[key] for b in baseline])
-        return [100 * (ratio - 1) for ratio in pairs]
-
-    checkpoints = [c for r in runs for c in r["checkpoints"]]
+    """Spreads over the rounds of one side."""
     found: JsonObject = {key: spread(r[key] for r in runs)
                          for key in (*(f"seconds_{t}" for t in TIMES), "mops")}  # fmt: skip
     found["verified"] = True  # or the launch was an error
-    found["checkpoints_per_launch"] = spread(len(r["checkpoints"]) for r in runs)
-    for key in ("bytes", "dirty_bytes", "seconds"):
-        if checkpoints:
-            found[f"checkpoint_{key}"] = spread(c[key] for c in checkpoints)
+    found.update(sides.summary_of_told(runs))
     if runs is not baseline:
         for key in TIMES:
-            each = overhead(f"seconds_{key}")
-            found[f"overhead_{key}_percent"] = spread(each)
+            overhead, each = sides.overheads(runs, baseline, f"seconds_{key}")
+            found[f"overhead_{key}_percent"] = overhead
             found[f"overhead_{key}_percent_each"] = each
     return found
 
@@ -151,21 +171,35 @@ def text(report: JsonObject) -> str:
         f"NAS FT class {report['problem_class']}, {report['rounds']} rounds of {report['repeat']} "
         "runs for each variant; overhead against no-FT of the same round; median (min .. max) "
         "over the rounds.",
-        f"f-daly: MTBF {report['mtbf_s']:g} s; f-no-daly: every {report['interval_s']:g} s; "
-        "every-fence: at each safepoint; 'all runs' contains those in which a checkpoint fell.",
+        legend(report),
     ]
     for result in report["results"]:
         rows = [["variant", "s per run", "Mop/s", "overhead %: typical run", "all runs", "fastest",
-                 "checkpoints", "bytes each", "held up ms", "verified"]]  # fmt: skip
+                 "target", "checkpoints", "bytes each", "held up ms", "logged",
+                 "verified"]]  # fmt: skip
         rows += [row(name, found) for name, found in result["variants"].items()]
-        lines += ["", f"{result['slots']} ranks", common.table(rows)]
+        lines += ["", f"{result['slots']} ranks", common.table(sides.filled(rows))]
         lines += [
             f"note: {name} came to no checkpoint; its cost is that of the calls alone (a larger "
             "--repeat makes launches longer)"
             for name, found in result["variants"].items()
-            if name != BASELINE and not found["checkpoints_per_launch"]["max"]
+            if "overhead_median_percent" in found
+            and report["benchmark"] == "ft"
+            and not found["checkpoints_per_launch"]["max"]
         ]
     return "\n".join(lines)
+
+
+def legend(report: JsonObject) -> str:
+    if report["benchmark"] == "ft --logging":
+        return (
+            f"f: protected with logs, no checkpoints but on demand; ML: {report['loggers']} logger "
+            "process(es)."
+        )
+    return (
+        f"f-daly: MTBF {report['mtbf_s']:g} s; f-no-daly: every {report['interval_s']:g} s; "
+        "every-fence: at each safepoint; 'all runs' contains those in which a checkpoint fell."
+    )
 
 
 def row(name: str, found: JsonObject) -> list[str]:
@@ -175,6 +209,10 @@ def row(name: str, found: JsonObject) -> list[str]:
 
     fastest = found.get("overhead_fastest_percent")
     size, held = found.get("checkpoint_bytes"), found.get("checkpoint_seconds")
+    aim, target = TARGETS.get(name), "-"
+    if aim:
+        met = "met" if found["overhead_median_percent"]["median"] <= aim else "missed"
+        target = f"<= {aim:g} {met}"
     return [
         name,
         f"{found['seconds_median']['median']:.4f}",
@@ -182,9 +220,11 @@ def row(name: str, found: JsonObject) -> list[str]:
         overhead("median"),
         overhead("mean"),
         f"{fastest['median']:.1f}" if fastest else "-",
-        f"{found['checkpoints_per_launch']['median']:g}" if name != BASELINE else "-",
+        target,
+        f"{found['checkpoints_per_launch']['median']:g}" if name not in (BASELINE, ML) else "-",
         common.size_text(size["median"]) if size else "-",
         f"{1e3 * held['median']:.2f}" if held else "-",
+        sides.logged(found),
         "yes",
     ]
 
@@ -201,13 +241,13 @@ def draw(report: JsonObject, path: Any) -> None:
         mops = [f["mops"] for f in found]
         places = [g + (i - (len(names) - 1) / 2) * width for g in range(len(results))]
         bars = axes.bar(
-            places, [m["median"] for m in mops], width * 0.92, color=COLORS[name], label=name,
+            places, [m["median"] for m in mops], width * 0.92, color=sides.COLORS[name], label=name,
             yerr=common.whiskers(mops), capsize=2, error_kw={"lw": 0.8},
         )  # fmt: skip
         if name != BASELINE:
             labels = [f"{f['overhead_mean_percent']['median']:+.1f} %" for f in found]
             axes.bar_label(bars, labels, label_type="center", fontsize=7, rotation=90,
-                           color="k" if name == "f-no-daly" else "w")  # fmt: skip
+                           color="k" if name in ("f-no-daly", ML) else "w")  # fmt: skip
     axes.set_xticks(range(len(results)), [str(r["slots"]) for r in results])
     axes.set_xlabel("ranks")
     axes.set_ylabel("performance [Mop/s]")

@@ -4,16 +4,18 @@ Rank 0 makes the calls toward rank 1, which waits in a barrier meanwhile and so 
 make progress there. Calls that all ranks make together (fences) are looped by all. The last line of
 output is one JSON object: seconds per call of each batch.
 
-It imports mpi4py alone, so that nothing of ftrma is loaded on the unprotected side.
+It imports mpi4py alone, so that nothing of ftrma is loaded on the unprotected side. On the
+protected sides a checkpoint now and then, between batches, empties the logs before they are full.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
-from itertools import repeat
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,12 @@ LARGE_BYTES = 1 << 20
 TARGET = 1
 TRIALS = 3
 PUT_VALUE = 0x0123456789ABCDEF
+# Copies go around in it: far more than a core's own caches hold, and as much as logs grow to.
+COLD_BYTES = 128 << 20
+# What a call may leave in a log beside its data: more than any record's head.
+RECORD_BYTES = 512
+# Logs are emptied when so much may be in them; half the budget that the driver gives them.
+FULL_BYTES = 128 << 20
 
 Loop = Callable[[int], None]
 
@@ -52,8 +60,54 @@ def timed(loop: Loop, count: int) -> float:
     return time.perf_counter() - began
 
 
+class Logs:
+    """Keeps the logs from getting full: rank 0 counts, the other takes part in checkpoints.
+
+    On the unprotected side it does the same without checkpoints.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.bytes = 0
+        self.again = np.zeros(1, dtype=np.int64)
+
+    def prepare(self, loop: Loop, calls: int, data_bytes: int) -> None:
+        """So many calls of this loop are about to be timed (rank 0)."""
+        self.bytes += calls * (data_bytes + RECORD_BYTES)
+        if self.bytes > FULL_BYTES:
+            self._tell(True)
+            self.checkpoint()
+            self.bytes = (calls + 1) * (data_bytes + RECORD_BYTES)
+            loop(1)
+
+    def follow(self) -> None:
+        """Take part until rank 0 is done (the others)."""
+        while self._tell(False):
+            self.checkpoint()
+
+    def done(self) -> None:
+        self._tell(False)
+
+    def _tell(self, again: bool) -> bool:
+        self.again[0] = again
+        self.comm.Bcast(self.again)
+        return bool(self.again[0])
+
+    @staticmethod
+    def checkpoint() -> None:
+        ftrma: Any = sys.modules.get("ftrma")
+        if ftrma:
+            version = ftrma.stats()["version"]
+            ftrma.safepoint()
+            while ftrma.stats()["version"] == version:
+                time.sleep(0.001)
+
+
 def batches(
-    loop: Loop, options: argparse.Namespace, agree: Callable[[float], float]
+    loop: Loop,
+    options: argparse.Namespace,
+    agree: Callable[[float], float] = float,
+    prepare: Callable[[int], None] = lambda _: None,
 ) -> list[float]:
     """Seconds per call of each batch; finding the count is the warm-up.
 
@@ -63,11 +117,17 @@ def batches(
         loop: makes the call so many times.
         options: of this program.
         agree: gives all who loop together the same time, and so the same count.
+        prepare: is called before each timed loop, with its count.
     """
+
+    def once(count: int) -> float:
+        prepare(count)
+        return agree(timed(loop, count))
+
     count = 1
-    while min(agree(timed(loop, count)) for _ in range(TRIALS)) < options.batch_s:
+    while min(once(count) for _ in range(TRIALS)) < options.batch_s:
         count *= 2
-    return [timed(loop, count) / count for _ in range(options.batches)]
+    return [once(count) / count for _ in range(options.batches)]
 
 
 def measure_fence(comm: Any, options: argparse.Namespace) -> list[float]:
@@ -93,18 +153,28 @@ def measure_passive(comm: Any, options: argparse.Namespace) -> dict[str, list[fl
     created: Any = MPI.Win.Create(memory, 1, comm=comm)
     for window in (allocated, created):
         np.frombuffer(window.tomemory(), dtype=np.uint8)[:] = 0
+    logs = Logs(comm)
     comm.Barrier()
     if comm.Get_rank() == 0:
+
+        def measure(name: str, loop: Loop, data_bytes: int = 8) -> None:
+            def prepare(count: int) -> None:
+                logs.prepare(loop, count, data_bytes)
+
+            found[name] = batches(loop, options, prepare=prepare)
+
         for name, loop in flushed_loops(allocated).items():
             allocated.Lock_all()
-            found[name] = batches(loop, options, float)
+            measure(name, loop, LARGE_BYTES if "1 MiB" in name else 8)
             allocated.Unlock_all()
         for name, loop in locking_loops(allocated).items():
-            found[name] = batches(loop, options, float)
+            measure(name, loop)
         created.Lock_all()
-        loop = flushed_loops(created)["Put 8 B + Flush"]
-        found["Put 8 B + Flush, Create"] = batches(loop, options, float)
+        measure("Put 8 B + Flush, Create", flushed_loops(created)["Put 8 B + Flush"])
         created.Unlock_all()
+        logs.done()
+    else:
+        logs.follow()
     comm.Barrier()
     if comm.Get_rank() == TARGET:
         for window in (allocated, created):
@@ -119,7 +189,7 @@ def measure_passive(comm: Any, options: argparse.Namespace) -> dict[str, list[fl
 
 
 def flushed_loops(window: Any) -> dict[str, Loop]:
-    """Loops of one access and one flush."""
+    """Loops of one access and one flush, and of a copy that one of them is compared with."""
     small = np.full(1, PUT_VALUE, dtype=np.int64)
     other = np.zeros(1, dtype=np.int64)
     large = np.full(LARGE_BYTES, 7, dtype=np.uint8)
@@ -136,6 +206,7 @@ def flushed_loops(window: Any) -> dict[str, Loop]:
     return {
         "Put 8 B + Flush": loop_of(window.Put, small, TARGET),
         "Put 1 MiB + Flush": loop_of(window.Put, large, TARGET),
+        "memcpy 1 MiB to cold memory": cold_copies(),
         "Get 8 B + Flush": loop_of(window.Get, other, TARGET),
         "Fetch_and_op + Flush": loop_of(window.Fetch_and_op, small, other, TARGET, 0, MPI.SUM),
         "Compare_and_swap + Flush": loop_of(
@@ -143,6 +214,20 @@ def flushed_loops(window: Any) -> dict[str, Loop]:
         ),
         "Accumulate 8 B + Flush": loop_of(window.Accumulate, small, TARGET, None, MPI.SUM),
     }
+
+
+def cold_copies() -> Loop:
+    """A loop of copies into memory that is mapped and in no cache."""
+    source = np.full(LARGE_BYTES, 7, dtype=np.uint8)
+    area = np.zeros((COLD_BYTES // LARGE_BYTES, LARGE_BYTES), dtype=np.uint8)
+    area[:] = 1
+    places = cycle(area)
+
+    def loop(count: int) -> None:
+        for _ in repeat(None, count):
+            np.copyto(next(places), source)
+
+    return loop
 
 
 def locking_loops(window: Any) -> dict[str, Loop]:

@@ -279,6 +279,26 @@ static uint64_t sample(const char *bytes, size_t n)
     return ftrma_mix(ftrma_mix(ftrma_mix(words[0], words[1]), words[2]), words[3]);
 }
 
+static void trace_access(const struct reach *r)
+{
+    struct window *w = r->w;
+    struct ftrma_trace_record *t = &ftrma_trace;
+    t->target = w->members[r->target].slot;
+    t->at = (uint64_t)((int64_t)r->at + r->low);
+    t->bytes = r->span;
+    t->ec = w->ec[r->target];
+    t->gc = w->gc;
+    t->sc = w->sc[r->target];
+    t->gnc = w->gnc;
+}
+
+/* An atomic's old or new value, where it fits. */
+static inline void trace_value(const struct reach *r, int which, const char *memory)
+{
+    if (unlikely(ftrma_tracing) && r->span <= sizeof ftrma_trace.value[which])
+        memcpy(&ftrma_trace.value[which], memory + r->low, r->span);
+}
+
 /* 0: do it; 1: it has been done; else an MPI code. */
 static inline int enter(const struct reach *r, int what, uint64_t data)
 {
@@ -288,7 +308,11 @@ static inline int enter(const struct reach *r, int what, uint64_t data)
         if (rc)
             return rc;
     }
-    return ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span, data);
+    int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
+                                data);
+    if (unlikely(ftrma_tracing))
+        trace_access(r);
+    return rc;
 }
 
 static inline struct ftrma_record record_of(const struct reach *r, int kind, int what)
@@ -306,7 +330,11 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
 {
     struct ftrma_member *m = &r->w->members[r->target];
     record->clock = LOAD(&ftrma_ctl->slots[m->slot].clock);
-    record->seq = __atomic_fetch_add(&m->seq, 1, __ATOMIC_SEQ_CST);
+    record->seq = __atomic_add_fetch(&m->seq, 1, __ATOMIC_SEQ_CST);
+    if (unlikely(ftrma_tracing)) {
+        ftrma_trace.clock = record->clock;
+        ftrma_trace.seq = record->seq;
+    }
 }
 
 /* Log the touched bytes of an image of the target's part, one record for each run without a hole.
@@ -352,7 +380,7 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
     char *to, *owned;
     int rc;
     log = log && ftrma_tape.logging;
-    if (log) {
+    if (log || unlikely(ftrma_tracing)) {
         record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
         number(r, &record);
     }
@@ -540,8 +568,9 @@ static int change_begin(const struct reach *r, struct change *c, int what, const
                         int count, MPI_Datatype type)
 {
     c->log = ftrma_tape.logging != FTRMA_LOG_NONE;
-    if (!c->log)
+    if (!c->log && !ftrma_tracing)
         return MPI_SUCCESS;
+    trace_value(r, 0, memory);
     c->before = ftrma_pens[FTRMA_RESULTS];
     c->record = record_of(r, FTRMA_RECORD_UNDO, what);
     number(r, &c->record);
@@ -553,6 +582,7 @@ static int change_begin(const struct reach *r, struct change *c, int what, const
 static int change_log(const struct reach *r, struct change *c, const char *memory, int count,
                       MPI_Datatype type)
 {
+    trace_value(r, 1, memory);
     if (!c->log)
         return MPI_SUCCESS;
     int self = r->target == r->w->me;

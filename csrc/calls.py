@@ -119,7 +119,7 @@ def read_header(mpicc: str) -> list[Call]:
     return sorted(calls.values())
 
 
-def _declare(kind: str, name: str) -> str:
+def declare(kind: str, name: str) -> str:
     if "(*)" in kind:
         return kind.replace("(*)", f"(*{name})")
     return f"{kind}{'' if kind.endswith('*') else ' '}{name}"
@@ -133,7 +133,7 @@ def wrapper(call: Call) -> str:
         names.append(f"ftrma_comm({name})" if kind == "MPI_Comm" else name)
         if kind == "MPI_Comm *" and call.name not in NOT_MADE:
             made = name
-    head = f"int MPI_{call.name}({', '.join(_declare(*p) for p in call.parameters) or 'void'})"
+    head = f"int MPI_{call.name}({', '.join(declare(*p) for p in call.parameters) or 'void'})"
     target = f"PMPI_{call.name}({', '.join(names)})"
     if call.kind == "translate":
         return f"{head}\n{{\n    return {target};\n}}\n"
@@ -143,7 +143,7 @@ def wrapper(call: Call) -> str:
         # Communication with others that no replay can repeat; with itself a slot repeats all.
         place = (
             "    ftrma_place(FTRMA_PLACE_CALL);\n"
-            f"    if ({comms[0]} != MPI_COMM_SELF)\n        ftrma_foreign(\"MPI_{call.name}\");\n"
+            f'    if ({comms[0]} != MPI_COMM_SELF)\n        ftrma_foreign("MPI_{call.name}");\n'
         )
     if call.name in ("Comm_free", "Comm_disconnect"):
         body = f"    ftrma_unregister_comm(*{names[0]});\n    return GUARDED({target});\n"

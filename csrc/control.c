@@ -496,6 +496,7 @@ int ftrma_end(void)
     }
     ftrma_wake(bell);
     ftrma_ring();
+    ftrma_trace_note(FTRMA_WHAT_END, 0, 0);
     return FTRMA_OK;
 }
 

@@ -17,6 +17,7 @@
 #define FTRMA_EVENT_H
 
 #include "internal.h"
+#include "trace.h"
 
 enum ftrma_what {
     FTRMA_WHAT_PUT,
@@ -81,6 +82,8 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
         return 0;
     t->signature = ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                              | (uint32_t)target, detail);
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
     if (unlikely(t->mode)) {
         int skip = ftrma_replay_begin(0, 1);
         if (skip)
@@ -98,6 +101,8 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
     struct ftrma_tape *t = &ftrma_tape;
     if (!t->on)
         return 0;
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
     t->signature = ftrma_mix(ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                                        | (uint32_t)target, at), span ^ sample);
     int ticks = what >= FTRMA_WHAT_ACCUMULATE;
@@ -117,6 +122,8 @@ static inline void ftrma_event_end(void)
     struct ftrma_tape *t = &ftrma_tape;
     if (!t->on)
         return;
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_end(ftrma_in_prefix() ? FTRMA_PROLOGUE : t->mode, t->events + 1, t->clock);
     if (unlikely(t->mode)) {
         ftrma_replay_end();
         return;

@@ -218,6 +218,7 @@ struct ftrma_ctl {
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     uint64_t wanted;            /* 1: a checkpoint is needed at the next chance */
+    uint64_t demanded;          /* 1: the newest one was taken for that */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
@@ -384,6 +385,10 @@ int ftrma_windows_settle(int slot);
 int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size);
 /* The program is at the place where the checkpoint was taken. */
 int ftrma_replay_anchor(void);
+/* Trace this process's events to the job's directory. 0 or -errno. */
+int ftrma_trace_open(void);
+/* A record of something that is no event; what: enum ftrma_what of event.h. */
+void ftrma_trace_note(int what, uint64_t value, uint64_t other);
 /* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */
 int ftrma_event_begin(int what, uint64_t detail);
 void ftrma_event_finish(void);

@@ -347,6 +347,27 @@ void ftrma_log_start(uint64_t version)
     s->marks[0].version = s->marks[1].version = UINT64_MAX;
     set_mark(version, 1, 0, 0);
     note_use();
+    if (LOAD(&ftrma_ctl->entry) > 1)
+        ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
+}
+
+/* A record for each window: how far its part had come. */
+static void trace_mark(uint64_t version)
+{
+    struct window *w;
+    int none = 1;
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        if (!w->in_use)
+            continue;
+        struct ftrma_trace_record record = {
+            .what = FTRMA_WHAT_CHECKPOINT, .window = w->ordinal, .target = -1,
+            .event = ftrma_tape.events + 1, .clock = ftrma_tape.clock,
+            .seq = w->members[w->me].seq, .gc = w->gc, .gnc = w->gnc, .value = {version, 0}};
+        ftrma_trace_write(&record);
+        none = 0;
+    }
+    if (none)
+        ftrma_trace_note(FTRMA_WHAT_CHECKPOINT, version, 0);
 }
 
 void ftrma_log_mark(uint64_t version)
@@ -362,6 +383,8 @@ void ftrma_log_mark(uint64_t version)
     }
     /* The safepoint that this is called in is the last event before the mark. */
     set_mark(version, 0, t->events + 1, ftrma_mix(t->hash, t->signature));
+    if (ftrma_tracing)
+        trace_mark(version);
     trim_committed();
 }
 

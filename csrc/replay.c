@@ -27,6 +27,7 @@
 struct incoming {
     const struct ftrma_record *record;
     uint32_t order; /* pieces of one access have one number */
+    int slot;       /* that logged it */
 };
 
 static struct {
@@ -103,7 +104,7 @@ static int by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int collect(struct ftrma_reader from, int slot, int kind, uint64_t events)
+static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t events)
 {
     const struct ftrma_record *record;
     while ((record = ftrma_log_next(&from))) {
@@ -117,7 +118,7 @@ static int collect(struct ftrma_reader from, int slot, int kind, uint64_t events
             replay.list = grown;
             replay.room = more;
         }
-        replay.list[replay.n] = (struct incoming){record, (uint32_t)replay.n};
+        replay.list[replay.n] = (struct incoming){record, (uint32_t)replay.n, source};
         replay.n++;
     }
     return 0;
@@ -174,12 +175,12 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
         if (!error)
             error = collect(reader_at(replay.views[s], FTRMA_PUTS,
                                       ftrma_ctl->slots[s].marks[version & 1].spot[FTRMA_PUTS]),
-                            slot, FTRMA_RECORD_PUT, UINT64_MAX);
+                            (int)s, slot, FTRMA_RECORD_PUT, UINT64_MAX);
     }
     struct ftrma_reader results = reader_at(ftrma_log, FTRMA_RESULTS,
                                             replay.mark.spot[FTRMA_RESULTS]);
     if (!error)
-        error = collect(results, slot, FTRMA_RECORD_SELF, replay.horizon);
+        error = collect(results, slot, slot, FTRMA_RECORD_SELF, replay.horizon);
     if (error)
         return error;
     if (replay.n)
@@ -198,6 +199,18 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
 
 /* ---- incoming accesses ---------------------------------------------------------------------- */
 
+static void trace_apply(const struct incoming *in)
+{
+    const struct ftrma_record *record = in->record;
+    struct ftrma_trace_record trace = {
+        .what = FTRMA_WHAT_APPLY, .mode = FTRMA_REPLAY, .event = ftrma_tape.events,
+        .window = (int32_t)(uint32_t)record->window, .target = record->target, .at = record->at,
+        .bytes = record->bytes, .seq = record->seq, .clock = record->clock, .ec = record->ec,
+        .gc = record->gc, .sc = record->sc, .gnc = record->gnc,
+        .value = {(uint64_t)in->slot, record->event}};
+    ftrma_trace_write(&trace);
+}
+
 static void apply_until(uint64_t clock, uint64_t events)
 {
     for (; replay.next < replay.n; replay.next++) {
@@ -206,6 +219,8 @@ static void apply_until(uint64_t clock, uint64_t events)
             || (record->kind == FTRMA_RECORD_SELF && record->event > events))
             return;
         ftrma_window_apply(record);
+        if (unlikely(ftrma_tracing))
+            trace_apply(&replay.list[replay.next]);
     }
 }
 
@@ -237,6 +252,7 @@ static int go_live(void)
     apply_until(UINT64_MAX, UINT64_MAX);
     if (!end.chunk && ftrma_log->head[FTRMA_RESULTS])
         end = (struct ftrma_spot){ftrma_log->head[FTRMA_RESULTS], 0};
+    ftrma_trace_note(FTRMA_WHAT_RECOVERY, replay.mark.version, replay.horizon);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
     t->mode = FTRMA_LIVE;

@@ -144,6 +144,7 @@ static int lock_event(struct window *w, int what, int rank, int exclusive)
     }
     if (rc)
         return rc;
+    ftrma_trace.value[0] = (uint64_t)exclusive;
     ftrma_enter_call();
     rc = take(w, rank, exclusive);
     ftrma_leave_call();

@@ -6,11 +6,12 @@ are complete when their call returns, so a barrier of all slots at the same safe
 RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the Locks scheme no
 exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
 
-When. Slot 0 looks at the clock at its safepoints and names a target: the ordinal of a safepoint
-that no slot has passed. A slot publishes its ordinal before it reads the target, slot 0 writes the
-target before it reads the ordinals: a slot that might have missed the target is seen, and the
-target is moved on. Slot 0 arrives at the target itself only after that, so no checkpoint begins
-before the target is final.
+When. After Daly's interval, and on demand: when half of a slot's budget for logs is used (section
+6.2), and after a causal recovery, whose dead process has left no put log. Slot 0 looks at the clock
+at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A slot
+publishes its ordinal before it reads the target, slot 0 writes the target before it reads the
+ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0
+arrives at the target itself only after that, so no checkpoint begins before the target is final.
 
 How. See ``csrc/vault.c``. The program is held up from the first barrier to the last slot's staging;
 summing, committing and folding happen at the checksum ranks while it computes.
@@ -33,6 +34,7 @@ from .world import CHECKSUM, SPARE, RoundChanged, World
 
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
+COMMIT = 23  # enum ftrma_what of csrc/event.h
 
 
 class Policy:
@@ -86,7 +88,9 @@ def due_here(
     world.put("ordinal", ordinal)
     if not policy.every:
         if slot == 0 and world.ctl.target < ordinal:
-            if (world.load("wanted") or policy.due(size_bytes)) and idle(world):
+            wanted = world.load("wanted")
+            if (wanted or policy.due(size_bytes)) and idle(world):
+                world.store("demanded", wanted)
                 choose_target(world)
                 world.store("wanted", 0)
         if world.load("target") != ordinal:
@@ -241,6 +245,7 @@ class Server:
             world.visit("commit")
             word = world.field("commit")
             if world.lib.ftrma_cas(word, committed << 1, version << 1):
+                world.lib.ftrma_trace_note(COMMIT, version, 0)
                 record_checkpoint(world, version)
                 return True
         return False
@@ -337,7 +342,8 @@ def record_checkpoint(world: World, version: int) -> None:
     ctl, roles = world.ctl, world.roles
     procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
     world.emit(
-        "checkpoint", version=version, kind="coordinated",
+        "checkpoint", version=version,
+        kind="demand" if world.load("demanded") else "coordinated",
         seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
     )  # fmt: skip

@@ -33,8 +33,8 @@ RUN_OPTIONS = [
     (
         "--policy",
         "auto|causal|rollback",
-        "after a failure: replay the dead slots and let the others go on, where that is exact, else "
-        "roll back; end the job where it is not; always roll back (default: auto)",
+        "after a failure: replay the dead slot and let the others go on, or roll all back where "
+        "that is not exact (auto, the default) or end the job there (causal); or always roll back",
     ),
     ("--log-budget", "SIZE", "memory for the access logs of each slot, such as 64M (the default)"),
     ("--log", "all|puts", "log puts and gets, or puts alone (default: all)"),
@@ -56,6 +56,11 @@ RUN_OPTIONS = [
         'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
     ),
     ("--stats", "FILE", "write what happened as JSON"),
+    (
+        "--trace",
+        "FILE",
+        "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer",
+    ),
 ]
 
 
@@ -102,10 +107,11 @@ def command_run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.script).is_file():
         raise ValueError(f"no script {arguments.script}: give the path of a Python file")
     stats_path = Path(arguments.stats) if arguments.stats else None
-    if stats_path and stats_path.is_dir():
-        raise ValueError(f"--stats {stats_path}: is a directory; name a file in it")
-    if stats_path and not stats_path.absolute().parent.is_dir():
-        raise ValueError(f"--stats {stats_path}: there is no directory {stats_path.parent}")
+    for flag, name in (("--stats", arguments.stats), ("--trace", options.trace)):
+        if name and Path(name).is_dir():
+            raise ValueError(f"{flag} {name}: is a directory; name a file in it")
+        if name and not Path(name).absolute().parent.is_dir():
+            raise ValueError(f"{flag} {name}: there is no directory {Path(name).parent}")
     status, stats = launch.run(options, arguments.script, arguments.arguments)
     if stats_path:
         stats_path.write_text(json.dumps(stats, indent=1) + "\n")

@@ -29,7 +29,8 @@ import numpy as np
 SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
 VICTIM, FENCE = 2, 18  # who dies where
 FENCES = 4  # of ft.py per transform: it has two transposes, each between two fences
-BEFORE = 2  # transforms before the first iteration, each with a safepoint: warm-up, start field
+BEFORE = 2  # transforms before the first iteration: warm-up, start field
+SAFEPOINTS = 4  # up to the one at the top of the first iteration
 PATIENCE_S = 120.0  # a run takes 3 s on two cores
 CLI = "from ftrma.cli import main; main()"  # needs no console script on PATH
 
@@ -147,15 +148,17 @@ def tell_recovery(run: Run) -> None:
             f"{mebibytes(state)} of declared state")  # fmt: skip
     for recovery in recoveries:
         version = recovery["version"]
-        done = max(version - BEFORE, 0)
+        done = max(version - SAFEPOINTS, 0)
         redone = max(iteration_of_kill() - done, 0)
         where = f"the end of iteration {done}" if done else "before the first iteration"
-        seated = "; a spare has its place" if recovery["kind"] == "rollback" else ""
-        say("came back", f"by {recovery['kind']} to checkpoint {version}, {where}{seated}")
-        say("redone", f"{redone} iteration{'s' * (redone != 1)} of {ITERATIONS}, by all slots")
+        causal = recovery["kind"] == "causal"
+        how = "a spare was replayed from" if causal else f"by {recovery['kind']} to"
+        say("came back", f"{how} checkpoint {version}, {where}")
+        who = f"slot {VICTIM} alone; the others lost nothing" if causal else "all slots"
+        say("redone", f"{redone} iteration{'s' * (redone != 1)} of {ITERATIONS}, by {who}")
         phases = ", ".join(
             f"{name} {recovery['phases'][name] * 1e3:.1f}"
-            for name in ("detect", "repair", "restore")
+            for name in ("detect", "repair", "restore", "replay")
         )
         say("took", f"{recovery['seconds'] * 1e3:.1f} ms from noticing the death: {phases}")
 
@@ -188,9 +191,9 @@ def unexpected(calm: Run, struck: Run) -> Iterator[str]:
         yield (f"run with the kill: slot {VICTIM} was to die once, at a fence; the failures are "
                f"{struck.stats['failures'] or 'none'}")  # fmt: skip
     recoveries = [(r["kind"], r["slots"]) for r in struck.stats["recoveries"]]
-    if recoveries != [("rollback", [VICTIM])]:
-        yield (f"run with the kill: one rollback for slot {VICTIM} was expected; the recoveries "
-               f"are {recoveries or 'none'}")  # fmt: skip
+    if recoveries != [("causal", [VICTIM])]:
+        yield (f"run with the kill: one replay of slot {VICTIM} was expected; the recoveries are "
+               f"{recoveries or 'none'}")  # fmt: skip
 
 
 def compare(

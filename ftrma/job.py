@@ -27,7 +27,14 @@ from .spread import SpreadWorld
 from .topology import NO_LEVEL, Layout
 from .vault import Vault
 from .world import (
-    CHECKSUM, SLOT, RoundChanged, World, check, check_log_budget, make_control, read_events,
+    CHECKSUM,
+    SLOT,
+    RoundChanged,
+    World,
+    check,
+    check_log_budget,
+    make_control,
+    read_events,
 )  # fmt: skip
 
 REFUSED_S = 30.0  # the supervisor ends a job that cannot start within milliseconds
@@ -72,7 +79,9 @@ def join(native: Any, options: settings.Options) -> World:
         return join_spread(native, options, rank[0], link.Link(address, rank[0]))
     name = ffi.new("char[]", 256)
     if rank[0] == 0:
-        path = options.job or str(make_directory(native, options.layout_for(size[0]), options.log_budget))
+        path = options.job or str(
+            make_directory(native, options.layout_for(size[0]), options.log_budget)
+        )
         ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
     lib.ftrma_mpi_bcast(name, 256)
     world = World(native, Path(ffi.string(name).decode()), rank[0])

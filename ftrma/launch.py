@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, job, link, settings
+from . import _mpi, failover, job, link, settings, tracefile
 from .errors import CATASTROPHE
 from .mpirun import START_ATTEMPTS, launcher_environment, mpirun_command, split
 from .stats import summary
@@ -300,7 +300,13 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     try:
         settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
         status = _supervise(directory, layout, options, script, arguments, signals)
-        return status, summary(read_events(directory), layout, status)
+        if options.trace:
+            story = read_events(directory)
+            tracefile.convert(directory, Path(options.trace), layout.slots, story)
+        stats = summary(read_events(directory), layout, status)
+        ctl = open_control(native, directory)
+        peaks = [int(ctl.slots[s].peak_bytes) for s in range(layout.slots)]
+        return status, {**stats, "log": {"budget_bytes": int(ctl.log_bytes), "peak_bytes": peaks}}
     except Interrupted as interruption:
         return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
     finally:

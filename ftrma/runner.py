@@ -19,13 +19,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, recovery, session, settings
+from . import _mpi, session, settings
 from .checkpoint import Server
 from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
 from .job import join, start, take_terminal
 from .recovery import Ended
 from .session import FailureEvent, Session
-from .world import SLOT, World
+from .world import SLOT, World, check
 
 
 class Runner:
@@ -201,6 +201,8 @@ def main(script: str, arguments: list[str]) -> None:
             raise FtrmaError("calls of MPI do not pass through ftrma: " + _mpi.too_late())
         world = join(native, options)
         settings.apply_kill_rules(world, options)
+        if options.trace:
+            check(native.lib.ftrma_trace_open(), "opening a trace file")
         vault = start(world)
         session.current = here = Session(world, options)
         here.vault = vault

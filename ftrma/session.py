@@ -127,9 +127,7 @@ class Session:
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and (
-            world.exchange.due(*asked) if world.exchange else due_here(world, *asked)
-        ):
+        if not done and (world.exchange.due(*asked) if world.exchange else due_here(world, *asked)):
             self._checkpoint()
         lib.ftrma_event_finish()
 
@@ -359,14 +357,19 @@ class Session:
         self.replaying = time.monotonic() if replay else None
         if replay:
             self._enter_replay()
-        elif not world.exchange and world.policy != "rollback":
+        elif not world.exchange and (world.policy != "rollback" or self.options.trace):
             self._open_log()
             world.lib.ftrma_log_start(world.committed)
+
+    def _configure_log(self) -> None:
+        lib = self.world.lib
+        what = lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS
+        lib.ftrma_log_configure(lib.FTRMA_LOG_NONE if self.world.policy == "rollback" else what)
 
     def _open_log(self) -> None:
         """Have this slot's log file mapped; its memory is taken when it is made."""
         world, lib = self.world, self.world.lib
-        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
+        self._configure_log()
         if self.log_slot != self.slot:
             new = not (world.directory / f"log-{self.slot}").exists()
             budget = world.ctl.log_bytes
@@ -375,7 +378,7 @@ class Session:
 
     def _enter_replay(self) -> None:
         world, lib = self.world, self.world.lib
-        lib.ftrma_log_configure(lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS)
+        self._configure_log()
         mark = world.ctl.slots[self.slot].marks[world.committed & 1]
         image = b""
         if not mark.start:

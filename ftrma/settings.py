@@ -39,6 +39,7 @@ class Options:
     mpirun: str = ""
     topology: str = ""
     aware: str = NO_LEVEL
+    trace: str = ""
     job: str = ""
 
     def layout(self) -> Layout:
@@ -161,6 +162,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if mpirun.split(t) else ""),
     ("--topology", "FTRMA_TOPOLOGY", "topology", str),
     ("--aware", "FTRMA_AWARE", "aware", str),
+    ("--trace", "FTRMA_TRACE", "trace", str),
     ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),
 ]  # fmt: skip
 

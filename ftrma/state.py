@@ -84,7 +84,6 @@ class State:
             copy_out(("state", self._name, field), array.ctypes.data, array.nbytes)
         self.restored = True
 
-
     def _differs(self, record: dict[str, Any], bytes_of: Any) -> bool:
         """Whether the fields are not what a checkpoint has."""
         arrays, saved = self._save()

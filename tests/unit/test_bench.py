@@ -158,7 +158,8 @@ def test_settings_of_the_user_reach_neither_side(monkeypatch: Any) -> None:
 
 
 def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
-    taken = [{"version": i, "seconds": 0.001, "bytes": 2 << 20, "dirty_bytes": 1 << 20}
+    taken = [{"version": i, "kind": "coordinated", "seconds": 0.001, "bytes": 2 << 20,
+              "dirty_bytes": 1 << 20}
              for i in range(checkpoints)]  # fmt: skip
     return [
         {
@@ -170,13 +171,13 @@ def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
 
 
 def ft_report() -> dict[str, Any]:
-    runs = {name: ft_runs([1.0, 4.0], 0) for name in ft.variants(ft.parse([]))}
+    runs = {name: ft_runs([1.0, 4.0], 0) for name in ft.sides_of(ft.parse([]))}
     runs["f-no-daly"] = ft_runs([1.5, 4.0], 3)
     return {
         **common.begin("ft"), "problem_class": "W", "rounds": 2, "repeat": 9, "interval_s": 1.0,
         "mtbf_s": 3600.0,
         "results": [
-            {"slots": n, "variants": {v: ft.summary(r, runs[ft.BASELINE]) for v, r in runs.items()}}
+            {"slots": n, "variants": {v: ft.summary(r, runs["no-FT"]) for v, r in runs.items()}}
             for n in (2, 4)
         ],
     }  # fmt: skip
@@ -186,7 +187,7 @@ def test_ft_compares_within_a_round() -> None:
     found = ft_report()["results"][0]["variants"]
     assert found["f-no-daly"]["overhead_median_percent_each"] == [50.0, 0.0]
     assert found["f-no-daly"]["checkpoints_per_launch"]["median"] == 3
-    assert "overhead_median_percent" not in found[ft.BASELINE]
+    assert "overhead_median_percent" not in found["no-FT"]
 
 
 def test_ft_says_when_no_checkpoint_came() -> None:
@@ -241,18 +242,39 @@ def test_checkpoint_refuses_what_was_not_as_dirty_as_meant(monkeypatch: Any) -> 
 
 
 def micro_report() -> dict[str, Any]:
-    sides = {"unprotected": [[1e-6, 2e-6, 9e-6]], "protected": [[2e-6, 3e-6, 4e-6]]}
+    times = {
+        "unprotected": [[1e-6, 2e-6, 9e-6]], "without logs": [[2e-6, 3e-6, 4e-6]],
+        "with logs": [[3e-6, 6e-6, 7e-6]],
+    }  # fmt: skip
+    calls = ("Fence", "Get 8 B + Flush", micro.COLD_COPY, micro.WITH_COPY)
     return {
         **common.begin("micro"), "rounds": 1, "batches": 3,
-        "results": [micro.summary(call, 2, sides) for call in ("Fence", "Get 8 B + Flush")],
+        "results": [micro.summary(call, 2, times) for call in calls],
     }  # fmt: skip
 
 
 def test_micro_takes_the_median_and_the_fastest_batch() -> None:
     report = micro_report()
-    found = report["results"][0]
+    found = report["results"][0]["without logs"]
     assert (found["ratio"]["median"], found["ratio_fastest"]["median"]) == (1.5, 2.0)
-    assert "<= 1.50 met" in micro.text(report)
+    assert report["results"][1]["with logs"]["ratio"]["median"] == 3.0
+    said = micro.text(report)
+    assert "<= 1.50 met" in said and "<= 1.60 missed" in said
+
+
+def test_micro_adds_the_copy_to_the_put() -> None:
+    put = {"unprotected": [[1.0, 2.0, 9.0], [1.0, 1.0, 1.0]]}
+    copy = {"unprotected": [[10.0, 20.0, 21.0], [5.0, 6.0, 7.0]]}
+    both = micro.together(put, copy)
+    assert [min(each) for each in both] == [11.0, 6.0]
+    assert [sorted(each)[1] for each in both] == [22.0, 7.0]
+
+
+@pytest.mark.parametrize("peak_bytes", [0, 2 << 20])
+def test_micro_refuses_logs_that_did_not_hold_all(peak_bytes: int) -> None:
+    stats = {"log": [{"peak_bytes": peak_bytes, "budget_bytes": 1 << 20}]}
+    with pytest.raises(common.BenchError, match="not everything was logged"):
+        micro.check_logs(stats)
 
 
 @pytest.fixture(scope="module")

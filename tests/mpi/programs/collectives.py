@@ -246,31 +246,14 @@ def objects() -> None:
         checks["objects"] = checks.get("objects", 0) + 1
 
 
-def message_across_a_barrier() -> None:
-    """What one rank has begun to send arrives although it waits in a barrier meanwhile."""
-    data, got = np.full(1 << 20, float(me)), np.zeros(1 << 20)
-    if me == 0:
-        request = comm.Isend(data, n - 1) if n > 1 else None
-        comm.Barrier()
-        if request:
-            request.Wait()
-    else:
-        if me == n - 1:
-            comm.Recv(got, 0)
-        comm.Barrier()
-    check("Barrier", got[-1], 0)
-
-
 for count in COUNTS:
     moves(count)
     uneven(count)
     scattered(count)
     reductions(count, "f8", "SUM")
-    comm.Barrier()
 for dtype, name in (("i4", "BXOR"), ("i8", "PROD"), ("f4", "MAX"), ("u1", "MIN"), ("?", "LAND")):
     reductions(517, dtype, name)
 derived()
 user_operations()
 objects()
-message_across_a_barrier()
 (RESULTS / f"checks-{me}.json").write_text(json.dumps(checks))

@@ -1,0 +1,154 @@
+"""The sides of a comparison: how each runs a program, and how they are compared round by round.
+
+A side is a function that launches the program and returns its report together with what the job
+has told about checkpoints and logs. All sides of a measurement take turns, one launch each per
+round; overheads are formed within a round against the side that comes first, which is unprotected.
+
+  no-FT   under mpirun, nothing of ftrma loaded
+  ML      message logging with extra logger processes, see ``ml.c``
+  others  under `ftrma run` with the options given
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import common, ml
+from .common import JsonObject, Parser, spread
+
+BASELINE = "no-FT"
+ML = "ML"
+COLORS = {
+    BASELINE: "0.55", ML: "#cc79a7", "f": "#0072b2", "f-puts": "#56b4e9", "f-puts-gets": "#0072b2",
+    "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00",
+}  # fmt: skip
+LOG_KEYS = ("peak_bytes", "budget_bytes")  # of each slot, in the job's statistics
+MARKERS = {BASELINE: "o", ML: "s"}
+
+# Slots, script, its arguments, time limit in seconds -> the program's report, the job's statistics.
+Side = Callable[[int, Path, Sequence[str], float], tuple[JsonObject, JsonObject]]
+
+
+def unprotected(
+    slots: int, script: Path, arguments: Sequence[str], limit_s: float
+) -> tuple[JsonObject, JsonObject]:
+    """The baseline."""
+    return common.run(common.plain(slots, script, arguments), limit_s), {}
+
+
+def protected(*options: str) -> Side:
+    """A side under `ftrma run` with these options."""
+
+    def side(
+        slots: int, script: Path, arguments: Sequence[str], limit_s: float
+    ) -> tuple[JsonObject, JsonObject]:
+        return common.run_protected(slots, script, arguments, options, limit_s)
+
+    return side
+
+
+def message_logging(options: Namespace) -> Side:
+    """A side under message logging; `options` has those of `add_message_logging`."""
+
+    def side(
+        slots: int, script: Path, arguments: Sequence[str], limit_s: float
+    ) -> tuple[JsonObject, JsonObject]:
+        loggers = min(options.loggers, slots)
+        ring_bytes = options.ring * slots // loggers
+        report, stored = ml.run(
+            slots, script, arguments, limit_s, loggers=loggers, ring_bytes=ring_bytes
+        )
+        return report, {"stored": stored}
+
+    return side
+
+
+def add_message_logging(parser: Parser) -> None:
+    """The options that `message_logging` reads."""
+    parser.add_argument("--loggers", type=common.whole, default=1, metavar="L",
+                        help="logger processes of ML")  # fmt: skip
+    parser.add_argument("--ring", type=common.size, default="64MiB", metavar="SIZE",
+                        help="memory of ML's loggers for each slot")  # fmt: skip
+
+
+# ---- rounds ---------------------------------------------------------------------------------
+
+
+def in_turn(
+    sides: Mapping[str, Side], rounds: int, heading: str, launch: Callable[[Side], JsonObject]
+) -> dict[str, list[JsonObject]]:
+    """Launch every side once in each round; the results by side, in the order of the rounds."""
+    runs: dict[str, list[JsonObject]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name, side in sides.items():
+            common.progress(f"{heading}, round {number + 1}/{rounds}, {name}")
+            runs[name].append(launch(side))
+    return runs
+
+
+def overheads(
+    runs: Sequence[JsonObject], baseline: Sequence[JsonObject], key: str
+) -> tuple[JsonObject, list[float]]:
+    """How much longer, in percent, each round took than the baseline's: spread, and each."""
+    pairs = common.ratios([r[key] for r in runs], [b[key] for b in baseline])
+    each = [100 * (ratio - 1) for ratio in pairs]
+    return spread(each), each
+
+
+# ---- what a job has told --------------------------------------------------------------------
+
+
+def told(stats: Mapping[str, Any]) -> JsonObject:
+    """What a launch keeps of the job's statistics; nothing of it on a side that is unprotected.
+
+    Returns:
+        ``checkpoints``, and for sides that log ``log_peak_bytes``, the largest use of any slot's
+        log, ``log_budget_bytes``, or what message loggers ``stored``.
+    """
+    found: JsonObject = {"checkpoints": stats.get("checkpoints", [])}
+    for key in LOG_KEYS:
+        if "log" in stats:
+            found[f"log_{key}"] = max(slot[key] for slot in stats["log"])
+    if "stored" in stats:
+        found["stored"] = stats["stored"]
+    return found
+
+
+def summary_of_told(runs: Sequence[JsonObject]) -> JsonObject:
+    """Spreads of what `told` has kept of each launch."""
+    found: JsonObject = {}
+    checkpoints = [c for r in runs for c in r["checkpoints"]]
+    found["checkpoints_per_launch"] = spread(len(r["checkpoints"]) for r in runs)
+    found["demand_checkpoints_per_launch"] = spread(
+        sum(c["kind"] == "demand" for c in r["checkpoints"]) for r in runs
+    )
+    for key in ("bytes", "dirty_bytes", "seconds"):
+        if checkpoints:
+            found[f"checkpoint_{key}"] = spread(c[key] for c in checkpoints)
+    for key in LOG_KEYS:
+        if all(f"log_{key}" in r for r in runs):
+            found[f"log_{key}"] = spread(r[f"log_{key}"] for r in runs)
+    if all("stored" in r for r in runs):
+        for key in ("records", "bytes"):
+            found[f"stored_{key}"] = spread(r["stored"][key] for r in runs)
+    return found
+
+
+def filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """A table without the columns that say nothing in any row."""
+    kept = [i for i in range(len(rows[0])) if any(row[i] != "-" for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]
+
+
+def logged(found: JsonObject) -> str:
+    """What was logged, as a cell of a table."""
+    if "log_peak_bytes" in found:
+        peak, budget = found["log_peak_bytes"]["median"], found["log_budget_bytes"]["median"]
+        return f"{common.size_text(peak)} of {common.size_text(budget)}"
+    if "stored_bytes" in found:
+        records = found["stored_records"]["median"]
+        return f"{records:.0f} messages, {common.size_text(found['stored_bytes']['median'])}"
+    return "-"

@@ -1,0 +1,30 @@
+/* The trace of a run: one record for each event, written as it ends (--trace). */
+#ifndef FTRMA_TRACE_H
+#define FTRMA_TRACE_H
+
+#include "internal.h"
+
+struct ftrma_trace_record {
+    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    uint32_t what, mode;       /* enum ftrma_what; FTRMA_LIVE, _REPLAY, _PROLOGUE */
+    int32_t slot, proc;
+    uint64_t entry;            /* how often the program was entered */
+    uint64_t event;            /* own number */
+    int32_t window, target;    /* number in program order, slot; -1: none */
+    uint64_t at, bytes;        /* in the target's part */
+    uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
+    uint64_t ec, gc, sc, gnc;
+    uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
+                                  Checkpoint, Commit, Rollback: version; Recovery: and horizon */
+    uint64_t spare;
+};
+
+extern struct ftrma_trace_record ftrma_trace; /* of the event that is under way */
+extern int ftrma_tracing;
+
+/* Write a record of its own, with what is given here and the rest of this process. */
+void ftrma_trace_write(struct ftrma_trace_record *record);
+void ftrma_trace_begin(int what, int window);
+void ftrma_trace_end(int mode, uint64_t event, uint64_t clock);
+
+#endif

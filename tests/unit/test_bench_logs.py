@@ -1,0 +1,293 @@
+"""The drivers that measure logs and recovery: what they make of measurements, and that the smallest
+run of each comes to its end.
+
+Why: a side that thinks less, a replay that is compared with the wrong steps, or checkpoints that
+are counted with the wrong launch would say that logging is cheaper or dearer than it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench import __main__ as bench_main
+from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides
+from bench.recovery_many import Times
+from ftrma import settings
+
+KNOWN = {flag for flag, *_ in settings.TABLE}
+
+
+# The job's statistics tell about logs since `ftrma run` has --demand.
+def needs(*flags: str) -> Any:
+    return pytest.mark.skipif(not KNOWN.issuperset(flags), reason=f"ftrma run has no {flags}")
+
+
+# ---- sides ----------------------------------------------------------------------------------
+
+
+def stats(demanded: int, peaks: list[int]) -> dict[str, Any]:
+    taken = [{"version": i, "kind": kind, "seconds": 0.002, "bytes": 9, "dirty_bytes": 3}
+             for i, kind in enumerate(["coordinated"] + ["demand"] * demanded)]  # fmt: skip
+    return {
+        "checkpoints": taken,
+        "log": [{"peak_bytes": peak, "budget_bytes": 4 << 20} for peak in peaks],
+    }
+
+
+def test_what_a_job_has_told_is_kept_by_launch() -> None:
+    runs = [sides.told(stats(2, [1 << 20, 3 << 20])), sides.told(stats(4, [2 << 20, 1 << 20]))]
+    found = sides.summary_of_told(runs)
+    assert found["checkpoints_per_launch"]["median"] == 4
+    assert found["demand_checkpoints_per_launch"]["median"] == 3
+    assert (found["log_peak_bytes"]["min"], found["log_peak_bytes"]["max"]) == (2 << 20, 3 << 20)
+    assert sides.logged(found) == "2.5 MiB of 4 MiB"
+
+
+def test_unprotected_sides_tell_nothing_and_loggers_what_they_stored() -> None:
+    found = sides.summary_of_told([sides.told({})])
+    assert found["checkpoints_per_launch"]["max"] == 0 and sides.logged(found) == "-"
+    stored = {"stored": {"records": 7, "bytes": 2048, "wraps": 0}}
+    assert sides.logged(sides.summary_of_told([sides.told(stored)])) == "7 messages, 2 KiB"
+
+
+def test_sides_take_turns() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> sides.Side:
+        return lambda *_: (order.append(name), ({"n": len(order)}, {}))[1]
+
+    runs = sides.in_turn(
+        {"a": side("a"), "b": side("b")}, 2, "test", lambda s: s(1, Path(), [], 1.0)[0]
+    )
+    assert order == ["a", "b", "a", "b"]
+    assert runs == {"a": [{"n": 1}, {"n": 3}], "b": [{"n": 2}, {"n": 4}]}
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    assert sides.filled([["x", "y", "z"], ["1", "-", "-"], ["2", "-", "3"]]) == [
+        ["x", "z"], ["1", "-"], ["2", "3"]
+    ]  # fmt: skip
+
+
+# ---- dht ------------------------------------------------------------------------------------
+
+
+def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
+    """A report from made-up launches; `seen` takes the program's arguments of each."""
+    rounds = iter([30.0, 50.0, 31.0, 51.0])
+
+    def launched(pace: float) -> sides.Side:
+        def side(slots: int, _script: Path, arguments: Any, _limit: float) -> Any:
+            seen.append(list(arguments))
+            given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+            think_us = float(given["--think-us"]) if "--think-us" in given else next(rounds)
+            seconds = think_us * pace
+            report = {"verified": True, "seconds": seconds, "inserts_per_second": slots / seconds,
+                      "think_us": think_us, "duty": 0.1}  # fmt: skip
+            return report, {}
+
+        return side
+
+    monkeypatch.setattr(sides, "unprotected", launched(1.0))
+    monkeypatch.setattr(sides, "protected", lambda *flags: launched(1.02 + 0.1 * ("all" in flags)))
+    monkeypatch.setattr(sides, "message_logging", lambda _: launched(1.5))
+    options = dht.parse(["--rounds", "2"])
+    results = [dht.measure(slots, 0.1, options) for slots in (2, 4)]
+    return {**common.begin("dht"), "rounds": 2, "duties": [0.1], "slots": [2, 4], "loggers": 1,
+            "results": results}  # fmt: skip
+
+
+def test_all_sides_of_a_round_think_as_long_as_its_baseline(monkeypatch: Any) -> None:
+    seen: list[list[str]] = []
+    dht_report(monkeypatch, seen)
+    assert [arguments[-2:] for arguments in seen[:8]] == [
+        ["--duty", "0.1"], *[["--think-us", "30.0"]] * 3,
+        ["--duty", "0.1"], *[["--think-us", "50.0"]] * 3,
+    ]  # fmt: skip
+
+
+def test_dht_compares_within_a_round_and_with_the_targets(monkeypatch: Any) -> None:
+    report = dht_report(monkeypatch, [])
+    found = report["results"][0]["sides"]
+    assert found["f-puts"]["overhead_percent_each"] == pytest.approx([2.0, 2.0])
+    assert found["ML"]["overhead_percent"]["median"] == pytest.approx(50.0)
+    lines = {line.split()[0]: line for line in dht.text(report).splitlines() if line}
+    assert "<= 3 met" in lines["f-puts"] and "<= 8 missed" in lines["f-puts-gets"]
+
+
+# ---- ft --demand ----------------------------------------------------------------------------
+
+
+def demand_report() -> dict[str, Any]:
+    options = ft.parse(["--demand", "--log-budget", "4MiB", "8MiB"])
+    baseline = [{"seconds_median": 1.0, "seconds_mean": 1.0, "seconds_fastest": 1.0, "mops": 1.0,
+                 **sides.told({})}] * 2  # fmt: skip
+    variants = {}
+    for name in ft.sides_of(options):
+        runs = baseline
+        if name != sides.BASELINE:
+            demanded = int(8 / ft_demand.budget_mib(name))
+            runs = [{**b, "seconds_mean": 1 + demanded / 10, **sides.told(stats(demanded, [1000]))}
+                    for b in baseline]  # fmt: skip
+        variants[name] = ft.summary(runs, baseline)
+    return {**common.begin("ft --demand"), "problem_class": "S", "rounds": 2, "repeat": 3,
+            "results": [{"slots": 4, "variants": variants}]}  # fmt: skip
+
+
+def test_demand_tells_checkpoints_and_overhead_for_each_budget() -> None:
+    report = demand_report()
+    assert list(report["results"][0]["variants"]) == [
+        "no-FT", "f-4MiB stream", "f-4MiB bulk", "f-8MiB stream", "f-8MiB bulk"
+    ]  # fmt: skip
+    rows = {line[:14].strip(): line.split() for line in ft_demand.text(report).splitlines()}
+    # After the overhead of a typical run, that of all; then demand checkpoints and others.
+    assert rows["f-4MiB stream"][7:13] == ["20.0", "(20.0", "..", "20.0)", "2", "1"]
+    assert rows["f-8MiB bulk"][7:13] == ["10.0", "(10.0", "..", "10.0)", "1", "1"]
+
+
+# ---- recovery -------------------------------------------------------------------------------
+
+
+def test_notes_are_read_by_slot() -> None:
+    found = recovery_many.read_times("began 0 1.5\ndone 0 2.5\ndone 1 3.5\n")
+    assert found == Times([(0, 1.5)], [(0, 2.5), (1, 3.5)])
+
+
+def test_lost_time_is_counted_from_the_last_step_to_the_next_new_one() -> None:
+    died_s = 13.5
+    causal = Times([(1, 10.0)], [(0, 11.0), (1, 12.0), (2, 13.0), (3, 15.0)])
+    again = [(0, 16.0), (1, 17.0), (2, 18.0), (3, 19.0)]
+    back = Times([(1, 10.0), (1, 15.0)], [*causal.done[:3], *again])
+    assert recovery.lost(causal, died_s) == {"lost, ms": 1000, "steps done again by survivors": 0}
+    assert recovery.lost(back, died_s) == {"lost, ms": 5000, "steps done again by survivors": 3}
+
+
+def test_replay_is_compared_with_the_same_steps() -> None:
+    """The step in which the slot died was not done at first and is no part of the replay."""
+    times = Times(
+        [(0, 1.0), (1, 10.0), (1, 20.0)], [(5, 11.0), (6, 13.0), (5, 20.5), (6, 21.0), (7, 29.0)]
+    )
+    found = recovery.replayed(times, died_s=14.0)
+    assert found["steps at first, ms"] == 3000 and found["steps replayed, ms"] == 1000
+    assert found["replay speed / original speed"] == 3
+    assert found["set-up by the replacement, ms"] == 6000
+
+
+def test_another_recovery_than_was_meant_is_an_error_with_its_reason() -> None:
+    rollback = {"kind": "rollback", "reason": "logs ran over", "phases": {}}
+    assert recovery.only_recovery({"recoveries": [rollback]}, "rollback") is rollback
+    with pytest.raises(common.BenchError, match=r"not one causal .*\(logs ran over\)"):
+        recovery.only_recovery({"recoveries": [rollback]}, "causal")
+    with pytest.raises(common.BenchError, match="none"):
+        recovery.only_recovery({"recoveries": []}, "causal")
+
+
+def recovery_report() -> dict[str, Any]:
+    phases = {f"  {p}, ms": common.spread([5.0]) for p in recovery_many.PHASES}
+    rows = {"in place to first new step, ms": common.spread([30.0, 50.0]), **phases}
+    moved = {"lost, ms": common.spread([25.0, 35.0]), **phases,
+             "replay speed / original speed": common.spread([3.0])}  # fmt: skip
+    return {
+        **common.begin("recovery"), "slots": 4, "rounds": 2, "size_bytes": 64 << 20, "steps": 30,
+        "problem_class": "W", "window": {p: rows for p in recovery.POLICIES},
+        "ft": {p: moved for p in recovery.POLICIES},
+    }  # fmt: skip
+
+
+def many_report() -> dict[str, Any]:
+    rows = [{"seconds": 2.0, "kinds": {"causal": 3, "rollback": 1}, "reasons": ["two at once"],
+             "phases": dict.fromkeys(recovery_many.PHASES, 0.2)}]  # fmt: skip
+    return {
+        **common.begin("recovery --many"), "slots": 4, "rounds": 1, "runs": 4, "problem_class": "S",
+        "sides": {
+            name: recovery_many.summary(rows, [{**rows[0], "seconds": 1.0}] if i else rows)
+            for i, name in enumerate(["no-FT", "f-4", "f-2", "rollback-4"])
+        },
+    }  # fmt: skip
+
+
+def test_recovery_tells_whether_targets_are_met() -> None:
+    assert ">= 2 met" in recovery.text(recovery_report())
+
+
+def test_many_tells_why_a_recovery_was_no_causal_one() -> None:
+    said = recovery_many.text(many_report())
+    assert "note: f-2: two at once" in said and "100 (100 .. 100)" in said
+
+
+# ---- figures, options, smallest runs --------------------------------------------------------
+
+
+def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "figure.png"
+    for module, report in (
+        (dht, dht_report(monkeypatch, [])),
+        (ft_demand, demand_report()),
+        (recovery, recovery_report()),
+        (recovery_many, many_report()),
+    ):
+        module.draw(report, path)
+        assert path.stat().st_size > 5000
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dht", "--duty", "1.5"],
+        ["dht", "--duty", "0"],
+        ["dht", "--log-budget", "much"],
+        ["ft", "--logging", "--demand"],
+        ["ft", "--log-budget", "4MiB"],
+        ["ft", "--demand", "--how", "slowly"],
+        ["recovery", "-n", "1"],
+        ["recovery", "-n", "6", "--many"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_one_line_and_status_2(
+    arguments: list[str], capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
+    assert bench_main.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert f"bench {arguments[0]}: error: " in said.err
+    assert arguments[-2] in said.err or arguments[-1] in said.err
+
+
+SMALLEST = {
+    "dht": "-n 2 --duty 1 --inserts 300 --spares 0",
+    "ft": "--logging --class S -n 2 --repeat 2 --spares 0",
+    "ft ": "--demand --class S -n 2 --repeat 2 --log-budget 8MiB --how stream --spares 0",
+    "micro": "--batches 2 --batch-ms 0.05 --fence-ranks 2 --spares 0",
+    "recovery": "--many --class S --runs 2",
+    "recovery ": "-n 2 --class S --steps 3 --size 1MiB",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("dht", marks=needs("--policy", "--log")),
+        pytest.param("ft", marks=needs("--policy")),
+        pytest.param("ft ", marks=needs("--policy", "--demand")),
+        pytest.param("micro", marks=needs("--policy", "--demand")),
+        pytest.param("recovery", marks=needs("--policy")),
+        pytest.param("recovery ", marks=[needs("--policy"), pytest.mark.long]),
+    ],
+)
+def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
+    arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]
+    assert bench_main.main(arguments) == 0, capsys.readouterr().err
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["benchmark"].split()[0] == name.strip() and report["rounds"] == 1
