@@ -294,9 +294,12 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
 
 
 def must_be_applied(attempt: Attempt, r: Record) -> bool:
-    """It was logged, with something in it; what the slot did to itself only up to the horizon."""
-    own = r.slot == attempt.slot
-    return r.bytes > 0 and (not own or attempt.base_event < r.event <= attempt.horizon)
+    """It was logged, with something in it. A slot's puts to itself are made again instead, and so
+    is all that it did above the horizon."""
+    if r.slot != attempt.slot:
+        return r.bytes > 0
+    done = attempt.base_event < r.event <= attempt.horizon
+    return r.bytes > 0 and r.what in COMBINING and done
 
 
 # ---- the slot's own events ------------------------------------------------------------------

@@ -108,10 +108,8 @@ class Job:
         self, what: What, slot: int, target: int, at: int, size: int = 8, window: int = 0
     ) -> None:
         event = self.next_event(slot, what)
-        logged = what != What.Put or slot != target
-        number = self.number(target, window) if logged else {}  # a put to itself is made again
         self.add(what, slot, event=event, target=target, window=window, at=at, bytes=size,
-                 **number, **self.counters(slot, window))  # fmt: skip
+                 **self.number(target, window), **self.counters(slot, window))  # fmt: skip
         if window == 1:
             self.state.memory[target, at] = self.rng.randint(0, 999)
 
@@ -211,7 +209,8 @@ class Job:
         base = self.base().seq
         found = [r for r in self.done() if r.target == slot and r.what in WRITES]
         found = [r for r in found if r.seq > base[slot, r.window]]
-        found = [r for r in found if r.slot != slot or r.event <= horizon]
+        # A slot's puts to itself are made again.
+        found = [r for r in found if r.slot != slot or (r.what != What.Put and r.event <= horizon)]
         return sorted(found, key=lambda r: (r.clock, r.seq))
 
     def recover(self, slot: int, *, horizon: int | None = None, stop: int | None = None) -> None:
