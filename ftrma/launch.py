@@ -305,8 +305,10 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
             tracefile.convert(directory, Path(options.trace), layout.slots, story)
         stats = summary(read_events(directory), layout, status)
         ctl = open_control(native, directory)
-        peaks = [int(ctl.slots[s].peak_bytes) for s in range(layout.slots)]
-        return status, {**stats, "log": {"budget_bytes": int(ctl.log_bytes), "peak_bytes": peaks}}
+        budget = int(ctl.log_bytes)
+        logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": budget}
+                for s in range(layout.slots)]  # fmt: skip
+        return status, {**stats, "log": logs}
     except Interrupted as interruption:
         return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
     finally:

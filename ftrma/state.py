@@ -93,8 +93,7 @@ class State:
             now != then
             or saved["arrays"] != record["arrays"]
             or any(
-                memoryview(bytes_of(key, a.nbytes)) != memoryview(a).cast("B")
-                for key, a in arrays.items()
+                memoryview(bytes_of(key, a.nbytes)) != a.data.cast("B") for key, a in arrays.items()
             )
         )
 

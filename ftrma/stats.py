@@ -22,8 +22,8 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         several nodes; ``recoveries``, each with kind,
         slots, version, seconds, phases in seconds, a reason, and began_s, when the death happened
         or was noticed, on the machine's monotonic clock; ``degraded_seconds``, the time for
-        which some group lacked redundancy. `launch.run` adds ``log``: the budget of each slot's
-        access logs and the most that each has used, bytes.
+        which some group lacked redundancy. `launch.run` adds ``log``: for each slot the budget
+        of its access logs and the most of it that was used, bytes.
     """
     checkpoints = [
         {k: e[k] for k in ("version", "kind", "seconds", "bytes", "dirty_bytes")}

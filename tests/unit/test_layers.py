@@ -31,7 +31,7 @@ LAYERS = [
     {"world", "link", "tracecut"},
     {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep"},
-    {"interval", "atomics"},
+    {"interval", "atomics", "causal"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
