@@ -8,8 +8,8 @@ nothing of how the library keeps it, so that a mistake there cannot hide here. I
    (`tracereplay`);
 3. of the atomics on one location that each found what the one before left: old values and new ones
    form a trail;
-4. of every rollback that all slots went back to one committed version, that nothing of the entry
-   before comes later, and that what the version holds is not done again.
+4. of every rollback that all slots went back to one committed version, and that nothing of the
+   entry before comes later.
 
 Of all violations the first in time is told: the others may be its consequences.
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .tracecut import Cut, Violation, committed, describe, inconsistencies, part_words
+from .tracecut import Violation, committed, describe, inconsistencies
 from .tracefile import (
     ACCESSES,
     ATOMICS,
@@ -103,8 +103,8 @@ def check(trace: Trace) -> Report:
     found = list(attempts(trace, cuts))
     trails = Trails(live)
     violations += [
-        *inconsistencies(trace, cuts), *check_replays(trace, cuts, found), *trails.violations,
-        *check_rollbacks(trace, cuts), *done_twice(live),
+        *inconsistencies(trace, cuts), *check_replays(trace, found), *trails.violations,
+        *check_rollbacks(trace), *done_twice(live),
     ]  # fmt: skip
     rollbacks = records[records["what"] == What.Rollback]
     return Report(
@@ -146,12 +146,6 @@ class Trails:
         self.atomics = self.locations = self.breaks = 0
         self.violations: list[Violation] = []
         writes = live[np.isin(live["what"], WRITING)]
-        unnumbered = (writes["seq"] == 0) & (writes["bytes"] > 0)
-        unnumbered &= np.isin(writes["what"], (What.Put, What.Accumulate))
-        unnumbered &= (writes["slot"] != writes["target"]) & (writes["target"] >= 0)
-        for row in writes[unnumbered][:1].tolist():
-            r = Record._make(row)
-            self.violations.append(Violation(r.begin_ns, f"{describe(r)}, has no place in order"))
         numbered = writes[(writes["seq"] > 0) & (writes["target"] >= 0)]
         order = np.lexsort(tuple(numbered[n] for n in ("seq", "window", "target", "entry")))
         numbered = numbered[order]
@@ -204,7 +198,7 @@ class Trails:
 # ---- rollbacks ------------------------------------------------------------------------------
 
 
-def check_rollbacks(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
+def check_rollbacks(trace: Trace) -> Iterator[Violation]:
     """Yield what is wrong with each rollback."""
     records = trace.records
     rollbacks = trace.rows(records["what"] == What.Rollback)
@@ -224,31 +218,3 @@ def check_rollbacks(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
                 r.end_ns, f"{describe(r)}, of entry {r.entry} of the program ended after slot "
                 f"{back[0].slot} had gone back and begun entry {entry}",
             )  # fmt: skip
-        if back[0].value0 in cuts:
-            yield from done_again(trace, entry, cuts[back[0].value0])
-
-
-def done_again(trace: Trace, entry: int, cut: Cut) -> Iterator[Violation]:
-    """What the version holds is not done again after the rollback to it."""
-    records = trace.records
-    live = records[
-        (records["entry"] == entry) & (records["mode"] == LIVE)
-        & (records["what"] < OWN_EVENTS.stop)
-    ]  # fmt: skip
-    held = np.array([cut.event(s) for s in range(trace.slots)], np.uint64)[live["slot"]]
-    for row in live[live["event"] <= held][:1].tolist():
-        r = Record._make(row)
-        yield Violation(
-            r.begin_ns, f"{describe(r)}, was done again after the rollback to version "
-            f"{cut.version}, which holds the events up to {cut.event(r.slot)}",
-        )  # fmt: skip
-    numbered = live[np.isin(live["what"], WRITING) & (live["seq"] > 0) & (live["target"] >= 0)]
-    for row in numbered.tolist():
-        r = Record._make(row)
-        if r.seq <= cut.seq(r.target, r.window):
-            yield Violation(
-                r.begin_ns, f"{describe(r)}, took a number that version {cut.version} holds, to "
-                f"which the rollback went: it has {part_words(r)}, up to seq "
-                f"{cut.seq(r.target, r.window)}",
-            )  # fmt: skip
-            return

@@ -10,12 +10,13 @@ Each event carries what it was made of, so that `read` gives the very records ba
 
 Conventions of the records:
 
-* Events of a slot are numbered from 1 in program order. The *entry* counts how often the program
-  was entered: a rollback makes a new one, causal recovery does not.
-* ``seq`` numbers the writing accesses to a part from 1; a checkpoint's is the last one taken, so it
-  holds exactly those with no larger number.
-* ``clock`` is the target's in accesses that write, as read before ``seq`` was taken; it is the
-  slot's own, after it was incremented, in all calls that are no accesses, and in Checkpoint.
+* The *entry* counts how often the program was entered: a rollback makes a new one, causal recovery
+  does not. Events of a slot are numbered from 1 in program order, from the begin of the entry.
+* ``seq`` numbers the accesses to a part that change it, from 1; 0 has what takes no number.
+  A checkpoint's is the last one taken, so it holds exactly those with no larger number.
+* ``clock`` is the target's in accesses with a ``seq``, as read before that was taken, and the
+  slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
+* Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
 * The two values are old and new value of an atomic of at most 8 bytes; 1 and 0 for Lock if it is
   exclusive; source slot and its event for Apply; version and horizon for Recovery; the version for
   Checkpoint, Commit and Rollback.

@@ -5,13 +5,15 @@ program again. Two things make it what q was. Its own events up to the *horizon*
 q had completed, must be done again in replay mode: each once, in their order, with the same call at
 the same place. And the accesses of others to q since the checkpoint, with q's atomics on itself,
 must be applied to its memory: each once, none that the checkpoint holds already, and in cohb order.
+(An access may come in several pieces: a layout with holes, or a log that was cut.)
 
 What that order is can be read off the numbers an access carries. Its ``clock``, which is q's as the
 origin saw it, says before which synchronization of q it may be seen: never must it be applied
 before q's clock has come that far, nor after an access of a larger clock. ``seq`` orders accesses
 of the same clock, and atomics and accumulates on common bytes throughout, since there the memory
 after each is what was logged. (Plain puts of different clocks to common bytes, in flight at the
-same time, race; either order is right.) Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
+same time, race; either order is right.) A slot's clock counts its events that can order others'
+accesses: all but puts and gets. Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
 
 An attempt may be cut short by another failure: then what it did is judged, not what it lacks. A
 process that was killed may have left its very last event out of its trace; that one alone is let
@@ -28,7 +30,6 @@ import numpy as np
 
 from .tracecut import START, Cut, Violation, describe, part_words
 from .tracefile import (
-    ATOMICS,
     COMBINING,
     LIVE,
     OWN_EVENTS,
@@ -78,12 +79,24 @@ class Attempt:
         return max((r.event for r in self.replayed), default=self.base_event)
 
     @property
+    def base(self) -> Record | None:
+        """The slot's checkpoint; None where events, clock and ``seq`` count from the entry's start.
+
+        That is so for the start of the program and after a rollback, whatever the version.
+        """
+        here = self.cut.parts and self.cut.entry == self.entry
+        return self.cut.any_of(self.slot) if here else None
+
+    @property
     def base_event(self) -> int:
-        """The event of the checkpoint; 0 for the start of the program."""
-        return self.cut.event(self.slot) if self.cut.parts else 0
+        return self.base.event if self.base else 0
+
+    @property
+    def base_clock(self) -> int:
+        return self.base.clock if self.base else 0
 
     def base_seq(self, window: int) -> int:
-        return self.cut.seq(self.slot, window) if self.cut.parts else 0
+        return self.cut.seq(self.slot, window) if self.base else 0
 
     @property
     def words(self) -> str:
@@ -127,13 +140,11 @@ class Before:
         horizons: of the recoveries, with their slots.
     """
 
-    def __init__(self, trace: Trace, cuts: dict[int, Cut], entry: int, slots: set[int]) -> None:
+    def __init__(self, trace: Trace, entry: int, slots: set[int]) -> None:
         mine: Records = trace.records[trace.records["entry"] == entry]
         self.to: dict[tuple[int, int], dict[int, Record]] = {}
         self.own: dict[int, dict[int, Record]] = {slot: {} for slot in slots}
-        back = mine[mine["what"] == What.Rollback]["value0"].tolist()
-        base = cuts.get(back[0]) if back else None
-        self.last = {slot: base.event(slot) if base else 0 for slot in range(trace.slots)}
+        self.last = dict.fromkeys(range(trace.slots), 0)
         live = mine[(mine["mode"] == LIVE) & (mine["what"] < OWN_EVENTS.stop)]
         for r in map(Record._make, live.tolist()):
             if r.slot in slots:
@@ -151,13 +162,13 @@ class Before:
         return (slot, event) in self.horizons or self.last.get(slot) == event - 1
 
 
-def check_replays(trace: Trace, cuts: dict[int, Cut], found: list[Attempt]) -> Iterator[Violation]:
+def check_replays(trace: Trace, found: list[Attempt]) -> Iterator[Violation]:
     """Yield what is wrong with the causal recoveries; of each the first of every kind."""
     by_entry: dict[int, Before] = {}
     for attempt in found:
         if attempt.entry not in by_entry:
             slots = {a.slot for a in found if a.entry == attempt.entry}
-            by_entry[attempt.entry] = Before(trace, cuts, attempt.entry, slots)
+            by_entry[attempt.entry] = Before(trace, attempt.entry, slots)
         before = by_entry[attempt.entry]
         for kind in (applied_right, applied_in_order, applied_all, replayed_right, replayed_all,
                      live_after):  # fmt: skip
@@ -179,7 +190,7 @@ def source(r: Record) -> str:
 
 def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """Each applied access is one that was made, is not in the checkpoint, and comes once."""
-    seen: set[tuple[int, int]] = set()
+    ends: dict[tuple[int, int], int] = {}  # of the pieces of an access so far
     for row in attempt.applied:
         r = row._replace(target=attempt.slot)
         base = attempt.base_seq(r.window)
@@ -188,16 +199,16 @@ def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
                 r.begin_ns, f"{source(r)}, was applied, but the checkpoint holds it already: its "
                 f"window is there up to seq {base}",
             )  # fmt: skip
-        if (r.window, r.seq) in seen:
+        if r.at < ends.get((r.window, r.seq), 0):
             yield Violation(r.begin_ns, f"{source(r)}, was applied a second time")
-        seen.add((r.window, r.seq))
+        ends[r.window, r.seq] = r.at + r.bytes
         made = before.to.get((attempt.slot, r.window), {}).get(r.seq)
         if made is None:
             if not before.unrecorded(r.value0, r.value1):
                 yield Violation(r.begin_ns, f"{source(r)}, was applied, but never made")
-        elif (made.slot, made.event, made.at, made.bytes, made.clock) != (
-            r.value0, r.value1, r.at, r.bytes, r.clock,
-        ):  # fmt: skip
+        elif (made.slot, made.event, made.clock) != (r.value0, r.value1, r.clock) or not (
+            made.at <= r.at and r.at + r.bytes <= made.at + made.bytes
+        ):
             yield Violation(
                 r.begin_ns, f"{source(r)}, at clock {r.clock} was applied, but what was made is "
                 f"{describe(made)}, at clock {made.clock}",
@@ -210,7 +221,7 @@ def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
     What is left when the last event below the horizon is done is applied at once; it may have read
     the clock of the event in which the slot died, one more than replay ever sees.
     """
-    clock = attempt.cut.clock(attempt.slot) if attempt.cut.parts else 0
+    clock = attempt.base_clock
     own = before.own[attempt.slot]
     left = {e for e in own if attempt.base_event < e <= attempt.horizon}
     latest: Record | None = None
@@ -219,10 +230,7 @@ def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
     for r in attempt.rows:
         if r.mode == REPLAY and r.what in OWN_EVENTS:
             left.discard(r.event)
-            if r.what >= What.Fence:
-                clock = max(clock, r.clock)
-            elif r.what in COMBINING:
-                clock += 1  # an accumulate or atomic can be a signal, so it counts as well
+            clock += r.what not in (What.Put, What.Get)
         if r.what != What.Apply:
             continue
         r = r._replace(target=attempt.slot)
@@ -260,26 +268,38 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """Every access to the slot since the checkpoint that was made before the repair was applied."""
     if not attempt.end:
         return
-    seen = {(r.window, r.seq) for r in attempt.applied}
+    pieces: dict[tuple[int, int], list[Record]] = {}
+    for r in attempt.applied:
+        pieces.setdefault((r.window, r.seq), []).append(r)
+    own = before.own[attempt.slot].values()
+    freed = {r.window for r in own if r.what == What.Free and r.event <= attempt.horizon}
     for (slot, window), made in before.to.items():
-        base = attempt.base_seq(window)
+        if slot != attempt.slot or window in freed:
+            continue  # nobody will look at a window that is gone
         # Accesses wait from the repair until the slot is live, so their seq is larger.
-        top = max((s for w, s in seen if w == window), default=0)
-        for seq in sorted(made) if slot == attempt.slot else ():
-            r = made[seq]
-            if seq <= base or (window, seq) in seen or not must_be_applied(attempt, r):
-                continue
-            if seq < top or r.end_ns < attempt.end_ns:
+        top = max((s for w, s in pieces if w == window), default=0)
+        for seq in sorted(made):
+            r, found = made[seq], pieces.get((window, seq))
+            if found:
+                begin, end = found[0].at, found[-1].at + found[-1].bytes
+                if (begin, end) != (r.at, r.at + r.bytes):
+                    yield Violation(attempt.end_ns, f"{describe(r)}, was applied in part only: "
+                                    f"bytes {begin} to {end - 1}")  # fmt: skip
+            elif (
+                seq > attempt.base_seq(window)
+                and must_be_applied(attempt, r)
+                and (seq < top or r.end_ns < attempt.end_ns)
+            ):
                 yield Violation(attempt.end_ns, f"{describe(r)}, was not applied")
 
 
 def must_be_applied(attempt: Attempt, r: Record) -> bool:
-    """It was logged. A slot's puts and accumulates to itself are done again instead."""
-    if r.proc == attempt.proc or r.begin_ns > attempt.end_ns:
-        return False
+    """It was logged, with something in it. A slot's puts to itself are made again instead, and so
+    is all that it did above the horizon."""
     if r.slot != attempt.slot:
-        return True
-    return r.what in ATOMICS and attempt.base_event < r.event <= attempt.horizon
+        return r.bytes > 0
+    done = attempt.base_event < r.event <= attempt.horizon
+    return r.bytes > 0 and r.what in COMBINING and done
 
 
 # ---- the slot's own events ------------------------------------------------------------------
@@ -287,10 +307,10 @@ def must_be_applied(attempt: Attempt, r: Record) -> bool:
 
 def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """Each replayed event was done before, in the same way, and comes once and in its order."""
-    previous = attempt.base_event if attempt.cut.parts else -1
+    previous = attempt.base_event
     for r in attempt.replayed:
         made = before.own[attempt.slot].get(r.event)
-        if attempt.cut.parts and r.event <= attempt.base_event:
+        if attempt.base and r.event <= attempt.base_event:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies before the checkpoint at event "
                 f"{attempt.base_event}",

@@ -39,15 +39,18 @@ class State:
 class Job:
     """A job of `slots` slots; window 0 is for puts and accumulates, window 1 for all else."""
 
-    def __init__(self, slots: int = 3, seed: int = 0) -> None:
+    def __init__(self, slots: int = 3, seed: int = 0, *, pieces: bool = False) -> None:
+        self.pieces = pieces  # what is applied may come in two
         self.slots, self.rng = slots, random.Random(seed)
         self.now, self.entry, self.version, self.procs = BEGAN_NS, 0, 0, slots
         self.proc = list(range(slots))
         self.state = State()
         self.saved = {0: copy.deepcopy(self.state)}
+        self.saved_in = {0: 0}  # entry
         self.slow: dict[int, Record] = {}  # puts that have read the clock but no number
         self.recovered: set[int] = set()  # causally, since the last checkpoint
         self.records: list[Record] = []
+        self.unrecorded: list[Record] = []  # done, but its process was killed before it told
 
     # -- the program --------------------------------------------------------------------------
 
@@ -65,18 +68,16 @@ class Job:
         self.records.append(Record(**data))
         return self.records[-1]
 
-    def next_event(self, slot: int) -> int:
+    def next_event(self, slot: int, what: What) -> int:
         self.settle(slot)
         self.state.event[slot] += 1
+        if what not in (What.Put, What.Get):
+            self.state.clock[slot] += 1
         return self.state.event[slot]
 
     def call(self, what: What, slot: int, **fields: Any) -> None:
         """A call that is no access."""
-        event = self.next_event(slot)
-        begin_ns = self.tick()
-        if what != What.Safepoint:
-            self.state.clock[slot] += 1
-        self.add(what, slot, event=event, clock=self.state.clock[slot], begin_ns=begin_ns, **fields)
+        self.add(what, slot, event=self.next_event(slot, what), **fields)
 
     def all_call(self, what: What, **fields: Any) -> None:
         for slot in range(self.slots):
@@ -99,24 +100,22 @@ class Job:
     def counters(self, slot: int, window: int) -> dict[str, int]:
         return {"gc": self.state.gc[slot, window], "gnc": self.state.gnc[slot, window]}
 
-    def number(self, target: int, window: int) -> int:
+    def number(self, target: int, window: int) -> dict[str, int]:
         self.state.seq[target, window] += 1
-        return self.state.seq[target, window]
+        return {"seq": self.state.seq[target, window], "clock": self.state.clock[target]}
 
     def write(
         self, what: What, slot: int, target: int, at: int, size: int = 8, window: int = 0
     ) -> None:
-        self.add(
-            what, slot, event=self.next_event(slot), target=target, window=window, at=at,
-            bytes=size, seq=self.number(target, window), clock=self.state.clock[target],
-            **self.counters(slot, window),
-        )  # fmt: skip
+        event = self.next_event(slot, what)
+        self.add(what, slot, event=event, target=target, window=window, at=at, bytes=size,
+                 **self.number(target, window), **self.counters(slot, window))  # fmt: skip
         if window == 1:
             self.state.memory[target, at] = self.rng.randint(0, 999)
 
     def write_slowly(self, slot: int, target: int, at: int) -> None:
         """Read the target's clock now; take the number when the slot goes on."""
-        event = self.next_event(slot)
+        event = self.next_event(slot, What.Put)
         self.slow[slot] = self.add(
             What.Put, slot, event=event, target=target, window=0, at=at, bytes=8,
             clock=self.state.clock[target], **self.counters(slot, 0),
@@ -126,21 +125,31 @@ class Job:
     def settle(self, slot: int) -> None:
         put = self.slow.pop(slot, None)
         if put:
-            self.records.append(put._replace(seq=self.number(put.target, 0), end_ns=self.tick()))
+            self.records.append(
+                put._replace(seq=self.number(put.target, 0)["seq"], end_ns=self.tick())
+            )
 
     def read(self, slot: int, target: int, at: int) -> None:
         self.add(
-            What.Get, slot, event=self.next_event(slot), target=target, window=0, at=at, bytes=8,
-            **self.counters(slot, 0),
+            What.Get, slot, event=self.next_event(slot, What.Get), target=target, window=0, at=at,
+            bytes=8, **self.counters(slot, 0),
         )  # fmt: skip
 
     def atomic(self, slot: int, target: int, at: int, what: What = What.Fetch_and_op) -> None:
+        event = self.next_event(slot, what)
         old = self.state.memory[target, at]
         self.state.memory[target, at] = new = (old * 3 + 7 * slot + 1) % 1000
         self.add(
-            what, slot, event=self.next_event(slot), target=target, window=1, at=at, bytes=8,
-            seq=self.number(target, 1), clock=self.state.clock[target], value0=old, value1=new,
-            **self.counters(slot, 1),
+            what, slot, event=event, target=target, window=1, at=at, bytes=8, value0=old,
+            value1=new, **self.number(target, 1), **self.counters(slot, 1),
+        )  # fmt: skip
+
+    def look(self, slot: int, target: int, at: int) -> None:
+        """An atomic that changes nothing, and takes no number."""
+        event, value = self.next_event(slot, What.Get_accumulate), self.state.memory[target, at]
+        self.add(
+            What.Get_accumulate, slot, event=event, target=target, window=1, at=at, bytes=8,
+            value0=value, value1=value, **self.counters(slot, 1),
         )  # fmt: skip
 
     def store(self, slot: int, at: int) -> None:
@@ -174,25 +183,35 @@ class Job:
         if complete:
             self.version += 1
             self.saved[self.version] = copy.deepcopy(self.state)
+            self.saved_in[self.version] = self.entry
             self.recovered.clear()
             for _ in range(2):  # two checksum ranks
                 self.add(What.Commit, -1, value0=self.version)
 
+    def base(self) -> State:
+        """Where events, clocks and numbers stood at the version; anew since a rollback."""
+        here = self.saved_in[self.version] == self.entry
+        return self.saved[self.version] if here else State()
+
+    def done(self) -> list[Record]:
+        """What the program has done in this entry."""
+        found = [r for r in self.records + self.unrecorded if r.entry == self.entry]
+        return [r for r in found if r.mode == LIVE and r.what < What.Checkpoint]
+
     def mine(self, slot: int, horizon: int) -> list[Record]:
         """A slot's events that a replay repeats, each as it was done last."""
-        base = self.saved[self.version].event[slot]
-        own = [r for r in self.records if r.slot == slot and r.entry == self.entry]
-        done = [r for r in own if r.mode == LIVE and r.what < What.Checkpoint]
-        found = {r.event: r for r in done if base < r.event <= horizon}
+        base = self.base().event[slot]
+        found = {r.event: r for r in self.done() if r.slot == slot and base < r.event <= horizon}
         return [found[e] for e in sorted(found)]
 
     def logged(self, slot: int, horizon: int) -> list[Record]:
-        """What is applied in a replay of the slot, by number."""
-        base = self.saved[self.version].seq
-        found = {(r.window, r.seq): r for r in self.records if r.target == slot and r.what in WRITES
-                 and r.entry == self.entry and r.mode == LIVE and r.seq > base[slot, r.window]
-                 and (r.slot != slot or (r.what in ATOMS and r.event <= horizon))}  # fmt: skip
-        return sorted(found.values(), key=lambda r: r.seq)
+        """What is applied in a replay of the slot, by clock and number."""
+        base = self.base().seq
+        found = [r for r in self.done() if r.target == slot and r.what in WRITES]
+        found = [r for r in found if r.seq > base[slot, r.window]]
+        # A slot's puts to itself are made again.
+        found = [r for r in found if r.slot != slot or (r.what != What.Put and r.event <= horizon)]
+        return sorted(found, key=lambda r: (r.clock, r.seq))
 
     def recover(self, slot: int, *, horizon: int | None = None, stop: int | None = None) -> None:
         """A new process takes the slot over by replay.
@@ -204,34 +223,37 @@ class Job:
         horizon = self.state.event[slot] if horizon is None else horizon
         mine, left = self.mine(slot, horizon), self.logged(slot, horizon)
         self.proc[slot], self.procs = self.procs, self.procs + 1
-        saved = self.saved[self.version]
-        for event in range(1, saved.event[slot] + 1)[-2:]:
+        base = self.base()
+        for event in range(1, base.event[slot] + 1)[-2:]:
             self.add(What.Window, slot, event=event, mode=PROLOGUE, window=0)
-        clock = saved.clock[slot]
-        left = self.apply(slot, left, clock)
+        clock = base.clock[slot]
+        left = self.apply(slot, left, clock, base.event[slot])
         for r in mine[:stop]:
             begin_ns = self.tick()
-            if r.what >= What.Fence:
-                clock = r.clock
-                left = self.apply(slot, left, clock)
+            clock += r.what not in (What.Put, What.Get)
+            left = self.apply(slot, left, clock, r.event)
             fields = r._asdict() | {"mode": REPLAY, "proc": self.proc[slot], "begin_ns": begin_ns}
             self.add(
                 What(fields.pop("what")), fields.pop("slot"), **fields | {"end_ns": self.tick()}
             )
         if stop is None:
-            self.apply(slot, left, clock + 1)
+            self.apply(slot, left, clock + 1, horizon)
             self.add(What.Recovery, slot, value0=self.version, value1=horizon)
             self.recovered.add(slot)
             self.state.event[slot] = horizon
 
-    def apply(self, slot: int, left: list[Record], clock: int) -> list[Record]:
-        for r in left:
-            if r.clock <= clock:
-                self.add(
-                    What.Apply, slot, mode=REPLAY, event=0, window=r.window, at=r.at, bytes=r.bytes,
-                    seq=r.seq, clock=r.clock, value0=r.slot, value1=r.event,
-                )  # fmt: skip
-        return [r for r in left if r.clock > clock]
+    def apply(self, slot: int, left: list[Record], clock: int, event: int) -> list[Record]:
+        """Apply what may be seen; an own access waits for its event, with all that is behind it."""
+        while left and left[0].clock <= clock and (left[0].slot != slot or left[0].event <= event):
+            r, *left = left
+            half = self.rng.choice([0, r.bytes // 2]) if self.pieces else 0
+            for at, size in ((r.at, half), (r.at + half, r.bytes - half)):
+                if size:
+                    self.add(
+                        What.Apply, slot, mode=REPLAY, window=r.window, at=at, bytes=size,
+                        seq=r.seq, clock=r.clock, value0=r.slot, value1=r.event,
+                    )  # fmt: skip
+        return left
 
     def die(self, slot: int) -> None:
         """Kill the slot at a moment of all kinds and bring it back, or roll back."""
@@ -240,7 +262,7 @@ class Job:
             self.rollback(slot)
             return
         horizon, last, lost = self.state.event[slot], self.records[-1], None
-        if last.slot == slot and last.event == horizon > self.saved[self.version].event[slot]:
+        if last.slot == slot and last.event == horizon > self.base().event[slot]:
             moment = self.rng.choice(["between", "unfinished", "unrecorded"])
             if moment == "unfinished" and last.what == What.Put:
                 horizon -= 1  # it is in memory and in the trace, and will be made again
@@ -256,6 +278,7 @@ class Job:
         self.recover(slot, horizon=horizon)
         if lost:
             self.records.remove(lost)
+            self.unrecorded.append(lost)
         elif horizon == last.event - 1 and last.slot == slot:
             self.write(What.Put, slot, last.target, last.at, last.bytes, last.window)
 
@@ -264,14 +287,10 @@ class Job:
         self.proc[dead], self.procs = self.procs, self.procs + 1
         self.entry += 1
         self.recovered.clear()
-        self.state = copy.deepcopy(self.saved[self.version])
+        self.state = State(memory=copy.deepcopy(self.saved[self.version].memory))
         for slot in range(self.slots):
             self.add(What.Rollback, slot, value0=self.version)
-        for slot in range(self.slots):
-            for event in range(1, self.state.event[slot] + 1)[:2]:
-                self.add(What.Window, slot, event=event, mode=PROLOGUE, window=event - 1)
-        if not self.version:
-            self.make_windows()
+        self.make_windows()
 
     # -- whole runs -----------------------------------------------------------------------------
 
@@ -280,21 +299,25 @@ class Job:
         slot, target = rng.randrange(self.slots), rng.randrange(self.slots)
         at = 8 * rng.randrange(3)
         kind = rng.choices(
-            ["put", "slow", "over", "accumulate", "get", "atomic", "flush", "fence", "locked",
-             "store", "checkpoint", "torn", "die"], [6, 3, 2, 4, 3, 8, 4, 2, 2, 2, 1, 0.3, 0.7],
+            ["put", "slow", "over", "accumulate", "get", "atomic", "look", "flush", "fence",
+             "locked", "store", "checkpoint", "torn", "die"],
+            [6, 3, 2, 4, 3, 8, 1, 4, 2, 2, 2, 1, 0.3, 0.7],
         )[0]  # fmt: skip
         if kind == "put":
             self.write(What.Put, slot, target, 256 + at, 8)
         elif kind == "slow":
-            self.write_slowly(slot, target, 512 + at)
+            self.write_slowly(slot, (slot + rng.randrange(1, self.slots)) % self.slots, 512 + at)
         elif kind == "over":
-            self.write(What.Put, slot, target, at, window=1)
+            if slot != target:  # else it would race, as a store would
+                self.write(What.Put, slot, target, at, window=1)
         elif kind == "accumulate":
             self.write(What.Accumulate, slot, target, at, rng.choice([8, 16]))
         elif kind == "get":
             self.read(slot, target, at)
         elif kind == "atomic":
             self.atomic(slot, target, at, rng.choice(ATOMS))
+        elif kind == "look":
+            self.look(slot, target, at)
         elif kind == "flush":
             self.flush(slot, target)
         elif kind == "fence":
@@ -336,7 +359,7 @@ def write_files(records: list[Record], directory: Path) -> None:
 
 
 def random_job(seed: int, steps: int = 120) -> Job:
-    job = Job(slots=2 + seed % 3, seed=seed)
+    job = Job(slots=2 + seed % 3, seed=seed, pieces=True)
     job.make_windows()
     for _ in range(steps):
         job.step()

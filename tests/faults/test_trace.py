@@ -1,0 +1,61 @@
+"""Traces of real runs: what the library did is consistent, seen from the outside.
+
+The checker knows nothing of the library, so a run that it finds consistent has kept what the paper
+demands; and it is not blind, for without one applied access the same trace is not consistent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import assert_same_bits, kinds, run
+
+from ftrma.tracecheck import check
+from ftrma.tracefile import Trace, What, read
+
+
+def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
+    """Run a program that loses a slot; returns its trace."""
+    path = directory / "trace.json"
+    result = run(program, "--trace", str(path), *options)
+    assert_same_bits(program, result)
+    assert kinds(result) == [kind], result.stats
+    return read(path)
+
+
+@pytest.mark.parametrize("interval", ["0", "never"])
+@pytest.mark.parametrize(
+    "program, kill",
+    [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
+     ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")],
+)  # fmt: skip
+def test_a_causal_recovery_is_exact_by_its_trace(
+    tmp_path: Path, program: str, kill: str, interval: str
+) -> None:
+    """Law: whatever a replay starts from, each access was applied once and in cohb order."""
+    options = ["--policy", "causal", "--interval", interval, "--kill", kill]
+    trace = traced(tmp_path, program, *options, kind="causal")
+    report = check(trace)
+    assert report.violation is None, report.lines(trace.began_ns)
+    assert (report.recoveries, report.rollbacks) == (1, 0) and report.accesses > 0
+    assert report.checkpoints > 1 or interval == "never"
+    records = trace.records
+    applied = records["what"] == What.Apply
+    assert applied.sum() == report.applied > 0
+    accesses = np.unique(records[applied][["window", "seq"]])  # a long one came in pieces
+    for window, seq in accesses[:: max(len(accesses) // 5, 1)].tolist():
+        gone = applied & (records["window"] == window) & (records["seq"] == seq)
+        violation = check(replace(trace, records=records[~gone])).violation
+        assert violation and "was not applied" in violation.text
+
+
+def test_a_rollback_is_consistent_by_its_trace(tmp_path: Path) -> None:
+    """Law: every version is RMA-consistent, and nothing of the first entry comes later."""
+    options = ["--policy", "rollback", "--interval", "0", "--kill", "2@fence:40"]
+    trace = traced(tmp_path, "stencil", *options, kind="rollback")
+    report = check(trace)
+    assert report.violation is None, report.lines(trace.began_ns)
+    assert (report.recoveries, report.rollbacks) == (0, 1) and report.checkpoints > 1
