@@ -375,8 +375,12 @@ static void trace_mark(uint64_t version)
         ftrma_trace_write(&record);
         none = 0;
     }
-    if (none)
-        ftrma_trace_note(FTRMA_WHAT_CHECKPOINT, version, 0);
+    if (none) {
+        struct ftrma_trace_record record = {
+            .what = FTRMA_WHAT_CHECKPOINT, .window = -1, .target = -1,
+            .event = ftrma_tape.events + 1, .clock = ftrma_tape.clock, .value = {version, 0}};
+        ftrma_trace_write(&record);
+    }
 }
 
 void ftrma_log_mark(uint64_t version)
