@@ -125,7 +125,7 @@ def launch(side: str, options: Namespace) -> list[tuple[str, int, list[float]]]:
 
 def check_logs(stats: JsonObject) -> None:
     """Refuse a measurement in which rank 0 did not log all of its accesses."""
-    peak_bytes, budget_bytes = stats["log"]["peak_bytes"][0], stats["log"]["budget_bytes"]
+    peak_bytes, budget_bytes = stats["log"][0]["peak_bytes"], stats["log"][0]["budget_bytes"]
     if not 0 < peak_bytes <= budget_bytes:
         raise BenchError(
             f"rank 0 has logged up to {peak_bytes} bytes, with a budget of {budget_bytes}: not "
