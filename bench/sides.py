@@ -109,8 +109,8 @@ def told(stats: Mapping[str, Any]) -> JsonObject:
     """
     found: JsonObject = {"checkpoints": stats.get("checkpoints", [])}
     if "log" in stats:
-        found["log_peak_bytes"] = max(stats["log"]["peak_bytes"])
-        found["log_budget_bytes"] = stats["log"]["budget_bytes"]
+        found["log_peak_bytes"] = max(slot["peak_bytes"] for slot in stats["log"])
+        found["log_budget_bytes"] = max(slot["budget_bytes"] for slot in stats["log"])
     if "stored" in stats:
         found["stored"] = stats["stored"]
     return found

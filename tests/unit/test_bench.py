@@ -272,7 +272,8 @@ def test_micro_adds_the_copy_to_the_put() -> None:
 
 @pytest.mark.parametrize("peak_bytes", [0, 2 << 20])
 def test_micro_refuses_logs_that_did_not_hold_all(peak_bytes: int) -> None:
-    stats = {"log": {"peak_bytes": [peak_bytes, 1000], "budget_bytes": 1 << 20}}
+    logs = [{"peak_bytes": each, "budget_bytes": 1 << 20} for each in (peak_bytes, 1000)]
+    stats = {"log": logs}
     with pytest.raises(common.BenchError, match="not everything was logged"):
         micro.check_logs(stats)
 

@@ -28,7 +28,7 @@ def stats(demanded: int, peaks: list[int]) -> dict[str, Any]:
              for i, kind in enumerate(["coordinated"] + ["demand"] * demanded)]  # fmt: skip
     return {
         "checkpoints": taken,
-        "log": {"peak_bytes": peaks, "budget_bytes": 4 << 20},
+        "log": [{"peak_bytes": peak, "budget_bytes": 4 << 20} for peak in peaks],
     }
 
 
