@@ -80,7 +80,7 @@ def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
 def test_second_failure(policy: str, repetition: int) -> None:
     """Another slot dies, in the batch that is being done again if all have gone back."""
     result = run("dht", "--interval", "0", "--policy", policy, "--spares", "2", "--kill",
-                 "1@atomic:2200", "--kill", "3@atomic:2400")  # fmt: skip
+                 "1@atomic:2200", "--kill", "3@atomic:2650")  # fmt: skip
     assert_same_bits("dht", result)
     assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 3)]
     assert len(kinds(result)) == 2
