@@ -249,6 +249,44 @@ def test_a_death_before_the_logs_are_made(time_s: float) -> None:
     assert len(kinds(result)) == 1
 
 
+# The target kills the origin as soon as the first cell has changed; the others take longer.
+HALF_DONE = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+n = 1 << 20
+win = MPI.Win.Allocate(8 * n * (comm.rank == 0), 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+pid, flag = (Path(sys.argv[1]) / name for name in ("pid.txt", "flag.txt"))
+if comm.rank == 1:
+    pid.write_text(str(os.getpid()))
+win.Lock_all()
+comm.Barrier()
+if comm.rank == 0 and not flag.exists():
+    flag.write_text("killed")
+    while not cells[0]:
+        pass
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+if comm.rank == 1:
+    win.Accumulate(np.full(n, 3), 0)
+    win.Flush(0)
+comm.Barrier()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", np.unique(cells))
+win.Unlock_all()
+"""
+
+
+def test_a_death_in_the_middle_of_an_accumulate(repetition: int) -> None:
+    """What was changed is put back, and the whole is done again: each cell has it once."""
+    result = run_job(HALF_DONE, 3)
+    assert result.status == 0, result
+    assert deaths(result) == [("slot", 1, "unknown")]
+    assert kinds(result) == ["causal"], result
+    assert result.results["cells-0"].tolist() == [3]
+
+
 # What a program does by `restored` after its checkpoint, it does in its second life too.
 RESTORED = """
 import sys
