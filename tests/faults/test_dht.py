@@ -62,7 +62,7 @@ def report(result: Result) -> dict[str, object]:
     ("slot", "place"),
     [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)],
 )
-@pytest.mark.parametrize("policy", ["rollback", "auto"])
+@pytest.mark.parametrize("policy", [pytest.param("rollback", marks=pytest.mark.long), "auto"])
 def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
     result = run("dht", "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")
     assert_same_bits("dht", result)

@@ -22,7 +22,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("policy", ["rollback", "auto"])
+@pytest.mark.parametrize("policy", [pytest.param("rollback", marks=pytest.mark.long), "auto"])
 @pytest.mark.parametrize("program", ["stencil", pytest.param("ft", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("kills", "reason"), PAIRS)
 def test_two_at_once(
