@@ -89,6 +89,8 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
     c->entry = 1;
+    for (uint32_t s = 0; s < nslots; s++) /* there are no logs yet */
+        c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
     for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
         c->proc[p].spare = (int32_t)(p - nslots - c->nchecksums);
     struct ftrma_roles *roles = &c->roles[0];
@@ -481,8 +483,11 @@ static int all_finished(void)
 int ftrma_end(void)
 {
     struct ftrma_bell *bell = &ftrma_ctl->barrier;
-    if (ftrma_sync_begin(FTRMA_WHAT_END, -1, -1, 0))
-        return FTRMA_ALARM; /* its end was not complete, or the job would be */
+    int rc = ftrma_sync_begin(FTRMA_WHAT_END, -1, -1, 0);
+    if (rc == 1) /* the dead process had gone on behind this, or the job would be over */
+        ftrma_refuse("its program ended earlier when it was executed again");
+    if (rc)
+        return FTRMA_ALARM;
     STORE(&ftrma_ctl->proc[ftrma_me].finished, LOAD(&ftrma_ctl->entry));
     ftrma_wake(bell);
     uint32_t seen = LOAD(&bell->word);

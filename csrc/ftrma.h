@@ -347,7 +347,8 @@ uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over
 
 /* The least budget of a slot's logs, bytes. */
 uint64_t ftrma_log_least(void);
-/* Make this slot's log file (create) or map the one it has. 0 or -errno. */
+/* Make this slot's log file (create) or map the one it has. 0 or -errno; -EINVAL and -ENOENT: its
+   process died before it was made. */
 int ftrma_log_open(int slot, int create, uint64_t budget_bytes);
 /* Called when the budget of logs is spent, with 0; and at the next checkpoint, with the bytes that
    would have been logged since the one before. */

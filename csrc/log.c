@@ -75,9 +75,11 @@ static int map_log(int slot, int create, uint64_t budget_bytes, struct ftrma_log
     struct stat st;
     uint64_t size = budget_bytes / PAGE * PAGE;
     int error = create ? posix_fallocate(fd, 0, (off_t)size) : fstat(fd, &st) ? errno : 0;
-    if (!create)
+    if (!create && !error)
         size = (uint64_t)st.st_size;
     void *p = MAP_FAILED;
+    if (!error && !size)
+        error = EINVAL;
     if (!error) {
         p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | (create ? MAP_POPULATE : 0), fd,
                  0);
@@ -90,10 +92,14 @@ static int map_log(int slot, int create, uint64_t budget_bytes, struct ftrma_log
         return -error;
     *log = p;
     if (create) {
-        (*log)->magic = FTRMA_LOG_MAGIC;
         lay_out(*log, size);
+        empty(*log);
+        __atomic_store_n(&(*log)->magic, FTRMA_LOG_MAGIC, __ATOMIC_RELEASE); /* last */
     }
-    return (*log)->magic == FTRMA_LOG_MAGIC ? 0 : -EINVAL;
+    if (LOAD(&(*log)->magic) == FTRMA_LOG_MAGIC)
+        return 0;
+    munmap(*log, size);
+    return -EINVAL;
 }
 
 int ftrma_log_open(int slot, int create, uint64_t budget_bytes)
@@ -102,8 +108,6 @@ int ftrma_log_open(int slot, int create, uint64_t budget_bytes)
     if (error)
         return error;
     ftrma_tape.slot = &ftrma_ctl->slots[slot];
-    if (create)
-        empty(ftrma_log);
     return 0;
 }
 

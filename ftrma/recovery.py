@@ -277,6 +277,9 @@ def settle(world: World, vault: Vault | None) -> None:
 def lead(world: World, number: int) -> None:
     """Make the plan of this round and publish it."""
     report_deaths(world)
+    for checksum in range(world.ctl.nchecksums):
+        if not world.ready(world.roles.checksum_proc[checksum]):
+            lose_results(world, checksum)
     before = observe(world)
     chosen = plan(before)
     if chosen.kind in IN_PLACE and not world.lib.ftrma_has_ulfm():
@@ -294,8 +297,6 @@ def lead(world: World, number: int) -> None:
         for proc in range(world.ctl.nprocs):
             if not world.alive(proc):
                 world.lose_vault(proc)  # its memory died with it
-        for checksum in chosen.lost_checksums:
-            lose_results(world, checksum)
         publish(world, chosen)
         world.emit("plan", kind=chosen.kind, round=number, **lost)
     else:

@@ -65,6 +65,7 @@ class Session:
         self.ordinal = 0
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
+        self.reentered = False  # the program was entered before, by all slots
         self.slot = -1
         self.checkpoints = 0
         self.unprotected: set[str] = set()
@@ -153,6 +154,8 @@ class Session:
             )
             raise Rollback("a process failed")
         self.restoring = False
+        for state in self.states.values():
+            state.restored = self.reentered  # as it was told the dead process
         self.ordinal = self.record["ordinal"]
         if lib.ftrma_replay_anchor():
             raise Rollback("a process failed")
@@ -368,7 +371,7 @@ class Session:
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record = None
         world.lib.ftrma_windows_rewind()
-        self.restoring = world.ctl.entry > 1 or bool(world.ctl.resume)
+        self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault
             if not world.exchange and not replay:
@@ -392,9 +395,9 @@ class Session:
         world, lib = self.world, self.world.lib
         self._configure_log()
         if self.log_slot != self.slot:
-            new = not (world.directory / f"log-{self.slot}").exists()
-            budget = world.ctl.log_bytes
-            check(lib.ftrma_log_open(self.slot, new, budget), f"taking {budget} bytes for logs")
+            if lib.ftrma_log_open(self.slot, 0, 0):  # nobody has made it, or not to the end
+                budget = world.ctl.log_bytes
+                check(lib.ftrma_log_open(self.slot, 1, budget), f"taking {budget} bytes for logs")
             self.log_slot = self.slot
 
     def _enter_replay(self) -> None:
