@@ -1,7 +1,7 @@
 """Causal recovery: the lost slot is replayed, and the survivors lose nothing.
 
 Law: whatever the program and wherever a slot dies, the job ends with status 0 and with the bits of
-the run without failure. Where design promises a replay there is one, from the newest version, and
+the run without failure. Where a replay is promised there is one, from the newest version, and
 no survivor enters the program again; where the logs cannot serve, all go back, for a reason in
 words.
 """
@@ -60,7 +60,7 @@ def kills(*rules: str) -> list[str]:
 
 
 def places(program: str, *visits: str) -> list[Any]:
-    """Every second place by default, with the slots in turn; all with every slot in longer sweeps."""
+    """Every second place by default, the slots in turn; all with every slot in longer sweeps."""
     return [
         pytest.param(
             program, place, slot, marks=[pytest.mark.long] * bool(i % 2 or i // 2 % SLOTS != slot)
@@ -333,8 +333,8 @@ def test_what_the_lost_slot_was_told_of_its_entry(repetition: int) -> None:
 
 # ---- the hashtable, at random moments -------------------------------------------------------
 
-# Long enough that nearly every moment from FIRST_S to LAST_S, counted from where the slots have come
-# up, lies in its inserts on any machine.
+# Long enough that nearly every moment from FIRST_S to LAST_S lies in its inserts; time counts from
+# where the slots have come up.
 LONG_DHT = ("dht.py", "--inserts", "40000", "--lookups", "2000", "--buckets", "30000", "--heap",
             "60000", "--batch", "4000", "--duty", "1")  # fmt: skip
 FIRST_S, LAST_S = 0.35, 0.8
