@@ -337,6 +337,8 @@ class Session:
         assert self.replaying is not None
         replay_s = time.monotonic() - self.replaying
         self.replaying = None
+        for state in self.states.values():
+            state.restored = self.reentered
         phases = {**self.story["phases"], "replay": replay_s}
         seconds = self.story["seconds"] + replay_s
         world.emit(
