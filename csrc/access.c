@@ -308,7 +308,7 @@ static inline int enter(const struct reach *r, int what, uint64_t data)
         if (rc)
             return rc;
     }
-    if (unlikely(!ftrma_tape.logging))
+    if (unlikely(!ftrma_logs()))
         ftrma_tape.dropped += r->span + sizeof(struct ftrma_record);
     int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
                                 data);
@@ -344,7 +344,7 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
 static int log_runs(int log, const struct reach *r, struct ftrma_record *record, const char *memory,
                     int count, MPI_Datatype type)
 {
-    if (!ftrma_tape.logging || !r->span)
+    if (!ftrma_logs() || !r->span)
         return MPI_SUCCESS;
     if (ftrma_basic_size(type)) {
         ftrma_log_small(log, record, memory, r->span);
@@ -381,7 +381,7 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
     struct ftrma_record record;
     char *to, *owned;
     int rc;
-    log = log && ftrma_tape.logging;
+    log = log && ftrma_logs();
     if (log || unlikely(ftrma_tracing)) {
         record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
         number(r, &record);
@@ -450,7 +450,7 @@ static int learn(const struct reach *r, void *origin, int count, MPI_Datatype ty
         bytes = ftrma_basic_size(type) * (size_t)count;
     else
         rc = ftrma_packed_bytes(count, type, &bytes);
-    if (rc || !bytes || (!answered && !ftrma_tape.logging))
+    if (rc || !bytes || (!answered && !ftrma_logs()))
         return rc;
     if (!answered && ftrma_tape.logging != FTRMA_LOG_ALL) {
         ftrma_break(FTRMA_BROKEN_GETS);
@@ -489,7 +489,7 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
         return skip;
     if (likely(!skip))
         rc = move_out(&r, origin, count, type, target_count, target_type, plain);
-    if (likely(!rc) && ftrma_tape.on) {
+    if (likely(!rc) && ftrma_counts()) {
         rc = learn(&r, origin, count, type, FTRMA_WHAT_GET, skip);
         if (likely(!rc))
             ftrma_event_end();
@@ -569,7 +569,7 @@ struct change {
 static int change_begin(const struct reach *r, struct change *c, int what, const char *memory,
                         int count, MPI_Datatype type)
 {
-    c->log = ftrma_tape.logging != FTRMA_LOG_NONE;
+    c->log = ftrma_logs();
     if (!c->log && !ftrma_tracing)
         return MPI_SUCCESS;
     trace_value(r, 0, memory);
@@ -595,8 +595,6 @@ static int change_log(const struct reach *r, struct change *c, const char *memor
 static void change_end(const struct reach *r, struct change *c)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on)
-        return;
     t->slot->hash[(t->events + 1) & 1] = ftrma_mix(t->hash, t->signature);
     __atomic_store_n(&t->slot->atomic_done, t->events + 1, __ATOMIC_RELEASE);
     atomic_end(r->w, r->target);
@@ -618,7 +616,7 @@ static int change(const struct reach *r, int what, const void *origin, int count
     rc = image(r, &to, &owned);
     if (!rc && fetch)
         rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
-    if (!rc && fetch && ftrma_tape.on)
+    if (!rc && fetch && ftrma_counts())
         rc = learn(r, result, result_count, result_type, FTRMA_WHAT_GET_ACCUMULATE, 0);
     if (!rc && r->span && op != MPI_NO_OP) {
         rc = change_begin(r, &c, what, to, target_count, target_type);
@@ -628,7 +626,7 @@ static int change(const struct reach *r, int what, const void *origin, int count
             rc = change_log(r, &c, to, target_count, target_type);
     }
     rc = put_back(r, owned, target_count, target_type, rc);
-    if (!rc && ftrma_tape.on)
+    if (!rc && ftrma_counts())
         change_end(r, &c);
     else
         atomic_end(r->w, r->target);
@@ -690,7 +688,7 @@ static int element_begin(const struct reach *r, int what, uint64_t data, void *r
     rc = image(r, to, owned);
     if (!rc) {
         memcpy(result, *to, r->span);
-        if (ftrma_tape.on)
+        if (ftrma_counts())
             rc = learn(r, result, 1, type, what, 0);
     }
     if (rc) {
@@ -704,7 +702,7 @@ static int element_end(const struct reach *r, struct change *c, char *owned, MPI
                        int rc)
 {
     rc = put_back(r, owned, 1, type, rc);
-    if (!rc && ftrma_tape.on)
+    if (!rc && ftrma_counts())
         change_end(r, c);
     else
         atomic_end(r->w, r->target);

@@ -61,6 +61,23 @@ struct ftrma_tape {
 };
 extern struct ftrma_tape ftrma_tape;
 
+/* Events have an order only within one thread, the one that runs the program.  Calls of others are
+   done and not counted, and the slot cannot be replayed past them. */
+extern _Thread_local int ftrma_counted __attribute__((tls_model("initial-exec")));
+
+/* Whether what this call does is counted; and logged. */
+static inline int ftrma_counts(void)
+{
+    return ftrma_tape.on && ftrma_counted;
+}
+
+static inline int ftrma_logs(void)
+{
+    return ftrma_tape.logging && ftrma_counted;
+}
+
+void ftrma_uncounted(void);
+
 static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * 0x9e3779b97f4a7c15ull;
@@ -79,8 +96,11 @@ void ftrma_note_first(void);
 static inline int ftrma_sync_begin(int what, int window, int target, uint64_t detail)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on)
+    if (!ftrma_counts()) {
+        if (unlikely(t->on))
+            ftrma_uncounted();
         return 0;
+    }
     t->signature = ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                              | (uint32_t)target, detail);
     if (unlikely(ftrma_tracing))
@@ -100,8 +120,11 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
                                      uint64_t sample)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on)
+    if (!ftrma_counts()) {
+        if (unlikely(t->on))
+            ftrma_uncounted();
         return 0;
+    }
     if (unlikely(ftrma_tracing))
         ftrma_trace_begin(what, window);
     t->signature = ftrma_mix(ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
@@ -121,7 +144,7 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
 static inline void ftrma_event_end(void)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on)
+    if (!ftrma_counts())
         return;
     if (unlikely(ftrma_tracing))
         ftrma_trace_end(ftrma_in_prefix() ? FTRMA_PROLOGUE : t->mode, t->events + 1, t->clock);

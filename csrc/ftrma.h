@@ -371,7 +371,8 @@ int ftrma_mark_broken(int slot, uint64_t version, const char **call);
 /* A checksum rank that held these slots' result logs is gone. */
 void ftrma_results_lost(int slot);
 
-/* Called when a failure is pending; 0: it was repaired in place. */
+/* Called when a failure is pending, in the thread that sets it, which is the one that runs the program;
+   0: it was repaired in place. */
 typedef int (*ftrma_interrupt_function)(void);
 void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
 /* Called when a replayed slot goes live. */

@@ -19,6 +19,7 @@
 #define CHUNKS 64u /* at least so many where the budget allows it, so that trimming frees some */
 
 struct ftrma_tape ftrma_tape;
+_Thread_local int ftrma_counted;
 struct ftrma_log *ftrma_log;
 struct ftrma_pen ftrma_pens[2];
 
@@ -281,7 +282,7 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
 void ftrma_result_log(const void *bytes, size_t n)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on || !n || t->logging == FTRMA_LOG_NONE)
+    if (!n || !ftrma_logs())
         return;
     struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT, .event = t->events + 1};
     ftrma_log_small(FTRMA_RESULTS, &record, bytes, n);
@@ -491,6 +492,13 @@ void ftrma_foreign(const char *call)
             snprintf(mark->call, sizeof mark->call, "%s", call);
     }
     ftrma_break(FTRMA_BROKEN_FOREIGN);
+}
+
+void ftrma_uncounted(void)
+{
+    if (!(ftrma_tape.slot->marks[0].broken & ftrma_tape.slot->marks[1].broken
+          & FTRMA_BROKEN_FOREIGN))
+        ftrma_foreign("MPI from a second thread");
 }
 
 int ftrma_mark_broken(int slot, uint64_t version, const char **call)

@@ -49,6 +49,7 @@ static ftrma_live_function live;
 void ftrma_set_interrupt(ftrma_interrupt_function function)
 {
     interrupt = function;
+    ftrma_counted = 1; /* this thread runs the program */
 }
 
 void ftrma_set_live(ftrma_live_function function)
@@ -68,7 +69,7 @@ int ftrma_in_prefix(void)
 
 int ftrma_interrupted(void)
 {
-    return interrupt ? interrupt() : 1;
+    return interrupt && ftrma_counted ? interrupt() : 1; /* other threads unwind */
 }
 
 void ftrma_refuse(const char *reason)

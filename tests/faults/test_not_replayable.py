@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from jobs import Result, run_job
-from programs import assert_rollback, kinds
+from programs import ROOT, assert_rollback, kinds
 from test_causal import assert_same, run
 
 # What is inserted runs in each step. `again` is true in slot 1's second life alone.
@@ -202,3 +202,13 @@ def test_one_epoch_larger_than_the_budget() -> None:
     assert_cells(result)
     assert_rollback(result, f"ran over their budget of {LEAST} bytes since the start")
     assert all(np.all(cells[50:] == 1) for cells in result.of_slots("cells", 3))
+
+
+def test_accesses_from_several_threads(repetition: int) -> None:
+    """They have no order to be replayed in; nothing is lost or done twice all the same."""
+    script = ROOT / "tests/faults/replay/threads.py"
+    result = run_job(script, 3, "--kill", "1@flush:600", timeout=40)
+    assert result.status == 0, result
+    assert_rollback(result, "has called MPI from a second thread")
+    for found in result.of_slots("slot", 3):
+        assert found["memory"].tolist() == [500] * 4
