@@ -24,16 +24,19 @@ SLOT_PLACES = {
     "pscw": ["put:30", "call:7"],
 }  # fmt: skip
 PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
-# By default each place once with auto, slots 0 and 2 in turn, and every third with rollback; all in
-# longer sweeps.
+# By default every second place with auto, slots 0 and 2 in turn, and every fourth with rollback;
+# all in longer sweeps.
 CASES = [
-    pytest.param(*case, slot, policy, marks=[pytest.mark.long] * (i % often != 0 or turn != slot))
+    pytest.param(*case, slot, policy, marks=[pytest.mark.long] * (not first or turn != slot))
     for i, case in enumerate(PLACES)
     for slot in (0, 2)
-    for policy, often, turn in (("auto", 1, 2 * (i % 2)), ("rollback", 3, 2 * ((i + 1) % 2)))
+    for policy, first, turn in (
+        ("auto", i % 2 == 0, i % 4),
+        ("rollback", i % 4 == 1, i % 8 // 4 * 2),
+    )
 ]
 SERVER_CASES = [
-    (program, kill)
+    pytest.param(program, kill, marks=[pytest.mark.long] * (program == "ft"))
     for program in ("stencil", "ft")
     for kill in ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4", "c0@time:0.02",
                  "s0@time:0.02")

@@ -26,11 +26,14 @@ def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
     return read(path)
 
 
-@pytest.mark.parametrize("interval", ["0", "never"])
+KILLS = [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
+         ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "program, kill",
-    [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
-     ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")],
+    "program, kill, interval",
+    [pytest.param(*case, interval, marks=[pytest.mark.long] * (i % 2 != turn))
+     for i, case in enumerate(KILLS) for turn, interval in enumerate(("0", "never"))],
 )  # fmt: skip
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, interval: str
