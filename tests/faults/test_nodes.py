@@ -128,6 +128,7 @@ def test_deaths_of_slots_relaunch() -> None:
         assert sum(recovery["phases"].values()) == pytest.approx(recovery["seconds"])
 
 
+@pytest.mark.long
 def test_death_of_a_server_relaunches() -> None:
     result = run_on_nodes(RING, SLOTS, "--kill", "s0@time:0.001")
     assert_ring(result)

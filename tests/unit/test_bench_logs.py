@@ -265,9 +265,8 @@ SMALLEST = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "dht", "ft", "ft ", "micro", "recovery", pytest.param("recovery ", marks=pytest.mark.long)
-    ],
+    ["dht", "ft", *(pytest.param(name, marks=pytest.mark.long)
+                    for name in ("ft ", "micro", "recovery", "recovery "))],
 )  # fmt: skip
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)

@@ -22,7 +22,7 @@ from unit.model_programs import FLAG, Op, Program, programs, settled
 from unit.model_words import Rules
 
 SEED = int(os.environ.get("FTRMA_MODEL_SEED", "1"))
-CASES = int(os.environ.get("FTRMA_MODEL_CASES", "1500"))
+CASES = int(os.environ.get("FTRMA_MODEL_CASES", "1000"))
 Deaths = list[tuple[int, int]]
 Case = tuple[Program, int, Deaths]
 
