@@ -74,8 +74,9 @@ GROUPS = ("--interval", "0", "--policy", "rollback", "--group-size", "2", "--spa
 @pytest.mark.parametrize("program", ["stencil", pytest.param("mixed", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "second",
-    ["2@repair:1", "3@restore:1", "1@restore:1", "c1@repair:1", "c1@restore:1", "s1@repair:1",
-     "s2@restore:1", "3@reentry:1", "c0@folded:9"],
+    ["2@repair:1", "3@restore:1", "c1@restore:1", "3@reentry:1", "c0@folded:9",
+     *(pytest.param(kill, marks=pytest.mark.long)
+       for kill in ("1@restore:1", "c1@repair:1", "s1@repair:1", "s2@restore:1"))],
 )  # fmt: skip
 def test_second_failure_during_rollback(program: str, second: str, repetition: int) -> None:
     result = run(program, *GROUPS, "--kill", "1@put:9", "--kill", second)
