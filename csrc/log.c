@@ -147,28 +147,35 @@ static void give_back(uint32_t chunk)
     ftrma_log->used--;
 }
 
-/* Free what lies before the spot; in the result log not the prefix, which every entry needs. */
+/* The link to a chunk in the chain that begins with `link`; NULL if it is not in there. */
+static uint32_t *find_chunk(uint32_t *link, uint32_t chunk)
+{
+    while (*link && *link != chunk)
+        link = &ftrma_log->chunk[*link - 1].next;
+    return *link ? link : NULL;
+}
+
+/* Free what lies before the spot; in the result log not the prefix, which every entry needs.  A spot
+   in an empty log (chunk 0) has nothing before it. */
 static void trim(int log, struct ftrma_spot to)
 {
-    struct ftrma_log *l = ftrma_log;
-    uint32_t *link = &l->head[log];
-    struct ftrma_spot prefix = ftrma_tape.slot->prefix;
-    if (log == FTRMA_RESULTS && prefix.chunk) {
-        while (*link && *link != prefix.chunk) {
-            if (*link == to.chunk)
-                return;
-            link = &l->chunk[*link - 1].next;
-        }
-        if (!*link || *link == to.chunk)
-            return;
-        link = &l->chunk[*link - 1].next;
-    }
-    /* A mark in an empty log (chunk 0) has nothing before it. */
-    while (to.chunk && *link && *link != to.chunk) {
+    uint32_t *link = &ftrma_log->head[log], prefix = ftrma_tape.slot->prefix.chunk;
+    if (log == FTRMA_RESULTS && prefix)
+        link = find_chunk(link, prefix) ? &ftrma_log->chunk[prefix - 1].next : NULL;
+    if (!to.chunk || !link || !find_chunk(link, to.chunk))
+        return;
+    while (*link != to.chunk) {
         uint32_t chunk = *link - 1;
-        *link = l->chunk[chunk].next;
+        *link = ftrma_log->chunk[chunk].next;
         give_back(chunk);
     }
+}
+
+/* The marks so far lead nowhere: what was behind them in this log is gone. */
+static void lose_spots(int log)
+{
+    for (int i = 0; i < 2; i++)
+        ftrma_tape.slot->marks[i].spot[log] = (struct ftrma_spot){0};
 }
 
 /* The older mark's records are not needed any more once the newer version is committed. */
@@ -329,8 +336,7 @@ void ftrma_log_resume(struct ftrma_spot spot)
         give_back(chunk);
     }
     *link = 0;
-    ftrma_tape.slot->marks[0].spot[FTRMA_PUTS] = (struct ftrma_spot){0};
-    ftrma_tape.slot->marks[1].spot[FTRMA_PUTS] = (struct ftrma_spot){0};
+    lose_spots(FTRMA_PUTS);
     ftrma_pens[FTRMA_PUTS] = ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){0};
     if (spot.chunk)
         ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){
@@ -426,8 +432,10 @@ void ftrma_log_mark(uint64_t version)
         return;
     int resumed = t->logging == FTRMA_LOG_NONE && wanted_logging != FTRMA_LOG_NONE;
     if (resumed) { /* what was logged before it ran over is of no use; all but the prefix goes */
-        trim(FTRMA_PUTS, here(FTRMA_PUTS));
-        trim(FTRMA_RESULTS, here(FTRMA_RESULTS));
+        for (int log = 0; log < 2; log++) {
+            trim(log, here(log));
+            lose_spots(log);
+        }
         t->logging = wanted_logging;
         if (full)
             full(ftrma_log->file_bytes + t->dropped);

@@ -204,6 +204,22 @@ def test_one_epoch_larger_than_the_budget() -> None:
     assert all(np.all(cells[50:] == 1) for cells in result.of_slots("cells", 3))
 
 
+@pytest.mark.parametrize("put", [1590, pytest.param(1620, marks=pytest.mark.long)])
+def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(
+    put: int, repetition: int
+) -> None:
+    """What was freed of them is used again, and no mark leads there any more."""
+    script = ROOT / "tests/faults/replay/overrun.py"
+    options = ("--interval", "0", "--log-budget", "48K")
+    expected = run_job(script, 3, *options, timeout=40).of_slots("slot", 3)
+    result = run_job(script, 3, *options, "--kill", f"1@put:{put}", timeout=40)
+    assert result.status == 0, result
+    assert "have used their budget" in result.stderr
+    assert kinds(result) == ["causal"], result
+    for before, after in zip(expected, result.of_slots("slot", 3), strict=True):
+        assert before["memory"].tobytes() == after["memory"].tobytes()
+
+
 def test_accesses_from_several_threads(repetition: int) -> None:
     """They have no order to be replayed in; nothing is lost or done twice all the same."""
     script = ROOT / "tests/faults/replay/threads.py"
