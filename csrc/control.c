@@ -274,19 +274,24 @@ void ftrma_raise(uint64_t round)
     raise_to(round + 1);
 }
 
-/* A checksum rank is gone and nobody can take its seat. */
+/* A checksum rank is gone and nobody can take its seat.  While this looks, spares may be taking
+   seats: a rank found dead may have been followed by what was the last spare, so it looks again. */
 static int seat_stays_vacant(void)
 {
-    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
-    uint32_t vacant = 0;
+    uint64_t seats;
+    uint32_t vacant, spares;
     int index;
-    for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
-        vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) == FTRMA_DEAD;
-    for (uint32_t p = 0; vacant && p < ftrma_ctl->nprocs; p++)
-        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
-            && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE)
-            return 0;
-    return vacant > 0;
+    do {
+        seats = LOAD(&ftrma_ctl->roles_seq);
+        const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+        vacant = spares = 0;
+        for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
+            vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) == FTRMA_DEAD;
+        for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
+            spares += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
+                      && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE;
+    } while (seats != LOAD(&ftrma_ctl->roles_seq));
+    return vacant > 0 && spares == 0;
 }
 
 /* A rule that struck since the last death was noticed struck this one. */
