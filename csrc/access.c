@@ -245,7 +245,8 @@ static int prepare(struct window *w, const char *call, int place, int count, MPI
     int rc = begin(w, call, place, target);
     if (unlikely(rc))
         return rc;
-    size_t size = ftrma_basic_size(type), target_size = ftrma_basic_size(target_type), bytes, target_bytes;
+    size_t size = ftrma_basic_size(type), target_size = ftrma_basic_size(target_type);
+    size_t bytes, target_bytes;
     *plain = size && target_size;
     if (likely(*plain)) {
         bytes = size * (size_t)count;
@@ -263,11 +264,13 @@ static int prepare(struct window *w, const char *call, int place, int count, MPI
 
 /* ---- events and records --------------------------------------------------------------------- */
 
-/* A few words of what is put, so that a program that puts something else in its second life is found
-   out. */
+/* A few words of what is put, so that a program that puts something else in its second life is
+   found out. */
 static uint64_t sample(const char *bytes, size_t n)
 {
     uint64_t words[4] = {0};
+    if (!ftrma_counts())
+        return 0;
     if (n <= 8) {
         memcpy(words, bytes, n);
         return words[0];
@@ -308,7 +311,7 @@ static inline int enter(const struct reach *r, int what, uint64_t data)
         if (rc)
             return rc;
     }
-    if (unlikely(!ftrma_logs()))
+    if (unlikely(ftrma_tape.on && !ftrma_logs()))
         ftrma_tape.dropped += r->span + sizeof(struct ftrma_record);
     int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
                                 data);

@@ -3,9 +3,9 @@
  * Every data access, synchronization call, collective on the slots' world, window creation and
  * safepoint of a slot is one event, numbered in program order.  The number of the last complete
  * one, the horizon, lies in shared memory beside the slot's clock, which counts the events that can
- * order others' accesses, when they *begin*: all but puts and gets.  After a death the replacement executes the program again: events up
- * to the horizon have taken effect and are answered from logs; the first one above it is executed,
- * and from there on the slot is live.
+ * order others' accesses, when they *begin*: all but puts and gets.  After a death the replacement
+ * executes the program again: events up to the horizon have taken effect and are answered from
+ * logs; the first one above it is executed, and from there on the slot is live.
  *
  * Why a clock.  An access to a slot's part takes down the owner's clock.  If a local access of the
  * owner between its events c and c+1 happens before it, the origin read a clock above c; if it

@@ -161,12 +161,6 @@ static void copy_stream(const struct ftrma_transfer *t, size_t lo, size_t hi, ch
     }
 }
 
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-    h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-    return h ^ h >> 32;
-}
-
 /* At most 16 words, spread over the chunk and with both of its ends: enough to notice that a
    program that should be deterministic is not, for the price of a few cache lines. */
 static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, size_t hi)
@@ -176,18 +170,18 @@ static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, s
     for (size_t i = 0; i < words; i += step) {
         uint64_t word;
         copy_stream(t, lo + i * sizeof word, lo + (i + 1) * sizeof word, (char *)&word);
-        h = mix(h, word);
+        h = ftrma_mix(h, word);
     }
     uint64_t last = 0;
     size_t tail = n < sizeof last ? n : sizeof last;
     copy_stream(t, hi - tail, hi, (char *)&last);
-    return mix(h, last);
+    return ftrma_mix(h, last);
 }
 
 static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
-    uint64_t h = mix(mix((uint64_t)t->collective, t->round), mix(t->detail, t->bytes));
-    h = mix(h, t->expected);
+    uint64_t h = ftrma_mix(ftrma_mix((uint64_t)t->collective, t->round), t->detail);
+    h = ftrma_mix(ftrma_mix(h, t->bytes), t->expected);
     if (t->sample)
         h = sampled(h, t, lo, hi);
     int rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, t->root, h);

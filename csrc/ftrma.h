@@ -160,7 +160,7 @@ struct ftrma_mark {
     struct ftrma_spot spot[2];    /* put log, result log */
     uint32_t start;               /* 1: the beginning of this entry of the program */
     uint32_t broken;              /* FTRMA_BROKEN_*: why nobody can be replayed from here */
-    char call[48];                /* the MPI call that broke it, or a size in bytes */
+    char call[48];                /* the MPI call that broke it */
 };
 
 /* What a slot shows the others about its progress; on cache lines of its own. */
@@ -173,9 +173,8 @@ struct ftrma_slot {
     uint64_t events;      /* the horizon: events complete */
     uint64_t hash[2];     /* over all events up to the horizon; [events & 1] is in force */
     uint64_t atomic_done; /* event whose accumulate or atomic has taken effect */
-    uint64_t log_bytes;   /* in use; the budget is the size of the file */
-    uint64_t peak_bytes;
-    uint64_t line2[2];
+    uint64_t peak_bytes;  /* most that its logs have used; the budget is the size of the file */
+    uint64_t line2[3];
     struct ftrma_mark marks[2];  /* of version & 1 */
     struct ftrma_spot prefix;    /* result log: end of what every entry goes through first */
     uint64_t prefix_events;
@@ -363,8 +362,6 @@ void ftrma_log_start(uint64_t version);
 void ftrma_log_mark(uint64_t version);
 /* Whatever came so far comes again at every entry of the program. */
 void ftrma_log_prefix(void);
-/* 0 while logs are written, else FTRMA_BROKEN_FULL. */
-uint32_t ftrma_log_broken(void);
 /* What a slot cannot be replayed for from `version`: bits FTRMA_BROKEN_*; [out] *call is the MPI call
    to blame, or "". -1: there is no such mark. */
 int ftrma_mark_broken(int slot, uint64_t version, const char **call);

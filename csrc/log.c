@@ -135,7 +135,6 @@ static void note_use(void)
     struct ftrma_slot *slot = ftrma_tape.slot;
     uint64_t bytes = ftrma_log->file_bytes
                      - (uint64_t)(ftrma_log->nchunks - ftrma_log->used) * ftrma_log->chunk_bytes;
-    slot->log_bytes = bytes;
     if (bytes > slot->peak_bytes)
         slot->peak_bytes = bytes;
 }
@@ -473,14 +472,6 @@ void ftrma_log_prefix(void)
         s->prefix_broken = newest->broken;
         memcpy(s->prefix_call, newest->call, sizeof s->prefix_call);
     }
-}
-
-uint32_t ftrma_log_broken(void)
-{
-    return ftrma_tape.on && wanted_logging != FTRMA_LOG_NONE
-                   && ftrma_tape.logging == FTRMA_LOG_NONE
-               ? FTRMA_BROKEN_FULL
-               : 0;
 }
 
 void ftrma_foreign(const char *call)

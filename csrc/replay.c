@@ -258,7 +258,7 @@ static int go_live(void)
     t->slot->hash[t->events & 1] = t->hash;
     t->mode = FTRMA_LIVE;
     t->logging = ftrma_log_wanted();
-    t->first = 0;
+    t->first = replay.mark.events + 1; /* unless it is past that */
     ftrma_break(FTRMA_BROKEN_RECOVERED);
     forget();
     STORE(&ftrma_ctl->wanted, 1);

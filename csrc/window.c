@@ -430,7 +430,8 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
         rc = PMPI_Comm_rank(comm, &me);
     if (rc)
         return rc;
-    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, ftrma_next_ordinal, allocated, 0};
+    struct offer mine = {size, disp_unit, (uint64_t)(uintptr_t)base, 0, ftrma_next_ordinal,
+                         allocated, 0};
     int role_index;
     ftrma_my_role(&role_index);
     mine.slot = role_index;

@@ -117,7 +117,8 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
     A failure that is repaired in place meanwhile undoes what is staged, and the slots begin again,
-    unless one of them had seen all stage and gone on: then the attempt is given up by all.
+    unless one of them had seen all stage and gone on (then all give the attempt up) or it was
+    committed before the repair.
 
     Returns:
         Seconds for which the program was held up.
@@ -129,10 +130,12 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
         )
     began = world.lib.ftrma_now_ns()
     world.visit("checkpoint")
-    version = world.committed + 1 if world.me.staged < world.committed else world.me.staged + 1
-    while world.load("taken") < record["ordinal"] and world.committed < version:
+    while world.load("taken") < record["ordinal"]:
+        version = world.me.staged + 1  # anew: a repair may have undone the one before, too
         if stage(world, vault, version, regions, record, began):
             world.store("taken", record["ordinal"])
+        elif world.committed >= version:
+            break  # it was decided before the repair
     world.lib.ftrma_ring()  # not before: the slots still staging need the cores
     return float(world.lib.ftrma_now_ns() - began) / 1e9
 

@@ -221,6 +221,19 @@ def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
     assert "slot 1's put log died with its process" in result.stats["recoveries"][1]["reason"]
 
 
+@pytest.mark.parametrize("version", [4, pytest.param(7, marks=pytest.mark.long)])
+def test_a_repair_undoes_a_checkpoint_that_the_next_one_waits_for(
+    version: int, repetition: int
+) -> None:
+    """The second checksum rank dies before it has summed it, a slot as the next one begins."""
+    rules = kills(f"c1@sum:{version}", f"1@checkpoint:{version + 1}")
+    strong = ("--checksums", "2", "--group-size", str(SLOTS), "--spares", "3")
+    result = run("checkpoints", "top", *TOP, *strong, *rules)
+    assert_same("checkpoints", result)
+    assert_causal(result, [1], SLOTS + 1)
+    assert result.stats["recoveries"][0]["version"] == version - 1
+
+
 # Slot 0 ends the checksum rank in the middle of the run, and all wait until a spare has its seat.
 END_OF_A_CHECKSUM_RANK = """
 import os, sys
