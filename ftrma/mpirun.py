@@ -7,6 +7,7 @@ of the command line.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -18,6 +19,8 @@ from .errors import FtrmaError
 # Options of mpirun that say where processes go, each with one value.
 WHERE = {"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
+# In the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
+BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
 COUNT = {"-n", "--n", "-np", "--np", "-c"}
 
 
@@ -48,13 +51,24 @@ def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[s
 
     ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
     survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
+    On one node nothing is looked for on network fabrics, which takes MPI_Init a second.
     """
     command = [
         find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
         "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
         "--bind-to", "none", "--oversubscribe",
     ]  # fmt: skip
+    if on_one_node(options):
+        command += ["--mca", "btl", "^ofi"]
     return [*command, *options, *(["-n", str(processes)] if processes else [])]
+
+
+def on_one_node(options: Sequence[str]) -> bool:
+    """Neither these options nor a batch system can bring more nodes into the job."""
+    named = WHERE | {"btl"}  # who chooses how bytes travel is not talked over
+    return not any(word.split("=")[0] in named for word in options) and not any(
+        name in os.environ for name in BATCH_SYSTEMS
+    )
 
 
 def launcher_environment() -> dict[str, str]:

@@ -58,3 +58,25 @@ def test_bad_options_are_named(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as error:
         mpirun.split(text)
     assert str(error.value).startswith(f"--mpirun {text!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "local"),
+    [
+        ([], "", True),
+        (["-x", "PATH"], "", True),
+        (["--host", "a:2,b:2"], "", False),
+        (["--hostfile=f"], "", False),
+        (["--mca", "btl", "self,ofi"], "", False),
+        ([], "SLURM_JOB_ID", False),
+    ],
+)
+def test_fabrics_are_left_out_on_one_node_only(
+    options: list[str], batch: str, local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: a job that may have several nodes, or a user's choice, keeps all ways of transport."""
+    for name in mpirun.BATCH_SYSTEMS:
+        monkeypatch.delenv(name, raising=False)
+    if batch:
+        monkeypatch.setenv(batch, "1")
+    assert ("^ofi" in mpirun.mpirun_command(2, options)) == local
