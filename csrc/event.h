@@ -47,7 +47,8 @@ enum ftrma_what {
     FTRMA_WHAT_APPLY,
     FTRMA_WHAT_RECOVERY,
     FTRMA_WHAT_ROLLBACK,
-    FTRMA_WHAT_END
+    FTRMA_WHAT_END,
+    FTRMA_WHAT_DEMAND
 };
 
 struct ftrma_tape {

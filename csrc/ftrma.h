@@ -69,6 +69,7 @@
 #define FTRMA_BROKEN_RECOVERED 4 /* its own put log died with its process */
 #define FTRMA_BROKEN_CHECKSUM 8  /* its result log died with the checksum rank that held it */
 #define FTRMA_BROKEN_GETS 16     /* gets are not logged */
+#define FTRMA_BROKEN_DEMAND 32   /* what it needs was freed for a demand checkpoint of its own */
 
 /* Named places where --kill can strike. */
 enum ftrma_place {
@@ -95,6 +96,7 @@ enum ftrma_place {
     FTRMA_PLACE_TIME,
     FTRMA_PLACE_REPLAY,
     FTRMA_PLACE_LIVE,
+    FTRMA_PLACE_DEMAND,
     FTRMA_PLACES
 };
 
@@ -181,7 +183,11 @@ struct ftrma_slot {
     uint32_t prefix_broken, pad;
     char prefix_call[48];
     uint64_t prefix_hash;
-    uint64_t line3[10];
+    uint64_t demand;             /* number of its demand checkpoint in force; 0: none */
+    uint64_t demands;            /* of the newest one begun in this entry */
+    uint64_t asked;              /* 1: some slot's logs run short of what its checkpoint frees */
+    struct ftrma_mark demand_marks[2]; /* of number & 1 */
+    uint64_t line3[11];
 };
 
 struct ftrma_ctl {
@@ -216,8 +222,7 @@ struct ftrma_ctl {
     uint32_t nrules, pad;
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
-    uint64_t wanted;            /* 1: a checkpoint is needed at the next chance */
-    uint64_t demanded;          /* 1: the newest one was taken for that */
+    uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
     uint64_t told_full;         /* steps of telling the user that they do not do */
@@ -362,6 +367,15 @@ void ftrma_log_start(uint64_t version);
 void ftrma_log_mark(uint64_t version);
 /* Whatever came so far comes again at every entry of the program. */
 void ftrma_log_prefix(void);
+/* Demand checkpoints, see demand.c. Begin one of this slot: its number, or 0 if there is no sense in
+   one now; [out] cut, of so many words: what it will hold for certain. overwrite: the one in force is
+   lost by that. */
+uint64_t ftrma_cut_words(void);
+uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut);
+void ftrma_demand_end(void);    /* it is complete and in force */
+void ftrma_demand_failed(void); /* there is none */
+/* Number of the demand checkpoint that a replay of the slot starts from; 0: from the version. */
+uint64_t ftrma_demand_of(int slot, uint64_t version);
 /* What a slot cannot be replayed for from `version`: bits FTRMA_BROKEN_*; [out] *call is the MPI call
    to blame, or "". -1: there is no such mark. */
 int ftrma_mark_broken(int slot, uint64_t version, const char **call);
@@ -384,9 +398,10 @@ int ftrma_counters_load(const uint8_t *image, uint64_t size);
 /* Settle what a dead slot left in the windows: locks half taken, an atomic half done. Called by one
    surviving slot. 0 or -errno. */
 int ftrma_windows_settle(int slot);
-/* Become the replacement of a dead slot: replay from `version` on. image: counters kept with it.
-   0, or -errno. */
-int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size);
+/* Become the replacement of a dead slot: replay from `version` on, or from the demand checkpoint with
+   this number and cut. image: counters kept with either. 0, or -errno. */
+int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,
+                         uint64_t demand, const uint64_t *cut, uint64_t cut_words);
 /* The program is at the place where the checkpoint was taken. */
 int ftrma_replay_anchor(void);
 /* Trace this process's events to the job's directory. 0 or -errno. */
@@ -416,7 +431,7 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
 void ftrma_vault_close(struct ftrma_vault *vault);
 /* Make sure that `blocks` blocks of the copy can be written (memory is taken now), and with
    staging as many of the stage. 0 or -errno. */
-int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, int staging);
+int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
 /* Take and map memory for `blocks` blocks of an unused vault, ahead of its use. 0 or -errno. */
 int ftrma_vault_stand_by(struct ftrma_vault *vault, uint64_t blocks);
 /* Map what is in use of a vault that may have to be read in a hurry. */

@@ -139,7 +139,7 @@ static void note_use(void)
         slot->peak_bytes = bytes;
 }
 
-static void give_back(uint32_t chunk)
+void ftrma_chunk_free(uint32_t chunk)
 {
     ftrma_log->chunk[chunk] = (struct ftrma_chunk){.next = ftrma_log->free};
     ftrma_log->free = chunk + 1;
@@ -166,7 +166,7 @@ static void trim(int log, struct ftrma_spot to)
     while (*link != to.chunk) {
         uint32_t chunk = *link - 1;
         *link = ftrma_log->chunk[chunk].next;
-        give_back(chunk);
+        ftrma_chunk_free(chunk);
     }
 }
 
@@ -177,23 +177,70 @@ static void lose_spots(int log)
         ftrma_tape.slot->marks[i].spot[log] = (struct ftrma_spot){0};
 }
 
+/* Nobody reads the logs: what is before a mark in force can go. */
+static struct ftrma_mark *free_to_trim(void)
+{
+    int quiet = ftrma_tape.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays);
+    return quiet ? mark_of(ftrma_tape.slot, LOAD(&ftrma_ctl->commit) >> 1) : NULL;
+}
+
 /* The older mark's records are not needed any more once the newer version is committed. */
 static void trim_committed(void)
 {
-    struct ftrma_mark *mark = mark_of(ftrma_tape.slot, LOAD(&ftrma_ctl->commit) >> 1);
-    if (mark && ftrma_tape.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays)) {
+    struct ftrma_mark *mark = free_to_trim();
+    if (mark) {
         trim(FTRMA_PUTS, mark->spot[FTRMA_PUTS]);
         trim(FTRMA_RESULTS, mark->spot[FTRMA_RESULTS]);
         note_use();
     }
 }
 
+void ftrma_trim_results(struct ftrma_spot to)
+{
+    trim(FTRMA_RESULTS, to);
+    for (int i = 0; i < 2; i++)
+        ftrma_tape.slot->marks[i].spot[FTRMA_RESULTS] = to;
+    note_use();
+}
+
+uint64_t ftrma_results_bytes(void)
+{
+    uint64_t chunks = 0;
+    uint32_t prefix = ftrma_tape.slot->prefix.chunk;
+    uint32_t next = prefix ? ftrma_log->chunk[prefix - 1].next : ftrma_log->head[FTRMA_RESULTS];
+    for (; next; next = ftrma_log->chunk[next - 1].next)
+        chunks++;
+    return chunks * ftrma_log->chunk_bytes;
+}
+
+/* More than half of the budget is used: free what can be, or have a slot checkpoint. */
+static void reclaim(void)
+{
+    static uint64_t squeezed; /* for what checkpoints that was done last */
+    uint32_t half = ftrma_log->nchunks / 2;
+    trim_committed();
+    struct ftrma_mark *mark = free_to_trim();
+    if (!mark || ftrma_log->used <= half)
+        return;
+    uint64_t seen = mark->version;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        seen = ftrma_mix(seen, LOAD(&ftrma_ctl->slots[s].demand));
+    if (seen != squeezed) {
+        squeezed = seen;
+        ftrma_squeeze_puts(mark->events);
+        lose_spots(FTRMA_PUTS); /* the events in the records tell, too */
+        note_use();
+    }
+    if (ftrma_log->used > half)
+        ftrma_demand_ask();
+}
+
 int ftrma_log_turn(int log)
 {
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[log];
-    if (!l->free)
-        trim_committed();
+    if (2 * (l->used + 1) > l->nchunks)
+        reclaim();
     if (!l->free)
         return 0;
     uint32_t chunk = l->free - 1;
@@ -206,11 +253,6 @@ int ftrma_log_turn(int log)
     else
         l->head[log] = chunk + 1;
     *pen = (struct ftrma_pen){ftrma_chunk_data(l, chunk), l->chunk_bytes, chunk};
-    if (2 * l->used > l->nchunks) {
-        trim_committed();
-        if (2 * l->used > l->nchunks)
-            STORE(&ftrma_ctl->wanted, 1);
-    }
     return 1;
 }
 
@@ -322,7 +364,7 @@ void ftrma_log_resume(struct ftrma_spot spot)
     while (l->head[FTRMA_PUTS]) {
         uint32_t chunk = l->head[FTRMA_PUTS] - 1;
         l->head[FTRMA_PUTS] = l->chunk[chunk].next;
-        give_back(chunk);
+        ftrma_chunk_free(chunk);
     }
     uint32_t *link = &l->head[FTRMA_RESULTS];
     if (spot.chunk) {
@@ -332,7 +374,7 @@ void ftrma_log_resume(struct ftrma_spot spot)
     for (uint32_t next = *link; next;) {
         uint32_t chunk = next - 1;
         next = l->chunk[chunk].next;
-        give_back(chunk);
+        ftrma_chunk_free(chunk);
     }
     *link = 0;
     lose_spots(FTRMA_PUTS);
@@ -353,10 +395,10 @@ static struct ftrma_spot here(int log)
                    : (struct ftrma_spot){0};
 }
 
-static void set_mark(uint64_t version, int start, uint64_t events, uint64_t hash)
+static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint64_t events,
+                     uint64_t hash)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    struct ftrma_mark *mark = &t->slot->marks[version & 1];
     *mark = (struct ftrma_mark){
         .version = version, .start = (uint32_t)start, .events = events, .clock = t->clock,
         .hash = hash, .spot = {here(FTRMA_PUTS), here(FTRMA_RESULTS)},
@@ -395,7 +437,8 @@ void ftrma_log_start(uint64_t version)
     s->prefix_broken = 0;
     s->prefix_call[0] = 0;
     s->marks[0].version = s->marks[1].version = UINT64_MAX;
-    set_mark(version, 1, 0, 0);
+    s->demand = s->demands = s->asked = 0;
+    set_mark(&s->marks[version & 1], version, 1, 0, 0);
     note_use();
     if (LOAD(&ftrma_ctl->entry) > 1)
         ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
@@ -440,17 +483,30 @@ void ftrma_log_mark(uint64_t version)
             full(ftrma_log->file_bytes + t->dropped);
     }
     /* The safepoint that this is called in is the last event before the mark. */
-    set_mark(version, 0, t->events + 1, ftrma_mix(t->hash, t->signature));
+    set_mark(&t->slot->marks[version & 1], version, 0, t->events + 1,
+             ftrma_mix(t->hash, t->signature));
+    STORE(&t->slot->asked, 0);
     if (ftrma_tracing)
         trace_mark(version);
     trim_committed();
 }
 
+const struct ftrma_mark *ftrma_mark_demand(uint64_t number)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_mark *mark = &t->slot->demand_marks[number & 1];
+    set_mark(mark, 0, 0, t->events + 1, ftrma_mix(t->hash, t->signature));
+    return mark;
+}
+
 void ftrma_note_first(void)
 {
-    for (int i = 0; i < 2; i++)
-        if (ftrma_tape.slot->marks[i].events + 1 == ftrma_tape.first)
-            ftrma_tape.slot->marks[i].first_hash = ftrma_tape.hash;
+    struct ftrma_slot *s = ftrma_tape.slot;
+    struct ftrma_mark *marks[] = {&s->marks[0], &s->marks[1], &s->demand_marks[0],
+                                  &s->demand_marks[1]};
+    for (int i = 0; i < 4; i++)
+        if (marks[i]->events + 1 == ftrma_tape.first)
+            marks[i]->first_hash = ftrma_tape.hash;
 }
 
 void ftrma_log_prefix(void)
@@ -460,11 +516,13 @@ void ftrma_log_prefix(void)
         return;
     struct ftrma_slot *s = t->slot;
     const struct ftrma_mark *newest = mark_of(s, LOAD(&ftrma_ctl->commit) >> 1);
+    int late = s->demands > 0;
     for (int i = 0; i < 2; i++)
-        if (s->marks[i].version != UINT64_MAX && !s->marks[i].start) {
-            ftrma_foreign("ftrma.protect after the first checkpoint");
-            return;
-        }
+        late |= s->marks[i].version != UINT64_MAX && !s->marks[i].start;
+    if (late) {
+        ftrma_foreign("ftrma.protect after the first checkpoint");
+        return;
+    }
     s->prefix = here(FTRMA_RESULTS);
     s->prefix_events = t->events;
     s->prefix_hash = t->hash;
@@ -504,12 +562,16 @@ int ftrma_mark_broken(int slot, uint64_t version, const char **call)
 {
     struct ftrma_mark *mark = mark_of(&ftrma_ctl->slots[slot], version);
     *call = mark ? mark->call : "";
-    return mark ? (int)mark->broken : -1;
+    if (!mark)
+        return -1;
+    return (int)(ftrma_demand_of(slot, version) ? mark->broken & ~(uint32_t)FTRMA_BROKEN_DEMAND
+                                                : mark->broken);
 }
 
 void ftrma_results_lost(int slot)
 {
     for (int i = 0; i < 2; i++)
         ftrma_ctl->slots[slot].marks[i].broken |= FTRMA_BROKEN_CHECKSUM;
+    STORE(&ftrma_ctl->slots[slot].demand, 0);
     STORE(&ftrma_ctl->wanted, 1);
 }

@@ -6,7 +6,8 @@
  * rank of its group, and is lost with that one.
  *
  * A mark is a place in both logs that a checkpoint version belongs to.  There are two, of the
- * committed version and of the one being taken; what lies before the older is freed.
+ * committed version and of the one being taken; what lies before the older is freed, and what demand
+ * checkpoints hold (demand.c).
  */
 #ifndef FTRMA_LOG_H
 #define FTRMA_LOG_H
@@ -87,6 +88,20 @@ void ftrma_log_close(struct ftrma_log *log);
 void ftrma_log_resume(struct ftrma_spot spot);
 /* All marks become useless for this reason. */
 void ftrma_break(uint32_t why);
+/* Mark both logs for a demand checkpoint of this number. */
+const struct ftrma_mark *ftrma_mark_demand(uint64_t number);
+/* Free what the result log has before `to`, and have no mark lead there. */
+void ftrma_trim_results(struct ftrma_spot to);
+uint64_t ftrma_results_bytes(void); /* that such trimming could free */
+void ftrma_chunk_free(uint32_t chunk);
+
+/* demand.c: free the put log's records up to event `since` and those that demand checkpoints hold. */
+void ftrma_squeeze_puts(uint64_t since);
+/* Have the slot checkpoint that frees most of this slot's logs. */
+void ftrma_demand_ask(void);
+/* The access of slot `source` is in the demand checkpoint with this cut. */
+int ftrma_cut_holds(const uint64_t *cut, uint64_t words, const struct ftrma_record *record,
+                    int source);
 
 /* Steps through a log. */
 struct ftrma_reader {

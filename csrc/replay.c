@@ -32,6 +32,7 @@ struct incoming {
 
 static struct {
     struct ftrma_mark mark;
+    uint64_t version, demand; /* what the mark belongs to */
     uint64_t horizon, limit; /* events to replay; of this phase */
     int in_prefix;           /* the phase before the last protect() */
     int synchronized;        /* in PROLOGUE: synchronization was passed over */
@@ -105,11 +106,20 @@ static int by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t events)
+/* The cut of the demand checkpoint that the replay starts from, if it does. */
+struct cut {
+    const uint64_t *words;
+    uint64_t n;
+};
+
+/* The records of slot `source` with events after..until that are not in the checkpoint. */
+static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t after,
+                   uint64_t until, struct cut cut)
 {
     const struct ftrma_record *record;
     while ((record = ftrma_log_next(&from))) {
-        if (record->kind != kind || record->target != slot || record->event > events)
+        if (record->kind != kind || record->target != slot || record->event <= after
+            || record->event > until || ftrma_cut_holds(cut.words, cut.n, record, source))
             continue;
         if (replay.n == replay.room) {
             size_t more = replay.room ? 2 * replay.room : 1024;
@@ -153,17 +163,20 @@ static void find_horizon(struct ftrma_slot *slot)
     replay.horizon = slot->events;
 }
 
-int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size)
+int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,
+                         uint64_t demand, const uint64_t *cut, uint64_t cut_words)
 {
     forget();
     int error = ftrma_log_open(slot, 0, 0);
     if (error)
         return error;
     struct ftrma_tape *t = &ftrma_tape;
-    replay.mark = t->slot->marks[version & 1];
+    replay.demand = demand;
+    replay.mark = demand ? t->slot->demand_marks[demand & 1] : t->slot->marks[version & 1];
+    replay.version = version;
     replay.image = malloc(size + 1);
     replay.views = calloc(ftrma_ctl->nslots, sizeof *replay.views);
-    if (!replay.image || !replay.views || replay.mark.version != version)
+    if (!replay.image || !replay.views || (!demand && replay.mark.version != version))
         return -ENOMEM;
     if (size)
         memcpy(replay.image, image, size);
@@ -172,16 +185,18 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     for (uint32_t s = 0; s < ftrma_ctl->nslots && !error; s++) {
         if ((int)s == slot)
             continue;
+        const struct ftrma_mark *mark = &ftrma_ctl->slots[s].marks[version & 1];
         error = ftrma_log_view((int)s, &replay.views[s]);
         if (!error)
-            error = collect(reader_at(replay.views[s], FTRMA_PUTS,
-                                      ftrma_ctl->slots[s].marks[version & 1].spot[FTRMA_PUTS]),
-                            (int)s, slot, FTRMA_RECORD_PUT, UINT64_MAX);
+            error = collect(reader_at(replay.views[s], FTRMA_PUTS, mark->spot[FTRMA_PUTS]), (int)s,
+                            slot, FTRMA_RECORD_PUT, mark->events, UINT64_MAX,
+                            (struct cut){cut, cut_words});
     }
     struct ftrma_reader results = reader_at(ftrma_log, FTRMA_RESULTS,
                                             replay.mark.spot[FTRMA_RESULTS]);
     if (!error)
-        error = collect(results, slot, slot, FTRMA_RECORD_SELF, replay.horizon);
+        error = collect(results, slot, slot, FTRMA_RECORD_SELF, replay.mark.events, replay.horizon,
+                        (struct cut){0});
     if (error)
         return error;
     if (replay.n)
@@ -236,6 +251,15 @@ static const struct ftrma_record *next_result(void)
     return record;
 }
 
+static void trace_recovery(void)
+{
+    struct ftrma_trace_record record = {
+        .what = FTRMA_WHAT_RECOVERY, .window = -1, .target = -1, .event = ftrma_tape.events,
+        .clock = ftrma_tape.clock, .at = replay.demand, .value = {replay.version, replay.horizon}};
+    if (ftrma_tracing)
+        ftrma_trace_write(&record);
+}
+
 static int go_live(void)
 {
     struct ftrma_tape *t = &ftrma_tape;
@@ -253,7 +277,7 @@ static int go_live(void)
     apply_until(UINT64_MAX, UINT64_MAX);
     if (!end.chunk && ftrma_log->head[FTRMA_RESULTS])
         end = (struct ftrma_spot){ftrma_log->head[FTRMA_RESULTS], 0};
-    ftrma_trace_note(FTRMA_WHAT_RECOVERY, replay.mark.version, replay.horizon);
+    trace_recovery();
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
     t->mode = FTRMA_LIVE;

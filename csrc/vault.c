@@ -148,10 +148,10 @@ static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t b
     return -error;
 }
 
-int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, int staging)
+int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, uint64_t staging)
 {
     int error = take(v, &v->header->used, v->copy_at, blocks);
-    return error || !staging ? error : take(v, &v->header->stage_room, v->stage_at, blocks);
+    return error ? error : take(v, &v->header->stage_room, v->stage_at, staging);
 }
 
 int ftrma_vault_stand_by(struct ftrma_vault *v, uint64_t blocks)
@@ -296,7 +296,7 @@ static void set(void *to, const void *from, uint8_t g, size_t n)
 int ftrma_parity_expect(struct ftrma_vault *p, int i, uint64_t used, uint64_t ndirty,
                         uint32_t **block, uint32_t **crc)
 {
-    int error = ftrma_vault_reserve(p, used, 1);
+    int error = ftrma_vault_reserve(p, used, used);
     if (error)
         return error;
     *block = list(p, i, PENDING_BLOCK);

@@ -36,6 +36,11 @@ struct ftrma_pair {
     uint64_t posted;    /* exposures the target opened for this origin */
     uint64_t completed; /* access epochs the origin closed toward this target */
     uint64_t holds;     /* the lock the origin has at the target: HOLDS_* */
+    uint64_t pad;
+    struct ftrma_cut {  /* of the target's demand checkpoint of number & 1 (demand.c) */
+        uint64_t seq;   /* accesses to the part so far */
+        uint64_t event; /* of the origin that was complete after that was read */
+    } cut[2];
 };
 
 enum { HOLDS_NONE, HOLDS_SHARED, HOLDS_EXCLUSIVE, HOLDS_TAKING, HOLDS_GIVING };

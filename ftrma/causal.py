@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-FOREIGN, FULL, RECOVERED, CHECKSUM, GETS = 1, 2, 4, 8, 16  # FTRMA_BROKEN_* of csrc/ftrma.h
+# FTRMA_BROKEN_* of csrc/ftrma.h
+FOREIGN, FULL, RECOVERED, CHECKSUM, GETS, DEMAND = 1, 2, 4, 8, 16, 32
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Logs:
     """What a slot's logs are good for.
 
     Attributes:
-        broken: why a replay from the version cannot use them, bits FOREIGN .. GETS; -1: they do not
-            reach back to it.
+        broken: why a replay from the version cannot use them, bits FOREIGN .. DEMAND; -1: they do
+            not reach back to it.
         call: the MPI call to blame for FOREIGN.
     """
 
@@ -69,6 +70,8 @@ def obstacle(
             return f"slot {slot}'s put log died with its process, and no checkpoint has come since"
         if log.broken & CHECKSUM and mine:
             return f"slot {slot}'s get log died with the checksum rank that held it"
+        if log.broken & DEMAND and mine:
+            return f"slot {slot}'s demand checkpoint is lost, and its logs before that were freed"
         if log.broken & GETS and mine:
             return f"slot {slot} has used gets, and --log puts does not log them"
     return ""

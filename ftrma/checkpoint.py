@@ -6,8 +6,8 @@ are complete when their call returns, so a barrier of all slots at the same safe
 RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the Locks scheme no
 exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
 
-When. After Daly's interval, and on demand: when half of a slot's budget for logs is used (section
-6.2), and after a causal recovery, whose dead process has left no put log. Slot 0 looks at the clock
+When. After Daly's interval, and when one is wanted: after a causal recovery, whose dead process has
+left no put log, and when logs were lost or ran over their budget. Slot 0 looks at the clock
 at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A slot
 publishes its ordinal before it reads the target, slot 0 writes the target before it reads the
 ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0
@@ -90,7 +90,6 @@ def due_here(
         if slot == 0 and world.ctl.target < ordinal:
             wanted = world.load("wanted")
             if (wanted or policy.due(size_bytes)) and idle(world):
-                world.store("demanded", wanted)
                 choose_target(world)
                 world.store("wanted", 0)
         if world.load("target") != ordinal:
@@ -346,7 +345,7 @@ def record_checkpoint(world: World, version: int) -> None:
     procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
     world.emit(
         "checkpoint", version=version,
-        kind="demand" if world.load("demanded") else "coordinated",
+        kind="coordinated",
         seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
     )  # fmt: skip

@@ -38,6 +38,12 @@ RUN_OPTIONS = [
     ),
     ("--log-budget", "SIZE", "memory for the access logs of each slot, such as 64M (the default)"),
     ("--log", "all|puts", "log puts and gets, or puts alone (default: all)"),
+    (
+        "--demand",
+        "bulk|stream",
+        "when logs run short, keep a slot's last demand checkpoint until the next is complete "
+        "(bulk, the default), or write over it, in half of the memory (stream)",
+    ),
     ("--mtbf", "SECONDS", "mean time between failures, for Daly's interval (default: 3600)"),
     (
         "--interval",

@@ -423,7 +423,10 @@ def reset(world: World, leader: bool) -> None:
     if leader:
         world.ctl.refusal[0] = b"\0"
         for s in range(world.ctl.nslots):
-            world.ctl.slots[s].replaying = 0
+            slot = world.ctl.slots[s]
+            slot.replaying = slot.demand = slot.asked = 0
+            for mark in slot.marks:  # until the slot has entered the program again
+                mark.version = 2**64 - 1
         for word in ("target", "taken", "wanted", "replays"):
             world.store(word, 0)
         world.store("entry", world.ctl.entry + 1)

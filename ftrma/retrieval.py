@@ -171,7 +171,7 @@ class Retrieval:
             head = np.zeros(1, "i8")
             self.comm.Recv(head, proc, HEAD)
             used = int(head[0])
-            vault.reserve(used, staging=False)
+            vault.reserve(used)
             for _, into in self._lists(source, element, k):
                 crcs = np.zeros(used, "u4")
                 self.comm.Recv(crcs, proc, LISTS)

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import _mpi, settings
 from .checkpoint import Policy, due_here, take
+from .demand import DemandStore
 from .errors import FtrmaError, Rollback
 from .group import scrub
 from .recovery import repair, tell_scrubbed
@@ -58,6 +59,8 @@ class Session:
         self.world = world
         self.options = options
         self.vault: Vault | None = None
+        self.demands = DemandStore(world, options.demand)
+        self.source: Vault | None = None  # that holds the checkpoint being gone back to
         self.policy = Policy(options.interval, options.mtbf)
         self.states: dict[str, State] = {}
         self.callbacks: list[Callable[[FailureEvent], object]] = []
@@ -73,6 +76,7 @@ class Session:
         self.published = False
         self.log_slot = -1  # whose log this process has mapped
         self.replaying: float | None = None  # since when, time.monotonic()
+        self.replayed_from = 0  # number of its demand checkpoint, or 0 for the committed version
         self.story: dict[str, Any] = {}  # of the last repair
         self.unwound = False  # the last repair was no recovery in place: the program unwinds
         self.ending: BaseException | None = None  # came up in a call from C
@@ -111,8 +115,8 @@ class Session:
                     f"{', '.join(map(repr, self.record['states'])) or 'nothing'}. The program must "
                     "declare the same names each time it runs"
                 )
-            assert self.vault
-            state._load(saved, self.vault.copy_out)
+            assert self.source
+            state._load(saved, self.source.copy_out)
         self.world.barrier()
         self.world.lib.ftrma_log_prefix()
         return state
@@ -132,6 +136,8 @@ class Session:
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
         if not done and (world.exchange.due(*asked) if world.exchange else due_here(world, *asked)):
             self._checkpoint()
+        elif not done and self.demands.asked():
+            self.demands.take(self._protected)
         lib.ftrma_event_finish()
 
     def _anchor(self) -> bool:
@@ -143,9 +149,9 @@ class Session:
         lib = self.world.lib
         if lib.ftrma_mode() != lib.FTRMA_PROLOGUE and not lib.ftrma_in_prefix():
             return False
-        assert self.record and self.vault
+        assert self.record and self.source
         if self._restore_windows() or any(
-            state._differs(self.record["states"][name], self.vault.bytes_of)
+            state._differs(self.record["states"][name], self.source.bytes_of)
             for name, state in self.states.items()
         ):
             lib.ftrma_refuse(
@@ -203,8 +209,8 @@ class Session:
         )
         return int(arrays + sum(w.size_bytes for w in self._windows()))
 
-    def _checkpoint(self) -> None:
-        assert self.vault
+    def _protected(self) -> tuple[list[tuple[Any, int, int]], dict[str, Any]]:
+        """Everything that a checkpoint holds, and what describes it."""
         ffi = self.world.ffi
         regions: list[tuple[Any, int, int]] = []
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal}
@@ -217,6 +223,11 @@ class Session:
             arrays, record["states"][name] = state._save()
             regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
         record["counters"] = self._counters_image()
+        return regions, record
+
+    def _checkpoint(self) -> None:
+        assert self.vault
+        regions, record = self._protected()
         if self.world.exchange:
             held_s = self.world.exchange.take(self.vault, regions, record)
         else:
@@ -268,9 +279,9 @@ class Session:
                 f"{saved} in the checkpoint. The program must make the same windows in the same "
                 "order each time it runs"
             )
-        assert self.vault
+        assert self.source
         if size_bytes:
-            return self.vault.copy_out(("window", ordinal), address, size_bytes)
+            return self.source.copy_out(("window", ordinal), address, size_bytes)
         return 0
 
     def _fill(self, ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
@@ -344,14 +355,18 @@ class Session:
         world.emit(
             "recovery", kind="causal", slots=[self.slot], version=self.story["version"],
             seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
+            demand=self.replayed_from,
         )  # fmt: skip
-        self.tell_recovery({**self.story, "seconds": seconds, "phases": phases}, [self.slot])
+        story = {**self.story, "seconds": seconds, "phases": phases, "demand": self.replayed_from}
+        self.tell_recovery(story, [self.slot])
 
     def tell_recovery(self, story: dict[str, Any], slots: list[int]) -> None:
         """One line for people about a recovery."""
         spares = len(self.world.spares())
         names = " and ".join(f"slot {s}" for s in slots) or "a server"
         to = f"checkpoint {story['version']}" if story["version"] else "the start"
+        if story.get("demand"):
+            to = f"its demand checkpoint {story['demand']}"
         how = f"replayed from {to}" if story["kind"] == "causal" else f"back at {to}"
         phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in story["phases"].items() if s)
         why = f" ({story['reason']})" if story.get("reason") else ""
@@ -371,7 +386,8 @@ class Session:
         world = self.world
         self.slot = world.role()[1]
         self.states, self.ordinal, self.names_hash = {}, 0, 0
-        self.record = None
+        self.record, self.source = None, self.vault
+        self.demands.enter(self.slot)
         world.lib.ftrma_windows_rewind()
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
@@ -405,17 +421,29 @@ class Session:
     def _enter_replay(self) -> None:
         world, lib = self.world, self.world.lib
         self._configure_log()
-        mark = world.ctl.slots[self.slot].marks[world.committed & 1]
-        image = b""
-        if not mark.start:
+        number = lib.ftrma_demand_of(self.slot, world.committed)
+        cut = image = b""
+        if number:
+            found = self.demands.recover(number)
+            if not found:
+                lib.ftrma_refuse(f"slot {self.slot}'s demand checkpoint is damaged".encode())
+                raise Rollback("a process failed")
+            self.source, self.record = found
+            cut = self.record["cut"]
+        if number or not world.ctl.slots[self.slot].marks[world.committed & 1].start:
             assert self.record
             image = self.record["counters"]
             self.restoring, self.ordinal = True, self.record["ordinal"]
+        words = world.ffi.new("uint64_t[]", len(cut) // 8)
+        world.ffi.memmove(words, cut, len(cut))
         check(
-            lib.ftrma_replay_prepare(self.slot, world.committed, image, len(image)),
+            lib.ftrma_replay_prepare(
+                self.slot, world.committed, image, len(image), number, words, len(words)
+            ),
             f"reading the logs of slot {self.slot}",
         )
         self.log_slot = self.slot
+        self.replayed_from = int(number)
 
     def _scrub(self) -> None:
         """Check the own vault against the checksums that lie with the parity."""

@@ -17,6 +17,7 @@ from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
 from .topologyfile import read_topology
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
+DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
@@ -32,6 +33,7 @@ class Options:
     policy: str = "auto"
     log: str = "all"
     log_budget: int | None = None
+    demand: str = "bulk"
     interval: float | str = "daly"
     mtbf: float = 3600.0
     max_relaunch: int = 3
@@ -155,6 +157,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--policy", "FTRMA_POLICY", "policy", lambda t: _choice("--policy", t, POLICIES)),
     ("--log", "FTRMA_LOG", "log", lambda t: _choice("--log", t, ("all", "puts"))),
     ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda t: _size("--log-budget", t)),
+    ("--demand", "FTRMA_DEMAND", "demand", lambda t: _choice("--demand", t, DEMAND_MODES)),
     ("--interval", "FTRMA_INTERVAL", "interval", _interval),
     ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",

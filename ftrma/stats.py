@@ -18,15 +18,17 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
     Returns:
         ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``; ``checkpoints``, each with
         version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
+        of kind "demand" of one ``slot`` alone, with the version committed then;
         ``failures``, each with the role that died and the place, and with the host in a job over
         several nodes; ``recoveries``, each with kind,
-        slots, version, seconds, phases in seconds, a reason, and began_s, when the death happened
-        or was noticed, on the machine's monotonic clock; ``degraded_seconds``, the time for
-        which some group lacked redundancy. `launch.run` adds ``log``: for each slot the budget
-        of its access logs and the most of it that was used, bytes.
+        slots, version, seconds, phases in seconds, a reason, began_s, when the death happened
+        or was noticed, on the machine's monotonic clock, and demand, the number of the demand
+        checkpoint that a replay started from (0: from the version); ``degraded_seconds``, the
+        time for which some group lacked redundancy. `launch.run` adds ``log``: for each slot the
+        budget of its access logs and the most of it that was used, bytes.
     """
     checkpoints = [
-        {k: e[k] for k in ("version", "kind", "seconds", "bytes", "dirty_bytes")}
+        {k: e[k] for k in ("version", "kind", "slot", "seconds", "bytes", "dirty_bytes") if k in e}
         for e in events
         if e["event"] == "checkpoint"
     ]
@@ -42,6 +44,7 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
     ]
     recoveries = [
         {k: e[k] for k in ("kind", "slots", "version", "seconds", "phases", "reason", "began_s")}
+        | {"demand": e.get("demand", 0)}
         for e in events
         if e["event"] == "recovery"
     ]

@@ -96,10 +96,12 @@ class Vault:
         self.lib.ftrma_vault_close(self.c)
         self.c = None
 
-    def reserve(self, count: int, *, staging: bool = True) -> None:
-        """Take memory for the copy, and with staging for as much again."""
-        size_bytes = count * BLOCK * (1 + staging)
-        check(self.lib.ftrma_vault_reserve(self.c, count, staging), f"taking {size_bytes} bytes")
+    def reserve(self, count: int, *, staging: int = 0) -> None:
+        """Take memory for so many blocks of the copy, and of deltas."""
+        check(
+            self.lib.ftrma_vault_reserve(self.c, count, staging),
+            f"taking {(count + staging) * BLOCK} bytes",
+        )
 
     def bytes_at(self, block: int, size_bytes: int) -> Any:
         """View of the committed copy."""
@@ -175,7 +177,7 @@ class Vault:
     # -- a checkpoint -------------------------------------------------------------------------
 
     def stage(self, version: int, regions: list[tuple[Any, int, int]], record: dict[str, Any],
-              middle: Any = None) -> tuple[int, int]:  # fmt: skip
+              middle: Any = None, piece: int = 0) -> tuple[int, int]:  # fmt: skip
         """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
 
         Args:
@@ -183,6 +185,8 @@ class Vault:
             regions: (key, address, size in bytes) of everything protected.
             record: what describes them; any picklable.
             middle: called when about half is staged (a place for tests to strike).
+            piece: blocks after which the deltas so far are given up; 0: never. It saves the memory
+                for them, and the checkpoint that is overwritten cannot come back.
 
         Returns:
             Bytes protected, bytes in blocks that had changed.
@@ -194,20 +198,27 @@ class Vault:
         self.extents.keep({k for k, _, _ in regions} | {"record"})
         text = self._record(record)
         at = self.extents.regions["record"][0]
-        self.reserve(self.extents.end)
+        self.reserve(self.extents.end, staging=piece or self.extents.end)
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
+        from_buffer = self.ffi.from_buffer
+        places += [(at, int(self.ffi.cast("uintptr_t", from_buffer(text))), len(text)),
+                   (0, int(self.ffi.cast("uintptr_t", from_buffer(head))), BLOCK)]  # fmt: skip
+        step = (piece or self.capacity_blocks) * BLOCK
         self.lib.ftrma_stage_begin(self.c, version)
-        corrupt = 0
+        corrupt = dirty = 0
         for i, (block, address, size_bytes) in enumerate(places):
-            if middle and i == len(places) // 2:
+            if middle and i == (len(places) - 2) // 2:
                 middle()
-            now = self.ffi.cast("void *", address)
-            corrupt += self.lib.ftrma_stage(self.c, now, size_bytes, block)
-        corrupt += self.lib.ftrma_stage(self.c, self.ffi.from_buffer(text), len(text), at)
-        corrupt += self.lib.ftrma_stage(self.c, self.ffi.from_buffer(head), BLOCK, 0)
+            for first in range(0, size_bytes, step):
+                if piece:
+                    dirty += self.lib.ftrma_stage_end(self.c)
+                    self.lib.ftrma_stage_begin(self.c, version)
+                now = self.ffi.cast("void *", address + first)
+                n = min(step, size_bytes - first)
+                corrupt += self.lib.ftrma_stage(self.c, now, n, block + first // BLOCK)
         if corrupt:
             raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
-        dirty = self.lib.ftrma_stage_end(self.c)
+        dirty += self.lib.ftrma_stage_end(self.c)
         return sum(n for _, _, n in regions) + len(text), dirty * BLOCK
 
     def _record(self, record: dict[str, Any]) -> bytes:

@@ -25,6 +25,7 @@ PLACES = {
     "lock-held": 7, "call": 8, "safepoint": 9, "checkpoint": 10, "stage": 11, "staged": 12,
     "sum": 13, "commit": 14, "fold": 15, "folded": 16, "repair": 17, "restore": 18,
     "reentry": 19, "time": 20, "replay": 21, "live": 22,
+    "demand": 23,
 }  # enum ftrma_place  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def test_the_budget_holds(mode: str) -> None:
         assert_rollback(result, reason)
     else:
         assert kinds(result) == ["causal"], result
-        assert result.stats["recoveries"][0]["version"] > 0
+        assert result.stats["recoveries"][0]["demand"] > 0
         assert len(result.stats["checkpoints"]) > 3
 
 

@@ -23,7 +23,7 @@ LAYERS = [
     {"runner"},
     {"session", "job"},
     {"exchange"},
-    {"checkpoint"},
+    {"checkpoint", "demand"},
     {"recovery", "retrieval"},
     {"spread"},
     {"group", "salvage"},

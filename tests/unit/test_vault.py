@@ -108,7 +108,7 @@ class Group:
         lib, version = self.lib, self.version + 1
         for i in who or range(self.count):
             vault, window = self.members[i], self.windows[i]
-            vault.reserve(1 + blocks(window.size))
+            vault.reserve(1 + blocks(window.size), staging=1 + blocks(window.size))
             lib.ftrma_stage_begin(vault.c, version)
             lib.ftrma_stage(vault.c, self.address(window), window.size, 1)
             lib.ftrma_stage_end(vault.c)
