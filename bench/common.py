@@ -28,7 +28,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ftrma.mpirun import find_mpirun, launcher_environment, mpirun_command
+from ftrma.mpirun import (
+    START_ATTEMPTS,
+    did_not_come_up,
+    find_mpirun,
+    launcher_environment,
+    mpirun_command,
+)
 from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
@@ -76,9 +82,23 @@ def environment() -> dict[str, str]:
 def run(command: Sequence[str], limit_s: float) -> JsonObject:
     """Run a command to its end and return the JSON object in its last line of output.
 
+    A launcher that did not come up is started again, as ``ftrma run`` does.
+
     Raises:
         BenchError: it takes longer than `limit_s`, fails, or says something else.
     """
+    for _ in range(START_ATTEMPTS):
+        status, out, err = run_once(command, limit_s)
+        if not (status and did_not_come_up(err)):
+            break
+    if status:
+        said = err.strip()[-2000:] or out.strip()[-2000:]
+        raise BenchError(f"exit status {status} of: {shown(command)}\n{said}")
+    return last_object(out, shown(command))
+
+
+def run_once(command: Sequence[str], limit_s: float) -> tuple[int, str, str]:
+    """Run a command to its end: its exit status, output and errors."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment(),
@@ -94,10 +114,7 @@ def run(command: Sequence[str], limit_s: float) -> JsonObject:
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    if process.returncode:
-        said = texts[1].strip()[-2000:] or texts[0].strip()[-2000:]
-        raise BenchError(f"exit status {process.returncode} of: {shown(command)}\n{said}")
-    return last_object(texts[0], shown(command))
+    return process.returncode, texts[0], texts[1]
 
 
 def run_protected(

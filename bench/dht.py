@@ -186,7 +186,7 @@ def draw(report: JsonObject, path: Any) -> None:
         axes.set_xlabel("slots (log scale)")
         axes.set_title(f"inserts take {100 * share:g} % of no-FT's time", fontsize=9, loc="left")
         axes.grid(axis="y")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # no marker touches the frame
     panels[0][0].set_ylabel("thousand inserts per second")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=4, loc="outside upper left", fontsize=8, handlelength=1.5)

@@ -15,7 +15,8 @@ as in figures 10 and 11 of Besta & Hoefler):
     ML           message logging with extra logger processes
   --demand: what do small logs cost?  (figure 11a)
     no-FT
-    f-SIZE       as f with logs of this size
+    bulk-SIZE    as f with logs of this size, demand checkpoints in bulk
+    stream-SIZE  the same, as a stream
 
 The sides of the first question take checkpoints and log nothing.
 

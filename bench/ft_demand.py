@@ -1,7 +1,8 @@
 """`bench ft --demand`: what does it cost when the memory for logs is small (figure 11a)?
 
-A log that is full demands a checkpoint, after which it is trimmed: the smaller the budget, the more
-checkpoints (section 6.2 of Besta & Hoefler).
+A log that runs short demands a checkpoint of the slot with the largest share in it, and is freed of
+that: the smaller the budget, the more checkpoints (section 6.2 of Besta & Hoefler). Both ways of
+taking them are measured, in bulk and as a stream.
 """
 
 from __future__ import annotations
@@ -16,29 +17,31 @@ from .sides import BASELINE, Side
 # For 4 slots, from the least that holds what one iteration logs: a slot puts a quarter of the field
 # twice in each, half of it to others.
 BUDGETS_MIB = {
-    "S": [2, 4, 8, 16, 32],
-    "W": [4, 8, 16, 32, 64],
-    "A": [64, 96, 128, 256, 512],
+    "S": [2, 4, 8, 16],
+    "W": [4, 8, 16, 64],
+    "A": [64, 128, 256, 512],
     "B": [256, 512, 1024],
 }
-COLOR = "#0072b2"
+COLORS = {"bulk": "#0072b2", "stream": "#d55e00"}
 
 
 def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
-    """One side for each budget."""
+    """One side for each budget and way of taking the checkpoints."""
     return {
-        name(size): sides.protected(*logs, "--log-budget", str(size)) for size in options.log_budget
+        name(mode, size): sides.protected(*logs, "--log-budget", str(size), "--demand", mode)
+        for size in options.log_budget
+        for mode in COLORS
     }
 
 
-def name(size_bytes: int) -> str:
+def name(mode: str, size_bytes: int) -> str:
     """Of a side; `budget_mib` reads the budget from it."""
-    return f"f-{common.size_text(size_bytes).replace(' ', '')}"
+    return f"{mode}-{common.size_text(size_bytes).replace(' ', '')}"
 
 
 def budget_mib(name: str) -> float:
     """The budget in the name of a side."""
-    return common.size(name.removeprefix("f-")) / 2**20
+    return common.size(name.split("-")[1]) / 2**20
 
 
 def text(report: JsonObject) -> str:
@@ -84,15 +87,16 @@ def draw(report: JsonObject, path: Any) -> None:
     )  # fmt: skip
     for column, result in enumerate(results):
         above, below = panels[:, column]
-        found = {budget_mib(side): each for side, each in result["variants"].items()
-                 if side != BASELINE}  # fmt: skip
-        overhead = [each["overhead_mean_percent"] for each in found.values()]
-        above.errorbar(
-            list(found), [o["median"] for o in overhead], yerr=common.whiskers(overhead),
-            fmt="o-", ms=4, lw=1, capsize=2, color=COLOR,
-        )  # fmt: skip
-        demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
-        below.plot(list(found), [d["median"] for d in demanded], "o-", ms=4, lw=1, color=COLOR)
+        for mode, color in COLORS.items():
+            found = {budget_mib(side): each for side, each in result["variants"].items()
+                     if side.startswith(mode)}  # fmt: skip
+            overhead = [each["overhead_mean_percent"] for each in found.values()]
+            above.errorbar(
+                list(found), [o["median"] for o in overhead], yerr=common.whiskers(overhead),
+                fmt="o-", ms=4, lw=1, capsize=2, color=color, label=mode,
+            )  # fmt: skip
+            demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
+            below.plot(list(found), [d["median"] for d in demanded], "o-", ms=4, lw=1, color=color)
         above.axhline(0, color="0.5", lw=0.8)
         above.set_title(f"FT class {report['problem_class']}, {result['slots']} ranks", fontsize=9,
                         loc="left")  # fmt: skip
@@ -102,6 +106,7 @@ def draw(report: JsonObject, path: Any) -> None:
         below.set_ylim(bottom=0)
         for axes in (above, below):
             axes.grid(axis="y")
+    panels[0][0].legend(fontsize=8)
     panels[0][0].set_ylabel("overhead of all runs [%]")
     panels[1][0].set_ylabel("demand\ncheckpoints")
     common.save(figure, path, report)

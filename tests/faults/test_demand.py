@@ -91,5 +91,3 @@ def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) 
     first, second = result.stats["recoveries"]
     assert (first["version"], second["version"], second["demand"]) == (0, 1, 0)
     assert first["demand"] > 0
-
-
