@@ -20,6 +20,7 @@ from unit.model_programs import (
     COLLECTIVE,
     DATA,
     LOCAL,
+    WINDOWS,
     Op,
     Program,
     Sequential,
@@ -30,6 +31,7 @@ from unit.model_programs import (
     place,
     total,
 )
+from unit.model_demand import held, snapshot
 from unit.model_words import Checkpoint, Process, Record, Result, Rules, Shared, Wrong
 
 Steps = Generator[Callable[[], bool] | None, None, None]
@@ -161,6 +163,7 @@ class Machine:
                 learned = yield from self.answer(q, op, at)
             else:
                 me.clock, me.chain[(own.event + 1) % 2] = own.clock, own.chain
+                self.free(q)
                 yield None
                 learned = yield from self.live(q, op, at)
                 yield None
@@ -186,6 +189,10 @@ class Machine:
         if op.kind in {"lock", "lock_shared", "unlock"}:
             yield from self.lock(q, op)
         self.did(q)
+        if op.kind == "demand":
+            own = self.processes[q]
+            after = replace(own, event=own.event + 1, state=finish(op, own.state, None), pending=[])
+            yield from snapshot(self.shared, q, after, self.rules)
         return None
 
     def did(self, q: int, step: str = "do") -> None:
@@ -216,15 +223,15 @@ class Machine:
             return learned
         clock = to.clock
         yield None
-        to.number += 1
-        record = Record(q, op.target, at, operand(op, own.state), clock, to.number)
+        record = self.record(q, op, at, operand(op, own.state), clock)
         self.did(q)
+        yield None
+        if op.target != q:
+            me.records.append(record)
         for i in range(2):
             yield None
             to.part[at][i] = record.value[i]
         yield None
-        if op.target != q:
-            me.records.append(record)
         me.inside = None
         return None
 
@@ -234,30 +241,40 @@ class Machine:
         yield from self.enter(q, op.target)
         clock = to.clock
         yield None
-        while to.serial is not None:
-            yield lambda: to.serial is None
-        to.serial = q
+        window = at % WINDOWS
+        while to.serial[window] is not None:
+            yield lambda: to.serial[window] is None
+        to.serial[window] = q
         yield None
         if self.rules.clock_under_lock:
             clock = to.clock
-        to.number += 1
         yield None
         old = to.value(at)
-        record = Record(q, op.target, at, combined(op, own.state, old), clock, to.number)
+        record = self.record(q, op, at, combined(op, own.state, old), clock)
+        yield None
         result = me.results[own.event + 1] = Result(old, record, done=False)
+        if op.target != q:
+            me.records.append(record)
         yield None
         self.did(q)
         for i in range(2):
             to.part[at][i] = record.value[i]
             yield None
         result.done = True
-        if op.target != q:
-            me.records.append(record)
         yield None
-        to.serial = None
+        me.atomic_done = own.event + 1
+        yield None
+        to.serial[window] = None
         yield None
         me.inside = None
         return old
+
+    def record(self, q: int, op: Op, at: int, value: Value, clock: int) -> Record:
+        """Take the access's number."""
+        numbers = self.shared[op.target].numbers
+        numbers[at % WINDOWS] += 1
+        event = self.processes[q].event + 1
+        return Record(q, op.target, at, value, clock, numbers[at % WINDOWS], event)
 
     def lock(self, q: int, op: Op) -> Steps:
         me, to = q, self.shared[op.target]
@@ -308,7 +325,7 @@ class Machine:
     def snapshot(self) -> Checkpoint:
         return Checkpoint([replace(p, pending=[]) for p in self.processes],
                           [[s.value(at) for at in range(DATA + 1)] for s in self.shared],
-                          [s.number for s in self.shared], len(self.history))  # fmt: skip
+                          [list(s.numbers) for s in self.shared], len(self.history))  # fmt: skip
 
     def commit(self, op: Op) -> None:
         """Everybody has arrived at the safepoint and nobody has left: one step in the model."""
@@ -317,7 +334,13 @@ class Machine:
         self.checkpoint = self.snapshot()
         for me, own in zip(self.shared, self.checkpoint.processes, strict=True):
             own.event, own.state = own.event + 1, finish(op, own.state, None)
-            me.results, me.records, me.whole = {}, [], True
+            me.results, me.records, me.whole, me.demand = {}, [], True, None
+
+    def free(self, q: int) -> None:
+        """Drop what checkpoints on demand hold from the slot's put log."""
+        me = self.shared[q]
+        me.records = [r for r in me.records
+                      if not held(self.shared[r.target].demand, r, self.rules)]  # fmt: skip
 
     def roll_back(self, reason: str) -> None:
         self.outcomes.append(reason)
@@ -327,7 +350,8 @@ class Machine:
         for q in range(self.n):
             own = self.processes[q] = replace(self.checkpoint.processes[q], pending=[])
             part = [list(value) for value in self.checkpoint.parts[q]]
-            self.shared[q] = Shared(part, own.clock, self.checkpoint.numbers[q], horizon=own.event,
+            numbers = list(self.checkpoint.numbers[q])
+            self.shared[q] = Shared(part, own.clock, numbers, horizon=own.event,
                                     arrived=own.round, chain=[own.chain] * 2)  # fmt: skip
             self.running[q], self.blocked[q] = self.execute(q), None
 
@@ -358,15 +382,17 @@ class Machine:
         me = self.shared[q]
         me.inside = None
         me.horizon = max(me.horizon, self.checkpoint.processes[q].event)
+        if me.demand and self.rules.published_counts:
+            me.horizon = max(me.horizon, me.demand.process.event)
         last = me.results.get(me.horizon + 1)
         written = last.written if last else None
         if last and written and not last.done and self.rules.undo:
-            if self.shared[written.target].serial == q:
+            if self.shared[written.target].serial[written.at % WINDOWS] == q:
                 self.shared[written.target].part[written.at][:] = last.value
         elif written and self.rules.done_counts:
             me.horizon += 1
         for other in self.shared:
-            other.serial = None if other.serial == q else other.serial
+            other.serial = [None if s == q else s for s in other.serial]
         me.results = {e: r for e, r in me.results.items() if e <= me.horizon}
         # What takes effect above the horizon does so when it is executed again.  An arrival stays:
         # it says only that what came before may be seen.
@@ -374,14 +400,17 @@ class Machine:
                         if h[0] == "arrive" or h[1] != q or h[2] <= me.horizon]  # fmt: skip
 
     def restore(self, q: int) -> None:
-        me, number = self.shared[q], self.checkpoint.numbers[q]
-        me.part = [list(value) for value in self.checkpoint.parts[q]]
+        me, demand, numbers = self.shared[q], self.shared[q].demand, self.checkpoint.numbers[q]
+        base = demand.process if demand else self.checkpoint.processes[q]
+        me.part = [list(v) for v in (demand.part if demand else self.checkpoint.parts[q])]
         records = [r for s in self.shared for r in s.records if r.target == q]
         records += [r.written for r in me.results.values() if r.written and r.written.target == q]
-        own = self.processes[q] = replace(
-            self.checkpoint.processes[q], replaying=True,
-            pending=[r for r in records if r.number > number],
-        )  # fmt: skip
+        if demand and not self.rules.unheld_again:
+            records = [r for r in records if r.clock >= base.clock]
+        own = self.processes[q] = replace(base, replaying=True, pending=[
+            r for r in records
+            if r.number > numbers[r.at % WINDOWS] and not held(demand, r, self.rules)
+        ])  # fmt: skip
         if self.rules.by_number:
             own.pending.sort(key=lambda r: r.number)
         self.apply(q, None if self.rules.all_at_once else own.clock)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 PRIME = 251
 DATA = 3  # locations of a part for data; one more holds the flag of what is handed over
 FLAG = DATA
+WINDOWS = 2  # which the locations of a part belong to in turn
 Value = tuple[int, int]  # a location is two words wide, so that a write can be torn
 LOCAL = {"load", "store"}
 ATOMIC = {"accumulate", "fetch", "swap", "compare", "poll", "signal"}
@@ -211,6 +212,9 @@ def programs(draw: st.DrawFn) -> Program:
         for number in draw(st.lists(st.integers(0, 10**7), max_size=6)):
             slot, ops = section(phase, number, turns)
             made[slot] += ops
+            part = number // slots % slots
+            if number // 97 % 3 == 0:  # while others go on to write to that part, or have just
+                made[part].append(Op("demand", part))
         ending = draw(st.sampled_from(["fence", "allreduce", "safepoint"]))
         for ops in made:
             ops.append(Op(ending))

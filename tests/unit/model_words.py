@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from unit.model_programs import DATA, State, Value
+from unit.model_programs import DATA, WINDOWS, State, Value
 
 
 class Wrong(AssertionError):
@@ -36,6 +36,15 @@ class Rules:
     two_buffers: bool = True  # contributions to a collective outlive the next one's
     keep_horizon: bool = True  # a replay does not move the horizon
     mine: bool = True  # a lock word that names the slot means that it has the lock
+    numbers_first: bool = True  # a snapshot reads the numbers of accesses before the others' events
+    held_by_number: bool = True  # it holds only accesses whose number it has read
+    held_by_event: bool = True  # it holds only accesses whose event it has seen complete
+    atomic_done: bool = True  # atomics are seen complete before their lock is released
+    number_of_each: bool = True  # numbers are read of each window, where they are counted
+    copy_last: bool = True  # memory is copied after both are read
+    publish_last: bool = True  # a snapshot counts when it is whole, and logs are freed after that
+    unheld_again: bool = True  # what it does not hold is applied, whatever clock it has read
+    published_counts: bool = True  # a snapshot published is an event complete
 
 
 @dataclass
@@ -47,7 +56,8 @@ class Record:
     at: int
     value: Value  # as it is in memory afterwards
     clock: int  # of the target
-    number: int  # in the order of writes to the target's part
+    number: int  # in the order of writes to the target's part of the window
+    event: int  # of the source
 
 
 @dataclass
@@ -79,8 +89,9 @@ class Shared:
 
     part: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in range(DATA + 1)])
     clock: int = 0
-    number: int = 0
-    serial: int | None = None  # who is inside an atomic on the part
+    numbers: list[int] = field(default_factory=lambda: [0] * WINDOWS)
+    serial: list[int | None] = field(default_factory=lambda: [None] * WINDOWS)  # inside an atomic
+    atomic_done: int = 0  # the slot's event that was its last complete atomic
     owner: int | None = None  # of the exclusive lock
     holders: set[int] = field(default_factory=set)  # of the shared lock
     arrived: int = 0
@@ -92,6 +103,7 @@ class Shared:
     records: list[Record] = field(default_factory=list)  # put log, lost with the process
     whole: bool = True  # the put log reaches back to the checkpoint
     results: dict[int, Result] = field(default_factory=dict)
+    demand: Demand | None = None  # the newest since the checkpoint of all
 
     def value(self, at: int) -> Value:
         return self.part[at][0], self.part[at][1]
@@ -101,5 +113,15 @@ class Shared:
 class Checkpoint:
     processes: list[Process]
     parts: list[list[Value]]
-    numbers: list[int]
+    numbers: list[list[int]]
     history: int
+
+
+@dataclass
+class Demand:
+    """A checkpoint that one slot took alone, while others went on writing to its part."""
+
+    process: Process
+    part: list[list[int]]
+    numbers: list[int]  # of accesses to each window when the snapshot began
+    events: list[int]  # the last of each slot that was complete after that

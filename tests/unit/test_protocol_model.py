@@ -106,7 +106,7 @@ def test_cases_reach_what_they_are_for() -> None:
     class Watched(Machine):
         def die(self, q: int) -> None:
             outcomes["in replay"] += self.processes[q].replaying and q in self.down
-            outcomes["inside an atomic"] += any(s.serial == q for s in self.shared)
+            outcomes["inside an atomic"] += any(q in s.serial for s in self.shared)
             outcomes["holding a lock"] += any(
                 s.owner == q or q in s.holders for s in self.shared)  # fmt: skip
             super().die(q)
@@ -140,6 +140,15 @@ BROKEN = [
     Rules(two_buffers=False),
     Rules(keep_horizon=False),
     Rules(mine=False),
+    Rules(numbers_first=False),
+    Rules(held_by_number=False),
+    Rules(held_by_event=False),
+    Rules(atomic_done=False),
+    Rules(number_of_each=False),
+    Rules(copy_last=False),
+    Rules(publish_last=False),
+    Rules(unheld_again=False),
+    Rules(published_counts=False),
 ]
 
 
