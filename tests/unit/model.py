@@ -62,7 +62,7 @@ class Machine:
         self.blocked: list[Callable[[], bool] | None] = [None] * self.n
         self.down: set[int] = set()  # dead, or being replayed
         self.deaths = list(deaths or [])
-        self.schedule = schedule if isinstance(schedule, list) else []
+        self.schedule = list(schedule) if isinstance(schedule, list) else []
         self.random = None if isinstance(schedule, list) else random.Random(schedule)
         self.switching = self.random.choice([1.0, 0.4, 0.1]) if self.random else 1.0
         self.steps = [0] * self.n
