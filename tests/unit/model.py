@@ -5,6 +5,8 @@ two words of a put, between the steps of an atomic, between arriving at a barrie
 between an effect and the note that it is complete, and anywhere in the replay.  What `yield` gives
 back is the condition without which the slot cannot go on.
 
+Some slots checkpoint alone in between (`model_demand`); a replay begins at the newest checkpoint.
+
 Invariant: when a recovered slot goes live, its part and its local state are those that the events
 so far, one at a time in the order in which they took effect, lead to.
 """
@@ -15,6 +17,7 @@ import random
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from unit.model_demand import held, snapshot
 from unit.model_programs import (
     ATOMIC,
     COLLECTIVE,
@@ -31,7 +34,6 @@ from unit.model_programs import (
     place,
     total,
 )
-from unit.model_demand import held, snapshot
 from unit.model_words import Checkpoint, Process, Record, Result, Rules, Shared, Wrong
 
 Steps = Generator[Callable[[], bool] | None, None, None]

@@ -124,7 +124,8 @@ def test_settled_programs_end_as_without_failure(case: Case, other: int) -> None
 
 
 def test_cases_reach_what_they_are_for() -> None:
-    """Law: the cases contain recoveries, deaths in a replay, and each reason for a rollback."""
+    """Law: the cases contain recoveries, deaths in a replay, in a demand checkpoint and with one,
+    and each reason for a rollback."""
     outcomes: Counter[str] = Counter()
 
     class Watched(Machine):
@@ -133,6 +134,11 @@ def test_cases_reach_what_they_are_for() -> None:
             outcomes["inside an atomic"] += any(q in s.serial for s in self.shared)
             outcomes["holding a lock"] += any(
                 s.owner == q or q in s.holders for s in self.shared)  # fmt: skip
+            own = self.processes[q]
+            ops = self.program[q][own.state.pc : own.state.pc + 1]
+            outcomes["in a demand checkpoint"] += (
+                not own.replaying and any(op.kind == "demand" for op in ops))  # fmt: skip
+            outcomes["with a demand checkpoint"] += self.shared[q].demand is not None
             super().die(q)
 
     @seed(SEED)
@@ -144,7 +150,7 @@ def test_cases_reach_what_they_are_for() -> None:
     run()
     print(outcomes)
     assert outcomes["causal"] > 400 and min(outcomes.values()) > 10
-    assert len(outcomes) == 6
+    assert len(outcomes) == 8
 
 
 BROKEN = [
