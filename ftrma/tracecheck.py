@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .traceattempt import attempts
 from .tracecut import Violation, committed, describe, inconsistencies
 from .tracefile import (
     ACCESSES,
@@ -38,7 +39,7 @@ from .tracefile import (
     Trace,
     What,
 )
-from .tracereplay import attempts, check_replays
+from .tracereplay import check_replays
 
 ATOMIC_BYTES = 8  # larger ones have no values in their records
 

@@ -20,6 +20,11 @@ Conventions of the records:
 * The two values are old and new value of an atomic of at most 8 bytes; 1 and 0 for Lock if it is
   exclusive; source slot and its event for Apply; version and horizon for Recovery; the version for
   Checkpoint, Commit and Rollback.
+* Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
+  slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
+  last event of that slot that was complete before the copying began; ``seq`` is the number of
+  accesses to the window before that, event and clock are the own ones. Recovery has in ``at`` the
+  number of the one that the replay started from, 0 if it started from the version.
 
 Invariant: ``read(convert(records)) == records``, ordered by their begin. Section 2.4 of Besta &
 Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
@@ -72,6 +77,7 @@ class What(IntEnum):
     Recovery = 25
     Rollback = 26
     End = 27
+    Demand = 28
 
 
 ACCESSES = range(What.Put, What.Fence)

@@ -1,11 +1,12 @@
 """Whether causal recoveries replayed each logged access exactly once and in order, by the trace.
 
-A process that takes over slot q starts from q's part of a committed version and executes the
-program again. Two things make it what q was. Its own events up to the *horizon*, the last one that
-q had completed, must be done again in replay mode: each once, in their order, with the same call at
-the same place. And the accesses of others to q since the checkpoint, with q's atomics on itself,
-must be applied to its memory: each once, none that the checkpoint holds already, and in cohb order.
-(An access may come in several pieces: a layout with holes, or a log that was cut.)
+A process that takes over slot q starts from q's part of a committed version, or from a newer
+checkpoint that q took alone (`traceattempt`), and executes the program again. Two things make it
+what q was. Its own events up to the *horizon*, the last one that q had completed, must be done
+again in replay mode: each once, in their order, with the same call at the same place. And the
+accesses of others to q since the checkpoint, with q's atomics on itself, must be applied to its
+memory: each once, none that the checkpoint holds already, and in cohb order. (An access may come in
+several pieces: a layout with holes, or a log that was cut.)
 
 What that order is can be read off the numbers an access carries. Its ``clock``, which is q's as the
 origin saw it, says before which synchronization of q it may be seen: never must it be applied
@@ -24,11 +25,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from .tracecut import START, Cut, Violation, describe, part_words
+from .traceattempt import Attempt
+from .tracecut import Violation, describe, part_words
 from .tracefile import (
     COMBINING,
     LIVE,
@@ -40,94 +39,6 @@ from .tracefile import (
     Trace,
     What,
 )
-
-
-@dataclass
-class Attempt:
-    """One process's taking over a slot by replay.
-
-    Attributes:
-        rows: its replayed events and applied accesses, and its live events, by begin.
-        end: its Recovery record, if it came that far.
-        cut: the version that it started from.
-    """
-
-    entry: int
-    slot: int
-    proc: int
-    rows: list[Record] = field(repr=False)
-    end: Record | None
-    cut: Cut
-
-    @property
-    def end_ns(self) -> int:
-        return self.end.begin_ns if self.end else self.rows[-1].end_ns
-
-    @property
-    def applied(self) -> list[Record]:
-        return [r for r in self.rows if r.what == What.Apply]
-
-    @property
-    def replayed(self) -> list[Record]:
-        return [r for r in self.rows if r.mode == REPLAY and r.what in OWN_EVENTS]
-
-    @property
-    def horizon(self) -> int:
-        """The last event to replay; of an attempt cut short the last that it came to."""
-        if self.end:
-            return self.end.value1
-        return max((r.event for r in self.replayed), default=self.base_event)
-
-    @property
-    def base(self) -> Record | None:
-        """The slot's checkpoint; None where events, clock and ``seq`` count from the entry's start.
-
-        That is so for the start of the program and after a rollback, whatever the version.
-        """
-        here = self.cut.parts and self.cut.entry == self.entry
-        return self.cut.any_of(self.slot) if here else None
-
-    @property
-    def base_event(self) -> int:
-        return self.base.event if self.base else 0
-
-    @property
-    def base_clock(self) -> int:
-        return self.base.clock if self.base else 0
-
-    def base_seq(self, window: int) -> int:
-        return self.cut.seq(self.slot, window) if self.base else 0
-
-    @property
-    def words(self) -> str:
-        return (
-            f"recovery of slot {self.slot} from version {self.cut.version} by process {self.proc}"
-        )
-
-
-def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
-    """Yield the causal recoveries of a run, finished or not.
-
-    One that was cut short tells no version; it can only have been the newest one then.
-    """
-    records = trace.records
-    replay = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
-    replay |= np.isin(records["what"], (What.Apply, What.Recovery))
-    for entry, slot, proc in np.unique(records[replay][["entry", "slot", "proc"]]).tolist():
-        mine = (records["entry"] == entry) & (records["slot"] == slot) & (records["proc"] == proc)
-        live = mine & (records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)
-        rows = trace.rows((mine & replay) | live)
-        end = next((r for r in rows if r.what == What.Recovery), None)
-        begin_ns = min(r.begin_ns for r in rows if r.mode == REPLAY or r.what not in OWN_EVENTS)
-        if end:
-            # A version that nobody could have restored is told by `tracecut.committed`.
-            cut = cuts.get(end.value0, None if end.value0 else START)
-        else:
-            earlier = [c for c in cuts.values() if c.at_ns <= begin_ns]
-            cut = max(earlier, key=lambda c: c.at_ns, default=START)
-        if cut is not None:
-            rows = [r for r in rows if r is not end]
-            yield Attempt(entry, slot, proc, rows, end, cut)
 
 
 class Before:
@@ -170,6 +81,12 @@ def check_replays(trace: Trace, found: list[Attempt]) -> Iterator[Violation]:
             slots = {a.slot for a in found if a.entry == attempt.entry}
             by_entry[attempt.entry] = Before(trace, attempt.entry, slots)
         before = by_entry[attempt.entry]
+        if attempt.base is None:
+            yield Violation(
+                min(r.begin_ns for r in (*attempt.rows, attempt.end) if r),
+                f"{attempt.words}: that demand checkpoint had not been published when it began",
+            )
+            continue
         for kind in (applied_right, applied_in_order, applied_all, replayed_right, replayed_all,
                      live_after):  # fmt: skip
             problem = next(kind(attempt, before), None)
@@ -193,11 +110,10 @@ def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
     ends: dict[tuple[int, int], int] = {}  # of the pieces of an access so far
     for row in attempt.applied:
         r = row._replace(target=attempt.slot)
-        base = attempt.base_seq(r.window)
-        if r.seq <= base:
+        if attempt.start.holds(r.window, r.seq, r.value0, r.value1):
             yield Violation(
-                r.begin_ns, f"{source(r)}, was applied, but the checkpoint holds it already: its "
-                f"window is there up to seq {base}",
+                r.begin_ns, f"{source(r)}, was applied, but the checkpoint holds it already: "
+                f"{attempt.start.words(r.window, r.value0)}",
             )  # fmt: skip
         if r.at < ends.get((r.window, r.seq), 0):
             yield Violation(r.begin_ns, f"{source(r)}, was applied a second time")
@@ -221,9 +137,9 @@ def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
     What is left when the last event below the horizon is done is applied at once; it may have read
     the clock of the event in which the slot died, one more than replay ever sees.
     """
-    clock = attempt.base_clock
+    clock = attempt.start.clock
     own = before.own[attempt.slot]
-    left = {e for e in own if attempt.base_event < e <= attempt.horizon}
+    left = {e for e in own if attempt.start.event < e <= attempt.horizon}
     latest: Record | None = None
     of_window: dict[int, Record] = {}
     combined: dict[int, list[Record]] = {}  # by window, ordered by seq
@@ -286,7 +202,7 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
                     yield Violation(attempt.end_ns, f"{describe(r)}, was applied in part only: "
                                     f"bytes {begin} to {end - 1}")  # fmt: skip
             elif (
-                seq > attempt.base_seq(window)
+                not attempt.start.holds(window, seq, r.slot, r.event)
                 and must_be_applied(attempt, r)
                 and (seq < top or r.end_ns < attempt.end_ns)
             ):
@@ -298,7 +214,7 @@ def must_be_applied(attempt: Attempt, r: Record) -> bool:
     is all that it did above the horizon."""
     if r.slot != attempt.slot:
         return r.bytes > 0
-    done = attempt.base_event < r.event <= attempt.horizon
+    done = attempt.start.event < r.event <= attempt.horizon
     return r.bytes > 0 and r.what in COMBINING and done
 
 
@@ -307,13 +223,13 @@ def must_be_applied(attempt: Attempt, r: Record) -> bool:
 
 def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """Each replayed event was done before, in the same way, and comes once and in its order."""
-    previous = attempt.base_event
+    previous = attempt.start.event
     for r in attempt.replayed:
         made = before.own[attempt.slot].get(r.event)
-        if attempt.base and r.event <= attempt.base_event:
+        if 0 < r.event <= attempt.start.event:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies before the checkpoint at event "
-                f"{attempt.base_event}",
+                f"{attempt.start.event}",
             )  # fmt: skip
         elif r.event <= previous:
             again = "a second time" if r.event == previous else f"after event {previous}"
@@ -343,7 +259,7 @@ def replayed_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
         return
     seen = {r.event for r in attempt.replayed}
     for event, made in sorted(before.own[attempt.slot].items()):
-        if attempt.base_event < event <= attempt.horizon and event not in seen:
+        if attempt.start.event < event <= attempt.horizon and event not in seen:
             yield Violation(
                 attempt.end_ns, f"{describe(made)}, was not replayed; the horizon is event "
                 f"{attempt.horizon}",

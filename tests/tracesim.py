@@ -36,6 +36,20 @@ class State:
     windows: int = 0
 
 
+@dataclass
+class Demand:
+    """A checkpoint that one slot took alone."""
+
+    number: int
+    event: int
+    clock: int
+    seq: dict[int, int]
+    events: dict[int, int]
+
+    def holds(self, r: Record) -> bool:
+        return r.seq <= self.seq[r.window] and r.event <= self.events[r.slot]
+
+
 class Job:
     """A job of `slots` slots; window 0 is for puts and accumulates, window 1 for all else."""
 
@@ -47,6 +61,8 @@ class Job:
         self.state = State()
         self.saved = {0: copy.deepcopy(self.state)}
         self.saved_in = {0: 0}  # entry
+        self.demands: dict[int, Demand] = {}  # the newest, since the checkpoint of all
+        self.taken: dict[int, int] = defaultdict(int)  # demand checkpoints in this entry
         self.slow: dict[int, Record] = {}  # puts that have read the clock but no number
         self.recovered: set[int] = set()  # causally, since the last checkpoint
         self.records: list[Record] = []
@@ -185,13 +201,61 @@ class Job:
             self.saved[self.version] = copy.deepcopy(self.state)
             self.saved_in[self.version] = self.entry
             self.recovered.clear()
+            self.demands.clear()
             for _ in range(2):  # two checksum ranks
                 self.add(What.Commit, -1, value0=self.version)
+
+    def demand(self, slot: int, *, behind: int = -1, between: int = -1) -> None:
+        """The slot checkpoints alone; a slot `behind` has not said yet that its last event is over.
+
+        The slot `between` makes an access after the numbers were read and before the events are.
+        Puts that have read the clock and go on slowly take their number after that.
+        """
+        self.call(What.Safepoint, slot)
+        self.taken[slot] += 1
+        windows = range(self.state.windows)
+        seq = {w: self.state.seq[slot, w] for w in windows}
+        if between >= 0:
+            self.write(What.Accumulate, between, slot, 16)
+        events = {p: self.state.event[p] - (p == behind or p in self.slow)
+                  for p in range(self.slots)}  # fmt: skip
+        demand = Demand(
+            self.taken[slot], self.state.event[slot], self.state.clock[slot],
+            seq, events,
+        )  # fmt: skip
+        pairs = [(w, p) for w in windows for p in events if p != slot]
+        for window, other in pairs or [(-1, -1)]:
+            self.add(
+                What.Demand, slot, event=demand.event, clock=demand.clock, window=window,
+                target=other, seq=demand.seq.get(window, 0), value0=demand.number,
+                value1=demand.events.get(other, 0),
+            )  # fmt: skip
+        self.demands[slot] = demand
+
+    def demand_while_others_write(self, slot: int) -> None:
+        other = (slot + 1) % self.slots
+        at = self.rng.choice([0, 8])
+        kind = self.rng.choice(["behind", "between", "slow"])
+        if kind == "behind":
+            self.write(What.Accumulate, other, slot, at)
+            self.demand(slot, behind=other)
+        elif kind == "between":
+            self.demand(slot, between=other)
+        else:
+            self.write_slowly(other, slot, 512 + at)
+            self.demand(slot)
 
     def base(self) -> State:
         """Where events, clocks and numbers stood at the version; anew since a rollback."""
         here = self.saved_in[self.version] == self.entry
         return self.saved[self.version] if here else State()
+
+    def start(self, slot: int) -> tuple[int, int]:
+        """Event and clock that a replay starts from."""
+        demand, base = self.demands.get(slot), self.base()
+        if demand:
+            return demand.event, demand.clock
+        return base.event[slot], base.clock[slot]
 
     def done(self) -> list[Record]:
         """What the program has done in this entry."""
@@ -200,7 +264,7 @@ class Job:
 
     def mine(self, slot: int, horizon: int) -> list[Record]:
         """A slot's events that a replay repeats, each as it was done last."""
-        base = self.base().event[slot]
+        base = self.start(slot)[0]
         found = {r.event: r for r in self.done() if r.slot == slot and base < r.event <= horizon}
         return [found[e] for e in sorted(found)]
 
@@ -209,6 +273,8 @@ class Job:
         base = self.base().seq
         found = [r for r in self.done() if r.target == slot and r.what in WRITES]
         found = [r for r in found if r.seq > base[slot, r.window]]
+        demand = self.demands.get(slot)
+        found = [r for r in found if not (demand and demand.holds(r))]
         # A slot's puts to itself are made again.
         found = [r for r in found if r.slot != slot or (r.what != What.Put and r.event <= horizon)]
         return sorted(found, key=lambda r: (r.clock, r.seq))
@@ -223,11 +289,11 @@ class Job:
         horizon = self.state.event[slot] if horizon is None else horizon
         mine, left = self.mine(slot, horizon), self.logged(slot, horizon)
         self.proc[slot], self.procs = self.procs, self.procs + 1
-        base = self.base()
-        for event in range(1, base.event[slot] + 1)[-2:]:
-            self.add(What.Window, slot, event=event, mode=PROLOGUE, window=0)
-        clock = base.clock[slot]
-        left = self.apply(slot, left, clock, base.event[slot])
+        event, clock = self.start(slot)
+        number = self.demands[slot].number if slot in self.demands else 0
+        for before in range(1, event + 1)[-2:]:
+            self.add(What.Window, slot, event=before, mode=PROLOGUE, window=0)
+        left = self.apply(slot, left, clock, event)
         for r in mine[:stop]:
             begin_ns = self.tick()
             clock += r.what not in (What.Put, What.Get)
@@ -238,7 +304,7 @@ class Job:
             )
         if stop is None:
             self.apply(slot, left, clock + 1, horizon)
-            self.add(What.Recovery, slot, value0=self.version, value1=horizon)
+            self.add(What.Recovery, slot, at=number, value0=self.version, value1=horizon)
             self.recovered.add(slot)
             self.state.event[slot] = horizon
 
@@ -262,7 +328,7 @@ class Job:
             self.rollback(slot)
             return
         horizon, last, lost = self.state.event[slot], self.records[-1], None
-        if last.slot == slot and last.event == horizon > self.base().event[slot]:
+        if last.slot == slot and last.event == horizon > self.start(slot)[0]:
             moment = self.rng.choice(["between", "unfinished", "unrecorded"])
             if moment == "unfinished" and last.what == What.Put:
                 horizon -= 1  # it is in memory and in the trace, and will be made again
@@ -287,6 +353,8 @@ class Job:
         self.proc[dead], self.procs = self.procs, self.procs + 1
         self.entry += 1
         self.recovered.clear()
+        self.demands.clear()
+        self.taken.clear()
         self.state = State(memory=copy.deepcopy(self.saved[self.version].memory))
         for slot in range(self.slots):
             self.add(What.Rollback, slot, value0=self.version)
@@ -300,8 +368,8 @@ class Job:
         at = 8 * rng.randrange(3)
         kind = rng.choices(
             ["put", "slow", "over", "accumulate", "get", "atomic", "look", "flush", "fence",
-             "locked", "store", "checkpoint", "torn", "die"],
-            [6, 3, 2, 4, 3, 8, 1, 4, 2, 2, 2, 1, 0.3, 0.7],
+             "locked", "store", "checkpoint", "torn", "demand", "die"],
+            [6, 3, 2, 4, 3, 8, 1, 4, 2, 2, 2, 1, 0.3, 1.5, 0.7],
         )[0]  # fmt: skip
         if kind == "put":
             self.write(What.Put, slot, target, 256 + at, 8)
@@ -333,6 +401,8 @@ class Job:
         elif kind == "torn":
             self.checkpoint(complete=False)
             self.rollback(slot)
+        elif kind == "demand":
+            self.demand_while_others_write(slot)
         else:
             self.die(slot)
 

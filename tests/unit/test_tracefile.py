@@ -106,7 +106,7 @@ def test_a_job_without_records_has_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field, value", [("what", 28), ("mode", 3), ("slot", 3), ("slot", -2), ("proc", -1)]
+    "field, value", [("what", 29), ("mode", 3), ("slot", 3), ("slot", -2), ("proc", -1)]
 )
 def test_records_of_no_such_job_are_refused(tmp_path: Path, field: str, value: int) -> None:
     """Law: one line with file, record, field and value; no file is left behind."""
