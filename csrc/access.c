@@ -1,11 +1,5 @@
 /* Data calls on protected windows: put, get, accumulate and the atomics.
  *
- * This file is the mover, the one part that knows how bytes travel.  On one node a part from
- * Allocate is mapped by every member, so a put is a copy; a part from Create lies in its owner's
- * private memory and is reached through process_vm_readv and process_vm_writev, which fail at once
- * when the owner is dead.  Either way an access is complete in memory when its call returns, and
- * no call can wait for a dead process.
- *
  * Accumulates and atomics on a part are serialized by a word that names its owner; the arithmetic
  * is the library's (MPI_Reduce_local), so all its operations and types work.  A process that dies
  * inside leaves its name, waiters unwind, and re-creation of the window clears it.
@@ -13,202 +7,12 @@
  * Contiguous predefined types take the fast path.  Everything else goes through a packed copy made
  * by the library's own datatype engine (a message to oneself).
  */
-#define _GNU_SOURCE
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "log.h"
+#include "mover.h"
 #include "types.h"
-#include "window.h"
-
-/* ---- reaching a part ------------------------------------------------------------------------ */
-
-/* A stretch of the target's part: where it is, and what of it an access touches. */
-struct reach {
-    struct window *w;
-    int target;
-    uint64_t at;      /* byte offset of the displacement in the part */
-    MPI_Aint low;     /* touched bytes, relative to `at` */
-    size_t span;
-};
-
-static int reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
-                 MPI_Datatype type, struct reach *r)
-{
-    struct ftrma_member *m = &w->members[target];
-    size_t size = ftrma_basic_size(type);
-    r->w = w;
-    r->target = target;
-    r->low = 0;
-    r->span = size * (size_t)count;
-    if (unlikely(!size) && count > 0) {
-        MPI_Aint lb, extent, tlb, textent;
-        int rc = PMPI_Type_get_extent(type, &lb, &extent);
-        if (!rc)
-            rc = PMPI_Type_get_true_extent(type, &tlb, &textent);
-        if (rc)
-            return rc;
-        MPI_Aint shift = (count - 1) * extent;
-        r->low = shift < 0 ? tlb + shift : tlb;
-        r->span = (size_t)(textent + (shift < 0 ? -shift : shift));
-    }
-    int64_t first = (int64_t)disp * m->disp_unit + r->low;
-    r->at = (uint64_t)((int64_t)disp * m->disp_unit);
-    if (unlikely(r->span && (disp < 0 || first < 0 || (uint64_t)first > m->size_bytes
-                             || r->span > m->size_bytes - (uint64_t)first)))
-        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
-                                 "(%lld bytes) to rank %d leaves its window of %llu bytes", call,
-                                 r->span, (long long)disp, (long long)first, target,
-                                 (unsigned long long)m->size_bytes);
-    return MPI_SUCCESS;
-}
-
-/* Address of the part's memory if this process can touch it directly, else NULL. */
-static inline char *direct(const struct reach *r)
-{
-    struct window *w = r->w;
-    if (likely(w->allocated))
-        return part(w, r->target) + r->at;
-    if (r->target == w->me)
-        return (char *)(uintptr_t)w->members[r->target].base + r->at;
-    return NULL;
-}
-
-/* 0: the slot has been replaced in place, try again. */
-static int remote_failure(struct window *w, int target)
-{
-    if (errno == ESRCH) {
-        int slot = w->members[target].slot;
-        ftrma_note_death(ftrma_roles(ftrma_ctl)->slot_proc[slot]);
-        return ftrma_unwinding() ? ftrma_code_unwind : ftrma_await_live(slot);
-    }
-    return ftrma_window_fail(w, MPI_ERR_OTHER, "cannot reach the memory of rank %d in a window "
-                             "from Create (%s): use Allocate, or allow process_vm_readv between "
-                             "processes of one user", target, strerror(errno));
-}
-
-static pid_t owner_pid(const struct reach *r)
-{
-    const struct ftrma_member *m = &r->w->members[r->target];
-    return ftrma_ctl->proc[ftrma_roles(ftrma_ctl)->slot_proc[m->slot]].pid;
-}
-
-/* Move bytes between `local` and the touched stretch of a part from Create. */
-static int remote(const struct reach *r, void *local, int write)
-{
-    const struct ftrma_member *m = &r->w->members[r->target];
-    size_t done = 0;
-    while (done < r->span) {
-        uint64_t address = m->base + r->at + (uint64_t)r->low + done;
-        struct iovec here = {(char *)local + done, r->span - done};
-        struct iovec there = {(void *)(uintptr_t)address, r->span - done};
-        ssize_t moved = write ? process_vm_writev(owner_pid(r), &here, 1, &there, 1, 0)
-                              : process_vm_readv(owner_pid(r), &here, 1, &there, 1, 0);
-        if (moved <= 0) {
-            int rc = remote_failure(r->w, r->target);
-            if (rc)
-                return rc;
-            m = &r->w->members[r->target];
-            done = 0; /* the replacement has lost what had arrived */
-            continue;
-        }
-        done += (size_t)moved;
-    }
-    return MPI_SUCCESS;
-}
-
-/* Write those bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
-static int remote_runs(const struct reach *r, const char *local, const char *mask)
-{
-    enum { RUNS = 512 }; /* below the kernel's limit of 1024 */
-    struct iovec here[RUNS], there[RUNS];
-    uint64_t base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
-    size_t at = 0, n = 0, bytes = 0;
-    while (at < r->span || n) {
-        while (at < r->span && !mask[at])
-            at++;
-        size_t first = at;
-        while (at < r->span && mask[at])
-            at++;
-        if (at > first) {
-            here[n] = (struct iovec){(void *)(uintptr_t)(local + first), at - first};
-            there[n++] = (struct iovec){(void *)(uintptr_t)(base + first), at - first};
-            bytes += at - first;
-        }
-        if (n == RUNS || (at == r->span && n)) {
-            if (process_vm_writev(owner_pid(r), here, n, there, n, 0) != (ssize_t)bytes) {
-                int rc = remote_failure(r->w, r->target);
-                if (rc)
-                    return rc;
-                at = n = bytes = 0;
-                base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
-                continue;
-            }
-            n = bytes = 0;
-        }
-    }
-    return MPI_SUCCESS;
-}
-
-/* Memory with the layout of the touched stretch: the part itself, or a private image of it that
-   put_back returns.  `address` corresponds to the displacement. */
-static int image(const struct reach *r, char **address, char **owned)
-{
-    *owned = NULL;
-    *address = direct(r);
-    if (*address || !r->span)
-        return MPI_SUCCESS;
-    *owned = malloc(r->span);
-    if (!*owned)
-        return MPI_ERR_NO_MEM;
-    *address = *owned - r->low;
-    return remote(r, *owned, 0);
-}
-
-/* [out] *mask, to be freed: 1 for each byte of the touched stretch that the layout covers. */
-static int make_mask(const struct reach *r, int count, MPI_Datatype type, char **mask)
-{
-    size_t bytes;
-    int rc = ftrma_packed_bytes(count, type, &bytes);
-    char *ones = malloc(bytes + 1);
-    *mask = calloc(r->span + 1, 1);
-    if (!rc && (!ones || !*mask))
-        rc = MPI_ERR_NO_MEM;
-    if (!rc) {
-        memset(ones, 1, bytes);
-        rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, *mask - r->low, count, type);
-    }
-    free(ones);
-    return rc;
-}
-
-static int put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc)
-{
-    if (owned && !rc && ftrma_basic_size(type)) {
-        rc = remote(r, owned, 1);
-    } else if (owned && !rc) {
-        char *mask;
-        rc = make_mask(r, count, type, &mask);
-        if (!rc)
-            rc = remote_runs(r, owned, mask);
-        free(mask);
-    }
-    free(owned);
-    return rc;
-}
-
-int ftrma_part_write(struct window *w, int member, uint64_t at, const void *bytes, size_t n)
-{
-    struct reach r = {.w = w, .target = member, .at = at, .span = n};
-    char *to = direct(&r);
-    if (!to)
-        return remote(&r, (void *)(uintptr_t)bytes, 1);
-    memcpy(to, bytes, n);
-    return MPI_SUCCESS;
-}
 
 /* ---- before an access ----------------------------------------------------------------------- */
 
@@ -259,7 +63,7 @@ static int prepare(struct window *w, const char *call, int place, int count, MPI
             return rc;
     }
     rc = check_counts(w, call, count < target_count ? count : target_count, bytes, target_bytes);
-    return unlikely(rc) ? rc : reach(w, call, target, disp, target_count, target_type, r);
+    return unlikely(rc) ? rc : ftrma_reach(w, call, target, disp, target_count, target_type, r);
 }
 
 /* ---- events and records --------------------------------------------------------------------- */
@@ -354,7 +158,7 @@ static int log_runs(int log, const struct reach *r, struct ftrma_record *record,
         return MPI_SUCCESS;
     }
     char *mask;
-    int rc = make_mask(r, count, type, &mask);
+    int rc = ftrma_make_mask(r, count, type, &mask);
     uint64_t first = record->at;
     for (size_t at = 0, end; !rc && at < r->span; at = end) {
         const char *run = memchr(mask + at, 1, r->span - at);
@@ -392,18 +196,18 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
     if (likely(plain)) {
         if (log)
             ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
-        to = direct(r);
+        to = ftrma_direct(r);
         if (unlikely(!to))
-            return remote(r, (void *)(uintptr_t)origin, 1);
+            return ftrma_remote(r, (void *)(uintptr_t)origin, 1);
         memcpy(to, origin, r->span);
         return MPI_SUCCESS;
     }
-    rc = image(r, &to, &owned);
+    rc = ftrma_image(r, &to, &owned);
     if (!rc)
         rc = ftrma_convert(origin, count, type, to, target_count, target_type);
     if (!rc && log)
         rc = log_runs(FTRMA_PUTS, r, &record, to, target_count, target_type);
-    return put_back(r, owned, target_count, target_type, rc);
+    return ftrma_put_back(r, owned, target_count, target_type, rc);
 }
 
 static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
@@ -429,13 +233,13 @@ static int move_out(const struct reach *r, void *origin, int count, MPI_Datatype
 {
     char *from, *owned;
     if (likely(plain)) {
-        from = direct(r);
+        from = ftrma_direct(r);
         if (unlikely(!from))
-            return remote(r, origin, 0);
+            return ftrma_remote(r, origin, 0);
         memcpy(origin, from, r->span);
         return MPI_SUCCESS;
     }
-    int rc = image(r, &from, &owned);
+    int rc = ftrma_image(r, &from, &owned);
     if (!rc)
         rc = ftrma_convert(from, target_count, target_type, origin, count, type);
     free(owned);
@@ -616,7 +420,7 @@ static int change(const struct reach *r, int what, const void *origin, int count
         return rc;
     char *to, *owned;
     struct change c = {0};
-    rc = image(r, &to, &owned);
+    rc = ftrma_image(r, &to, &owned);
     if (!rc && fetch)
         rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
     if (!rc && fetch && ftrma_counts())
@@ -628,7 +432,7 @@ static int change(const struct reach *r, int what, const void *origin, int count
         if (!rc)
             rc = change_log(r, &c, to, target_count, target_type);
     }
-    rc = put_back(r, owned, target_count, target_type, rc);
+    rc = ftrma_put_back(r, owned, target_count, target_type, rc);
     if (!rc && ftrma_counts())
         change_end(r, &c);
     else
@@ -688,7 +492,7 @@ static int element_begin(const struct reach *r, int what, uint64_t data, void *r
     rc = atomic_begin(r->w, r->target);
     if (rc)
         return rc;
-    rc = image(r, to, owned);
+    rc = ftrma_image(r, to, owned);
     if (!rc) {
         memcpy(result, *to, r->span);
         if (ftrma_counts())
@@ -704,7 +508,7 @@ static int element_begin(const struct reach *r, int what, uint64_t data, void *r
 static int element_end(const struct reach *r, struct change *c, char *owned, MPI_Datatype type,
                        int rc)
 {
-    rc = put_back(r, owned, 1, type, rc);
+    rc = ftrma_put_back(r, owned, 1, type, rc);
     if (!rc && ftrma_counts())
         change_end(r, c);
     else
@@ -724,7 +528,7 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
     char *to, *owned;
     int answered, rc = begin(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
     if (!rc)
-        rc = reach(w, "Fetch_and_op", target, disp, 1, type, &r);
+        rc = ftrma_reach(w, "Fetch_and_op", target, disp, 1, type, &r);
     if (!rc)
         rc = element_begin(&r, FTRMA_WHAT_FETCH_AND_OP,
                            op == MPI_NO_OP ? 0 : sample(origin, size), result, type, &to, &owned,
@@ -763,7 +567,7 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
                                  "logical or byte type");
     int answered, rc = begin(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
     if (!rc)
-        rc = reach(w, "Compare_and_swap", target, disp, 1, type, &r);
+        rc = ftrma_reach(w, "Compare_and_swap", target, disp, 1, type, &r);
     if (!rc)
         rc = element_begin(&r, FTRMA_WHAT_COMPARE_AND_SWAP,
                            ftrma_mix(sample(origin, size), sample(compare, size)), result, type,

@@ -7,11 +7,18 @@ stay within their budget, although nothing but demand checkpoints frees them.
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
-from jobs import Result
-from programs import SLOTS, assert_causal, assert_rollback
+from jobs import Result, run_job
+from programs import PROGRAMS, SLOTS, assert_causal, assert_rollback, assert_same_bits, kinds
+from programs import run as run_app
 from test_causal import assert_same, kills, run
 from test_not_replayable import assert_within
+
+from ftrma.tracecheck import check
+from ftrma.tracefile import What, read
 
 STEPS = 150
 BUDGET = 65536
@@ -91,3 +98,120 @@ def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) 
     first, second = result.stats["recoveries"]
     assert (first["version"], second["version"], second["demand"]) == (0, 1, 0)
     assert first["demand"] > 0
+
+
+# Slot 1 meets trouble with its demand checkpoints: what is inserted runs there at one step, once.
+TROUBLE = """
+import os, resource, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+win = MPI.Win.Allocate(8 * 512, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 7_000_001 + me
+state = ftrma.protect("s", step=0, troubled=False)
+while state.step < 120:
+    ftrma.safepoint()
+    if me == 1 and state.step == {at} and not os.path.exists(f"{{sys.argv[1]}}/once.txt"):
+        open(f"{{sys.argv[1]}}/once.txt", "w").close()
+        path = os.environ["FTRMA_JOB"] + "/demand-1"
+        {trouble}
+    win.Fence()
+    for k in range(40):
+        win.Put(np.array([state.step + k]), (me + 1 + k % (n - 1)) % n, 64 + 40 * me + k)
+    win.Fence()
+    cells[500] += cells[64:300].sum()
+    state.step += 1
+np.savez(f"{{sys.argv[1]}}/slot-{{me}}.npz", cells=cells)
+"""
+# Data of the file that have the window's first bytes in them get another byte there.
+DAMAGE = """
+        with open(path, "r+b") as f:
+            at = 0
+            while True:
+                try:
+                    at = os.lseek(f.fileno(), at, os.SEEK_DATA)
+                    end = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+                except OSError:
+                    break
+                found = os.pread(f.fileno(), end - at, at).find(cells[:8].tobytes())
+                if found >= 0:
+                    os.pwrite(f.fileno(), b"!", at + found)
+                at = end
+"""
+NO_ROOM = "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))"
+
+
+def run_in_trouble(trouble: str, at: int, *options: str) -> Result:
+    quiet = run_job(TROUBLE.format(trouble="pass", at=0), SLOTS, *SMALL)
+    expected = quiet.of_slots("slot", SLOTS)
+    result = run_job(TROUBLE.format(trouble=trouble, at=at), SLOTS, *SMALL, *options)
+    assert result.status == 0, result
+    for before, after in zip(expected, result.of_slots("slot", SLOTS), strict=True):
+        assert before["cells"].tobytes() == after["cells"].tobytes()
+    return result
+
+
+def test_a_damaged_one_is_no_answer(repetition: int) -> None:
+    """All go back, and are told why."""
+    result = run_in_trouble(DAMAGE, 40, "--kill", "1@fence:83")
+    assert_rollback(result, "slot 1's demand checkpoint is damaged")
+
+
+def test_without_memory_all_checkpoint_instead(repetition: int) -> None:
+    """It is told once, and the logs do not run over."""
+    result = run_in_trouble(NO_ROOM, 0, "--kill", "2@fence:200")
+    assert kinds(result) == ["causal"], result
+    assert "slot 1: no demand checkpoint (" in result.stderr
+    assert result.stderr.count("all take one instead") == 1
+    assert {c["kind"] for c in result.stats["checkpoints"]} == {"demand", "coordinated"}
+    assert "have used their budget" not in result.stderr
+
+
+# ---- by the trace ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "rule"),
+    [("atomics", "2@atomic:900"), *(pytest.param(p, r, marks=pytest.mark.long) for p, r in
+     [("fenced", "3@put:230"), ("locked", "0@lock-held:400"), ("windows", "1@fence:400")])],
+)  # fmt: skip
+def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str, rule: str) -> None:
+    """What the checkpoint holds is not applied, everything else is, once and in cohb order."""
+    path = tmp_path / "trace.json"
+    result = run_small(program, "--trace", str(path), "--kill", rule)
+    assert result.stats["recoveries"][0]["demand"] > 0
+    trace = read(path)
+    report = check(trace)
+    assert report.violation is None, report.lines(trace.began_ns)
+    assert (report.recoveries, report.rollbacks) == (1, 0)
+    assert (trace.records["what"] == What.Demand).any() and report.applied > 0
+
+
+# ---- the hashtable, at random moments -------------------------------------------------------
+
+# Warming up fills about 18 MiB of each slot's logs before the first safepoint.
+SMALL_LOGS = ("--interval", "never", "--log-budget", "40M")
+LONG_DHT = ("dht.py", "--inserts", "50000", "--lookups", "2000", "--buckets", "40000", "--heap",
+            "80000", "--batch", "100", "--duty", "1")  # fmt: skip
+SEED = 20150616
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["bulk", "stream"])
+def test_the_hashtable_with_small_logs(mode: str) -> None:
+    """Atomics of all on all, with no order between slots but that of the atomics themselves."""
+    PROGRAMS["demand-dht"] = LONG_DHT
+    choose = random.Random(SEED)
+    found, demands = [], 0
+    for _ in range(40):
+        rule = f"{choose.randrange(SLOTS)}@time:{choose.uniform(0.6, 1.2):.3f}"
+        result = run_app("demand-dht", *SMALL_LOGS, "--demand", mode, "--kill", rule)
+        assert_same_bits("demand-dht", result)
+        found += kinds(result)
+        demands += any(r["demand"] for r in result.stats["recoveries"])
+    print(f"seed {SEED}: {found.count('causal')} of {len(found)} are causal, {demands} from a "
+          "demand checkpoint")  # fmt: skip
+    assert found.count("causal") >= 0.9 * len(found) and demands > 5
