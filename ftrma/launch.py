@@ -490,7 +490,7 @@ def prepare_relaunch(
             (directory / f"vault-{p}").rename(directory / f"kept-{at}")
     for path in directory.glob("vault-*"):
         path.unlink()
-    for pattern in ("window-*", "log-*", "exchange", "trace-*"):
+    for pattern in ("window-*", "log-*", "demand-*", "exchange", "trace-*"):
         for path in directory.glob(pattern):
             path.unlink()
     for path in directory.glob("kept-*"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftrma.causal import CHECKSUM, FOREIGN, FULL, GETS, RECOVERED, Logs, obstacle
+from ftrma.causal import CHECKSUM, DEMAND, FOREIGN, FULL, GETS, RECOVERED, Logs, obstacle
 
 SOUND = {s: Logs() for s in range(3)}
 
@@ -33,6 +33,8 @@ def test_sound_logs_are_no_obstacle(policy: str, lost: tuple[int, ...]) -> None:
         (FULL, True, True, "slot {} ran over their budget of 65536 bytes since checkpoint 4"),
         (RECOVERED, False, True, "slot {}'s put log died with its process"),
         (CHECKSUM, True, False, "slot {}'s get log died with the checksum rank"),
+        (DEMAND, True, False, "slot {}'s demand checkpoint is lost"),
+        (CHECKSUM | DEMAND, True, False, "slot {}'s get log died with the checksum rank"),
         (GETS, True, False, "slot {} has used gets"),
         (-1, True, True, "slot {} has no log since checkpoint 4"),
     ],
