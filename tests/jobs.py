@@ -5,8 +5,9 @@ per slot: ``<name>.json``, ``<name>.npy`` or ``<name>.npz``. `Result.results` ma
 content. A test judges these files; an exit status alone proves nothing.
 
 Every process of a job carries a mark in its environment, by which it is found wherever the launcher
-has moved it. After each job `run_job` asserts that no process of it lives, and that no file of it
-is left in shared memory; a job that outlives its time limit is killed and fails the test.
+has moved it. After each job `run_job` asserts that no process of it lives, that no file of it is
+left in shared memory, and that no log has used more than its budget; a job that outlives its time
+limit is killed and fails the test.
 """
 
 from __future__ import annotations
@@ -171,6 +172,8 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
         result = run_command([*make(stats), str(script), str(directory), *args], timeout, env)
         if stats.exists():
             result.stats = json.loads(stats.read_text())
+        logs = result.stats.get("log", [])
+        assert all(log["peak_bytes"] <= log["budget_bytes"] for log in logs), logs
         result.results = {p.stem: read_result(p) for p in sorted(directory.iterdir())}
         return result
 
