@@ -11,8 +11,8 @@
  * s <= S and i <= E.  A replay applies everything else again.  That is harmless where the bytes had
  * come already, since records hold the bytes after the access and are applied in order:
  *
- *   - If A comes before B, both to the same bytes, and B is held, so is A: B took its number before S
- *     was read, A was complete before B took its number, and E is read after S.  (Between atomics
+ *   - If A comes before B, both to the same bytes, and B is held, so is A: B took its number before
+ *     S was read, A was complete before B took its number, and E is read after S.  (Between atomics
  *     it is `atomic_done` that says so, which is set before the next one can begin.)
  *   - The owner's stores behind A are ordered by a synchronization of the origin after A, so A's
  *     event was complete when E was read: A is held, and does not overwrite them.
@@ -51,7 +51,9 @@ uint64_t ftrma_cut_words(void)
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut)
 {
     struct ftrma_slot *s = ftrma_tape.slot;
-    uint64_t number = s->demands + 1, *at = cut + ftrma_ctl->nslots;
+    /* The one after the one in force, also where that had been begun before: the words of its
+       parity are free. */
+    uint64_t number = (s->demand ? s->demand : s->demands) + 1, *at = cut + ftrma_ctl->nslots;
     struct window *w;
     if (!ftrma_logs() || LOAD(&ftrma_ctl->replays))
         return 0;
@@ -105,15 +107,16 @@ void ftrma_demand_end(void)
     const struct ftrma_mark *mark = ftrma_mark_demand(s->demands);
     if (ftrma_tracing)
         trace_demand(s->demands, mark);
+    ftrma_break(FTRMA_BROKEN_DEMAND); /* first: the others free what it holds once it is in force */
     STORE(&s->demand, s->demands);
-    ftrma_break(FTRMA_BROKEN_DEMAND);
     ftrma_trim_results(mark->spot[FTRMA_RESULTS]);
     STORE(&s->asked, 0);
 }
 
-void ftrma_demand_failed(void)
+void ftrma_demand_failed(int lost)
 {
-    STORE(&ftrma_tape.slot->demand, 0);
+    if (lost)
+        STORE(&ftrma_tape.slot->demand, 0);
     STORE(&ftrma_tape.slot->asked, 0);
     STORE(&ftrma_ctl->wanted, 1);
 }
@@ -139,23 +142,30 @@ int ftrma_cut_holds(const uint64_t *cut, uint64_t words, const struct ftrma_reco
 
 /* ---- the slots whose logs hold its accesses ------------------------------------------------- */
 
-/* Held by the target's newest demand checkpoint.  That one's number is looked at again: the words of
-   the pair may be of a later one by then, which is not in force yet. */
+/* NULL: it has been freed. */
+static struct window *window_of(const struct ftrma_record *record)
+{
+    struct window *w;
+    for (int i = 0; (w = ftrma_window_number(i)); i++)
+        if (w->in_use && w->name_number == record->window)
+            return w;
+    return NULL;
+}
+
+/* Held by the target's newest demand checkpoint.  That one's number is looked at again: the words
+   of the pair may be of a later one by then, which is not in force yet.  Records to a window that
+   is gone wait for a checkpoint of all. */
 static int held(const struct ftrma_record *record)
 {
     const uint64_t *in_force = &ftrma_ctl->slots[record->target].demand;
     uint64_t number = LOAD(in_force);
-    struct window *w;
-    for (int i = 0; number && (w = ftrma_window_number(i)); i++) {
-        if (!w->in_use || w->name_number != record->window)
-            continue;
-        for (int t = 0; t < w->n; t++)
-            if (w->members[t].slot == record->target) {
-                const struct ftrma_cut *c = &pair(w, w->me, t)->cut[number & 1];
-                return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event)
-                       && LOAD(in_force) == number;
-            }
-    }
+    struct window *w = number ? window_of(record) : NULL;
+    for (int t = 0; w && t < w->n; t++)
+        if (w->members[t].slot == record->target) {
+            const struct ftrma_cut *c = &pair(w, w->me, t)->cut[number & 1];
+            return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event)
+                   && LOAD(in_force) == number;
+        }
     return 0;
 }
 
@@ -208,22 +218,29 @@ void ftrma_squeeze_puts(uint64_t since)
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
+#define LEAST_SHARE 16 /* of the budget; there is no sense in freeing less */
+
 void ftrma_demand_ask(void)
 {
     static int asked = -1;
     static uint64_t share[FTRMA_MAX_PROCS];
+    uint64_t orphaned = 0, least = ftrma_log->file_bytes / LEAST_SHARE;
     int me, most = 0;
     if (asked >= 0 && LOAD(&ftrma_ctl->slots[asked].asked))
         return;
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);
     struct ftrma_reader reader = {ftrma_log, {0, 0}, ftrma_log->head[FTRMA_PUTS]};
     for (const struct ftrma_record *r; (r = ftrma_log_next(&reader));)
-        share[r->target] += r->size;
+        *(window_of(r) ? &share[r->target] : &orphaned) += r->size;
     ftrma_my_role(&me);
     share[me] += ftrma_results_bytes();
     for (int s = 0; s < (int)ftrma_ctl->nslots; s++)
         if (share[s] > share[most])
             most = s;
+    if (orphaned >= least)
+        STORE(&ftrma_ctl->wanted, 1);
+    if (share[most] < least)
+        return;
     asked = most;
     STORE(&ftrma_ctl->slots[most].asked, 1);
 }

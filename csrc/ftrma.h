@@ -6,6 +6,8 @@
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
  *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
  *   exchange       what slots show each other in collective calls (exchange.c)
+ *   log-<s>        what slot s did to others and learned from them (log.c)
+ *   demand-<s>     a vault with the newest checkpoint that slot s took alone (demand.c)
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
  * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
@@ -367,13 +369,13 @@ void ftrma_log_start(uint64_t version);
 void ftrma_log_mark(uint64_t version);
 /* Whatever came so far comes again at every entry of the program. */
 void ftrma_log_prefix(void);
-/* Demand checkpoints, see demand.c. Begin one of this slot: its number, or 0 if there is no sense in
-   one now; [out] cut, of so many words: what it will hold for certain. overwrite: the one in force is
-   lost by that. */
+/* Demand checkpoints, see demand.c. Begin one of this slot: its number, or 0 if there is no sense
+   in one now; [out] cut, of so many words: what it will hold for certain. overwrite: the one in
+   force is lost by that. */
 uint64_t ftrma_cut_words(void);
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut);
 void ftrma_demand_end(void);    /* it is complete and in force */
-void ftrma_demand_failed(void); /* there is none */
+void ftrma_demand_failed(int lost); /* it could not be taken; lost: nor is there one in force */
 /* Number of the demand checkpoint that a replay of the slot starts from; 0: from the version. */
 uint64_t ftrma_demand_of(int slot, uint64_t version);
 /* What a slot cannot be replayed for from `version`: bits FTRMA_BROKEN_*; [out] *call is the MPI call
@@ -429,8 +431,8 @@ struct ftrma_vault_words {
 int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
                      uint32_t group_size, struct ftrma_vault **vault);
 void ftrma_vault_close(struct ftrma_vault *vault);
-/* Make sure that `blocks` blocks of the copy can be written (memory is taken now), and with
-   staging as many of the stage. 0 or -errno. */
+/* Make sure that so many blocks of the copy and of the stage can be written (memory is taken now).
+   0 or -errno. */
 int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
 /* Take and map memory for `blocks` blocks of an unused vault, ahead of its use. 0 or -errno. */
 int ftrma_vault_stand_by(struct ftrma_vault *vault, uint64_t blocks);

@@ -384,7 +384,7 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         ftrma_xor_into(out, to, rest);
         IN_ORDER();
         for (size_t at = 0; at < rest; at++) {
-            to[at] = from[at];
+            to[at] ^= out[at]; /* not read from `from` again: others may be writing there */
             IN_ORDER();
         }
         ++*ndirty;

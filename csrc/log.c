@@ -222,7 +222,7 @@ static void reclaim(void)
     struct ftrma_mark *mark = free_to_trim();
     if (!mark || ftrma_log->used <= half)
         return;
-    uint64_t seen = mark->version;
+    uint64_t seen = ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry));
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         seen = ftrma_mix(seen, LOAD(&ftrma_ctl->slots[s].demand));
     if (seen != squeezed) {

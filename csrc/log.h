@@ -6,8 +6,8 @@
  * rank of its group, and is lost with that one.
  *
  * A mark is a place in both logs that a checkpoint version belongs to.  There are two, of the
- * committed version and of the one being taken; what lies before the older is freed, and what demand
- * checkpoints hold (demand.c).
+ * committed version and of the one being taken; what lies before the older is freed, and what
+ * demand checkpoints hold (demand.c).
  */
 #ifndef FTRMA_LOG_H
 #define FTRMA_LOG_H
@@ -95,9 +95,9 @@ void ftrma_trim_results(struct ftrma_spot to);
 uint64_t ftrma_results_bytes(void); /* that such trimming could free */
 void ftrma_chunk_free(uint32_t chunk);
 
-/* demand.c: free the put log's records up to event `since` and those that demand checkpoints hold. */
+/* demand.c: free the put log's records up to event `since`, and what demand checkpoints hold. */
 void ftrma_squeeze_puts(uint64_t since);
-/* Have the slot checkpoint that frees most of this slot's logs. */
+/* Have the slot checkpoint that frees most of this slot's logs, or all where that does not help. */
 void ftrma_demand_ask(void);
 /* The access of slot `source` is in the demand checkpoint with this cut. */
 int ftrma_cut_holds(const uint64_t *cut, uint64_t words, const struct ftrma_record *record,

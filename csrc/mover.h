@@ -1,9 +1,9 @@
 /* The mover, the one part that knows how bytes travel between windows.
  *
- * On one node a part from Allocate is mapped by every member, so a put is a copy; a part from Create
- * lies in its owner's private memory and is reached through process_vm_readv and process_vm_writev,
- * which fail at once when the owner is dead.  Either way an access is complete in memory when its
- * call returns, and no call can wait for a dead process.
+ * On one node a part from Allocate is mapped by every member, so a put is a copy; a part from
+ * Create lies in its owner's private memory and is reached through process_vm_readv and
+ * process_vm_writev, which fail at once when the owner is dead.  Either way an access is complete in
+ * memory when its call returns, and no call can wait for a dead process.
  */
 #ifndef FTRMA_MOVER_H
 #define FTRMA_MOVER_H
@@ -19,7 +19,8 @@ struct reach {
     size_t span;
 };
 
-/* Find the stretch that `count` elements of a type touch at a displacement; call: its name in errors. */
+/* Find the stretch that `count` elements of a type touch at a displacement; call: its name in
+   errors. */
 int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
                 MPI_Datatype type, struct reach *r);
 

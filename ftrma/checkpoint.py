@@ -7,7 +7,8 @@ RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the
 exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
 
 When. After Daly's interval, and when one is wanted: after a causal recovery, whose dead process has
-left no put log, and when logs were lost or ran over their budget. Slot 0 looks at the clock
+left no put log, and when logs were lost or ran over, or a demand checkpoint could not help (see
+`demand`). Slot 0 looks at the clock
 at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A slot
 publishes its ordinal before it reads the target, slot 0 writes the target before it reads the
 ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import FtrmaError
+from .errors import CorruptVault, FtrmaError
 from .vault import Vault
 from .world import World
 
@@ -90,9 +90,14 @@ class DemandStore:
                 piece=PIECE_BLOCKS if self.mode == "stream" else 0,
             )  # fmt: skip
         except FtrmaError as error:
-            self.close()
-            (world.directory / f"demand-{self.slot}").unlink(missing_ok=True)
-            lib.ftrma_demand_failed()
+            keep = in_force and self.mode == "bulk" and not isinstance(error, CorruptVault)
+            lib.ftrma_demand_failed(not keep)
+            if keep:
+                assert self.vault
+                lib.ftrma_stage_undo(self.vault.c, in_force)
+            else:
+                self.close()
+                (world.directory / f"demand-{self.slot}").unlink(missing_ok=True)
             if not self.told:
                 world.tell(
                     f"slot {self.slot}: no demand checkpoint ({error}); all take one instead"

@@ -11,6 +11,7 @@ import itertools
 import mmap
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -715,3 +716,35 @@ def test_clear_and_copy_touch_only_what_differs() -> None:
     assert lib.ftrma_clear(address, memory.nbytes) == 0
     memory[BLOCK] = memory[-1] = 1
     assert lib.ftrma_clear(address, memory.nbytes) == BLOCK + 3 and not memory.any()
+
+
+def test_a_stage_can_be_undone_while_others_write(make: Callable[..., Group]) -> None:
+    """Law: undoing gives back the copy of before, also where memory changed under the staging, in
+    whole blocks and in the last one that is not."""
+    group = make([2])
+    lib, vault, size_bytes = group.lib, group.members[0], BLOCK + 4000
+    vault.reserve(2, staging=2)
+    memory = np.zeros(size_bytes, np.uint8)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            memory[:] += 1
+
+    def stage(version: int) -> None:
+        lib.ftrma_stage_begin(vault.c, version)
+        lib.ftrma_stage(vault.c, group.address(memory), size_bytes, 0)
+
+    stage(1)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        before = bytes(vault.bytes_at(0, 2 * BLOCK))
+        for _ in range(1500):
+            stage(2)
+            lib.ftrma_stage_undo(vault.c, 1)
+            assert bytes(vault.bytes_at(0, 2 * BLOCK)) == before
+            assert lib.ftrma_check(vault.c, vault.c, -1, 0, 2) == -1
+    finally:
+        stop.set()
+        writer.join()
