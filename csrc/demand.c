@@ -220,6 +220,9 @@ void ftrma_squeeze_puts(uint64_t since)
 
 #define LEAST_SHARE 16 /* of the budget; there is no sense in freeing less */
 
+/* The slot with the largest share, and those with nearly as much: where all do the same, they then
+   checkpoint at the same time instead of holding each other up in turn. */
+
 void ftrma_demand_ask(void)
 {
     static int asked = -1;
@@ -242,5 +245,7 @@ void ftrma_demand_ask(void)
     if (share[most] < least)
         return;
     asked = most;
-    STORE(&ftrma_ctl->slots[most].asked, 1);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (share[s] >= least && 2 * share[s] >= share[most])
+            STORE(&ftrma_ctl->slots[s].asked, 1);
 }

@@ -25,6 +25,11 @@ struct ftrma_pen ftrma_pens[2];
 
 static ftrma_full_function full;
 static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
+/* Chunks taken in this entry, and up to the last safepoint; the most between two safepoints lately;
+   safepoints so far. */
+static struct {
+    uint32_t taken, before, step, safepoints;
+} pace;
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -213,14 +218,30 @@ uint64_t ftrma_results_bytes(void)
     return chunks * ftrma_log->chunk_bytes;
 }
 
-/* More than half of the budget is used: free what can be, or have a slot checkpoint. */
+void ftrma_log_step(void)
+{
+    uint32_t step = pace.taken - pace.before;
+    pace.before = pace.taken;
+    if (pace.safepoints++)
+        pace.step = step > pace.step ? step : pace.step - (pace.step - step) / 8;
+}
+
+/* Chunks that may be used before a slot is asked for a checkpoint: as much is left as two steps
+   take, since it answers at its next safepoint; an eighth at least, half at most. */
+static uint32_t enough(void)
+{
+    uint32_t n = ftrma_log->nchunks, left = 2 * (pace.step + 1);
+    left = left > n / 8 ? left : n / 8;
+    return pace.safepoints > 1 && left < n / 2 ? n - left : n / 2;
+}
+
+/* The budget runs short: free what can be, or have a slot checkpoint. */
 static void reclaim(void)
 {
     static uint64_t squeezed; /* for what checkpoints that was done last */
-    uint32_t half = ftrma_log->nchunks / 2;
     trim_committed();
     struct ftrma_mark *mark = free_to_trim();
-    if (!mark || ftrma_log->used <= half)
+    if (!mark || ftrma_log->used < enough())
         return;
     uint64_t seen = ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry));
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
@@ -231,7 +252,7 @@ static void reclaim(void)
         lose_spots(FTRMA_PUTS); /* the events in the records tell, too */
         note_use();
     }
-    if (ftrma_log->used > half)
+    if (ftrma_log->used >= enough())
         ftrma_demand_ask();
 }
 
@@ -239,7 +260,7 @@ int ftrma_log_turn(int log)
 {
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[log];
-    if (2 * (l->used + 1) > l->nchunks)
+    if (l->used >= enough())
         reclaim();
     if (!l->free)
         return 0;
@@ -247,6 +268,7 @@ int ftrma_log_turn(int log)
     l->free = l->chunk[chunk].next;
     l->chunk[chunk] = (struct ftrma_chunk){0};
     l->used++;
+    pace.taken++;
     note_use();
     if (pen->at)
         l->chunk[pen->chunk].next = chunk + 1;
@@ -430,6 +452,7 @@ void ftrma_log_start(uint64_t version)
     t->logging = wanted_logging;
     t->mode = FTRMA_LIVE;
     t->clock = t->events = t->hash = 0;
+    memset(&pace, 0, sizeof pace);
     empty(ftrma_log);
     s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = 0;
     s->prefix = (struct ftrma_spot){0};

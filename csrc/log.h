@@ -72,6 +72,9 @@ extern struct ftrma_pen ftrma_pens[2];
 void ftrma_barriers_save(uint64_t counts[2]);
 void ftrma_barriers_load(const uint64_t counts[2]);
 
+/* A safepoint: what was logged since the last one tells what will be before the next. */
+void ftrma_log_step(void);
+
 /* replay.c: the next event would be executed, not replayed. */
 int ftrma_replay_over(void);
 /* Wait until a slot that is being replayed is live. An MPI code. */
@@ -97,7 +100,7 @@ void ftrma_chunk_free(uint32_t chunk);
 
 /* demand.c: free the put log's records up to event `since`, and what demand checkpoints hold. */
 void ftrma_squeeze_puts(uint64_t since);
-/* Have the slot checkpoint that frees most of this slot's logs, or all where that does not help. */
+/* Have those slots checkpoint that free most of this slot's logs, or all where that does not help. */
 void ftrma_demand_ask(void);
 /* The access of slot `source` is in the demand checkpoint with this cut. */
 int ftrma_cut_holds(const uint64_t *cut, uint64_t words, const struct ftrma_record *record,

@@ -400,6 +400,8 @@ int ftrma_result_read(void *bytes, size_t n)
 
 int ftrma_event_begin(int what, uint64_t detail)
 {
+    if (what == FTRMA_WHAT_SAFEPOINT && ftrma_logs())
+        ftrma_log_step();
     return ftrma_sync_begin(what, -1, -1, detail);
 }
 

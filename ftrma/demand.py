@@ -1,8 +1,9 @@
 """Demand checkpoints: a slot checkpoints on its own because logs run short (section 6.2).
 
-When a slot's logs have used half of their budget, it asks the slot with the largest share in them
-for a checkpoint. That one takes it at its next safepoint; nobody waits, and everybody frees what
-the checkpoint holds (``csrc/demand.c`` says what that is, and why it may be copied under way).
+When a slot's logs come near their budget, it asks the slot with the largest share in them for a
+checkpoint, and those with nearly as much. They take it at their next safepoint; nobody waits, and
+everybody frees what the checkpoint holds (``csrc/demand.c`` says what that is, and why it may be
+copied under way).
 
 The checkpoint is a vault of its own beside the slot's result log, and like that log it counts as
 held by the checksum rank of the group. All others go back to the committed version in a rollback,

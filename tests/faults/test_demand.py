@@ -62,7 +62,7 @@ def test_accesses_to_windows_that_are_gone(repetition: int) -> None:
 # The program, a place where slot 1 dies late in the run, and in its middle.
 LATE = {
     "fenced": ("put:230", "atomic:150"),
-    "locked": ("put:120", "lock-held:400"),
+    "locked": ("put:220", "lock-held:400"),
     "atomics": ("atomic:900", "flush:600"),
     "windows": ("put:110", "fence:400"),
 }
