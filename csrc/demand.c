@@ -222,7 +222,6 @@ void ftrma_squeeze_puts(uint64_t since)
 
 /* The slot with the largest share, and those with nearly as much: where all do the same, they then
    checkpoint at the same time instead of holding each other up in turn. */
-
 void ftrma_demand_ask(void)
 {
     static int asked = -1;

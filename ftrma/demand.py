@@ -77,7 +77,11 @@ class DemandStore:
         if lib.ftrma_exclusive_locks():
             return  # another slot may wait for the lock; there will be a better moment
         began = time.monotonic()
-        in_force = world.ctl.slots[self.slot].demand
+        # A replacement that came from a newer version has not opened the one in force: it is of no
+        # use any more.
+        old, in_force = self.vault, int(world.ctl.slots[self.slot].demand)
+        if not in_force:
+            old = None
         cut = ffi.new("uint64_t[]", int(lib.ftrma_cut_words()))
         number = lib.ftrma_demand_begin(self.mode == "stream", cut)
         if not number:
@@ -85,17 +89,16 @@ class DemandStore:
         regions, record = protected()
         record["cut"] = bytes(ffi.buffer(cut))
         try:
-            vault = self.vault if self.vault and in_force else self._open(create=True)
+            vault = old or self._open(create=True)
             size_bytes, dirty_bytes = vault.stage(
                 number, regions, record, lambda: world.visit("demand"),
                 piece=PIECE_BLOCKS if self.mode == "stream" else 0,
             )  # fmt: skip
         except FtrmaError as error:
-            keep = in_force and self.mode == "bulk" and not isinstance(error, CorruptVault)
-            lib.ftrma_demand_failed(not keep)
-            if keep:
-                assert self.vault
-                lib.ftrma_stage_undo(self.vault.c, in_force)
+            lost = not old or self.mode == "stream" or isinstance(error, CorruptVault)
+            lib.ftrma_demand_failed(lost)
+            if old and not lost:
+                lib.ftrma_stage_undo(old.c, in_force)
             else:
                 self.close()
                 (world.directory / f"demand-{self.slot}").unlink(missing_ok=True)

@@ -195,6 +195,16 @@ def test_without_memory_all_checkpoint_instead(repetition: int) -> None:
     assert "have used their budget" not in result.stderr
 
 
+def test_a_replacement_without_memory_for_one(repetition: int) -> None:
+    """It was replayed from a version that is newer than the demand checkpoint in force."""
+    rules = kills("2@fence:70", "1@fence:77")
+    result = run_in_trouble(NO_ROOM, 42, "--spares", "2", *rules)
+    assert kinds(result) == ["causal", "causal"], result
+    last = result.stats["recoveries"][1]
+    assert last["slots"] == [1] and last["version"] > 0 and last["demand"] == 0
+    assert "slot 1: no demand checkpoint (" in result.stderr
+
+
 # ---- by the trace ---------------------------------------------------------------------------
 
 
