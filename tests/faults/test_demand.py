@@ -117,7 +117,7 @@ def test_a_death_in_a_streamed_one(count: int, repetition: int) -> None:
 
 def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) -> None:
     """A causal recovery is followed by a checkpoint of all; then a second slot is lost."""
-    rules = kills("1@put:100", "2@put:110")
+    rules = kills("1@put:100", "2@put:125")
     result = run_small("fenced", "--spares", "2", *rules)
     assert_causal(result, [1, 2], SLOTS + 2)
     first, second = result.stats["recoveries"]
@@ -197,8 +197,8 @@ def test_without_memory_all_checkpoint_instead(repetition: int) -> None:
 
 def test_a_replacement_without_memory_for_one(repetition: int) -> None:
     """It was replayed from a version that is newer than the demand checkpoint in force."""
-    rules = kills("2@fence:70", "1@fence:77")
-    result = run_in_trouble(NO_ROOM, 42, "--spares", "2", *rules)
+    rules = kills("2@fence:70", "1@fence:86")
+    result = run_in_trouble(NO_ROOM, 47, "--spares", "2", *rules)
     assert kinds(result) == ["causal", "causal"], result
     last = result.stats["recoveries"][1]
     assert last["slots"] == [1] and last["version"] > 0 and last["demand"] == 0
