@@ -167,7 +167,7 @@ static int log_runs(int log, const struct reach *r, struct ftrma_record *record,
         end = hole ? (size_t)(hole - mask) : r->span;
         record->at = first + at;
         if (end > at)
-            ftrma_log_append(log, record, memory + r->low + at, end - at);
+            ftrma_log_append(log, record, memory + r->low + at, end - at, NULL);
     }
     record->at = first;
     free(mask);
@@ -194,9 +194,13 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
         number(r, &record);
     }
     if (likely(plain)) {
+        to = ftrma_direct(r);
+        if (log && to && r->span > 64) {
+            ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to);
+            return MPI_SUCCESS;
+        }
         if (log)
             ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
-        to = ftrma_direct(r);
         if (unlikely(!to))
             return ftrma_remote(r, (void *)(uintptr_t)origin, 1);
         memcpy(to, origin, r->span);

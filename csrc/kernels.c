@@ -70,8 +70,15 @@ static uint32_t crc_portable(uint32_t reg, const unsigned char *buf, size_t n)
     return reg;
 }
 
-static const struct kernels portable = {"portable", differ_portable,
-                                        delta_portable, crc_portable, ftrma_gf_lines_portable};
+static void past_portable(char *dst, const char *from, size_t n, char *also)
+{
+    memcpy(dst, from, n);
+    if (also != NULL)
+        memcpy(also, from, n);
+}
+
+static const struct kernels portable = {"portable", differ_portable, delta_portable, crc_portable,
+                                        past_portable, ftrma_gf_lines_portable};
 
 #if HAVE_X86
 
@@ -155,13 +162,26 @@ AVX2 static uint32_t crc_avx2(uint32_t reg, const unsigned char *buf, size_t n)
     return reg;
 }
 
-static const struct kernels avx2 = {"avx2", differ_avx2, delta_avx2, crc_avx2,
+AVX2 static void past_avx2(char *dst, const char *from, size_t n, char *also)
+{
+    for (size_t i = 0; i < n; i += LINE) {
+        const __m256i low = LOAD2(from + i), high = LOAD2(from + i + 32);
+        _mm256_stream_si256((void *)(dst + i), low);
+        _mm256_stream_si256((void *)(dst + i + 32), high);
+        if (also != NULL) {
+            _mm256_storeu_si256((void *)(also + i), low);
+            _mm256_storeu_si256((void *)(also + i + 32), high);
+        }
+    }
+}
+
+static const struct kernels avx2 = {"avx2", differ_avx2, delta_avx2, crc_avx2, past_avx2,
                                     ftrma_gf_lines_avx2};
-static const struct kernels gfni256 = {"gfni256", differ_avx2, delta_avx2, crc_avx2,
+static const struct kernels gfni256 = {"gfni256", differ_avx2, delta_avx2, crc_avx2, past_avx2,
                                        ftrma_gf_lines_gfni256};
 /* Where there is no AVX2 only the erasure codes' table look-ups need more than plain words. */
-static const struct kernels ssse3 = {"ssse3", differ_portable, delta_portable,
-                                     crc_portable, ftrma_gf_lines_ssse3};
+static const struct kernels ssse3 = {"ssse3", differ_portable, delta_portable, crc_portable,
+                                     past_portable, ftrma_gf_lines_ssse3};
 
 /* -------------------------------------------------------------------------------- AVX-512 -- */
 
@@ -202,14 +222,25 @@ AVX512 static uint32_t crc_avx512(uint32_t reg, const unsigned char *buf, size_t
     return crc_avx2((uint32_t)folded, buf, n);
 }
 
+/* A line in one store: nothing is ever sent to memory half full. */
+AVX512 static void past_avx512(char *dst, const char *from, size_t n, char *also)
+{
+    for (size_t i = 0; i < n; i += LINE) {
+        const __m512i line = LOAD5(from + i);
+        _mm512_stream_si512((void *)(dst + i), line);
+        if (also != NULL)
+            _mm512_storeu_si512((void *)(also + i), line);
+    }
+}
+
 /*
- * Only checksum and sums gain from the wider vectors. Measured (Zen 4): comparing blocks from memory
- * with 512-bit loads is 15 % slower than with 256-bit ones, and delta is no faster.
+ * Checksum, copies and sums gain from the wider vectors. Measured (Zen 4): comparing blocks from
+ * memory with 512-bit loads is 15 % slower than with 256-bit ones, and delta is no faster.
  */
-static const struct kernels avx512 = {"avx512", differ_avx2, delta_avx2,
-                                      crc_avx512, ftrma_gf_lines_avx512};
-static const struct kernels gfni512 = {"gfni512", differ_avx2, delta_avx2,
-                                       crc_avx512, ftrma_gf_lines_gfni512};
+static const struct kernels avx512 = {"avx512", differ_avx2, delta_avx2, crc_avx512, past_avx512,
+                                      ftrma_gf_lines_avx512};
+static const struct kernels gfni512 = {"gfni512", differ_avx2, delta_avx2, crc_avx512,
+                                       past_avx512, ftrma_gf_lines_gfni512};
 
 #endif
 
@@ -426,4 +457,26 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
         written += n;
     }
     return written;
+}
+
+/*
+ * Measured (Xeon, 2 MiB second-level cache, a ring of 64 MiB, both copies): 9.3 GB/s where two
+ * calls of memcpy reach 4.9, from 16 KiB on; at 1 KiB there is nothing to gain.
+ */
+#define PAST_MIN ((size_t)16 << 10)
+
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also)
+{
+    if (n == 0)
+        return;
+    char *const to = dst, *const second = also;
+    const char *const from = src;
+    const size_t head = n < PAST_MIN ? n : -(uintptr_t)to % LINE;
+    const size_t lines = (n - head) / LINE * LINE, at = head + lines;
+    past_portable(to, from, head, second);
+    if (lines > 0) {
+        ftrma_kernels()->past(to + head, from + head, lines, second ? second + head : NULL);
+        stream_end(1);
+    }
+    past_portable(to + at, from + at, n - at, second ? second + at : NULL);
 }

@@ -117,6 +117,16 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n);
 size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n);
 
 /*
+ * dst = src for a dst that nobody reads soon, and also = src in the same pass.
+ *   dst   [out] n bytes
+ *   src   [in]  n bytes
+ *   n     [in]  bytes, 0 .. SIZE_MAX; from 16 KiB on, dst is written past the caches
+ *   also  [out] n bytes, or NULL
+ */
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also);
+void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also);
+
+/*
  * Returns the name of the instruction set in use: "gfni512" (AVX-512 with GFNI), "avx512", "gfni256"
  * (AVX2 with GFNI), "avx2", "ssse3" or "portable".
  */

@@ -70,6 +70,15 @@ uint32_t ftrma_crc32c_ref(uint32_t crc, const void *buf, size_t n)
     return ~reg;
 }
 
+void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also)
+{
+    for (size_t i = 0; i < n; i++) {
+        ((unsigned char *)dst)[i] = ((const unsigned char *)src)[i];
+        if (also != NULL)
+            ((unsigned char *)also)[i] = ((const unsigned char *)src)[i];
+    }
+}
+
 size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n)
 {
     size_t written = 0;

@@ -5,12 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels.h"
 #include "log.h"
 
 #define PAGE 4096u
@@ -296,35 +294,8 @@ static void run_over(void)
         full(0);
 }
 
-/* Nobody reads a log soon: large payloads go past the caches, without reading what they overwrite.
-   Measured: pays from some 100 KiB on. */
-#define STREAM_BYTES ((size_t)128 << 10)
-
-static void copy_payload(char *to, const char *from, size_t n)
-{
-#if defined(__SSE2__)
-    if (n >= STREAM_BYTES) {
-        size_t head = (size_t)(-(uintptr_t)to & 63u), i = head;
-        memcpy(to, from, head);
-        for (; i + 64 <= n; i += 64) {
-            const __m128i *f = (const __m128i *)(const void *)(from + i);
-            __m128i a = _mm_loadu_si128(f), b = _mm_loadu_si128(f + 1);
-            __m128i c = _mm_loadu_si128(f + 2), d = _mm_loadu_si128(f + 3);
-            __m128i *t = (__m128i *)(void *)(to + i);
-            _mm_stream_si128(t, a);
-            _mm_stream_si128(t + 1, b);
-            _mm_stream_si128(t + 2, c);
-            _mm_stream_si128(t + 3, d);
-        }
-        memcpy(to + i, from + i, n - i);
-        _mm_sfence(); /* the record is published behind this */
-        return;
-    }
-#endif
-    memcpy(to, from, n);
-}
-
-void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes)
+void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes,
+                      char *also)
 {
     struct ftrma_pen *pen = &ftrma_pens[log];
     struct ftrma_record piece = *record;
@@ -333,13 +304,16 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
         size_t left = bytes - done, least = sizeof piece + (left < 64 ? left : 64);
         if (pen->room < ((least + 7) & ~(size_t)7) && !ftrma_log_turn(log)) {
             run_over();
+            if (also)
+                memcpy(also + done, (const char *)payload + done, left);
             return;
         }
         size_t room = pen->room - sizeof piece, n = left < room ? left : room;
         piece.bytes = (uint32_t)n;
         piece.size = (uint32_t)(sizeof piece + ((n + 7) & ~(size_t)7));
         memcpy(pen->at, &piece, sizeof piece);
-        copy_payload(pen->at + sizeof piece, (const char *)payload + done, n);
+        ftrma_copy_past(pen->at + sizeof piece, (const char *)payload + done, n,
+                        also ? also + done : NULL);
         pen->at += piece.size;
         pen->room -= piece.size;
         __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,

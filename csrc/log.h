@@ -118,9 +118,10 @@ const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
 /* Go on to another chunk.  0: the budget is spent, logging ends until the next checkpoint. */
 int ftrma_log_turn(int log);
 
-/* Append a record with `bytes` of payload, in pieces where it does not fit. */
+/* Append a record with `bytes` of payload, in pieces where it does not fit; and write the payload to
+   `also`, unless that is NULL. */
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload,
-                      size_t bytes);
+                      size_t bytes, char *also);
 
 /* Take back what was appended since the pen was `before`, if that is at hand. */
 static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
@@ -141,7 +142,7 @@ static inline void ftrma_log_small(int log, const struct ftrma_record *record,
     struct ftrma_pen *pen = &ftrma_pens[log];
     uint32_t size = (uint32_t)(sizeof *record + ((bytes + 7) & ~(size_t)7));
     if (unlikely(bytes > 64 || size > pen->room)) {
-        ftrma_log_append(log, record, payload, bytes);
+        ftrma_log_append(log, record, payload, bytes, NULL);
         return;
     }
     struct ftrma_record *to = (struct ftrma_record *)(void *)pen->at;

@@ -51,6 +51,8 @@ struct kernels {
     void (*delta)(const char *now, char *copy, char *stage, int stream);
     /* The checksum's register over n more bytes, without the inversions at both ends. */
     uint32_t (*crc)(uint32_t reg, const unsigned char *buf, size_t n);
+    /* dst = from past the caches and also = from, unless that is NULL: whole lines, dst aligned. */
+    void (*past)(char *dst, const char *from, size_t n, char *also);
     /* The sums of a pass at offsets [at, end): end - at whole lines. */
     void (*gf_lines)(const struct gf_pass *pass, size_t at, size_t end);
 };

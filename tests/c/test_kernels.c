@@ -222,6 +222,17 @@ static int copy_case(size_t n, size_t to, size_t from, size_t one_in)
     return good & arena_same(&dst, &ref);
 }
 
+static int past_case(size_t n, size_t to, size_t from, size_t second, int both)
+{
+    struct arena src = arena_make(n, from), dst = arena_make(n, to), also = arena_make(n, second);
+    struct arena dst_ref = arena_twin(&dst), also_ref = arena_twin(&also);
+    ftrma_copy_past(dst.buf, src.buf, n, both ? also.buf : NULL);
+    ftrma_copy_past_ref(dst_ref.buf, src.buf, n, both ? also_ref.buf : NULL);
+    free(src.all);
+    int good = arena_same(&dst, &dst_ref);
+    return good & arena_same(&also, &also_ref);
+}
+
 /* ----------------------------------------------------------------------------------- laws -- */
 
 /* The i-th length: 0 .. 300, around multiples of a block, around the CRC's steps, large. */
@@ -325,6 +336,16 @@ static int law_copy(void)
     return good & arena_same(&a, &ref);
 }
 
+static int law_past(void)
+{
+    int good = past_case(large, 8, 1, 40, 1);
+    for (size_t i = 0, n; length(i, &n); i++)
+        good &= past_case(n, below(64), below(64), below(64), i % 2);
+    for (size_t n = (16 << 10) - 70; n < (16 << 10) + 70; n++)
+        good &= past_case(n, below(64), below(64), below(64), n % 3 > 0);
+    return good;
+}
+
 /* Equal blocks lie in pages that may not be written: a store to one would end the program. */
 static int law_equal_untouched(void)
 {
@@ -386,6 +407,7 @@ static int law_empty(void)
     ftrma_xor_into(NULL, NULL, 0);
     ftrma_xor_many(NULL, NULL, 0, 0);
     ftrma_delta_undo(NULL, NULL, NULL, 0, 0);
+    ftrma_copy_past(NULL, NULL, 0, NULL);
     return staged(ftrma_delta_stage, NULL, NULL, 0, 0, NULL, NULL, 4) == 4 &&
            ftrma_copy_changed(NULL, NULL, 0) == 0;
 }
@@ -419,6 +441,7 @@ int main(void)
         {"a single differing bit is found", law_one_bit},
         {"crc32c equals its reference and the standard", law_crc},
         {"copy_changed equals its reference", law_copy},
+        {"copy_past equals its reference", law_past},
         {"equal blocks are not written", law_equal_untouched},
         {"nothing beyond the buffers is touched", law_bounds},
         {"empty buffers may be absent", law_empty},

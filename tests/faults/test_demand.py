@@ -121,8 +121,12 @@ def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) 
     result = run_small("fenced", "--spares", "2", *rules)
     assert_causal(result, [1, 2], SLOTS + 2)
     first, second = result.stats["recoveries"]
-    assert (first["version"], second["version"], second["demand"]) == (0, 1, 0)
+    assert (first["version"], second["version"]) == (0, 1)
     assert first["demand"] > 0
+    # Unless slot 2 has come to a demand checkpoint of its own behind the version.
+    assert second["demand"] == 0 or (1, 2) in [
+        (c["version"], c.get("slot")) for c in result.stats["checkpoints"]
+    ]
 
 
 # Slot 1 meets trouble with its demand checkpoints: what is inserted runs there at one step, once.
