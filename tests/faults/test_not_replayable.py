@@ -204,6 +204,20 @@ def test_one_epoch_larger_than_the_budget() -> None:
     assert all(np.all(cells[50:] == 1) for cells in result.of_slots("cells", 3))
 
 
+def test_one_put_larger_than_the_budget() -> None:
+    """All of it arrives, also what comes behind the end of the logs."""
+    call = (
+        "large = MPI.Win.Allocate(400_000, comm=comm); large.Fence(); "
+        "large.Put(bytes(range(250)) * 1500, right, 7); large.Fence(); "
+        "np.save(f'{sys.argv[1]}/large-{me}.npy', np.frombuffer(large.tomemory(), 'u1'))"
+    )
+    result = run_with(call, "--interval", "never", "--log-budget", str(LEAST))
+    assert_cells(result)
+    assert "have used their budget" in result.stderr
+    for memory in result.of_slots("large", 3):
+        assert memory[7:375_007].tobytes() == bytes(range(250)) * 1500
+
+
 @pytest.mark.parametrize("put", [1590, pytest.param(1620, marks=pytest.mark.long)])
 def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(
     put: int, repetition: int
