@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,6 +47,8 @@ BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is d
 HERE = Path(__file__).resolve().parent
 
 JsonObject = dict[str, Any]
+# Told of each process that a launch starts.
+Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 class UsageError(Exception):
@@ -58,6 +60,10 @@ class BenchError(RuntimeError):
 
 
 # ---- one side of a comparison ---------------------------------------------------------------
+
+
+def ignore(_process: subprocess.Popen[bytes]) -> None:
+    """The launch concerns nobody else."""
 
 
 def plain(slots: int, script: Path, arguments: Sequence[str]) -> list[str]:
@@ -79,16 +85,17 @@ def environment() -> dict[str, str]:
     return {**kept, **launcher_environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run(command: Sequence[str], limit_s: float) -> JsonObject:
+def run(command: Sequence[str], limit_s: float, started: Started = ignore) -> JsonObject:
     """Run a command to its end and return the JSON object in its last line of output.
 
-    A launcher that did not come up is started again, as ``ftrma run`` does.
+    `started` is told of the process. A launcher that did not come up is started again, as
+    ``ftrma run`` does.
 
     Raises:
         BenchError: it takes longer than `limit_s`, fails, or says something else.
     """
     for _ in range(START_ATTEMPTS):
-        status, out, err = run_once(command, limit_s)
+        status, out, err = run_once(command, limit_s, started)
         if not (status and did_not_come_up(err)):
             break
     if status:
@@ -97,7 +104,9 @@ def run(command: Sequence[str], limit_s: float) -> JsonObject:
     return last_object(out, shown(command))
 
 
-def run_once(command: Sequence[str], limit_s: float) -> tuple[int, str, str]:
+def run_once(
+    command: Sequence[str], limit_s: float, started: Started = ignore
+) -> tuple[int, str, str]:
     """Run a command to its end: its exit status, output and errors."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
@@ -105,6 +114,7 @@ def run_once(command: Sequence[str], limit_s: float) -> tuple[int, str, str]:
             start_new_session=True,
         )  # fmt: skip
         try:
+            started(process)
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise BenchError(f"no end after {limit_s:g} s (--timeout): {shown(command)}") from None
@@ -119,7 +129,7 @@ def run_once(command: Sequence[str], limit_s: float) -> tuple[int, str, str]:
 
 def run_protected(
     slots: int, script: Path, arguments: Sequence[str], options: Sequence[str], limit_s: float,
-    *, deaths: int = 0,
+    *, deaths: int = 0, started: Started = ignore,
 ) -> tuple[JsonObject, JsonObject]:  # fmt: skip
     """Run protected; returns the program's JSON object and that of ``--stats``.
 
@@ -129,7 +139,7 @@ def run_protected(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "stats.json"
         command = protected(slots, script, arguments, [*options, "--stats", str(path)])
-        report = run(command, limit_s)
+        report = run(command, limit_s, started)
         stats: JsonObject = json.loads(path.read_text())
     if len(stats["failures"]) != deaths:
         raise BenchError(

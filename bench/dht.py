@@ -8,9 +8,10 @@ Sides, each a launch of its own and in turn (names as in figure 11c of Besta & H
   ML           message logging with extra logger processes
 
 Protected sides take no checkpoints but those that full logs demand. Between inserts a slot thinks:
-with a duty of 0.1, inserts take a tenth of the time. All sides think as long as no-FT in the same
-round, which measures its own inserts to find out, so a dearer insert makes the run longer and not
-the thinking too. Overheads are those of the whole time, thinking included.
+with a duty of 0.1, inserts take a tenth of the time. All sides think equally
+long, by what an unprotected launch before each round has found its own inserts to cost, so a dearer
+insert makes the run longer and not the thinking too. Overheads are those of the whole time,
+thinking included; the sides of a round are alive together and take turns of a moment each.
 
 More slots than cores share the cores, and with them what the extra processes take.
 """
@@ -18,11 +19,13 @@ More slots than cores share the cores, and with them what the extra processes ta
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
+from functools import partial
 from typing import Any
 
 from . import common, sides
-from .common import HERE, BenchError, JsonObject, Parser, spread
+from .common import HERE, BenchError, JsonObject, Parser, Started, ignore, spread
 from .sides import BASELINE, ML, Side
+from .turns import active_s, take_turns
 
 SCRIPT = HERE / "apps" / "dht.py"
 # Highest overhead in percent that the project aims at, at a duty of 0.1.
@@ -31,6 +34,7 @@ TARGET_DUTY = 0.1
 # Inserts per slot at a duty of 1; as many fewer as thinking takes longer, so that launches at all
 # duties take about as long, some two seconds.
 INSERTS = 200_000
+TURN_S = 0.3
 
 
 def duty(text: str) -> float:
@@ -93,24 +97,36 @@ def measure(slots: int, share: float, options: Namespace) -> JsonObject:
     """All rounds of all sides with so many slots that insert for this share of the time."""
     inserts = options.inserts or max(1, round(INSERTS * share))
     program = ["--inserts", str(inserts), "--lookups", "0"]
-    pause = ["--duty", str(share)]
+    compared = sides_of(options)
+    limit_s = options.timeout * len(compared)
 
-    def launch(side: Side) -> JsonObject:
-        nonlocal pause
-        if side is sides.unprotected:
-            pause = ["--duty", str(share)]
-        report, stats = side(slots, SCRIPT, [*program, *pause], options.timeout)
+    def launch(pause: list[str], side: Side, started: Started) -> JsonObject:
+        report, stats = side(slots, SCRIPT, [*program, *pause], limit_s, started)
         if report["verified"] is not True:
             raise BenchError(f"the store's content is wrong with {slots} slots and {pause}")
-        pause = ["--think-us", str(report["think_us"])]
         return {**report, **sides.told(stats)}
 
-    heading = f"dht: {slots} slots, duty {share:g}"
-    runs = sides.in_turn(sides_of(options), options.rounds, heading, launch)
+    runs: dict[str, list[JsonObject]] = {name: [] for name in compared}
+    for number in range(options.rounds):
+        common.progress(f"dht: {slots} slots, duty {share:g}, round {number + 1}/{options.rounds}")
+        thinking = launch(["--duty", str(share)], sides.unprotected, ignore)["think_us"]
+        pause = ["--think-us", str(thinking)]
+        found = take_turns(
+            {name: partial(launch, pause, side) for name, side in compared.items()}, TURN_S
+        )
+        for name, run in found.items():
+            runs[name].append(in_turns(run))
     return {
         "slots": slots, "duty": share, "inserts_per_slot": inserts,
         "sides": {name: summary(found, runs[BASELINE]) for name, found in runs.items()},
     }  # fmt: skip
+
+
+def in_turns(run: JsonObject) -> JsonObject:
+    """What a launch reported, its time without that in which it was stopped."""
+    began, ended = run["began"], run["began"] + run["seconds"]
+    seconds = active_s(run.pop("turns"), began, ended)
+    return {**run, "seconds": seconds, "inserts_per_second": run["inserts"] / seconds}
 
 
 def summary(runs: list[JsonObject], baseline: list[JsonObject]) -> JsonObject:

@@ -26,6 +26,9 @@ happened to fall, and so is the cost of protection as a long program pays it, at
 noise; the fastest is the least disturbed by other work on the machine, and by checkpoints. Each is
 compared with that of no-FT in the same round.
 
+With --logging and --demand, where no checkpoint goes by the clock, the sides of a round are alive
+together and take turns of a moment each; typical runs are compared turn by turn.
+
 Protected sides start a checksum rank and the spares beside the slots, message logging its loggers;
 where there are fewer cores than processes they compete with the program, as they would for any user
 there.
@@ -36,16 +39,20 @@ from __future__ import annotations
 import argparse
 import statistics
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from . import common, ft_demand, sides
-from .common import HERE, BenchError, JsonObject, Parser, spread
+from .common import HERE, BenchError, JsonObject, Parser, Started, ignore, spread
 from .sides import BASELINE, ML, Side
+from .turns import take_turns
 
 SCRIPT = HERE / "apps" / "ft.py"
 TIMES = ("median", "mean", "fastest")
 # Runs in a launch: enough for some seconds, so that checkpoints come due in it.
 REPEAT = {"S": 400, "W": 100, "A": 10, "B": 2}
+# Seconds of a turn: some runs each.
+TURN_S = {"S": 0.2, "W": 0.7, "A": 6.0, "B": 60.0}
 # Highest overhead of logging in percent that the project aims at, for a typical run.
 TARGETS = {"f": 4.0}
 
@@ -125,23 +132,40 @@ def main(arguments: list[str]) -> int:
 def measure(slots: int, options: Namespace) -> JsonObject:
     """All rounds of all sides with this many slots."""
     program = ["--class", options.problem_class, "--repeat", str(options.repeat)]
-    runs = sides.in_turn(
-        sides_of(options), options.rounds, f"ft: {slots} ranks",
-        lambda side: launch(side, slots, program, options.timeout),
-    )  # fmt: skip
+    compared, heading = sides_of(options), f"ft: {slots} ranks"
+    if options.logging or options.demand:
+        limit_s = options.timeout * len(compared)
+        launches = {
+            name: partial(launch, side, slots, program, limit_s) for name, side in compared.items()
+        }
+        runs: dict[str, list[JsonObject]] = {name: [] for name in compared}
+        for number in range(options.rounds):
+            common.progress(f"{heading}, round {number + 1}/{options.rounds}")
+            found = take_turns(launches, TURN_S[options.problem_class])
+            by_turn(found)
+            for name, run in found.items():
+                runs[name].append(run)
+    else:
+        runs = sides.in_turn(
+            compared, options.rounds, heading,
+            lambda side: launch(side, slots, program, options.timeout),
+        )  # fmt: skip
     return {
         "slots": slots,
         "variants": {name: summary(found, runs[BASELINE]) for name, found in runs.items()},
     }
 
 
-def launch(side: Side, slots: int, program: list[str], limit_s: float) -> JsonObject:
+def launch(
+    side: Side, slots: int, program: list[str], limit_s: float, started: Started = ignore
+) -> JsonObject:
     """One launch: its typical and mean time, its checkpoints and logs."""
-    report, stats = side(slots, SCRIPT, program, limit_s)
+    report, stats = side(slots, SCRIPT, program, limit_s, started)
     if report["verified"] is not True:
         raise BenchError(f"the checksums of FT are wrong with {slots} ranks")
     seconds = statistics.median(report["seconds_each"])
     return {
+        "each": list(zip(report["began_each"], report["seconds_each"], strict=True)),
         "seconds_median": seconds,
         "seconds_mean": statistics.fmean(report["seconds_each"]),
         "seconds_fastest": report["seconds"],
@@ -150,9 +174,31 @@ def launch(side: Side, slots: int, program: list[str], limit_s: float) -> JsonOb
     }
 
 
+def by_turn(found: dict[str, JsonObject]) -> None:
+    """Give the launches of a round the times of those runs that lie within a turn of theirs.
+
+    Turns in which a side has no such run do not count. A typical run is one of a turn: there is
+    a value for each. The others are of all these runs.
+    """
+    whole = [
+        [[s for t, s in run["each"] if began <= t and t + s <= ended]
+         for began, ended in run["turns"]]
+        for run in found.values()
+    ]  # fmt: skip
+    cycles = [cycle for cycle in zip(*whole, strict=False) if all(cycle)]
+    if not cycles:
+        raise BenchError("no run lies within a turn; give a larger --repeat")
+    for run, mine in zip(found.values(), zip(*cycles, strict=True), strict=True):
+        seconds = [s for turn in mine for s in turn]
+        run["seconds_median"] = [statistics.median(turn) for turn in mine]
+        run["seconds_mean"], run["seconds_fastest"] = statistics.fmean(seconds), min(seconds)
+        run["mops"] *= statistics.median(s for _, s in run["each"]) / statistics.median(seconds)
+        run["turns"] = len(cycles)
+
+
 def summary(runs: list[JsonObject], baseline: list[JsonObject]) -> JsonObject:
     """Spreads over the rounds of one side."""
-    found: JsonObject = {key: spread(r[key] for r in runs)
+    found: JsonObject = {key: spread(sides.value(r[key]) for r in runs)
                          for key in (*(f"seconds_{t}" for t in TIMES), "mops")}  # fmt: skip
     found["verified"] = True  # or the launch was an error
     found.update(sides.summary_of_told(runs))

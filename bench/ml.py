@@ -20,7 +20,7 @@ from csrc.calls import Call, declare, read_header
 from ftrma.mpirun import mpirun_command
 
 from . import common
-from .common import HERE, BenchError, JsonObject
+from .common import HERE, BenchError, JsonObject, Started
 
 SOURCE = HERE / "ml.c"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations",
@@ -37,6 +37,7 @@ def run(
     *,
     loggers: int,
     ring_bytes: int,
+    started: Started,
 ) -> tuple[JsonObject, JsonObject]:
     """Run a program with message logging.
 
@@ -45,6 +46,7 @@ def run(
         script: the program, and `arguments` its arguments.
         limit_s: time limit.
         ring_bytes: memory of each logger.
+        started: is told of the process.
 
     Returns:
         The program's JSON object, and what the loggers stored: ``records``, ``bytes``, ``wraps``
@@ -52,7 +54,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="bench-ml-") as directory:
         command = command_line(slots, script, arguments, loggers, ring_bytes, directory)
-        report = common.run(command, limit_s)
+        report = common.run(command, limit_s, started)
         return report, stored(Path(directory), loggers)
 
 

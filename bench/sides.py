@@ -1,8 +1,10 @@
 """The sides of a comparison: how each runs a program, and how they are compared round by round.
 
 A side is a function that launches the program and returns its report together with what the job
-has told about checkpoints and logs. All sides of a measurement take turns, one launch each per
-round; overheads are formed within a round against the side that comes first, which is unprotected.
+has told about checkpoints and logs. All sides of a measurement are launched once per round, one
+after the other (`in_turn`), or side by side with turns of a moment each (`turns`), which is more
+exact and cannot be done where checkpoints are taken at intervals. Overheads are formed within a
+round against the side that comes first, which is unprotected.
 
   no-FT   under mpirun, nothing of ftrma loaded
   ML      message logging with extra logger processes, see ``ml.c``
@@ -11,13 +13,14 @@ round; overheads are formed within a round against the side that comes first, wh
 
 from __future__ import annotations
 
+import statistics
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import common, ml
-from .common import JsonObject, Parser, spread
+from .common import JsonObject, Parser, Started, ignore, spread
 
 BASELINE = "no-FT"
 ML = "ML"
@@ -27,24 +30,25 @@ COLORS = {
 }  # fmt: skip
 MARKERS = {BASELINE: "o", ML: "s"}
 
-# Slots, script, its arguments, time limit in seconds -> the program's report, the job's statistics.
-Side = Callable[[int, Path, Sequence[str], float], tuple[JsonObject, JsonObject]]
+# Slots, script, its arguments, time limit in seconds, who is told of the process -> the program's
+# report, the job's statistics.
+Side = Callable[[int, Path, Sequence[str], float, Started], tuple[JsonObject, JsonObject]]
 
 
 def unprotected(
-    slots: int, script: Path, arguments: Sequence[str], limit_s: float
+    slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started = ignore
 ) -> tuple[JsonObject, JsonObject]:
     """The baseline."""
-    return common.run(common.plain(slots, script, arguments), limit_s), {}
+    return common.run(common.plain(slots, script, arguments), limit_s, started), {}
 
 
 def protected(*options: str) -> Side:
     """A side under `ftrma run` with these options."""
 
     def side(
-        slots: int, script: Path, arguments: Sequence[str], limit_s: float
+        slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started
     ) -> tuple[JsonObject, JsonObject]:
-        return common.run_protected(slots, script, arguments, options, limit_s)
+        return common.run_protected(slots, script, arguments, options, limit_s, started=started)
 
     return side
 
@@ -53,13 +57,14 @@ def message_logging(options: Namespace) -> Side:
     """A side under message logging; `options` has those of `add_message_logging`."""
 
     def side(
-        slots: int, script: Path, arguments: Sequence[str], limit_s: float
+        slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started
     ) -> tuple[JsonObject, JsonObject]:
         loggers = min(options.loggers, slots)
         ring_bytes = options.ring * slots // loggers
         report, stored = ml.run(
-            slots, script, arguments, limit_s, loggers=loggers, ring_bytes=ring_bytes
-        )
+            slots, script, arguments, limit_s, loggers=loggers, ring_bytes=ring_bytes,
+            started=started,
+        )  # fmt: skip
         return report, {"stored": stored}
 
     return side
@@ -79,7 +84,8 @@ def add_message_logging(parser: Parser) -> None:
 def in_turn(
     sides: Mapping[str, Side], rounds: int, heading: str, launch: Callable[[Side], JsonObject]
 ) -> dict[str, list[JsonObject]]:
-    """Launch every side once in each round; the results by side, in the order of the rounds."""
+    """Launch every side once in each round, one after the other; the results by side, in the order
+    of the rounds."""
     runs: dict[str, list[JsonObject]] = {name: [] for name in sides}
     for number in range(rounds):
         for name, side in sides.items():
@@ -88,12 +94,23 @@ def in_turn(
     return runs
 
 
+def value(measured: float | Sequence[float]) -> float:
+    """Of a launch, which may have one for each turn: their median."""
+    return measured if isinstance(measured, float) else statistics.median(measured)
+
+
 def overheads(
     runs: Sequence[JsonObject], baseline: Sequence[JsonObject], key: str
 ) -> tuple[JsonObject, list[float]]:
-    """How much longer, in percent, each round took than the baseline's: spread, and each."""
-    pairs = common.ratios([r[key] for r in runs], [b[key] for b in baseline])
-    each = [100 * (ratio - 1) for ratio in pairs]
+    """How much longer, in percent, each round took than the baseline's: spread, and each.
+
+    Where a round has several values, one for each turn, they are compared turn by turn, and the
+    median is the round's.
+    """
+    each = []
+    for run, base in zip(runs, baseline, strict=True):
+        above, below = ([v] if isinstance(v, float) else v for v in (run[key], base[key]))
+        each.append(100 * (value(common.ratios(above, below)) - 1))
     return spread(each), each
 
 

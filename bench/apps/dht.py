@@ -68,8 +68,8 @@ def main(arguments: list[str]) -> int:
     store = Store(comm, Shape(comm.Get_size(), options.buckets, options.heap))
     # The clock in the state is wall-clock time: a time with a failure in it contains the recovery.
     state = ftrma.protect(
-        "dht", step=0, think_s=None, busy_s=0.0, thought_s=0.0, began_s=0.0, seconds=np.zeros(2),
-        found=0, wrong=0, cells=None,
+        "dht", step=0, think_s=None, busy_s=0.0, thought_s=0.0, began=np.zeros(2),
+        seconds=np.zeros(2), found=0, wrong=0, cells=None,
     )  # fmt: skip
     store.open()
     if state.think_s is None:
@@ -105,7 +105,7 @@ def phase(index: int, steps: range, state: Any, work: Callable[[int], None]) -> 
     if state.seconds[index] == 0:
         state.seconds[index] = -1
         comm.Barrier()
-        state.began_s = time.time()
+        state.began[index] = time.time()
     while state.step < steps.stop:
         ftrma.safepoint()
         work(state.step - steps.start)
@@ -113,7 +113,7 @@ def phase(index: int, steps: range, state: Any, work: Callable[[int], None]) -> 
     comm.Barrier()
     if state.seconds[index] < 0:
         ftrma.safepoint()
-        state.seconds[index] = time.time() - state.began_s
+        state.seconds[index] = time.time() - state.began[index]
 
 
 def insert_batch(batch: int, state: Any, store: Store, options: Namespace) -> None:
@@ -224,6 +224,7 @@ def verify(state: Any, store: Store, options: Namespace) -> dict[str, Any]:
         "benchmark": "dht",
         "slots": shape.volumes,
         "verified": wrong == 0,
+        "began": float(state.began[0]),
         "seconds": seconds,
         "inserts": inserts,
         "inserts_per_second": inserts / seconds,

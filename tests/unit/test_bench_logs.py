@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides
+from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides, turns
 from bench.recovery_many import Times
 
 # ---- sides ----------------------------------------------------------------------------------
@@ -55,8 +56,9 @@ def test_sides_take_turns() -> None:
         return lambda *_: (order.append(name), ({"n": len(order)}, {}))[1]
 
     runs = sides.in_turn(
-        {"a": side("a"), "b": side("b")}, 2, "test", lambda s: s(1, Path(), [], 1.0)[0]
-    )
+        {"a": side("a"), "b": side("b")}, 2, "test",
+        lambda s: s(1, Path(), [], 1.0, common.ignore)[0],
+    )  # fmt: skip
     assert order == ["a", "b", "a", "b"]
     assert runs == {"a": [{"n": 1}, {"n": 3}], "b": [{"n": 2}, {"n": 4}]}
 
@@ -67,6 +69,78 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     ]  # fmt: skip
 
 
+# ---- turns ----------------------------------------------------------------------------------
+
+# A launcher with one rank, which notes the time while it goes on; the launcher is never stopped.
+NOTES = """
+import sys, time
+with open(sys.argv[1], "w") as f:
+    for _ in range(int(sys.argv[2])):
+        print(time.time(), file=f, flush=True)
+        time.sleep(0.002)
+print("{}")
+"""
+
+
+def noted(path: Path, count: int) -> turns.Launch:
+    rank = [sys.executable, "-c", NOTES, str(path), str(count)]
+    launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+    command = [sys.executable, "-c", launcher, *rank]
+    return lambda started: common.run(command, 60, started)
+
+
+def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(turns, "START_S", 0.3)
+    names = ["a", "b", "c"]
+    found = turns.take_turns({n: noted(tmp_path / n, 400) for n in names}, 0.1)
+    for name in names:
+        notes = [float(line) for line in (tmp_path / name).read_text().splitlines()]
+        mine = found[name]["turns"]
+        assert len(notes) == 400 and len(mine) > 3
+        late = 0.01  # a stop takes its time
+        outside = [t for t in notes if not any(b <= t <= e + late for b, e in mine)]
+        assert len(outside) <= 4, (outside, mine)
+        assert all(e - b < 1 for b, e in mine)
+
+
+def test_a_launch_that_fails_ends_the_others(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(turns, "START_S", 0.2)
+    failing = [sys.executable, "-c", "import time; time.sleep(0.6); exit('no more')"]
+    launches = {
+        "a": noted(tmp_path / "a", 20000),
+        "b": lambda started: common.run(failing, 60, started),
+    }
+    with pytest.raises(common.BenchError, match="no more"):
+        turns.take_turns(launches, 0.1)
+    before = (tmp_path / "a").read_text()
+    time.sleep(0.1)
+    assert (tmp_path / "a").read_text() == before
+
+
+def test_time_in_which_a_launch_was_stopped_does_not_count() -> None:
+    taken = [(0.0, 2.0), (5.0, 6.0), (9.0, 10.0)]
+    assert turns.active_s(taken, 1.0, 9.5) == 1.0 + 1.0 + 0.5
+    assert turns.active_s(taken, 2.5, 4.0) == 0.0
+
+
+def test_runs_are_compared_turn_by_turn() -> None:
+    """Runs across the end of a turn, and turns in which a side has none, do not count."""
+
+    def run(pace: float, shift: float) -> dict[str, Any]:
+        starts = [0.0, 1.0, 2.5, 10.0, 11.0, 20.0]
+        each = [(shift + t, pace * (1 + t / 10)) for t in starts]
+        taken = [(0, 4), (10, 14), (20, 20.1)]  # in the last one nothing is whole
+        return {"each": each, "mops": 1.0, "turns": [(shift + b, shift + e) for b, e in taken]}
+
+    found = {"no-FT": run(1.0, 0.0), "f": run(1.1, 4.0)}
+    ft.by_turn(found)
+    assert found["no-FT"]["seconds_median"] == pytest.approx([1.1, 2.05])
+    assert found["no-FT"]["turns"] == 2
+    assert found["f"]["seconds_fastest"] == pytest.approx(1.1)
+    overhead, each = sides.overheads([found["f"]], [found["no-FT"]], "seconds_median")
+    assert each == pytest.approx([10.0]) and overhead["median"] == pytest.approx(10.0)
+
+
 # ---- dht ------------------------------------------------------------------------------------
 
 
@@ -75,17 +149,23 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
     rounds = iter([30.0, 50.0, 31.0, 51.0])
 
     def launched(pace: float) -> sides.Side:
-        def side(slots: int, _script: Path, arguments: Any, _limit: float) -> Any:
+        def side(_slots: int, _script: Path, arguments: Any, _limit: float, _told: Any) -> Any:
             seen.append(list(arguments))
             given = dict(zip(arguments[::2], arguments[1::2], strict=True))
             think_us = float(given["--think-us"]) if "--think-us" in given else next(rounds)
-            seconds = think_us * pace
-            report = {"verified": True, "seconds": seconds, "inserts_per_second": slots / seconds,
-                      "think_us": think_us, "duty": 0.1}  # fmt: skip
+            report = {"verified": True, "began": 100.0, "seconds": 1000 + think_us * pace,
+                      "inserts": 1000, "think_us": think_us, "duty": 0.1}  # fmt: skip
             return report, {}
 
         return side
 
+    def in_turns(launches: dict[str, turns.Launch], _turn_s: float) -> dict[str, Any]:
+        """Each is stopped for 1000 s in the middle of its time."""
+        found = {name: launch(common.ignore) for name, launch in launches.items()}
+        return {name: {**run, "turns": [(0.0, 110.0), (1110.0, 2000.0)]}
+                for name, run in found.items()}  # fmt: skip
+
+    monkeypatch.setattr(dht, "take_turns", in_turns)
     monkeypatch.setattr(sides, "unprotected", launched(1.0))
     monkeypatch.setattr(sides, "protected", lambda *flags: launched(1.02 + 0.1 * ("all" in flags)))
     monkeypatch.setattr(sides, "message_logging", lambda _: launched(1.5))
@@ -95,12 +175,12 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
             "results": results}  # fmt: skip
 
 
-def test_all_sides_of_a_round_think_as_long_as_its_baseline(monkeypatch: Any) -> None:
+def test_all_sides_of_a_round_think_as_long_as_an_unprotected_launch(monkeypatch: Any) -> None:
     seen: list[list[str]] = []
     dht_report(monkeypatch, seen)
-    assert [arguments[-2:] for arguments in seen[:8]] == [
-        ["--duty", "0.1"], *[["--think-us", "30.0"]] * 3,
-        ["--duty", "0.1"], *[["--think-us", "50.0"]] * 3,
+    assert [arguments[-2:] for arguments in seen[:10]] == [
+        ["--duty", "0.1"], *[["--think-us", "30.0"]] * 4,
+        ["--duty", "0.1"], *[["--think-us", "50.0"]] * 4,
     ]  # fmt: skip
 
 
