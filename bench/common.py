@@ -1,8 +1,8 @@
 """What all measurements share: running one side, statistics, options, the report, the figure.
 
 Both sides of a comparison run under the launcher command line that `ftrma run` uses, so what
-differs between them is the protection alone. The sides take turns, one launch each per round, so
-that a machine that grows slow or busy grows so for all of them; ratios are formed within a round.
+differs between them is the protection alone. All sides are measured in every round, so that a
+machine that grows slow or busy grows so for all of them; ratios are formed within a round.
 
 Every launch has a time limit and a session of its own, and whatever it started is ended with it.
 """
