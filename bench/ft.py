@@ -52,7 +52,7 @@ TIMES = ("median", "mean", "fastest")
 # Runs in a launch: enough for some seconds, so that checkpoints come due in it.
 REPEAT = {"S": 400, "W": 100, "A": 10, "B": 2}
 # Seconds of a turn: some runs each.
-TURN_S = {"S": 0.2, "W": 0.7, "A": 6.0, "B": 60.0}
+TURN_S = {"S": 0.2, "W": 0.4, "A": 6.0, "B": 60.0}
 # Highest overhead of logging in percent that the project aims at, for a typical run.
 TARGETS = {"f": 4.0}
 
