@@ -452,6 +452,10 @@ void ftrma_vault_seal(struct ftrma_vault *vault);
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
 
 void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);
+/* The copy and its checksums become those of `now`, with no way back; bytes that others write
+   meanwhile are read once. Returns the number of changed blocks. */
+uint64_t ftrma_write(struct ftrma_vault *vault, const void *now, uint64_t size_bytes,
+                     uint64_t block);
 /* Returns the number of changed blocks whose old copy did not match its checksum. */
 uint64_t ftrma_stage(struct ftrma_vault *vault, const void *now, uint64_t size_bytes,
                      uint64_t block);

@@ -120,7 +120,7 @@ size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n);
  * dst = src for a dst that nobody reads soon, and also = src in the same pass.
  *   dst   [out] n bytes
  *   src   [in]  n bytes
- *   n     [in]  bytes, 0 .. SIZE_MAX; from 16 KiB on, dst is written past the caches
+ *   n     [in]  bytes, 0 .. SIZE_MAX; from 4 KiB on, dst is written past the caches
  *   also  [out] n bytes, or NULL
  */
 void ftrma_copy_past(void *dst, const void *src, size_t n, void *also);

@@ -215,6 +215,29 @@ uint64_t ftrma_stage_end(struct ftrma_vault *v)
     return v->header->ndirty;
 }
 
+uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
+{
+    enum { BLOCKS = 4 }; /* at once: they stay in the nearest cache, and are read only once */
+    _Alignas(64) unsigned char once[BLOCKS * BLOCK];
+    uint64_t changed = 0;
+    for (uint64_t at = 0; at < size_bytes; at += sizeof once, block += BLOCKS) {
+        uint64_t n = size_bytes - at < sizeof once ? size_bytes - at : sizeof once;
+        uint64_t before = changed, blocks = blocks_of(n);
+        unsigned char *copy = v->copy + block * BLOCK;
+        memcpy(once, (const char *)now + at, n);
+        memset(once + n, 0, blocks * BLOCK - n);
+        for (uint64_t b = 0; b < blocks; b++) {
+            const unsigned char *from = once + b * BLOCK;
+            uint32_t crc = ftrma_block_crc(from);
+            changed += crc != v->crc[block + b] || memcmp(copy + b * BLOCK, from, BLOCK);
+            v->crc[block + b] = crc;
+        }
+        if (changed > before)
+            ftrma_copy_past(copy, once, blocks * BLOCK, NULL);
+    }
+    return changed;
+}
+
 /* The process was killed while it staged one more block, perhaps: then the block's front is new, and
    its checksum is still that of the old one.  (If it had not begun, the block matches already.) */
 static void undo_torn(struct ftrma_vault *v)

@@ -9,22 +9,21 @@ The checkpoint is a vault of its own beside the slot's result log, and like that
 held by the checksum rank of the group. All others go back to the committed version in a rollback,
 so the slot's part of that one stays as it is.
 
-In *bulk* the new checkpoint and what it replaces are both there until it is complete, which takes
-twice the slot's protected bytes. As a *stream* it is written over the old one piece by piece and
-takes them once; a slot that dies meanwhile cannot be replayed.
+In *bulk* two vaults take turns, so the checkpoint in force is there until the next is complete,
+which takes twice the slot's protected bytes. As a *stream* there is one, written over, which takes
+them once; a slot that dies meanwhile cannot be replayed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from .errors import CorruptVault, FtrmaError
-from .vault import Vault
+from .errors import FtrmaError
+from .vault import Regions, Vault
 from .world import World
-
-PIECE_BLOCKS = 256
 
 
 class DemandStore:
@@ -38,7 +37,7 @@ class DemandStore:
     def __init__(self, world: World, mode: str) -> None:
         self.world, self.mode = world, mode
         self.slot = -1
-        self.vault: Vault | None = None
+        self.vaults: dict[int, Vault] = {}
         self.told = False
 
     def enter(self, slot: int) -> None:
@@ -47,61 +46,60 @@ class DemandStore:
         self.close()
 
     def close(self) -> None:
-        if self.vault:
-            self.vault.close()
-        self.vault = None
+        for place in list(self.vaults):
+            self._shut(place)
+
+    def _shut(self, place: int) -> None:
+        if place in self.vaults:
+            self.vaults.pop(place).close()
 
     def asked(self) -> bool:
         return bool(self.world.ctl.slots[self.slot].asked)
 
-    def _open(self, *, create: bool) -> Vault:
-        world = self.world
-        self.close()
-        self.vault = Vault(
-            world.native, world.directory / f"demand-{self.slot}", world.ctl.capacity_blocks, 0,
-            create=create,
-        )  # fmt: skip
-        return self.vault
+    def _place(self, number: int) -> int:
+        """Which vault holds the checkpoint with this number."""
+        return number % 2 if self.mode == "bulk" else 0
 
-    def take(
-        self, protected: Callable[[], tuple[list[tuple[Any, int, int]], dict[str, Any]]]
-    ) -> None:
+    def _path(self, place: int) -> Path:
+        return self.world.directory / f"demand-{self.slot}-{place}"
+
+    def _open(self, place: int, *, create: bool) -> Vault:
+        world = self.world
+        capacity = world.ctl.capacity_blocks
+        self._shut(place)
+        self.vaults[place] = Vault(world.native, self._path(place), capacity, 0, create=create)
+        return self.vaults[place]
+
+    def take(self, protected: Callable[[], tuple[Regions, dict[str, Any]]]) -> None:
         """Take a demand checkpoint of this slot, inside a safepoint.
 
         Without memory for it, all slots are asked for a checkpoint instead.
 
         Args:
-            protected: gives the regions and the record as `Vault.stage` takes them.
+            protected: gives the regions and the record as `Vault.write` takes them.
         """
         world, lib, ffi = self.world, self.world.lib, self.world.ffi
         if lib.ftrma_exclusive_locks():
             return  # another slot may wait for the lock; there will be a better moment
         began = time.monotonic()
-        # A replacement that came from a newer version has not opened the one in force: it is of no
-        # use any more.
-        old, in_force = self.vault, int(world.ctl.slots[self.slot].demand)
-        if not in_force:
-            old = None
+        in_force = int(world.ctl.slots[self.slot].demand)
         cut = ffi.new("uint64_t[]", int(lib.ftrma_cut_words()))
         number = lib.ftrma_demand_begin(self.mode == "stream", cut)
         if not number:
             return
         regions, record = protected()
         record["cut"] = bytes(ffi.buffer(cut))
+        place = self._place(number)
         try:
-            vault = old or self._open(create=True)
-            size_bytes, dirty_bytes = vault.stage(
-                number, regions, record, lambda: world.visit("demand"),
-                piece=PIECE_BLOCKS if self.mode == "stream" else 0,
-            )  # fmt: skip
+            vault = self.vaults.get(place) or self._open(place, create=True)
+            size_bytes, dirty_bytes = vault.write(regions, record, lambda: world.visit("demand"))
         except FtrmaError as error:
-            lost = not old or self.mode == "stream" or isinstance(error, CorruptVault)
-            lib.ftrma_demand_failed(lost)
-            if old and not lost:
-                lib.ftrma_stage_undo(old.c, in_force)
-            else:
-                self.close()
-                (world.directory / f"demand-{self.slot}").unlink(missing_ok=True)
+            # A replacement that came from a newer version has not opened the one in force: it is
+            # of no use any more.
+            held = in_force and self.mode == "bulk" and self._place(in_force) in self.vaults
+            lib.ftrma_demand_failed(not held)
+            self._shut(place)
+            self._path(place).unlink(missing_ok=True)
             if not self.told:
                 world.tell(
                     f"slot {self.slot}: no demand checkpoint ({error}); all take one instead"
@@ -116,9 +114,7 @@ class DemandStore:
 
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:
         """A lost process's checkpoint in force, with its record; None if it is damaged."""
-        vault = self._open(create=False)
-        lib = self.world.lib
-        lib.ftrma_stage_undo(vault.c, number)
-        if lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) >= 0:
+        vault = self._open(self._place(number), create=False)
+        if self.world.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) >= 0:
             return None
         return vault, vault.read_record()

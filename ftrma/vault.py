@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,19 @@ MAGIC = b"ftrma\0\0\1"
 
 Blocks = npt.NDArray[Any]
 Extent = tuple[int, int]  # first block, number of blocks
+Regions = list[tuple[Any, int, int]]  # key, address, size in bytes
 
 
 def blocks(size_bytes: int) -> int:
     return -(-size_bytes // BLOCK)
+
+
+class Layout(NamedTuple):
+    """Where a checkpoint's bytes are, and where they go."""
+
+    places: list[tuple[int, int, int]]  # first block, address, size in bytes
+    size_bytes: int  # protected
+    kept: tuple[bytes, bytes]  # memory that lives as long as this
 
 
 class Extents:
@@ -176,8 +185,8 @@ class Vault:
 
     # -- a checkpoint -------------------------------------------------------------------------
 
-    def stage(self, version: int, regions: list[tuple[Any, int, int]], record: dict[str, Any],
-              middle: Any = None, piece: int = 0) -> tuple[int, int]:  # fmt: skip
+    def stage(self, version: int, regions: Regions, record: dict[str, Any],
+              middle: Callable[[], None] = lambda: None) -> tuple[int, int]:  # fmt: skip
         """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
 
         Args:
@@ -185,8 +194,6 @@ class Vault:
             regions: (key, address, size in bytes) of everything protected.
             record: what describes them; any picklable.
             middle: called when about half is staged (a place for tests to strike).
-            piece: blocks after which the deltas so far are given up; 0: never. It saves the memory
-                for them, and the checkpoint that is overwritten cannot come back.
 
         Returns:
             Bytes protected, bytes in blocks that had changed.
@@ -194,32 +201,47 @@ class Vault:
         Raises:
             CorruptVault: a block of the copy was damaged; what is staged now is worthless.
         """
+        layout = self._lay_out(regions, record)
+        self.reserve(self.extents.end, staging=self.extents.end)
+        self.lib.ftrma_stage_begin(self.c, version)
+        corrupt = self._each(layout, self.lib.ftrma_stage, middle)
+        if corrupt:
+            raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
+        return layout.size_bytes, self.lib.ftrma_stage_end(self.c) * BLOCK
+
+    def write(self, regions: Regions, record: dict[str, Any],
+              middle: Callable[[], None] = lambda: None) -> tuple[int, int]:  # fmt: skip
+        """Put a checkpoint in the place of the one that is there, which cannot come back.
+
+        Args, Returns:
+            As `stage`.
+        """
+        layout = self._lay_out(regions, record)
+        self.reserve(self.extents.end)
+        changed = self._each(layout, self.lib.ftrma_write, middle)
+        return layout.size_bytes, changed * BLOCK
+
+    def _lay_out(self, regions: Regions, record: dict[str, Any]) -> Layout:
+        """Place all regions, the record, and block 0, which tells where that is."""
         places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
         self.extents.keep({k for k, _, _ in regions} | {"record"})
         text = self._record(record)
         at = self.extents.regions["record"][0]
-        self.reserve(self.extents.end, staging=piece or self.extents.end)
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
-        from_buffer = self.ffi.from_buffer
-        places += [(at, int(self.ffi.cast("uintptr_t", from_buffer(text))), len(text)),
-                   (0, int(self.ffi.cast("uintptr_t", from_buffer(head))), BLOCK)]  # fmt: skip
-        step = (piece or self.capacity_blocks) * BLOCK
-        self.lib.ftrma_stage_begin(self.c, version)
-        corrupt = dirty = 0
-        for i, (block, address, size_bytes) in enumerate(places):
-            if middle and i == (len(places) - 2) // 2:
+        places += [(at, self._address(text), len(text)), (0, self._address(head), BLOCK)]
+        return Layout(places, sum(n for _, _, n in regions) + len(text), (text, head))
+
+    def _address(self, data: bytes) -> int:
+        return int(self.ffi.cast("uintptr_t", self.ffi.from_buffer(data)))
+
+    def _each(self, layout: Layout, function: Any, middle: Callable[[], None]) -> int:
+        """Sum of what a function of the C library says of each place."""
+        total = 0
+        for i, (block, address, size_bytes) in enumerate(layout.places):
+            if i == (len(layout.places) - 2) // 2:
                 middle()
-            for first in range(0, size_bytes, step):
-                if piece:
-                    dirty += self.lib.ftrma_stage_end(self.c)
-                    self.lib.ftrma_stage_begin(self.c, version)
-                now = self.ffi.cast("void *", address + first)
-                n = min(step, size_bytes - first)
-                corrupt += self.lib.ftrma_stage(self.c, now, n, block + first // BLOCK)
-        if corrupt:
-            raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
-        dirty += self.lib.ftrma_stage_end(self.c)
-        return sum(n for _, _, n in regions) + len(text), dirty * BLOCK
+            total += function(self.c, self.ffi.cast("void *", address), size_bytes, block)
+        return total
 
     def _record(self, record: dict[str, Any]) -> bytes:
         # The record contains the map that placing the record may change: place it, then write it.

@@ -341,7 +341,7 @@ static int law_past(void)
     int good = past_case(large, 8, 1, 40, 1);
     for (size_t i = 0, n; length(i, &n); i++)
         good &= past_case(n, below(64), below(64), below(64), i % 2);
-    for (size_t n = (16 << 10) - 70; n < (16 << 10) + 70; n++)
+    for (size_t n = BLOCK - 70; n < BLOCK + 150; n++)
         good &= past_case(n, below(64), below(64), below(64), n % 3 > 0);
     return good;
 }

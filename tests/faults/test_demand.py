@@ -131,7 +131,7 @@ def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) 
 
 # Slot 1 meets trouble with its demand checkpoints: what is inserted runs there at one step, once.
 TROUBLE = """
-import os, resource, sys
+import glob, os, resource, sys
 import numpy as np
 import ftrma
 from ftrma import MPI
@@ -145,7 +145,7 @@ while state.step < 120:
     ftrma.safepoint()
     if me == 1 and state.step == {at} and not os.path.exists(f"{{sys.argv[1]}}/once.txt"):
         open(f"{{sys.argv[1]}}/once.txt", "w").close()
-        path = os.environ["FTRMA_JOB"] + "/demand-1"
+        paths = glob.glob(os.environ["FTRMA_JOB"] + "/demand-1-*")
         {trouble}
     win.Fence()
     for k in range(40):
@@ -155,9 +155,10 @@ while state.step < 120:
     state.step += 1
 np.savez(f"{{sys.argv[1]}}/slot-{{me}}.npz", cells=cells)
 """
-# Data of the file that have the window's first bytes in them get another byte there.
+# Data of the files that have the window's first bytes in them get another byte there.
 DAMAGE = """
-        with open(path, "r+b") as f:
+        for path in paths:
+          with open(path, "r+b") as f:
             at = 0
             while True:
                 try:
