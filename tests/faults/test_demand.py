@@ -227,7 +227,9 @@ def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str,
     report = check(trace)
     assert report.violation is None, report.lines(trace.began_ns)
     assert (report.recoveries, report.rollbacks) == (1, 0)
-    assert (trace.records["what"] == What.Demand).any() and report.applied > 0
+    assert (trace.records["what"] == What.Demand).any()
+    # Slots that lock do not go in step: nobody may have come since the checkpoint.
+    assert report.applied > 0 or program == "locked"
 
 
 # ---- the hashtable, at random moments -------------------------------------------------------
