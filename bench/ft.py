@@ -27,7 +27,8 @@ noise; the fastest is the least disturbed by other work on the machine, and by c
 compared with that of no-FT in the same round.
 
 With --logging and --demand, where no checkpoint goes by the clock, the sides of a round are alive
-together and take turns of a moment each; typical runs are compared turn by turn.
+together and take turns of a moment each; typical runs are compared turn by turn. There the first
+third of a launch's runs is its warm-up: windows, logs and checkpoints take their memory in it.
 
 Protected sides start a checksum rank and the spares beside the slots, message logging its loggers;
 where there are fewer cores than processes they compete with the program, as they would for any user
@@ -50,7 +51,7 @@ from .turns import take_turns
 SCRIPT = HERE / "apps" / "ft.py"
 TIMES = ("median", "mean", "fastest")
 # Runs in a launch: enough for some seconds, so that checkpoints come due in it.
-REPEAT = {"S": 400, "W": 100, "A": 10, "B": 2}
+REPEAT = {"S": 400, "W": 100, "A": 15, "B": 3}
 # Seconds of a turn: some runs each.
 TURN_S = {"S": 0.2, "W": 0.4, "A": 6.0, "B": 60.0}
 # Highest overhead of logging in percent that the project aims at, for a typical run.
@@ -175,13 +176,13 @@ def launch(
 
 
 def by_turn(found: dict[str, JsonObject]) -> None:
-    """Give the launches of a round the times of those runs that lie within a turn of theirs.
+    """Give the launches of a round the times of those warm runs that lie within a turn of theirs.
 
     Turns in which a side has no such run do not count. A typical run is one of a turn: there is
     a value for each. The others are of all these runs.
     """
     whole = [
-        [[s for t, s in run["each"] if began <= t and t + s <= ended]
+        [[s for t, s in run["each"][len(run["each"]) // 3 :] if began <= t and t + s <= ended]
          for began, ended in run["turns"]]
         for run in found.values()
     ]  # fmt: skip

@@ -167,7 +167,7 @@ static int log_runs(int log, const struct reach *r, struct ftrma_record *record,
         end = hole ? (size_t)(hole - mask) : r->span;
         record->at = first + at;
         if (end > at)
-            ftrma_log_append(log, record, memory + r->low + at, end - at, NULL);
+            ftrma_log_append(log, record, memory + r->low + at, end - at, NULL, 0);
     }
     record->at = first;
     free(mask);
@@ -181,6 +181,9 @@ static inline int again(const struct reach *r, int skip)
 {
     return skip == 1 && r->target == r->w->me && ftrma_tape.mode == FTRMA_REPLAY;
 }
+
+/* What is put to a part as large as this has left the caches before it is read. */
+#define LARGE_PART ((size_t)16 << 20)
 
 static int move_in(const struct reach *r, const void *origin, int count, MPI_Datatype type,
                    int target_count, MPI_Datatype target_type, int plain, int log)
@@ -196,7 +199,8 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
     if (likely(plain)) {
         to = ftrma_direct(r);
         if (log && to && r->span > 64) {
-            ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to);
+            ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to,
+                             r->w->members[r->target].size_bytes >= LARGE_PART);
             return MPI_SUCCESS;
         }
         if (log)

@@ -465,18 +465,40 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
  */
 #define PAST_MIN ((size_t)4 << 10)
 
-void ftrma_copy_past(void *dst, const void *src, size_t n, void *also)
+/*
+ * Of two copies past the caches one is made after the other, piece by piece: the source stays in the
+ * nearest cache meanwhile. Measured (Xeon, 4 slots of FT class A, 256 KiB): 66 us, as one memcpy takes;
+ * pieces of 4 or 64 KiB 78 us; with the first copy alone past the caches 95.
+ */
+#define PIECE ((size_t)16 << 10)
+
+/* n >= LINE. */
+static void past(char *to, const char *from, size_t n, char *also)
 {
-    if (n == 0)
-        return;
+    const size_t head = -(uintptr_t)to % LINE, lines = (n - head) / LINE * LINE, at = head + lines;
+    past_portable(to, from, head, also);
+    if (lines > 0)
+        ftrma_kernels()->past(to + head, from + head, lines, also ? also + head : NULL);
+    past_portable(to + at, from + at, n - at, also ? also + at : NULL);
+}
+
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both)
+{
     char *const to = dst, *const second = also;
     const char *const from = src;
-    const size_t head = n < PAST_MIN ? n : -(uintptr_t)to % LINE;
-    const size_t lines = (n - head) / LINE * LINE, at = head + lines;
-    past_portable(to, from, head, second);
-    if (lines > 0) {
-        ftrma_kernels()->past(to + head, from + head, lines, second ? second + head : NULL);
-        stream_end(1);
+    if (n < PAST_MIN) {
+        if (n > 0)
+            past_portable(to, from, n, second);
+        return;
     }
-    past_portable(to + at, from + at, n - at, second ? second + at : NULL);
+    if (second == NULL || !both) {
+        past(to, from, n, second);
+    } else {
+        for (size_t at = 0, m; at < n; at += m) {
+            m = n - at < PIECE + LINE ? n - at : PIECE;
+            past(to + at, from + at, m, NULL);
+            past(second + at, from + at, m, NULL);
+        }
+    }
+    stream_end(1);
 }

@@ -295,7 +295,7 @@ static void run_over(void)
 }
 
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes,
-                      char *also)
+                      char *also, int both)
 {
     struct ftrma_pen *pen = &ftrma_pens[log];
     struct ftrma_record piece = *record;
@@ -313,7 +313,7 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
         piece.size = (uint32_t)(sizeof piece + ((n + 7) & ~(size_t)7));
         memcpy(pen->at, &piece, sizeof piece);
         ftrma_copy_past(pen->at + sizeof piece, (const char *)payload + done, n,
-                        also ? also + done : NULL);
+                        also ? also + done : NULL, both);
         pen->at += piece.size;
         pen->room -= piece.size;
         __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,

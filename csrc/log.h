@@ -119,9 +119,9 @@ const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
 int ftrma_log_turn(int log);
 
 /* Append a record with `bytes` of payload, in pieces where it does not fit; and write the payload to
-   `also`, unless that is NULL. */
+   `also`, unless that is NULL, in one pass with the log (`both` as of ftrma_copy_past). */
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload,
-                      size_t bytes, char *also);
+                      size_t bytes, char *also, int both);
 
 /* Take back what was appended since the pen was `before`, if that is at hand. */
 static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
@@ -142,7 +142,7 @@ static inline void ftrma_log_small(int log, const struct ftrma_record *record,
     struct ftrma_pen *pen = &ftrma_pens[log];
     uint32_t size = (uint32_t)(sizeof *record + ((bytes + 7) & ~(size_t)7));
     if (unlikely(bytes > 64 || size > pen->room)) {
-        ftrma_log_append(log, record, payload, bytes, NULL);
+        ftrma_log_append(log, record, payload, bytes, NULL, 0);
         return;
     }
     struct ftrma_record *to = (struct ftrma_record *)(void *)pen->at;

@@ -222,12 +222,12 @@ static int copy_case(size_t n, size_t to, size_t from, size_t one_in)
     return good & arena_same(&dst, &ref);
 }
 
-static int past_case(size_t n, size_t to, size_t from, size_t second, int both)
+static int past_case(size_t n, size_t to, size_t from, size_t second, size_t copies)
 {
     struct arena src = arena_make(n, from), dst = arena_make(n, to), also = arena_make(n, second);
     struct arena dst_ref = arena_twin(&dst), also_ref = arena_twin(&also);
-    ftrma_copy_past(dst.buf, src.buf, n, both ? also.buf : NULL);
-    ftrma_copy_past_ref(dst_ref.buf, src.buf, n, both ? also_ref.buf : NULL);
+    ftrma_copy_past(dst.buf, src.buf, n, copies > 1 ? also.buf : NULL, copies > 2);
+    ftrma_copy_past_ref(dst_ref.buf, src.buf, n, copies > 1 ? also_ref.buf : NULL);
     free(src.all);
     int good = arena_same(&dst, &dst_ref);
     return good & arena_same(&also, &also_ref);
@@ -338,11 +338,13 @@ static int law_copy(void)
 
 static int law_past(void)
 {
-    int good = past_case(large, 8, 1, 40, 1);
+    int good = past_case(large, 8, 1, 40, 2) & past_case(large, 8, 1, 40, 3);
     for (size_t i = 0, n; length(i, &n); i++)
-        good &= past_case(n, below(64), below(64), below(64), i % 2);
+        good &= past_case(n, below(64), below(64), below(64), 1 + i % 3);
     for (size_t n = BLOCK - 70; n < BLOCK + 150; n++)
-        good &= past_case(n, below(64), below(64), below(64), n % 3 > 0);
+        good &= past_case(n, below(64), below(64), below(64), 1 + n % 3);
+    for (size_t n = 8 * BLOCK - 70; n < 8 * BLOCK + 150; n++)
+        good &= past_case(n, below(64), below(64), below(64), 3);
     return good;
 }
 
@@ -407,7 +409,7 @@ static int law_empty(void)
     ftrma_xor_into(NULL, NULL, 0);
     ftrma_xor_many(NULL, NULL, 0, 0);
     ftrma_delta_undo(NULL, NULL, NULL, 0, 0);
-    ftrma_copy_past(NULL, NULL, 0, NULL);
+    ftrma_copy_past(NULL, NULL, 0, NULL, 0);
     return staged(ftrma_delta_stage, NULL, NULL, 0, 0, NULL, NULL, 4) == 4 &&
            ftrma_copy_changed(NULL, NULL, 0) == 0;
 }

@@ -344,6 +344,37 @@ def test_what_the_lost_slot_was_told_of_its_entry(repetition: int) -> None:
     assert result.of_slots("sum", SLOTS) == [10 * SLOTS] * SLOTS
 
 
+# Puts past the caches, to parts that are large enough for it; no address is a multiple of a line.
+LARGE_PUTS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(17 << 20, comm=comm)
+cells = np.frombuffer(win.tomemory(), "u1")
+source = np.frombuffer(np.random.default_rng(7).bytes(1 << 20), "u1")
+win.Fence()
+for step in range(20):
+    first = 1001 * step + comm.rank
+    win.Put(source[first : first + 100_003], (comm.rank + 1) % comm.size, step * 200_003 + 11)
+    win.Fence()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
+"""
+
+
+def test_puts_past_the_caches(repetition: int) -> None:
+    result = run_job(LARGE_PUTS, 3, "--policy", "causal", "--kill", "1@put:15")
+    assert result.status == 0, result
+    assert kinds(result) == ["causal"], result
+    source = np.frombuffer(np.random.default_rng(7).bytes(1 << 20), "u1")
+    for slot, cells in enumerate(result.of_slots("cells", 3)):
+        expected = np.zeros(17 << 20, "u1")
+        for step in range(20):
+            first, at = 1001 * step + (slot - 1) % 3, step * 200_003 + 11
+            expected[at : at + 100_003] = source[first : first + 100_003]
+        assert np.array_equal(cells, expected), slot
+
+
 # ---- the hashtable, at random moments -------------------------------------------------------
 
 # Long enough that nearly every moment from FIRST_S to LAST_S lies in its inserts; time counts from

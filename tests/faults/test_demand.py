@@ -234,7 +234,7 @@ def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str,
 
 # ---- the hashtable, at random moments -------------------------------------------------------
 
-# Warming up comes before the first safepoint, does 100,000 atomics a slot and lets the logs run over;
+# Warming up comes before the first safepoint: 100,000 atomics a slot, which the logs cannot hold;
 # the inserts do as many and fill their budget almost three times.
 SMALL_LOGS = ("--interval", "never", "--log-budget", "6M")
 INSERTING = range(120_000, 205_000)

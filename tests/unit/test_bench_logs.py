@@ -124,11 +124,13 @@ def test_time_in_which_a_launch_was_stopped_does_not_count() -> None:
 
 
 def test_runs_are_compared_turn_by_turn() -> None:
-    """Runs across the end of a turn, and turns in which a side has none, do not count."""
+    """The first third of all runs, those across the end of a turn, and turns in which a side has
+    none, do not count."""
 
     def run(pace: float, shift: float) -> dict[str, Any]:
         starts = [0.0, 1.0, 2.5, 10.0, 11.0, 20.0]
-        each = [(shift + t, pace * (1 + t / 10)) for t in starts]
+        warming_up = [(shift + 0.1 * k, 0.1) for k in range(3)]
+        each = warming_up + [(shift + t, pace * (1 + t / 10)) for t in starts]
         taken = [(0, 4), (10, 14), (20, 20.1)]  # in the last one nothing is whole
         return {"each": each, "mops": 1.0, "turns": [(shift + b, shift + e) for b, e in taken]}
 
