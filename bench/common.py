@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ftrma import settings
 from ftrma.mpirun import (
     START_ATTEMPTS,
     did_not_come_up,
@@ -39,10 +40,6 @@ from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
-UNITS = {
-    "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9,
-    "k": 2**10, "m": 2**20, "g": 2**30,
-}  # fmt: skip
 BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is disturbed
 HERE = Path(__file__).resolve().parent
 
@@ -334,11 +331,11 @@ def positive(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Bytes from a text such as 64MiB."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.lower())
-    if not match or (match[2] or "b") not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text} is no size; give bytes or, for instance, 64MiB")
-    return int(float(match[1]) * UNITS[match[2] or "b"])
+    """Bytes from a text such as 64MiB, as ``ftrma run`` takes them."""
+    try:
+        return settings.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def size_text(size_bytes: float) -> str:

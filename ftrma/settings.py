@@ -141,11 +141,23 @@ def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     return text
 
 
-def _size(name: str, text: str) -> int:
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+def size(text: str) -> int:
+    """Bytes from a text such as 65536, 512K, 64MiB or 1.5G; K and KiB are 1024 bytes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([KMG])(?:iB)?|B)?", text, re.IGNORECASE)
     if not match:
-        raise ValueError(f"{name} {text}: expected bytes, such as 65536, 512K, 64M or 1G")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+        raise ValueError(f"{text}: expected bytes, such as 65536, 512K, 64MiB or 1G")
+    return int(float(match[1]) * 1024 ** " KMG".index((match[2] or " ").upper()))
+
+
+def _size(name: str, text: str) -> int:
+    try:
+        return size(text)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
 
 
 # Option, environment name, attribute, parser.  The parser's errors name the value and the remedy.

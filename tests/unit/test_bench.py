@@ -49,13 +49,6 @@ def test_ratios_pair_the_rounds() -> None:
         common.ratios([1.0], [1.0, 2.0])
 
 
-@pytest.mark.parametrize(
-    ("text", "size_bytes"), [("100", 100), ("64MiB", 64 << 20), ("1.5 kb", 1500), ("2GIB", 2 << 30)]
-)
-def test_size(text: str, size_bytes: int) -> None:
-    assert common.size(text) == size_bytes
-
-
 def test_table_aligns_its_columns() -> None:
     lines = common.table([["name", "x"], ["long name", "1"], ["b", "200"]]).splitlines()
     assert lines == ["name         x", "--------------", "long name    1", "b          200"]

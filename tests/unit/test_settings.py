@@ -98,6 +98,14 @@ def test_empty_variable_is_none(name: str) -> None:
     assert from_environment({name: ""}) == Options()
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("100", 100), ("100B", 100), ("512K", 512 << 10), ("64MiB", 64 << 20), ("1.5g", 3 << 29)],
+)
+def test_size(text: str, size_bytes: int) -> None:
+    assert settings.size(text) == size_bytes
+
+
 WRONG = [
     ("-n", "FTRMA_SLOTS", "0"), ("-n", "FTRMA_SLOTS", "2.5"), ("-n", "FTRMA_SLOTS", "many"),
     ("--checksums", "FTRMA_CHECKSUMS", "0"), ("--group-size", "FTRMA_GROUP_SIZE", "-1"),
@@ -106,6 +114,7 @@ WRONG = [
     ("--interval", "FTRMA_INTERVAL", "inf"), ("--interval", "FTRMA_INTERVAL", "Daly"),
     ("--mtbf", "FTRMA_MTBF", "0"), ("--mtbf", "FTRMA_MTBF", "1 h"),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "-1"), ("--kill", "FTRMA_KILL", "1@lunch"),
+    ("--log-budget", "FTRMA_LOG_BUDGET", "64MB"), ("--log-budget", "FTRMA_LOG_BUDGET", "iB"),
 ]  # fmt: skip
 
 
