@@ -325,7 +325,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- window.c, access.c, sync.c ------------------------------------------------------------- */
+/* ---- window.c, access.c, atomic.c, sync.c --------------------------------------------------- */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */

@@ -1,5 +1,5 @@
-/* Datatypes, as access.c and the collective calls need them: sizes in nanoseconds, layouts through
- * the library. */
+/* Datatypes, as access.c, atomic.c and the collective calls need them: sizes in nanoseconds, layouts
+ * through the library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H
 

@@ -1,4 +1,4 @@
-/* Protected windows, as window.c, access.c and sync.c see them. */
+/* Protected windows, as window.c, access.c, atomic.c and sync.c see them. */
 #ifndef FTRMA_WINDOW_H
 #define FTRMA_WINDOW_H
 

@@ -160,7 +160,10 @@ def test_exception_of_one_slot_ends_the_others() -> None:
 )
 def test_exit_status_is_the_programs(last: str, status: int) -> None:
     """Law: sys.exit(x) on all slots ends the job with Python's status for x."""
-    result = ends(f"import sys\nfrom mpi4py import MPI\nprint('here')\n{last}\n")
+    result = ends(
+        "import sys\nfrom mpi4py import MPI\nprint('here', flush=True)\nMPI.COMM_WORLD.Barrier()\n"
+        f"{last}\n"
+    )
     assert result.status == status, str(result)
     assert result.stdout.count("here") == 2 and "Traceback" not in result.stderr
     assert ("bad" in result.stderr) == ("bad" in last)
