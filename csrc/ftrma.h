@@ -228,6 +228,7 @@ struct ftrma_ctl {
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
     uint64_t told_full;         /* steps of telling the user that they do not do */
+    uint64_t told_demand;       /* 1: the user knows that demand checkpoints take much time */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
     char refusal[512];          /* why the slot being replayed cannot be */
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */

@@ -25,6 +25,12 @@ from .errors import FtrmaError
 from .vault import Regions, Vault
 from .world import World
 
+# From this share of a slot's time on, measured for as long as this, the user is told.
+MUCH = 0.05
+MEASURED_S = 5.0
+# The first ones take memory and do not count.
+FIRST = 2
+
 
 class DemandStore:
     """The demand checkpoints of the slot that this process holds.
@@ -39,10 +45,12 @@ class DemandStore:
         self.slot = -1
         self.vaults: dict[int, Vault] = {}
         self.told = False
+        self.taken = 0
+        self.since_s = self.spent_s = 0.0
 
     def enter(self, slot: int) -> None:
         """The program is entered as this slot; what was there is of another time."""
-        self.slot = slot
+        self.slot, self.taken = slot, 0
         self.close()
 
     def close(self) -> None:
@@ -107,10 +115,29 @@ class DemandStore:
             self.told = True
             return
         lib.ftrma_demand_end()
+        ended = time.monotonic()
         world.emit(
             "checkpoint", version=world.committed, kind="demand", slot=self.slot,
-            seconds=time.monotonic() - began, bytes=size_bytes, dirty_bytes=dirty_bytes,
+            seconds=ended - began, bytes=size_bytes, dirty_bytes=dirty_bytes,
         )  # fmt: skip
+        self._weigh(began, ended)
+
+    def _weigh(self, began: float, ended: float) -> None:
+        """Tell the user, once in a job, if these checkpoints take much time."""
+        world = self.world
+        self.taken += 1
+        if self.taken <= FIRST:
+            self.since_s, self.spent_s = ended, 0.0
+            return
+        self.spent_s += ended - began
+        share = self.spent_s / (ended - self.since_s)
+        if ended - self.since_s < MEASURED_S or share < MUCH:
+            return
+        if world.lib.ftrma_cas(world.field("told_demand"), 0, 1):
+            world.tell(
+                f"slot {self.slot} spends {100 * share:.0f} % of its time in demand checkpoints; with "
+                f"--log-budget {2 * world.ctl.log_bytes} they would come half as often"
+            )
 
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:
         """A lost process's checkpoint in force, with its record; None if it is damaged."""

@@ -210,6 +210,38 @@ def test_a_replacement_without_memory_for_one(repetition: int) -> None:
     assert "slot 1: no demand checkpoint (" in result.stderr
 
 
+# Everything changes between two demand checkpoints, and little is done.
+COSTLY = """
+import sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+state = ftrma.protect("s", step=0, large=np.zeros(1 << 20))
+win = MPI.Win.Allocate(4096, 8, comm=comm)
+began = time.monotonic()
+while comm.bcast(time.monotonic() - began < 8):
+    ftrma.safepoint()
+    win.Fence()
+    win.Put(np.full(512, state.step), (comm.rank + 1) % comm.size)
+    win.Fence()
+    state.large += 1
+    time.sleep({pause_s})
+    state.step += 1
+"""
+
+
+@pytest.mark.parametrize(("pause_s", "told"), [(0, 1), (0.05, 0)])
+def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
+    """Once in a job, with the remedy; and not where it costs little."""
+    result = run_job(COSTLY.format(pause_s=pause_s), 2, *SMALL, timeout=30)
+    assert result.status == 0, result
+    assert (
+        result.stderr.count("of its time in demand checkpoints; with --log-budget 131072") == told
+    )
+    assert told or not result.stderr
+
+
 # ---- by the trace ---------------------------------------------------------------------------
 
 
