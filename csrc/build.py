@@ -19,8 +19,8 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-SOURCES = ["control.c", "comm.c", "window.c", "types.c", "mover.c", "access.c", "atomic.c"]
-SOURCES += ["sync.c", "vault.c"]
+SOURCES = ["control.c", "meet.c", "comm.c", "window.c", "types.c", "mover.c"]
+SOURCES += ["access.c", "atomic.c", "sync.c", "vault.c"]
 SOURCES += ["log.c", "demand.c", "replay.c", "restore.c", "trace.c"]
 SOURCES += ["exchange.c", "collective.c", "reduction.c"]
 SOURCES += ["kernels.c", "kernels_ref.c", "gf.c", "gf_x86.c", "gf_ref.c"]

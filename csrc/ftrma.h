@@ -275,6 +275,16 @@ void ftrma_raise(uint64_t round);
 void ftrma_set_round(uint64_t round);
 int ftrma_alarmed(void);
 
+void ftrma_ring(void);
+/* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */
+void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
+
+/* Visit a named place: counts, and kills this process if a rule says so. */
+void ftrma_visit(int place);
+void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
+
+/* ---- meet.c --------------------------------------------------------------------------------- */
+
 /* Wait for all living processes at `phase` of repair `round`: FTRMA_OK or FTRMA_ALARM (start
    over). Calls with a plan published check that every holder in it lives. */
 int ftrma_meet(uint64_t round, int phase, int check_holders);
@@ -292,14 +302,6 @@ int ftrma_arrive(uint64_t ordinal, int targeted);
 int ftrma_await_staged(uint64_t version);
 /* Announce staging of `version` and wait until every parity is at version - 1. */
 int ftrma_admit(uint64_t version);
-
-void ftrma_ring(void);
-/* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */
-void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
-
-/* Visit a named place: counts, and kills this process if a rule says so. */
-void ftrma_visit(int place);
-void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
 
 /* ---- comm.c --------------------------------------------------------------------------------- */
 
