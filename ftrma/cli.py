@@ -120,7 +120,10 @@ def command_run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"{flag} {name}: there is no directory {Path(name).parent}")
     status, stats = launch.run(options, arguments.script, arguments.arguments)
     if stats_path:
-        stats_path.write_text(json.dumps(stats, indent=1) + "\n")
+        try:
+            stats_path.write_text(json.dumps(stats, indent=1) + "\n")
+        except OSError as error:
+            sys.stderr.write(f"ftrma: warning: cannot write {stats_path}: {error.strerror}\n")
     return status
 
 

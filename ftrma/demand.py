@@ -135,8 +135,8 @@ class DemandStore:
             return
         if world.lib.ftrma_cas(world.field("told_demand"), 0, 1):
             world.tell(
-                f"slot {self.slot} spends {100 * share:.0f} % of its time in demand checkpoints; with "
-                f"--log-budget {2 * world.ctl.log_bytes} they would come half as often"
+                f"slot {self.slot} spends {100 * share:.0f} % of its time in demand checkpoints; "
+                f"with --log-budget {2 * world.ctl.log_bytes} they would come half as often"
             )
 
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:

@@ -302,22 +302,37 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     old = {s: signal.signal(s, signals) for s in numbers}
     try:
         settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
-        status = _supervise(directory, layout, options, script, arguments, signals)
+        try:
+            status = _supervise(directory, layout, options, script, arguments, signals)
+        except Interrupted as interruption:
+            status = 128 + int(interruption.args[0])
         if options.trace:
-            story = read_events(directory)
-            tracefile.convert(directory, Path(options.trace), layout.slots, story)
+            _write_trace(directory, Path(options.trace), layout.slots, signals)
         stats = summary(read_events(directory), layout, status)
         ctl = open_control(native, directory)
         budget = int(ctl.log_bytes)
         logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": budget}
                 for s in range(layout.slots)]  # fmt: skip
         return status, {**stats, "log": logs}
-    except Interrupted as interruption:
-        return 128 + int(interruption.args[0]), summary(read_events(directory), layout, -1)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> None:
+    """Write the trace of a job that has ended or was interrupted; one more signal ends this.
+
+    What the program did is not lost with it: that it could not be written is told.
+    """
+    signals.asked = 0
+    try:
+        with signals.heeded():
+            tracefile.convert(directory, to, slots, read_events(directory))
+    except ValueError as error:
+        sys.stderr.write(f"ftrma: warning: {error}\n")
+    except Interrupted:
+        sys.stderr.write(f"ftrma: warning: interrupted while the trace {to} was written\n")
 
 
 def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,

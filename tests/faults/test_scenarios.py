@@ -20,6 +20,8 @@ from jobs import FTRMA, Result, marked, run_job
 from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run
 
 from ftrma import erasure
+from ftrma.tracecheck import check
+from ftrma.tracefile import read
 
 ROLLBACK = ("--policy", "rollback", "--interval", "0")
 
@@ -314,14 +316,17 @@ LONG = ("--steps", "100000000")
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
-    """Ctrl-C, SIGTERM and a closed terminal end everything at once."""
+    """Ctrl-C, SIGTERM and a closed terminal end everything at once, and the files asked for tell
+    what was until then."""
     if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("under nohup, and so is what these tests start")
     mark = f"signal-{number}-{os.getpid()}"
     PROGRAMS["long"] = (*PROGRAMS["stencil"][:3], *LONG)
-    job = start("long", tmp_path, mark)
+    files = {name: tmp_path / f"{name}.json" for name in ("stats", "trace")}
+    options = [f"--{name}={path}" for name, path in files.items()]
+    job = start("long", tmp_path, mark, "--interval", "0.01", *options)
     try:
-        wait_until(lambda: sum("ftrma.__main__" in c for c in commands(mark).values()) >= SLOTS + 3)
+        wait_until(lambda: any(map(checkpointed, directories_of(mark))))
         directories = directories_of(mark)
         assert directories
         job.send_signal(number)
@@ -329,6 +334,9 @@ def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
         assert job.returncode == 128 + number
         assert not commands(mark)
         assert not any(d.exists() for d in directories)
+        assert json.loads(files["stats"].read_text())["exit"] == 128 + number
+        report = check(read(files["trace"]))
+        assert report.violation is None and report.checkpoints >= 3 and report.accesses > 0
     finally:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)

@@ -6,11 +6,13 @@ demands; and it is not blind, for without one applied access the same trace is n
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import FTRMA
 from programs import assert_same_bits, kinds, run
 
 from ftrma.tracecheck import check
@@ -53,6 +55,28 @@ def test_a_causal_recovery_is_exact_by_its_trace(
         gone = applied & (records["window"] == window) & (records["seq"] == seq)
         violation = check(replace(trace, records=records[~gone])).violation
         assert violation and "was not applied" in violation.text
+
+
+@pytest.mark.parametrize("gone", ["trace", "stats"])
+def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path, gone: str) -> None:
+    """The exit status is the program's, the other file is there, and what is missing is told."""
+    paths = {name: tmp_path / name / "file.json" for name in ("trace", "stats")}
+    for path in paths.values():
+        path.parent.mkdir()
+    script = tmp_path / "app.py"
+    script.write_text(
+        "import os, sys\nfrom mpi4py import MPI\n"
+        f"if MPI.COMM_WORLD.rank == 0: os.rmdir({str(paths[gone].parent)!r})\n"
+        "MPI.COMM_WORLD.Barrier()\nsys.exit(3)\n"
+    )
+    options = [f"--{name}={path}" for name, path in paths.items()]
+    job = subprocess.run(
+        [FTRMA, "run", "-n", "2", *options, str(script)], timeout=30, capture_output=True, text=True
+    )
+    assert job.returncode == 3, job
+    (line,) = job.stderr.splitlines()
+    assert line.startswith("ftrma: warning: cannot write ") and str(paths[gone]) in line
+    assert {name for name, path in paths.items() if path.exists()} == set(paths) - {gone}
 
 
 def test_a_rollback_is_consistent_by_its_trace(tmp_path: Path) -> None:
