@@ -14,6 +14,7 @@ import os
 import runpy
 import shutil
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -36,6 +37,8 @@ class Runner:
         session.after_repair = self.after_repair
         self.script, self.arguments = script, arguments
         self.seen_modules = 0
+        self.thread_error = threading.excepthook
+        threading.excepthook = self.end_thread
 
     def run(self) -> int:
         """Run to the end of the job; returns the exit status of this process."""
@@ -65,6 +68,11 @@ class Runner:
                     continue
             session.interrupt()
             session.unwound = False
+
+    def end_thread(self, ending: threading.ExceptHookArgs) -> None:
+        """A thread of the program that met a rollback ends without a word: it is begun again."""
+        if not issubclass(ending.exc_type, Rollback):
+            self.thread_error(ending)
 
     def after_repair(self, story: dict[str, Any]) -> None:
         session, world = self.session, self.world
