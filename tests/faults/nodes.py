@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import MARK, Result, run_job
@@ -61,6 +62,12 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     return run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
                    timeout=timeout)  # fmt: skip
+
+
+def struck(result: Result) -> list[dict[str, Any]]:
+    """The failures that ``--kill`` rules made. One-sided calls of a survivor may crash because of
+    them (Open MPI 5.0.11 calls a null pointer then), which makes it one of the dead."""
+    return [f for f in result.stats["failures"] if f["place"] != "unknown"]
 
 
 def remove_fake_ssh() -> None:
