@@ -48,7 +48,8 @@ enum ftrma_what {
     FTRMA_WHAT_RECOVERY,
     FTRMA_WHAT_ROLLBACK,
     FTRMA_WHAT_END,
-    FTRMA_WHAT_DEMAND
+    FTRMA_WHAT_DEMAND,
+    FTRMA_WHAT_REPLAY
 };
 
 struct ftrma_tape {

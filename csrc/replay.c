@@ -163,6 +163,18 @@ static void find_horizon(struct ftrma_slot *slot)
     replay.horizon = slot->events;
 }
 
+/* What the replay starts from, and how far it goes: whatever becomes of it, what it did is judged
+   by that. */
+static void trace_replay(void)
+{
+    struct ftrma_trace_record record = {
+        .what = FTRMA_WHAT_REPLAY, .mode = FTRMA_REPLAY, .window = -1, .target = -1,
+        .event = replay.mark.events, .clock = replay.mark.clock, .at = replay.demand,
+        .value = {replay.version, replay.horizon}};
+    if (ftrma_tracing)
+        ftrma_trace_write(&record);
+}
+
 int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,
                          uint64_t demand, const uint64_t *cut, uint64_t cut_words)
 {
@@ -210,6 +222,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
                          ? reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0})
                          : results;
     replay.seen = replay.results;
+    trace_replay();
     return 0;
 }
 
@@ -251,15 +264,6 @@ static const struct ftrma_record *next_result(void)
     return record;
 }
 
-static void trace_recovery(void)
-{
-    struct ftrma_trace_record record = {
-        .what = FTRMA_WHAT_RECOVERY, .window = -1, .target = -1, .event = ftrma_tape.events,
-        .clock = ftrma_tape.clock, .at = replay.demand, .value = {replay.version, replay.horizon}};
-    if (ftrma_tracing)
-        ftrma_trace_write(&record);
-}
-
 static int go_live(void)
 {
     struct ftrma_tape *t = &ftrma_tape;
@@ -277,7 +281,7 @@ static int go_live(void)
     apply_until(UINT64_MAX, UINT64_MAX);
     if (!end.chunk && ftrma_log->head[FTRMA_RESULTS])
         end = (struct ftrma_spot){ftrma_log->head[FTRMA_RESULTS], 0};
-    trace_recovery();
+    ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
     t->mode = FTRMA_LIVE;

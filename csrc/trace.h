@@ -15,7 +15,7 @@ struct ftrma_trace_record {
     uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
     uint64_t ec, gc, sc, gnc;
     uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
-                                  Checkpoint, Commit, Rollback: version; Recovery: and horizon */
+                                  Checkpoint, Commit, Rollback: version; Replay: and horizon */
     uint64_t spare;
 };
 

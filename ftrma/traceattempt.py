@@ -16,7 +16,7 @@ from itertools import groupby
 
 import numpy as np
 
-from .tracecut import START, Cut
+from .tracecut import START, Cut, Violation
 from .tracefile import LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
 
 
@@ -57,19 +57,26 @@ class Attempt:
     """One process's taking over a slot by replay.
 
     Attributes:
+        begin: its Replay record, which says what it starts from and how far it goes.
         rows: its replayed events and applied accesses, and its live events, by begin.
         end: its Recovery record, if it came that far.
         cut: the version that it started from, or that was committed last before its `base`.
         base: None if it names a demand checkpoint that had not been published when it began.
     """
 
-    entry: int
-    slot: int
-    proc: int
+    begin: Record
     rows: list[Record] = field(repr=False)
     end: Record | None
     cut: Cut
     base: Base | None
+
+    @property
+    def slot(self) -> int:
+        return self.begin.slot
+
+    @property
+    def entry(self) -> int:
+        return self.begin.entry
 
     @property
     def start(self) -> Base:
@@ -78,7 +85,7 @@ class Attempt:
 
     @property
     def end_ns(self) -> int:
-        return self.end.begin_ns if self.end else self.rows[-1].end_ns
+        return self.end.begin_ns if self.end else (self.rows or [self.begin])[-1].end_ns
 
     @property
     def applied(self) -> list[Record]:
@@ -90,64 +97,70 @@ class Attempt:
 
     @property
     def horizon(self) -> int:
-        """The last event to replay; of an attempt cut short the last that it came to."""
+        """The last event to replay."""
+        return self.begin.value1
+
+    @property
+    def reached(self) -> int:
+        """The last event that it has replayed, as far as is known."""
         if self.end:
-            return self.end.value1
+            return self.horizon
         return max((r.event for r in self.replayed), default=self.start.event)
 
     @property
     def words(self) -> str:
-        number = self.end.at if self.end else self.start.number
-        demand = f" and demand checkpoint {number}" if number else ""
+        demand = f" and demand checkpoint {self.begin.at}" if self.begin.at else ""
         return (
             f"recovery of slot {self.slot} from version {self.cut.version}{demand} by process "
-            f"{self.proc}"
+            f"{self.begin.proc}"
         )
 
 
 def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
-    """Yield the causal recoveries of a run, finished or not.
-
-    One that was cut short does not tell what it started from; it can only have been the newest
-    checkpoint then.
-    """
+    """Yield the causal recoveries of a run, finished or not."""
     records = trace.records
-    replay = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
-    replay |= np.isin(records["what"], (What.Apply, What.Recovery))
+    done = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
+    done |= (records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)
+    done |= np.isin(records["what"], (What.Apply, What.Recovery))
     published = demands(trace)
-    for entry, slot, proc in np.unique(records[replay][["entry", "slot", "proc"]]).tolist():
-        mine = (records["entry"] == entry) & (records["slot"] == slot) & (records["proc"] == proc)
-        live = mine & (records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)
-        rows = trace.rows((mine & replay) | live)
+    for begin in trace.rows(records["what"] == What.Replay):
+        # A version that nobody could have restored is told by `tracecut.committed`.
+        cut = cuts.get(begin.value0, None if begin.value0 else START)
+        if cut is None:
+            continue
+        mine = (records["entry"] == begin.entry) & (records["proc"] == begin.proc)
+        rows = trace.rows(mine & done & (records["slot"] == begin.slot))
         end = next((r for r in rows if r.what == What.Recovery), None)
-        begin_ns = min(r.begin_ns for r in rows if r.mode == REPLAY or r.what not in OWN_EVENTS)
-        if end:
-            # A version that nobody could have restored is told by `tracecut.committed`.
-            cut = cuts.get(end.value0, None if end.value0 else START)
-        else:
-            earlier = [c for c in cuts.values() if c.at_ns <= begin_ns]
-            cut = max(earlier, key=lambda c: c.at_ns, default=START)
-        if cut is not None:
-            rows = [r for r in rows if r is not end]
-            own = [d for d in published.get((entry, slot), []) if d.published_ns <= begin_ns]
-            base = base_of(end, of_version(cut, entry, slot), own)
-            yield Attempt(entry, slot, proc, rows, end, cut, base)
+        rows = [r for r in rows if r is not end]
+        own = published.get((begin.entry, begin.slot), [])
+        yield Attempt(begin, rows, end, cut, base_of(begin, cut, own))
 
 
-def base_of(end: Record | None, version: Base, own: list[Base]) -> Base | None:
+def begun_twice_or_never(trace: Trace) -> Iterator[Violation]:
+    """Yield the replays that do not say, once, what they start from."""
+    records = trace.records
+    kinds = (What.Apply, What.Replay, What.Recovery)
+    begins: dict[tuple[int, int, int], int] = {}
+    for r in trace.rows(np.isin(records["what"], kinds) | (records["mode"] == REPLAY)):
+        who = r.entry, r.slot, r.proc
+        begins[who] = begins.get(who, 0) + (r.what == What.Replay)
+        if begins[who] != 1:
+            said = "says twice from what" if begins[who] else "does not say from what"
+            yield Violation(r.begin_ns, f"process {r.proc} replays slot {r.slot}, but {said}")
+
+
+def base_of(begin: Record, cut: Cut, own: list[Base]) -> Base | None:
     """Return what an attempt started from.
 
     Args:
-        end: its Recovery record, which names it.
-        own: the slot's demand checkpoints published before, by time.
+        own: the slot's demand checkpoints, by time.
     """
-    if end is None:
-        return max([version, *own], key=lambda base: base.event)
-    if not end.at:
-        return version
+    if not begin.at:
+        return of_version(cut, begin.entry, begin.slot)
     # A process may be killed after it recorded one and before it published it: the next one
     # publishes its own with the same number.
-    return next((d for d in reversed(own) if d.number == end.at), None)
+    before = [d for d in own if d.number == begin.at and d.published_ns <= begin.begin_ns]
+    return before[-1] if before else None
 
 
 def of_version(cut: Cut, entry: int, slot: int) -> Base:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .traceattempt import attempts
+from .traceattempt import attempts, begun_twice_or_never
 from .tracecut import Violation, committed, describe, inconsistencies
 from .tracefile import (
     ACCESSES,
@@ -104,8 +104,9 @@ def check(trace: Trace) -> Report:
     found = list(attempts(trace, cuts))
     trails = Trails(live)
     violations += [
-        *inconsistencies(trace, cuts), *check_replays(trace, found), *trails.violations,
-        *check_rollbacks(trace), *done_twice(live),
+        *inconsistencies(trace, cuts), *begun_twice_or_never(trace),
+        *check_replays(trace, found), *trails.violations, *check_rollbacks(trace),
+        *done_twice(live),
     ]  # fmt: skip
     rollbacks = records[records["what"] == What.Rollback]
     return Report(

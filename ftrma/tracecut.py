@@ -102,7 +102,7 @@ def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
     have died before it could record that.
     """
     what, mode = trace.records["what"], trace.records["mode"]
-    chosen = np.isin(what, (What.Commit, What.Recovery, What.Rollback)) | (
+    chosen = np.isin(what, (What.Commit, What.Replay, What.Rollback)) | (
         (what == What.Checkpoint) & (mode == LIVE)
     )
     staged: dict[int, dict[int, dict[int, Record]]] = {}

@@ -18,13 +18,14 @@ Conventions of the records:
   slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
 * Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
 * The two values are old and new value of an atomic of at most 8 bytes; 1 and 0 for Lock if it is
-  exclusive; source slot and its event for Apply; version and horizon for Recovery; the version for
+  exclusive; source slot and its event for Apply; version and horizon for Replay; the version for
   Checkpoint, Commit and Rollback.
 * Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
   slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
   last event of that slot that was complete before the copying began; ``seq`` is the number of
-  accesses to the window before that, event and clock are the own ones. Recovery has in ``at`` the
-  number of the one that the replay started from, 0 if it started from the version.
+  accesses to the window before that, event and clock are the own ones.
+* A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
+  in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
 
 Invariant: ``read(convert(records)) == records``, ordered by their begin. Section 2.4 of Besta &
 Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
@@ -78,6 +79,7 @@ class What(IntEnum):
     Rollback = 26
     End = 27
     Demand = 28
+    Replay = 29
 
 
 ACCESSES = range(What.Put, What.Fence)
@@ -85,7 +87,7 @@ OWN_EVENTS = range(What.Put, What.Checkpoint)  # what the program does; the rest
 ATOMICS = (What.Get_accumulate, What.Fetch_and_op, What.Compare_and_swap)
 COMBINING = (What.Accumulate, *ATOMICS)
 WRITING = (What.Put, *COMBINING)
-INSTANTS = (What.Commit, What.Recovery, What.Rollback, What.End)
+INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End)
 
 MODES = ("live", "replay", "prologue")
 LIVE, REPLAY, PROLOGUE = range(len(MODES))
@@ -134,7 +136,7 @@ assert Record._fields == RECORD.names
 
 Records = npt.NDArray[np.void]
 
-FORMAT, VERSION = "ftrma trace", 1
+FORMAT, VERSION = "ftrma trace", 2
 MAX_SLOTS = 1024  # FTRMA_MAX_PROCS
 STORY_THREAD = MAX_SLOTS  # no process has this number
 STORY = "story"  # category of what comes from the job's events

@@ -48,7 +48,7 @@ class Before:
         to: for each part the accesses by their ``seq``.
         own: for each slot its live events; one that was in flight at a death was done again alike.
         last: for each slot the last event that it is known to have come to.
-        horizons: of the recoveries, with their slots.
+        horizons: of the replays, with their slots.
     """
 
     def __init__(self, trace: Trace, entry: int, slots: set[int]) -> None:
@@ -63,7 +63,7 @@ class Before:
             if r.target in slots and r.what in WRITING and r.seq:
                 self.to.setdefault((r.target, r.window), {})[r.seq] = r
             self.last[r.slot] = max(r.event, self.last[r.slot])
-        ends = mine[mine["what"] == What.Recovery][["slot", "value1"]].tolist()
+        ends = mine[mine["what"] == What.Replay][["slot", "value1"]].tolist()
         self.horizons = set(ends)
         for slot, horizon in ends:
             self.last[slot] = max(horizon, self.last[slot])
@@ -83,7 +83,7 @@ def check_replays(trace: Trace, found: list[Attempt]) -> Iterator[Violation]:
         before = by_entry[attempt.entry]
         if attempt.base is None:
             yield Violation(
-                min(r.begin_ns for r in (*attempt.rows, attempt.end) if r),
+                attempt.begin.begin_ns,
                 f"{attempt.words}: that demand checkpoint had not been published when it began",
             )
             continue
@@ -139,7 +139,7 @@ def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """
     clock = attempt.start.clock
     own = before.own[attempt.slot]
-    left = {e for e in own if attempt.start.event < e <= attempt.horizon}
+    left = {e for e in own if attempt.start.event < e <= attempt.reached}
     latest: Record | None = None
     of_window: dict[int, Record] = {}
     combined: dict[int, list[Record]] = {}  # by window, ordered by seq
@@ -234,7 +234,7 @@ def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
         elif r.event <= previous:
             again = "a second time" if r.event == previous else f"after event {previous}"
             yield Violation(r.begin_ns, f"{describe(r)}, was replayed {again}")
-        elif attempt.end and r.event > attempt.horizon:
+        elif r.event > attempt.horizon:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies above the horizon, event "
                 f"{attempt.horizon}",
@@ -270,7 +270,7 @@ def live_after(attempt: Attempt, before: Before) -> Iterator[Violation]:
     """What lies at or below the horizon has taken effect and is not done again."""
     for r in attempt.rows:
         live = r.mode == LIVE and r.what in OWN_EVENTS
-        if live and attempt.end and r.event <= attempt.horizon:
+        if live and r.event <= attempt.horizon:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was done a second time, though the horizon is event "
                 f"{attempt.horizon}",

@@ -205,11 +205,13 @@ class Job:
             for _ in range(2):  # two checksum ranks
                 self.add(What.Commit, -1, value0=self.version)
 
-    def demand(self, slot: int, *, behind: int = -1, between: int = -1) -> None:
+    def demand(self, slot: int, *, behind: int = -1, between: int = -1,
+               published: bool = True) -> None:  # fmt: skip
         """The slot checkpoints alone; a slot `behind` has not said yet that its last event is over.
 
         The slot `between` makes an access after the numbers were read and before the events are.
-        Puts that have read the clock and go on slowly take their number after that.
+        Puts that have read the clock and go on slowly take their number after that. One that is not
+        `published` is that of a slot which dies right after it recorded it.
         """
         self.call(What.Safepoint, slot)
         self.taken[slot] += 1
@@ -230,7 +232,10 @@ class Job:
                 target=other, seq=demand.seq.get(window, 0), value0=demand.number,
                 value1=demand.events.get(other, 0),
             )  # fmt: skip
-        self.demands[slot] = demand
+        if published:
+            self.demands[slot] = demand
+        else:
+            self.taken[slot] -= 1
 
     def demand_while_others_write(self, slot: int) -> None:
         other = (slot + 1) % self.slots
@@ -284,13 +289,18 @@ class Job:
 
         Args:
             horizon: the last event that was completed; the slot's last by default.
-            stop: the process dies after so many replayed events.
+            stop: the process dies after so many replayed events, at times before it recorded the
+                last of them.
         """
         horizon = self.state.event[slot] if horizon is None else horizon
         mine, left = self.mine(slot, horizon), self.logged(slot, horizon)
         self.proc[slot], self.procs = self.procs, self.procs + 1
         event, clock = self.start(slot)
         number = self.demands[slot].number if slot in self.demands else 0
+        self.add(
+            What.Replay, slot, mode=REPLAY, event=event, clock=clock, at=number,
+            value0=self.version, value1=horizon,
+        )  # fmt: skip
         for before in range(1, event + 1)[-2:]:
             self.add(What.Window, slot, event=before, mode=PROLOGUE, window=0)
         left = self.apply(slot, left, clock, event)
@@ -298,13 +308,15 @@ class Job:
             begin_ns = self.tick()
             clock += r.what not in (What.Put, What.Get)
             left = self.apply(slot, left, clock, r.event)
+            if stop and r is mine[:stop][-1] and self.rng.random() < 0.3:
+                break
             fields = r._asdict() | {"mode": REPLAY, "proc": self.proc[slot], "begin_ns": begin_ns}
             self.add(
                 What(fields.pop("what")), fields.pop("slot"), **fields | {"end_ns": self.tick()}
             )
         if stop is None:
             self.apply(slot, left, clock + 1, horizon)
-            self.add(What.Recovery, slot, at=number, value0=self.version, value1=horizon)
+            self.add(What.Recovery, slot)
             self.recovered.add(slot)
             self.state.event[slot] = horizon
 
@@ -401,6 +413,9 @@ class Job:
         elif kind == "torn":
             self.checkpoint(complete=False)
             self.rollback(slot)
+        elif kind == "demand" and rng.random() < 0.2:
+            self.demand(slot, published=False)
+            self.die(slot)
         elif kind == "demand":
             self.demand_while_others_write(slot)
         else:

@@ -16,7 +16,7 @@ from jobs import FTRMA
 from programs import assert_same_bits, kinds, run
 
 from ftrma.tracecheck import check
-from ftrma.tracefile import Trace, What, read
+from ftrma.tracefile import REPLAY, Trace, What, read
 
 
 def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
@@ -55,6 +55,25 @@ def test_a_causal_recovery_is_exact_by_its_trace(
         gone = applied & (records["window"] == window) & (records["seq"] == seq)
         violation = check(replace(trace, records=records[~gone])).violation
         assert violation and "was not applied" in violation.text
+
+
+def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
+    """Law: a process that dies while it replays has said what from, and so has the next."""
+    rules = [w for rule in ("1@put:30", "1@replay:9") for w in ("--kill", rule)]
+    trace = traced(tmp_path, "stencil", "--spares", "2", "--interval", "0", *rules, kind="causal")
+    report = check(trace)
+    assert report.violation is None, report.lines(trace.began_ns)
+    assert report.recoveries == 1
+    begins = trace.rows(trace.records["what"] == What.Replay)
+    first, second = [(r.slot, r.event, r.at, r.value0, r.value1) for r in begins]
+    assert first == second and begins[0].proc != begins[1].proc
+    own = (trace.records["mode"] == REPLAY) & (trace.records["what"] < What.Checkpoint)
+    changed = trace.records.copy()
+    changed["event"][np.flatnonzero(own & (changed["proc"] == begins[0].proc))[-1]] = (
+        begins[0].value1 + 1
+    )
+    violation = check(replace(trace, records=changed)).violation
+    assert violation and "lies above the horizon" in violation.text
 
 
 @pytest.mark.parametrize("gone", ["trace", "stats"])

@@ -67,7 +67,7 @@ def test_records_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) 
     directory = tmp_path_factory.mktemp("job")
     job = random_job(seed, 30)
     found = read(written(directory, job))
-    instants = [What.Commit, What.Recovery, What.Rollback, What.End]
+    instants = [What.Commit, What.Replay, What.Recovery, What.Rollback, What.End]
     expected = trace_of([r._replace(end_ns=r.begin_ns) if r.what in instants else r
                          for r in job.records], job.slots)  # fmt: skip
     assert found.slots == job.slots and found.began_ns == expected.began_ns
@@ -106,7 +106,7 @@ def test_a_job_without_records_has_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field, value", [("what", 29), ("mode", 3), ("slot", 3), ("slot", -2), ("proc", -1)]
+    "field, value", [("what", len(What)), ("mode", 3), ("slot", 3), ("slot", -2), ("proc", -1)]
 )
 def test_records_of_no_such_job_are_refused(tmp_path: Path, field: str, value: int) -> None:
     """Law: one line with file, record, field and value; no file is left behind."""
@@ -208,10 +208,10 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         (b"hello]}", r"x\.json:1:1: no JSON"),
         (b'{"traceEvents":[]}', "no trace of ftrma; write it again with ftrma run --trace"),
         (b'[{"ph":"X"}]\n', "no trace of ftrma"),
-        (b'{"otherData":{"format":"ftrma trace","version":9}}', "format 9, but this ftrma reads 1"),
+        (b'{"otherData":{"format":"ftrma trace","version":9}}', "format 9, but this ftrma reads 2"),
         (b"[" * 100_000 + b"]}", "no trace of ftrma"),
-        (b'{"otherData":{"format":"ftrma trace","version":1,"slots":0,"began_ns":1}}', "slots 0;"),
-        (b'{"otherData":{"format":"ftrma trace","version":1,"slots":1,"began_ns":1}}',
+        (b'{"otherData":{"format":"ftrma trace","version":2,"slots":0,"began_ns":1}}', "slots 0;"),
+        (b'{"otherData":{"format":"ftrma trace","version":2,"slots":1,"began_ns":1}}',
          "traceEvents is no list; the file is damaged"),
     ],
 )  # fmt: skip
