@@ -16,9 +16,10 @@ after each is what was logged. (Plain puts of different clocks to common bytes, 
 same time, race; either order is right.) A slot's clock counts its events that can order others'
 accesses: all but puts and gets. Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
 
-An attempt may be cut short by another failure: then what it did is judged, not what it lacks. A
-process that was killed may have left its very last event out of its trace; that one alone is let
-pass.
+An attempt may be cut short by another failure, or given up because the program does something else
+when it is executed again. Then what it did is judged, but for that, and not what it lacks; and it
+must not have gone live. A process that was killed may have left its very last event out of its
+trace; that one alone is let pass.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
             )  # fmt: skip
         elif made is None and not before.unrecorded(attempt.slot, r.event):
             yield Violation(r.begin_ns, f"{describe(r)}, was replayed, but never made")
-        elif made is not None and shape(made) != shape(r):
+        elif attempt.end and made is not None and shape(made) != shape(r):
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but what the slot had done is "
                 f"{describe(made)}",
@@ -267,10 +268,14 @@ def replayed_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
 
 
 def live_after(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """What lies at or below the horizon has taken effect and is not done again."""
+    """What lies at or below the horizon has taken effect and is not done again; nothing else is
+    done before all of it has been replayed."""
     for r in attempt.rows:
-        live = r.mode == LIVE and r.what in OWN_EVENTS
-        if live and r.event <= attempt.horizon:
+        if r.mode != LIVE or r.what not in OWN_EVENTS:
+            continue
+        if not attempt.end:
+            yield Violation(r.begin_ns, f"{describe(r)}, was done, though the replay had no end")
+        elif r.event <= attempt.horizon:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was done a second time, though the horizon is event "
                 f"{attempt.horizon}",

@@ -8,11 +8,16 @@ something else than the lost slot had done.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from jobs import Result, run_job
 from programs import ROOT, assert_rollback, kinds
 from test_causal import assert_same, run
+
+from ftrma.tracecheck import check
+from ftrma.tracefile import read
 
 # What is inserted runs in each step. `again` is true in slot 1's second life alone.
 PROGRAM = """
@@ -120,11 +125,13 @@ SECOND_LIFE = [
         for i, case in enumerate(SECOND_LIFE)
     ],
 )
-def test_another_second_life(call: str, reason: str) -> None:
-    """It is found out before anything of it leaves the replacement."""
-    result = run_with(call, "--kill", "1@put:9")
+def test_another_second_life(tmp_path: Path, call: str, reason: str) -> None:
+    """It is found out before anything of it leaves the replacement, as the trace proves."""
+    path = tmp_path / "trace.json"
+    result = run_with(call, "--kill", "1@put:9", "--trace", str(path))
     assert_cells(result)
     assert_rollback(result, reason)
+    assert check(read(path)).violation is None
 
 
 @pytest.mark.parametrize(
