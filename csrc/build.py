@@ -19,7 +19,7 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-SOURCES = ["control.c", "meet.c", "comm.c", "window.c", "types.c", "mover.c"]
+SOURCES = ["control.c", "meet.c", "comm.c", "window.c", "create.c", "types.c", "mover.c"]
 SOURCES += ["access.c", "atomic.c", "sync.c", "vault.c"]
 SOURCES += ["log.c", "demand.c", "replay.c", "restore.c", "trace.c"]
 SOURCES += ["exchange.c", "collective.c", "reduction.c"]

@@ -4,7 +4,7 @@
  *
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
- *   window-<s>-<k> the k-th window that slot s was first member of (window.c)
+ *   window-<s>-<k> the k-th window that slot s was first member of (create.c)
  *   exchange       what slots show each other in collective calls (exchange.c)
  *   log-<s>        what slot s did to others and learned from them (log.c)
  *   demand-<s>     a vault with the newest checkpoint that slot s took alone (demand.c)
@@ -328,7 +328,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- window.c, access.c, atomic.c, sync.c --------------------------------------------------- */
+/* ---- window.c, create.c, access.c, atomic.c, sync.c ----------------------------------------- */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */

@@ -1,4 +1,4 @@
-/* Protected windows, as window.c, access.c, atomic.c and sync.c see them. */
+/* Protected windows, as window.c, create.c, access.c, atomic.c and sync.c see them. */
 #ifndef FTRMA_WINDOW_H
 #define FTRMA_WINDOW_H
 
@@ -78,6 +78,16 @@ int ftrma_window_fail(struct window *w, int class, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int ftrma_window_barrier(struct window *w);
 extern int ftrma_next_ordinal; /* of the window that is made next */
+#define FTRMA_MAX_WINDOWS 4096
+/* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
+struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes);
+int ftrma_window_listed(const struct window *w);
+int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
+void ftrma_window_unlist(struct window *w);
+void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
+/* Windows that are the library's own, over several nodes. */
+int ftrma_native_list(MPI_Win handle, const struct ftrma_window_info *info); /* 0, or -EMFILE */
+void ftrma_native_unlist(MPI_Win handle);
 struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */
 /* Write a logged access to the own part (replay). */
 struct ftrma_record;

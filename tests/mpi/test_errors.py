@@ -82,6 +82,23 @@ def test_impossible_window_is_refused(
         assert got_class in ("ERR_SIZE", "ERR_ARG", "ERR_DISP") and words in text, (got_class, text)
 
 
+def test_too_many_windows_are_refused() -> None:
+    """Law: the first that is too many is an error which says so; after one is freed, it works."""
+    text = """
+from ftrma import MPI
+wins = [MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD) for _ in range(4096)]
+try:
+    MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
+except MPI.Exception as error:
+    print(error)
+wins.pop(1000).Free()
+MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
+"""
+    result = run_job(text, 2, "--interval", "never", timeout=LIMIT_S)
+    assert result.status == 0, result
+    assert result.stdout == 2 * "more than 4096 windows: free some\n"
+
+
 # ---- the command line -----------------------------------------------------------------------
 
 COMMANDS = {
