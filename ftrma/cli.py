@@ -107,7 +107,7 @@ def options_of(arguments: argparse.Namespace) -> settings.Options:
 
 
 def command_run(arguments: argparse.Namespace) -> int:
-    from . import launch
+    from . import supervisor
 
     options = options_of(arguments)
     if not Path(arguments.script).is_file():
@@ -118,7 +118,7 @@ def command_run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"{flag} {name}: is a directory; name a file in it")
         if name and not Path(name).absolute().parent.is_dir():
             raise ValueError(f"{flag} {name}: there is no directory {Path(name).parent}")
-    status, stats = launch.run(options, arguments.script, arguments.arguments)
+    status, stats = supervisor.run(options, arguments.script, arguments.arguments)
     if stats_path:
         try:
             stats_path.write_text(json.dumps(stats, indent=1) + "\n")

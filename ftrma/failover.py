@@ -1,6 +1,6 @@
 """From one launch of a job over several nodes to the next: what is told, who is left, what goes.
 
-The supervisor's own machine is looked after by `launch`; here is what concerns the other nodes.
+The supervisor looks after its own machine itself; here is what concerns the other nodes.
 """
 
 from __future__ import annotations

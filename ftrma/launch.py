@@ -1,16 +1,14 @@
-"""The supervisor behind ``ftrma run``: starts the job, watches over it, launches it again.
+"""One launch of a job: the launcher process, its ranks, their terminal, and what ails them.
 
-It owns everything that must outlive the processes: the job's directory in shared memory with the
-vaults, the user's terminal, and the list of processes to reap. It takes no part in the protocols.
+* Ranks get the user's stdin, stdout and stderr as file descriptors over a socket, so their output
+  passes through no launcher. What the launcher itself says goes to a log, shown only if the job
+  never came up.
+* `Launch.trouble` says why a launch cannot go on: the launcher died, a process hangs in the MPI
+  library or died unnoticed. On one node it looks at the control file.
+* Over several nodes ranks are watched by their connections instead (see `switchboard`); any death
+  there ends the launch.
 
-* Ranks get the user's stdin, stdout and stderr from it as file descriptors over a socket, so their
-  output passes through no launcher. What the launcher itself says goes to a log, shown only if the
-  job never came up.
-* A job that cannot be repaired in place (no spare is left, the launcher died, a process hangs in
-  the MPI library or died unnoticed) is ended and started again on the vaults that are left.
-* A job over several nodes is watched by its ranks' connections instead of the control file (see
-  `switchboard`); any death there ends the launch and starts the job again.
-* Whatever happens, at the end there is no process and no file left.
+Invariant: after `Launch.end` none of its processes is left.
 """
 
 from __future__ import annotations
@@ -20,25 +18,22 @@ import functools
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, job, link, settings, tracefile
-from .errors import CATASTROPHE
-from .mpirun import START_ATTEMPTS, launcher_environment, mpirun_command, split
-from .stats import summary
+from . import _mpi, failover, link, settings
+from .mpirun import launcher_environment, mpirun_command
 from .sweep import kill_all_of, library_files, sweep_library_files
 from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
-from .world import emit, make_control, open_control, read_events
+from .world import emit, open_control, read_events
 
 # A slot that is replayed iterates over its sets in the order in which it did before.
 HASH_SEED = str(secrets.randbelow(2**32))
@@ -48,38 +43,6 @@ COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
 NODES_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
 RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
-
-
-class Interrupted(BaseException):
-    """A signal asked the supervisor to end."""
-
-
-class Signals:
-    """Handler of the signals that ask for the end.
-
-    They interrupt the watching. What ends a launch or prepares the next one is not interrupted, or
-    processes and files would be left; it is bounded in time, and a signal takes effect after it.
-    """
-
-    def __init__(self) -> None:
-        self.asked = 0  # number of the first signal
-        self.watching = False
-
-    def __call__(self, number: int, _frame: object) -> None:
-        self.asked = self.asked or number
-        if self.watching:
-            self.watching = False
-            raise Interrupted(self.asked)
-
-    @contextlib.contextmanager
-    def heeded(self) -> Iterator[None]:
-        try:
-            self.watching = True
-            if self.asked:
-                raise Interrupted(self.asked)
-            yield
-        finally:
-            self.watching = False
 
 
 class Launch:
@@ -274,247 +237,3 @@ class Launch:
         self.switchboard.close()
         self.socket.close()
         sweep_library_files(self.prefixes)
-
-
-# ---- the supervisor -------------------------------------------------------------------------
-
-
-def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[int, dict[str, Any]]:
-    """Run `script` protected to its end.
-
-    Returns:
-        The program's exit status, and the statistics of ``--stats``.
-
-    Raises:
-        ValueError: an option cannot be served. FtrmaError: the job could not be started.
-    """
-    layout = options.layout()
-    for rule in options.kill:
-        rule.check(layout)
-    options.check_levels()
-    native = _mpi.load()
-    directory = job.make_directory(native, layout, options.log_budget)
-    options.job = str(directory)
-    signals = Signals()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        numbers.append(signal.SIGHUP)
-    old = {s: signal.signal(s, signals) for s in numbers}
-    try:
-        settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
-        try:
-            status = _supervise(directory, layout, options, script, arguments, signals)
-        except Interrupted as interruption:
-            status = 128 + int(interruption.args[0])
-        if options.trace:
-            _write_trace(directory, Path(options.trace), layout.slots, signals)
-        stats = summary(read_events(directory), layout, status)
-        ctl = open_control(native, directory)
-        budget = int(ctl.log_bytes)
-        logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": budget}
-                for s in range(layout.slots)]  # fmt: skip
-        return status, {**stats, "log": logs}
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> None:
-    """Write the trace of a job that has ended or was interrupted; one more signal ends this.
-
-    What the program did is not lost with it: that it could not be written is told.
-    """
-    signals.asked = 0
-    try:
-        with signals.heeded():
-            tracefile.convert(directory, to, slots, read_events(directory))
-    except ValueError as error:
-        sys.stderr.write(f"ftrma: warning: {error}\n")
-    except Interrupted:
-        sys.stderr.write(f"ftrma: warning: interrupted while the trace {to} was written\n")
-
-
-def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
-               arguments: list[str], signals: Signals) -> int:  # fmt: skip
-    relaunches = attempts = 0
-    words, cause = split(options.mpirun), None
-    while True:
-        launch = Launch(directory, layout, options, script, arguments, words, cause)
-        try:
-            with signals.heeded():
-                reason = watch(launch)
-        except BaseException:
-            launch.end()
-            failover.clean_up(launch.switchboard, directory, words)
-            raise
-        if launch.switchboard.spread:
-            again = _next_spread(launch, words, reason, relaunches)
-            if isinstance(again, int):
-                return again
-            words, cause = again
-            relaunches += 1
-            continue
-        ctl, lib = launch.ctl, launch.native.lib
-        noticed_ns = lib.ftrma_now_ns()
-        if not reason:
-            # Ranks end by themselves after the program's end; after an error they wait to be ended.
-            status, aborted = int(ctl.exit_status), ctl.request == lib.FTRMA_ABORT
-            launch.end(patience_s=0.0 if aborted else 2.0)
-            if aborted:
-                tell_why(directory)
-            return status
-        ctl.request = lib.FTRMA_RELAUNCH  # from here on deaths are ours, and nobody's business
-        died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
-        nobody_came = not launch.ranks
-        launch.end()
-        if nobody_came and attempts < START_ATTEMPTS:
-            attempts += 1
-            ctl.request = lib.FTRMA_NOTHING
-            continue
-        if cause or (not ctl.start_ns and not ctl.resume and "died" in reason):
-            failover.clean_up(launch.switchboard, directory, words)
-            sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-            once_more = " again" if cause else ""
-            sys.stderr.write(f"ftrma: error: the job did not start{once_more}: {reason}\n")
-            return CATASTROPHE if cause else 1
-        if relaunches == options.max_relaunch:
-            give_up(reason, relaunches)
-            return CATASTROPHE
-        relaunches += 1
-        prepared = prepare_relaunch(launch, directory, layout, reason, died)
-        if prepared is None:
-            return CATASTROPHE
-        version, lost_slots = prepared
-        emit(
-            directory, "relaunch", reason=reason, version=version, slots=lost_slots,
-            noticed_ns=int(noticed_ns),
-        )  # fmt: skip
-        to = f"checkpoint {version}" if version else "the start"
-        sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
-
-
-def give_up(reason: str, relaunches: int) -> None:
-    sys.stderr.write(
-        f"ftrma: error: {reason}, and the job was launched again {relaunches} times already "
-        "(--max-relaunch); giving up\n"
-    )
-
-
-def _next_spread(
-    launch: Launch, words: list[str], reason: str, relaunches: int
-) -> int | tuple[list[str], Cause]:
-    """End a launch over several nodes, for which `reason` says why it cannot go on, if so.
-
-    Returns:
-        The job's exit status if it is over; else the launcher's options and the cause of the next
-        launch.
-    """
-    board, options = launch.switchboard, launch.options
-    if not reason:
-        launch.end()
-        failover.clean_up(board, launch.directory, words)
-        return board.ranks.aborted or 0
-    cause = failover.cause_of(board, launch.directory, options, reason)
-    started = board.ranks.entered or board.cause is not None
-    final = not started or relaunches == options.max_relaunch
-    launch.end(final=final)
-    if final:
-        failover.clean_up(board, launch.directory, words)
-        if started:
-            give_up(reason, relaunches)
-            return CATASTROPHE
-        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-        sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
-        return 1
-    words = failover.next_hosts(board, words, launch.layout)
-    emit(launch.directory, "relaunch", reason=reason, slots=list(cause.slots))
-    sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
-    return words, cause
-
-
-def watch(launch: Launch) -> str:
-    """Wait until the launch has ended ("") or cannot go on (the reason)."""
-    ctl, lib = launch.ctl, launch.native.lib
-    while True:
-        launch.serve_terminal(0.1)
-        if launch.switchboard.spread:
-            reason = launch.spread_trouble()
-            if reason or launch.switchboard.done():
-                return reason
-            continue
-        if ctl.start_ns and not launch.prefixes:
-            launch.learn_library_files()
-        if ctl.request == lib.FTRMA_ABORT:
-            return ""
-        if ctl.request == lib.FTRMA_RELAUNCH:
-            plans = [e for e in read_events(launch.directory) if e["event"] == "plan"]
-            return str(plans[-1]["reason"])
-        if launch.ended() and len(launch.dead()) == len(launch.ranks):
-            return ""
-        reason = launch.trouble()
-        if reason:
-            return reason
-
-
-def tell_why(directory: Path) -> None:
-    plans = [e for e in read_events(directory) if e["event"] == "plan"]
-    if plans and plans[-1]["kind"] == "catastrophic":
-        sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
-    elif plans and plans[-1]["kind"] == "refused":
-        sys.stderr.write(
-            f"ftrma: error: NotRecoverable: {plans[-1]['reason']}; with --policy auto the job goes "
-            "back to its last checkpoint\n"
-        )
-
-
-def prepare_relaunch(
-    launch: Launch, directory: Path, layout: Layout, reason: str, died: set[int]
-) -> tuple[int, list[int]] | None:
-    """Arrange the surviving vaults for the next launch. `died`: before it was ended.
-
-    Returns:
-        The version it goes on from and the slots whose vaults are lost; None if nothing is left.
-
-    A vault is lost if its process died by itself while the others lived. When the launcher died,
-    the processes died with it and not by themselves: their vaults are as good as they were.
-    """
-    ctl, lib = launch.ctl, launch.native.lib
-    roles = ctl.roles[ctl.roles_seq & 1]
-    holders = [roles.slot_proc[s] for s in range(layout.slots)]
-    holders += [roles.checksum_proc[g] for g in range(layout.checksums)]
-    version = int(ctl.commit >> 1)
-    together = reason == failover.LAUNCHER_DIED or reason == "all processes died"
-    lost = []
-    for at, p in enumerate(holders):
-        gone = p in died and not together
-        if gone or not ctl.proc[p].ready or not (directory / f"vault-{p}").exists():
-            lost.append(at)
-    for group in range(layout.groups):
-        names = [f"slot {s}" for s in layout.members(group) if s in lost]
-        names += [f"checksum {c}" for c in layout.checksums_of(group) if layout.slots + c in lost]
-        if version and len(names) > layout.strength:
-            sys.stderr.write(
-                f"ftrma: error: CatastrophicFailure: {reason}, and group {group} lost "
-                f"{' and '.join(names)}; checkpoint version {version} cannot be rebuilt. Use "
-                "smaller groups (--group-size) with more checksum ranks, and start again\n"
-            )
-            return None
-    for at, p in enumerate(holders):
-        if at not in lost:
-            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
-    for path in directory.glob("vault-*"):
-        path.unlink()
-    for pattern in ("window-*", "log-*", "demand-*", "exchange", "trace-*"):
-        for path in directory.glob(pattern):
-            path.unlink()
-    for path in directory.glob("kept-*"):
-        path.rename(directory / path.name.replace("kept", "vault"))
-    (directory / "control").unlink()
-    new = make_control(launch.native, directory / "control", layout, int(ctl.log_bytes))
-    new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
-    new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
-    launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))
-    for at in lost:
-        new.lost[at] = 1
-    return version, [at for at in lost if at < layout.slots]

@@ -24,8 +24,8 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         slots, version, seconds, phases in seconds, a reason, began_s, when the death happened
         or was noticed, on the machine's monotonic clock, and demand, the number of the demand
         checkpoint that a replay started from (0: from the version); ``degraded_seconds``, the
-        time for which some group lacked redundancy. `launch.run` adds ``log``: for each slot the
-        budget of its access logs and the most of it that was used, bytes.
+        time for which some group lacked redundancy. `supervisor.run` adds ``log``: for each slot
+        the budget of its access logs and the most of it that was used, bytes.
     """
     checkpoints = [
         {k: e[k] for k in ("version", "kind", "slot", "seconds", "bytes", "dirty_bytes") if k in e}

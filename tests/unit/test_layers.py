@@ -16,6 +16,7 @@ LAYERS = [
     {"tracecheck"},
     {"doctor"},
     {"demo"},
+    {"supervisor"},
     {"launch"},
     {"failover"},
     {"switchboard"},

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ftrma import launch
+from ftrma import supervisor
 from ftrma.errors import CATASTROPHE
-from ftrma.launch import Interrupted, Signals
 from ftrma.settings import Options
+from ftrma.supervisor import Interrupted, Signals
 from ftrma.switchboard import Cause
 from ftrma.topology import make_layout
 
@@ -66,11 +66,13 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     status of failures that cannot be repaired, and shows what the launcher said."""
     cause = Cause("slot 1 on node2 died", (1,), 0.0, 0.0)
     monkeypatch.setattr(MadeUp, "made", 0)
-    monkeypatch.setattr(launch, "Launch", MadeUp)
-    monkeypatch.setattr(launch, "watch", lambda made: "the launcher died")
-    monkeypatch.setattr(launch, "_next_spread", lambda *_: ([], cause))
-    monkeypatch.setattr(launch.failover, "clean_up", lambda *_: None)
-    status = launch._supervise(tmp_path, make_layout(2), Options(slots=2), "x.py", [], Signals())
-    assert status == CATASTROPHE and MadeUp.made == 2 + launch.START_ATTEMPTS
+    monkeypatch.setattr(supervisor, "Launch", MadeUp)
+    monkeypatch.setattr(supervisor, "watch", lambda made: "the launcher died")
+    monkeypatch.setattr(supervisor, "_next_spread", lambda *_: ([], cause))
+    monkeypatch.setattr(supervisor.failover, "clean_up", lambda *_: None)
+    status = supervisor._supervise(
+        tmp_path, make_layout(2), Options(slots=2), "x.py", [], Signals()
+    )
+    assert status == CATASTROPHE and MadeUp.made == 2 + supervisor.START_ATTEMPTS
     said = capsys.readouterr().err
     assert "no such node" in said and "did not start again: the launcher died" in said
