@@ -287,14 +287,18 @@ def prepare_relaunch(
             (directory / f"vault-{p}").rename(directory / f"kept-{at}")
     for path in directory.glob("vault-*"):
         path.unlink()
-    for pattern in ("window-*", "log-*", "demand-*", "exchange", "trace-*"):
+    for pattern in ("window-*", "log-*", "demand-*", "exchange"):
         for path in directory.glob(pattern):
             path.unlink()
+    for path in directory.glob("trace-*"):
+        if not path.suffix:  # of this launch; the processes of the next have the same numbers
+            path.rename(path.with_suffix(f".{ctl.entry}"))
     for path in directory.glob("kept-*"):
         path.rename(directory / path.name.replace("kept", "vault"))
     (directory / "control").unlink()
     new = make_control(launch.native, directory / "control", layout, int(ctl.log_bytes))
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
+    new.entry = ctl.entry + 1
     new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))
     for at in lost:

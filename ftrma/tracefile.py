@@ -10,8 +10,9 @@ Each event carries what it was made of, so that `read` gives the very records ba
 
 Conventions of the records:
 
-* The *entry* counts how often the program was entered: a rollback makes a new one, causal recovery
-  does not. Events of a slot are numbered from 1 in program order, from the begin of the entry.
+* The *entry* counts how often the program was entered: a rollback or relaunch makes a new one,
+  causal recovery does not. Events of a slot are numbered from 1 in program order, from the begin
+  of the entry.
 * ``seq`` numbers the accesses to a part that change it, from 1; 0 has what takes no number.
   A checkpoint's is the last one taken, so it holds exactly those with no larger number.
 * ``clock`` is the target's in accesses with a ``seq``, as read before that was taken, and the

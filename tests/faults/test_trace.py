@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import FTRMA
-from programs import assert_same_bits, kinds, run
+from programs import SLOTS, assert_same_bits, kinds, run
 
 from ftrma.tracecheck import check
 from ftrma.tracefile import REPLAY, Trace, What, read
@@ -74,6 +74,24 @@ def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
     )
     violation = check(replace(trace, records=changed)).violation
     assert violation and "lies above the horizon" in violation.text
+
+
+def test_a_trace_goes_on_through_a_relaunch(tmp_path: Path) -> None:
+    """Law: the launches of a job are one run, each later one an entry that went back."""
+    rules = [w for rule in ("1@put:30", "2@put:45", "2@put:65") for w in ("--kill", rule)]
+    path = tmp_path / "trace.json"
+    result = run("stencil", "--interval", "0", "--trace", str(path), *rules)
+    assert_same_bits("stencil", result)
+    assert kinds(result) == ["causal", "relaunch", "causal"], result.stats
+    trace = read(path)
+    report = check(trace)
+    assert report.violation is None, report.lines(trace.began_ns)
+    assert (report.recoveries, report.rollbacks) == (2, 1)
+    back = trace.rows(trace.records["what"] == What.Rollback)
+    version = result.stats["recoveries"][1]["version"]
+    assert {(r.entry, r.value0) for r in back} == {(2, version)} and len(back) == SLOTS
+    commits = trace.rows(trace.records["what"] == What.Commit)
+    assert {1, 2} == {c.entry for c in commits} and commits[0].value0 == 1
 
 
 @pytest.mark.parametrize("gone", ["trace", "stats"])
