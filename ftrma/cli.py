@@ -131,6 +131,11 @@ def command_check(arguments: argparse.Namespace) -> int:
     from . import tracecheck, tracefile
 
     trace = tracefile.read(arguments.file)
+    if not len(trace.records):
+        raise ValueError(
+            f"{arguments.file}: nothing to verify: it holds no event of the program (over several "
+            "nodes they are not recorded)"
+        )
     report = tracecheck.check(trace)
     print("\n".join(report.lines(trace.began_ns)))
     return 1 if report.violation else 0

@@ -110,7 +110,11 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
     signals.asked = 0
     try:
         with signals.heeded():
-            tracefile.convert(directory, to, slots, read_events(directory))
+            if not tracefile.convert(directory, to, slots, read_events(directory)):
+                sys.stderr.write(
+                    f"ftrma: warning: the trace {to} holds no event of the program (over several "
+                    "nodes they are not recorded)\n"
+                )
     except ValueError as error:
         sys.stderr.write(f"ftrma: warning: {error}\n")
     except Interrupted:

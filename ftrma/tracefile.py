@@ -167,14 +167,17 @@ class Trace:
         return [Record._make(row) for row in picked.tolist()]
 
 
-def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> None:
+def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> int:
     """Write the timeline of a job that has ended.
 
     Args:
-        directory: of the job, with the files ``trace-<proc>``; without any there is only the story.
+        directory: of the job, with the files ``trace-<proc>``.
         to: the file to write; it is there as a whole or not at all.
         slots: of the program.
         events: the job's story, see `world.read_events`.
+
+    Returns:
+        How many records it has; 0 of a job over several nodes, where there is only the story.
 
     Raises:
         ValueError: a file is not what the data plane writes, or `to` cannot be written.
@@ -190,6 +193,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
         raise ValueError(f"cannot write the trace {to}: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
+    return len(records)
 
 
 def load(directory: Path, slots: int) -> Records:

@@ -302,6 +302,16 @@ def test_check_of_a_broken_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
 
 
+def test_check_of_a_trace_without_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: what proves nothing is not called consistent."""
+    convert(tmp_path, tmp_path / "trace.json", 2, STORY)
+    status, out, err = call(capsys, f"check {tmp_path / 'trace.json'}")
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"ftrma: error: .*trace\.json: nothing to verify: .*\n", err)
+
+
 @pytest.mark.parametrize("name", ["none.json", "empty.json"])
 def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     """Law: one line and status 2."""
