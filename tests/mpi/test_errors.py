@@ -96,7 +96,7 @@ MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
 """
     result = run_job(text, 2, "--interval", "never", timeout=LIMIT_S)
     assert result.status == 0, result
-    assert result.stdout == 2 * "more than 4096 windows: free some\n"
+    assert result.stdout.count("more than 4096 windows: free some") == 2, result
 
 
 # ---- the command line -----------------------------------------------------------------------
