@@ -1,239 +1,28 @@
 """Vaults and parity: at every instant of a checkpoint one version can be rebuilt completely.
 
-The C functions work on files, as in a job; MPI is not started. A `Group` plays the members and the
-checksum rank of one group and remembers what each version held.
+The C functions work on files, as in a job; MPI is not started. A `vaultgroup.Group` plays the
+members and the checksum rank of one group and remembers what each version held.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from vaultgroup import CAPACITY, SIZES, Group, content, flip
 
 from ftrma import _mpi
 from ftrma.checkpoint import Server
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
-from ftrma.group import coefficients, forget_vault, rebuild_slot, scrub
 from ftrma.recovery import settle
 from ftrma.vault import BLOCK, Vault, blocks
-from ftrma.world import CHECKSUM, World
-
-CAPACITY = 4096
-SEED = 271828
-SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
-
-
-class Group:
-    """Members 0..k-1 with windows of different sizes, and their m checksum ranks.
-
-    The processes are k + m entries of a control structure that belongs to no job.
-    """
-
-    def __init__(self, directory: Path, sizes: list[int], seed: int, strength: int = 1) -> None:
-        print(f"seed {seed}, sizes {sizes}, m {strength}")
-        self.native = _mpi.load()
-        self.lib, self.ffi = self.native.lib, self.native.ffi
-        self.directory, self.count, self.strength = directory, len(sizes), strength
-        self.random = np.random.default_rng(seed)
-        self.windows = [np.zeros(n, "u1") for n in sizes]
-        self.opened: list[Vault] = []
-        self.world = self.make_world()
-        self.members = [self.vault(i) for i in range(self.count)]
-        self.parities = [self.vault(self.count + j) for j in range(strength)]
-        self.weights = [self.ffi.new("uint8_t[]", coefficients(self.count, strength, j))
-                        for j in range(strength)]  # fmt: skip
-        self.version = 0
-        self.history = {0: [np.zeros(n, "u1") for n in sizes]}
-
-    def make_world(self) -> World:
-        world = World.__new__(World)  # without joining a job
-        world.native, world.lib, world.ffi = self.native, self.lib, self.ffi
-        world.directory, world.mapped = self.directory, {}
-        world.ctl = ctl = self.ffi.new("struct ftrma_ctl *")
-        ctl.nslots, ctl.group_size, ctl.strength = self.count, self.count, self.strength
-        ctl.capacity_blocks = CAPACITY
-        for i in range(self.count):
-            ctl.roles[0].slot_proc[i] = i
-        for j in range(self.strength):
-            ctl.roles[0].checksum_proc[j] = self.count + j
-        return world
-
-    def vault(self, proc: int) -> Vault:
-        """A new, empty vault of a process, in place of any that it had."""
-        path = self.world.vault_path(proc)
-        path.unlink(missing_ok=True)
-        made = Vault(self.native, path, CAPACITY, self.count, create=True)
-        self.opened.append(made)
-        self.world.ctl.proc[proc].state = self.lib.FTRMA_ALIVE
-        self.world.ctl.proc[proc].ready = 1
-        return made
-
-    @property
-    def parity(self) -> Vault:
-        return self.parities[0]
-
-    def element(self, i: int) -> Vault:
-        return self.members[i] if i < self.count else self.parities[i - self.count]
-
-    def close(self) -> None:
-        for proc in list(self.world.mapped):
-            forget_vault(self.world, proc)
-        for vault in self.opened:
-            vault.close()
-
-    # -- steps of a checkpoint ----------------------------------------------------------------
-
-    def change(self) -> None:
-        """The program computes: some members change much, some a byte, some nothing."""
-        for window in self.windows:
-            how = self.random.integers(4)
-            if how == 0:
-                window[:] = np.frombuffer(self.random.bytes(window.size), "u1")
-            elif how == 1:
-                window[self.random.integers(window.size)] ^= 0x55
-            elif how == 2:
-                at = self.random.integers(window.size)
-                window[at : at + BLOCK] += 1
-
-    def stage(self, *who: int) -> None:
-        """Everybody, or some, stage the version after the present one, at block 1 of the vault."""
-        lib, version = self.lib, self.version + 1
-        for i in who or range(self.count):
-            vault, window = self.members[i], self.windows[i]
-            vault.reserve(1 + blocks(window.size), staging=1 + blocks(window.size))
-            lib.ftrma_stage_begin(vault.c, version)
-            lib.ftrma_stage(vault.c, self.address(window), window.size, 1)
-            lib.ftrma_stage_end(vault.c)
-        self.history[version] = [w.copy() for w in self.windows]
-
-    def sum(self) -> None:
-        for parity, weights in zip(self.parities, self.weights, strict=True):
-            assert self.lib.ftrma_parity_sum(parity.c, self.list(), weights, self.count) == 0
-
-    def commit(self) -> None:
-        self.version += 1
-
-    def fold(self) -> None:
-        for parity in self.parities:
-            self.lib.ftrma_parity_fold(parity.c, self.version)
-
-    def drop(self) -> None:
-        for parity in self.parities:
-            self.lib.ftrma_parity_drop(parity.c)
-
-    def checkpoint(self) -> None:
-        self.change()
-        self.stage()
-        self.sum()
-        self.commit()
-        self.fold()
-
-    def undo(self, *who: int) -> None:
-        for i in who or range(self.count):
-            self.lib.ftrma_stage_undo(self.members[i].c, self.version)
-
-    def lose(self, i: int) -> None:
-        """The element's memory is gone; a replacement begins with an empty vault."""
-        forget_vault(self.world, i)
-        if i < self.count:
-            self.members[i] = self.vault(i)
-        else:
-            self.parities[i - self.count] = self.vault(i)
-        self.world.ctl.proc[i].ready = 0
-
-    # -- asking -------------------------------------------------------------------------------
-
-    def address(self, array: np.ndarray) -> Any:
-        return self.ffi.cast("void *", array.ctypes.data)
-
-    def list(self) -> Any:
-        return self.ffi.new("struct ftrma_vault *[]", [m.c for m in self.members])
-
-    def rebuild(self, i: int) -> None:
-        """Compute a lost element; members first, since a parity needs all of them."""
-        if i < self.count:
-            self.world.ctl.commit = self.version << 1
-            rebuild_slot(self.world, self.members[i], i)
-        else:
-            assert self.remake(self.element(i), i - self.count) == -1
-        self.world.ctl.proc[i].ready = 1
-
-    def remake(self, vault: Vault, j: int = 0) -> int:
-        """Compute parity j afresh into a vault."""
-        return int(self.lib.ftrma_parity_rebuild(vault.c, self.list(), self.weights[j], self.count,
-                                                 self.version))  # fmt: skip
-
-    def scrub(self, i: int) -> int:
-        return scrub(self.world, 0, i)
-
-    def scrub_all(self) -> list[int]:
-        return [self.scrub(i) for i in range(self.count + self.strength)]
-
-    def holds(self, version: int) -> None:
-        """Every member's copy is that version, and so is the parity."""
-        for i, vault in enumerate(self.members):
-            assert content(vault, self.windows[i].size) == self.history[version][i].tobytes(), i
-        for j, parity in enumerate(self.parities):
-            assert content(parity, self.room) == self.parity_at(version, j), j
-
-    @property
-    def room(self) -> int:
-        return max(blocks(w.size) for w in self.windows) * BLOCK
-
-    def parity_at(self, version: int, j: int = 0) -> bytes:
-        """Independent of the code under test: sum of g times the members' bytes at that version,
-        by multiplication tables from the definition."""
-        room = np.zeros(self.room, "u1")
-        for part, g in zip(self.history[version], list(self.weights[j])[: self.count], strict=True):
-            room[: part.size] ^= np.array([times(g, x) for x in range(256)], "u1")[part]
-        return room.tobytes()
-
-
-def times(a: int, b: int) -> int:
-    """Product in GF(2^8) modulo 0x11D, a bit at a time."""
-    found = 0
-    while b:
-        found ^= a * (b & 1)
-        a, b = a << 1 ^ (0x11D if a & 0x80 else 0), b >> 1
-    return found
-
-
-def content(vault: Vault, size: int) -> bytes:
-    return bytes(vault.bytes_at(1, size)[:])
-
-
-def flip(vault: Vault, block: int, at: int = 77) -> None:
-    """A stray store into a vault."""
-    view = vault.bytes_at(block, BLOCK)
-    view[at] = bytes([view[at][0] ^ 0x10])
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Group]]:
-    made = []
-
-    def maker(
-        sizes: list[int] = SIZES, seed: int = SEED, versions: int = 0, strength: int = 1
-    ) -> Group:
-        directory = tmp_path / str(len(made))
-        directory.mkdir()
-        made.append(Group(directory, sizes, seed, strength))
-        for _ in range(versions):
-            made[-1].checkpoint()
-        return made[-1]
-
-    yield maker
-    for group in made:
-        group.close()
+from ftrma.world import CHECKSUM
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -535,107 +324,6 @@ def test_vault_that_grows_takes_the_parity_along(make: Callable[..., Group]) -> 
         group.lose(i)
         group.rebuild(i)
         group.holds(3)
-
-
-# ---- a process that is killed on the way ----------------------------------------------------
-
-
-def killed_at(address: Any, work: Callable[[], object]) -> None:
-    """Do `work` in a process that dies when it touches the page at `address`."""
-    pid = os.fork()
-    if pid == 0:
-        for number in (signal.SIGSEGV, signal.SIGBUS):
-            signal.signal(number, signal.SIG_DFL)
-        ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(BLOCK))
-        work()
-        os._exit(0)
-    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1]), "the process lived"
-
-
-def stage_page(group: Group, vault: Vault, index: int) -> int:
-    pointer = group.lib.ftrma_vault_stage_block(vault.c, index)
-    return int(group.ffi.cast("uintptr_t", pointer))
-
-
-def test_undo_after_death_in_the_middle_of_staging(make: Callable[..., Group]) -> None:
-    """Law: a vault whose process was killed while staging (all were, with the launcher) goes back
-    to the version before: what was staged so far can be told and undone."""
-    group = make([8 * BLOCK, 2 * BLOCK], versions=1)
-    memory = np.frombuffer(mmap.mmap(-1, 8 * BLOCK), "u1")
-    memory[:] = np.frombuffer(group.random.bytes(memory.size), "u1")
-    group.windows[0] = memory
-    killed_at(memory.ctypes.data + 4 * BLOCK, lambda: group.stage(0))
-    assert content(group.members[0], BLOCK) != group.history[1][0][:BLOCK].tobytes()
-    group.undo()
-    group.holds(1)
-
-
-@pytest.mark.parametrize("written", [0, 8, 1000, 2048, BLOCK - 8, BLOCK])
-def test_undo_of_a_block_that_was_being_staged(make: Callable[..., Group], written: int) -> None:
-    """Law: a block whose front is new already, when the process is killed, is taken back too."""
-    group = make([8 * BLOCK], versions=2)
-    vault = group.members[0]
-    group.windows[0][: 2 * BLOCK] += 1
-    group.stage()
-    assert vault.staged_blocks().tolist() == [1, 2]
-    old, new = vault.bytes_at(5, BLOCK)[:], group.random.bytes(BLOCK)
-    delta = bytes(a ^ b for a, b in zip(old, new, strict=True))
-    count = group.ffi.new("uint64_t *")
-    numbers = group.lib.ftrma_vault_dirty(vault.c, count)
-    group.ffi.cast("uint32_t *", numbers)[count[0]] = 5
-    vault.stage_bytes(2, 1)[:] = delta[: written + 8].ljust(BLOCK, b"?")[:BLOCK]
-    vault.bytes_at(5, BLOCK)[:written] = new[:written]
-    group.undo()
-    group.holds(2)
-    assert not any(group.scrub_all())
-
-
-def test_undo_of_a_block_that_lacks_its_checksum(make: Callable[..., Group]) -> None:
-    """Law: a block that is staged and counted, its checksum not yet written, is taken back."""
-    group = make([8 * BLOCK], versions=2)
-    vault = group.members[0]
-    before = vault.crcs()[:9].copy()
-    group.windows[0][[0, 5 * BLOCK]] += 1
-    group.stage()
-    assert vault.staged_blocks().tolist() == [1, 6]
-    vault.crcs()[6] = before[6]
-    group.undo()
-    group.holds(2)
-    assert (vault.crcs()[:9] == before).all()
-    assert not any(group.scrub_all())
-
-
-def test_drop_after_death_in_the_middle_of_summing(make: Callable[..., Group]) -> None:
-    """Law: a checksum rank killed while summing leaves nothing that the next sum takes up."""
-    group = make([6 * BLOCK, 6 * BLOCK], versions=1)
-    for window in group.windows:
-        window += 1
-    group.stage()
-    killed_at(stage_page(group, group.members[1], 2), group.sum)
-    group.drop()
-    group.undo()
-    group.holds(1)
-    group.windows[0][5 * BLOCK] ^= 1
-    group.stage()
-    group.sum()
-    group.commit()
-    group.fold()
-    group.holds(2)
-
-
-def test_fold_after_death_in_the_middle_of_folding(make: Callable[..., Group]) -> None:
-    """Law: folding that was cut short is finished by folding again; no block counts twice."""
-    group = make([6 * BLOCK, 6 * BLOCK], versions=1)
-    for window in group.windows:
-        window += 1
-    group.stage()
-    group.sum()
-    group.commit()
-    killed_at(stage_page(group, group.parity, 4), group.fold)
-    assert group.lib.ftrma_parity_version(group.parity.c) == 1
-    group.fold()
-    group.holds(2)
-    assert not any(group.scrub_all())
 
 
 # ---- files and records ----------------------------------------------------------------------

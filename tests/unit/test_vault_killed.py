@@ -1,0 +1,117 @@
+"""A process is killed in the middle of staging, summing or folding: a whole version is left.
+
+It dies by touching a page that is not there, so the instant is exact.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from vaultgroup import Group, content
+
+from ftrma.vault import BLOCK, Vault
+
+
+def killed_at(address: Any, work: Callable[[], object]) -> None:
+    """Do `work` in a process that dies when it touches the page at `address`."""
+    pid = os.fork()
+    if pid == 0:
+        for number in (signal.SIGSEGV, signal.SIGBUS):
+            signal.signal(number, signal.SIG_DFL)
+        ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(BLOCK))
+        work()
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1]), "the process lived"
+
+
+def stage_page(group: Group, vault: Vault, index: int) -> int:
+    pointer = group.lib.ftrma_vault_stage_block(vault.c, index)
+    return int(group.ffi.cast("uintptr_t", pointer))
+
+
+def test_undo_after_death_in_the_middle_of_staging(make: Callable[..., Group]) -> None:
+    """Law: a vault whose process was killed while staging (all were, with the launcher) goes back
+    to the version before: what was staged so far can be told and undone."""
+    group = make([8 * BLOCK, 2 * BLOCK], versions=1)
+    memory = np.frombuffer(mmap.mmap(-1, 8 * BLOCK), "u1")
+    memory[:] = np.frombuffer(group.random.bytes(memory.size), "u1")
+    group.windows[0] = memory
+    killed_at(memory.ctypes.data + 4 * BLOCK, lambda: group.stage(0))
+    assert content(group.members[0], BLOCK) != group.history[1][0][:BLOCK].tobytes()
+    group.undo()
+    group.holds(1)
+
+
+@pytest.mark.parametrize("written", [0, 8, 1000, 2048, BLOCK - 8, BLOCK])
+def test_undo_of_a_block_that_was_being_staged(make: Callable[..., Group], written: int) -> None:
+    """Law: a block whose front is new already, when the process is killed, is taken back too."""
+    group = make([8 * BLOCK], versions=2)
+    vault = group.members[0]
+    group.windows[0][: 2 * BLOCK] += 1
+    group.stage()
+    assert vault.staged_blocks().tolist() == [1, 2]
+    old, new = vault.bytes_at(5, BLOCK)[:], group.random.bytes(BLOCK)
+    delta = bytes(a ^ b for a, b in zip(old, new, strict=True))
+    count = group.ffi.new("uint64_t *")
+    numbers = group.lib.ftrma_vault_dirty(vault.c, count)
+    group.ffi.cast("uint32_t *", numbers)[count[0]] = 5
+    vault.stage_bytes(2, 1)[:] = delta[: written + 8].ljust(BLOCK, b"?")[:BLOCK]
+    vault.bytes_at(5, BLOCK)[:written] = new[:written]
+    group.undo()
+    group.holds(2)
+    assert not any(group.scrub_all())
+
+
+def test_undo_of_a_block_that_lacks_its_checksum(make: Callable[..., Group]) -> None:
+    """Law: a block that is staged and counted, its checksum not yet written, is taken back."""
+    group = make([8 * BLOCK], versions=2)
+    vault = group.members[0]
+    before = vault.crcs()[:9].copy()
+    group.windows[0][[0, 5 * BLOCK]] += 1
+    group.stage()
+    assert vault.staged_blocks().tolist() == [1, 6]
+    vault.crcs()[6] = before[6]
+    group.undo()
+    group.holds(2)
+    assert (vault.crcs()[:9] == before).all()
+    assert not any(group.scrub_all())
+
+
+def test_drop_after_death_in_the_middle_of_summing(make: Callable[..., Group]) -> None:
+    """Law: a checksum rank killed while summing leaves nothing that the next sum takes up."""
+    group = make([6 * BLOCK, 6 * BLOCK], versions=1)
+    for window in group.windows:
+        window += 1
+    group.stage()
+    killed_at(stage_page(group, group.members[1], 2), group.sum)
+    group.drop()
+    group.undo()
+    group.holds(1)
+    group.windows[0][5 * BLOCK] ^= 1
+    group.stage()
+    group.sum()
+    group.commit()
+    group.fold()
+    group.holds(2)
+
+
+def test_fold_after_death_in_the_middle_of_folding(make: Callable[..., Group]) -> None:
+    """Law: folding that was cut short is finished by folding again; no block counts twice."""
+    group = make([6 * BLOCK, 6 * BLOCK], versions=1)
+    for window in group.windows:
+        window += 1
+    group.stage()
+    group.sum()
+    group.commit()
+    killed_at(stage_page(group, group.parity, 4), group.fold)
+    assert group.lib.ftrma_parity_version(group.parity.c) == 1
+    group.fold()
+    group.holds(2)
+    assert not any(group.scrub_all())
