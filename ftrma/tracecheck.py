@@ -55,7 +55,7 @@ class Report:
         checkpoints: committed versions.
         recoveries, applied, replayed: causal recoveries that ended, and what all attempts applied
             and replayed.
-        rollbacks: entries that began with one.
+        rollbacks: entries that began with one, or with a relaunch.
     """
 
     accesses: int

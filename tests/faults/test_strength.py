@@ -6,6 +6,7 @@ Law, where nothing else is said: the final memory is that of the run without fai
 from __future__ import annotations
 
 import pytest
+from jobs import run_job
 from programs import SLOTS, assert_causal, assert_rollback, assert_same_bits, deaths, kinds, run
 
 STRONG = ("--interval", "0", "--checksums", "2", "--group-size", "4")
@@ -40,6 +41,46 @@ def test_two_at_once(
     else:
         assert_causal(result, [int(kills[0][0])], SLOTS + 1)
     assert result.stats["recoveries"][-1]["version"] > 0
+
+
+PAIR = """
+import os, signal, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+win = MPI.Win.Allocate(8 * n, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 0
+flag = f"{sys.argv[1]}/struck.json"
+state = ftrma.protect("main", step=0)
+while state.step < 30:
+    pids = comm.allgather(os.getpid())
+    ftrma.safepoint()
+    win.Fence()
+    win.Put(np.array([100 * me + state.step]), (me + 1) % n, (me, 1, MPI.INT64_T))
+    if me == 1 and state.step == 17 and not os.path.exists(flag):
+        open(flag, "w").write("1")
+        for victim in (2, 1):
+            os.kill(pids[victim], signal.SIGKILL)
+    win.Fence()
+    state.step += 1
+np.save(f"{sys.argv[1]}/cells-{me}.npy", cells)
+"""
+
+
+@pytest.mark.parametrize("policy", ["auto", "rollback"])
+def test_two_in_the_same_moment(policy: str, repetition: int) -> None:
+    """Nobody has noticed the first when the second dies."""
+    result = run_job(PAIR, SLOTS, *STRONG, "--spares", "2", "--policy", policy, timeout=30)
+    assert result.status == 0, result
+    for slot, cells in enumerate(result.of_slots("cells", SLOTS)):
+        left = (slot - 1) % SLOTS
+        assert cells.tolist() == [100 * left + 29 if s == left else 0 for s in range(SLOTS)]
+    assert deaths(result) == [("slot", 1, "unknown"), ("slot", 2, "unknown")]
+    assert_rollback(result, "slots 1 and 2 were lost at once" if policy == "auto" else "policy")
+    assert result.stats["recoveries"][0]["version"] > 0
 
 
 @pytest.mark.parametrize("kills", [("c0@sum:4", "c1@sum:4"), ("c0@fold:4", "c1@commit:4")])
