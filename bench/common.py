@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import importlib.metadata
 import json
 import os
@@ -30,13 +31,11 @@ from typing import Any, NoReturn
 
 from ftrma import settings
 from ftrma.mpirun import (
-    START_ATTEMPTS,
-    did_not_come_up,
     find_mpirun,
     launcher_environment,
+    make_session,
     mpirun_command,
 )
-from ftrma.sweep import library_files, sweep_library_files
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
@@ -65,7 +64,17 @@ def ignore(_process: subprocess.Popen[bytes]) -> None:
 
 def plain(slots: int, script: Path, arguments: Sequence[str]) -> list[str]:
     """Command line of an unprotected run, with the launcher options of a protected one."""
-    return [*mpirun_command(slots), sys.executable, str(script), *arguments]
+    return [*mpirun_command(slots, new_session()), sys.executable, str(script), *arguments]
+
+
+def new_session() -> Path:
+    """A directory for one launch; all go at the end of the measurement."""
+    return make_session(Path(sessions().name))
+
+
+@functools.cache
+def sessions() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="ftrma-", dir="/dev/shm")
 
 
 def protected(
@@ -85,16 +94,12 @@ def environment() -> dict[str, str]:
 def run(command: Sequence[str], limit_s: float, started: Started = ignore) -> JsonObject:
     """Run a command to its end and return the JSON object in its last line of output.
 
-    `started` is told of the process. A launcher that did not come up is started again, as
-    ``ftrma run`` does.
+    `started` is told of the process.
 
     Raises:
         BenchError: it takes longer than `limit_s`, fails, or says something else.
     """
-    for _ in range(START_ATTEMPTS):
-        status, out, err = run_once(command, limit_s, started)
-        if not (status and did_not_come_up(err)):
-            break
+    status, out, err = run_once(command, limit_s, started)
     if status:
         said = err.strip()[-2000:] or out.strip()[-2000:]
         raise BenchError(f"exit status {status} of: {shown(command)}\n{said}")
@@ -186,7 +191,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """Leave nothing of a launch behind: neither processes nor shared memory."""
     members = family(process.pid)
     if process.poll() is None:
-        prefixes = set().union(*(library_files(pid) for pid in members))
         process.terminate()  # `ftrma run` and mpirun clean up
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(TERM_PATIENCE_S)
@@ -196,7 +200,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         process.wait()
-        sweep_library_files(prefixes)
     else:
         for pid in members:
             with contextlib.suppress(ProcessLookupError):

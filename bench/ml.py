@@ -67,7 +67,7 @@ def command_line(
                 f"ML_DIRECTORY={directory}", *more]  # fmt: skip
     exported = [word for setting in settings for word in ("-x", setting)]
     program = [sys.executable, str(script), *arguments]
-    return [*mpirun_command(slots + loggers, exported), *program]
+    return [*mpirun_command(slots + loggers, common.new_session(), exported), *program]
 
 
 def stored(directory: Path, loggers: int) -> JsonObject:

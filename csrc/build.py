@@ -83,5 +83,9 @@ class BuildExtension(build_ext):
         native.extra_link_args = ["-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
         native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]
+        # A library of its own, to be preloaded into the launcher; it has nothing to do with MPI.
+        loopback = self.extensions[1]
+        loopback.sources = [os.path.relpath(HERE / "loopback.c")]
+        loopback.extra_compile_args = FLAGS
         native.depends = [os.path.relpath(p) for p in [*HERE.glob("*.[ch]"), HERE / "calls.py"]]
         super().run()

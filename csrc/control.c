@@ -51,6 +51,21 @@ uint64_t ftrma_round;
 uint32_t ftrma_armed;
 int ftrma_link = -1;
 
+int ftrma_open(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    int error = fstat(fd, &st) ? errno : 0;
+    if (!error && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077))
+        error = EPERM;
+    if (!error)
+        return fd;
+    close(fd);
+    return -error;
+}
+
 static int map_ctl(int fd, struct ftrma_ctl **ctl)
 {
     void *p = mmap(NULL, sizeof **ctl, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -67,9 +82,9 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
 {
     if (nprocs > FTRMA_MAX_PROCS)
         return -E2BIG;
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = ftrma_open(path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
-        return -errno;
+        return fd;
     int error = posix_fallocate(fd, 0, sizeof **ctl);
     if (error) {
         close(fd);
@@ -102,9 +117,9 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
 
 int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = ftrma_open(path, O_RDWR);
     if (fd < 0)
-        return -errno;
+        return fd;
     struct stat st;
     if (fstat(fd, &st) || (size_t)st.st_size < sizeof **ctl) {
         close(fd);

@@ -90,9 +90,9 @@ static int map_file(struct window *w, int create)
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name) >= (int)sizeof path)
         return -ENAMETOOLONG;
-    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
     if (fd < 0)
-        return -errno;
+        return fd;
     /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
     int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
     void *p = MAP_FAILED;

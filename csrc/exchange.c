@@ -54,9 +54,9 @@ static int map_areas(size_t file_bytes)
     if (snprintf(path, sizeof path, "%s/exchange", ftrma_directory) >= (int)sizeof path)
         return -ENAMETOOLONG;
     /* Whoever comes first makes it; all make the same. */
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = ftrma_open(path, O_RDWR | O_CREAT);
     if (fd < 0)
-        return -errno;
+        return fd;
     /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
     int error = posix_fallocate(fd, 0, (off_t)file_bytes);
     void *p = MAP_FAILED;

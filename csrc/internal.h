@@ -76,6 +76,9 @@ static inline void ftrma_enter_call(void)
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
+int ftrma_open(const char *path, int flags);
+
 /* What an error of the library means: an error of the program's, or a failure. */
 int ftrma_judge(int rc);
 

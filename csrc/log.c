@@ -73,9 +73,9 @@ static int map_log(int slot, int create, uint64_t budget_bytes, struct ftrma_log
     char path[4096];
     if (snprintf(path, sizeof path, "%s/log-%d", ftrma_directory, slot) >= (int)sizeof path)
         return -ENAMETOOLONG;
-    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
     if (fd < 0)
-        return -errno;
+        return fd;
     struct stat st;
     uint64_t size = budget_bytes / PAGE * PAGE;
     int error = create ? posix_fallocate(fd, 0, (off_t)size) : fstat(fd, &st) ? errno : 0;

@@ -22,9 +22,9 @@ int ftrma_trace_open(void)
     char path[4096];
     if (snprintf(path, sizeof path, "%s/trace-%d", ftrma_directory, ftrma_me) >= (int)sizeof path)
         return -ENAMETOOLONG;
-    file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    file = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
     if (file < 0)
-        return -errno;
+        return file;
     ftrma_tracing = 1;
     return 0;
 }

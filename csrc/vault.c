@@ -90,9 +90,9 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     v->copy_at = head + lists + crcs + touched;
     v->stage_at = v->copy_at + capacity * BLOCK;
     v->file_bytes = v->stage_at + capacity * BLOCK;
-    v->fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0600);
+    v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
     struct stat st;
-    int error = v->fd < 0 ? errno : 0;
+    int error = v->fd < 0 ? -v->fd : 0;
     if (!error && create && ftruncate(v->fd, (off_t)v->file_bytes))
         error = errno;
     /* A process killed while it made its vault leaves a shorter file: reading it would be fatal. */

@@ -150,7 +150,7 @@ def stage(world: World, vault: Vault, version: int, regions: list[tuple[Any, int
     lib.ftrma_log_mark(version)
     try:
         size_bytes, dirty_bytes = vault.stage(
-            version, regions, record, middle=lambda: world.visit("stage")
+            version, regions, record, world.seal(version), lambda: world.visit("stage")
         )
     except CorruptVault as error:
         step_down(world, error)

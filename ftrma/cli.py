@@ -61,6 +61,11 @@ RUN_OPTIONS = [
         "OPTIONS",
         'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
     ),
+    (
+        "--bind",
+        "ADDRESS",
+        "over several nodes: the address of this host at which ranks reach it (default: all)",
+    ),
     ("--stats", "FILE", "write what happened as JSON"),
     (
         "--trace",

@@ -100,7 +100,10 @@ class DemandStore:
         place = self._place(number)
         try:
             vault = self.vaults.get(place) or self._open(place, create=True)
-            size_bytes, dirty_bytes = vault.write(regions, record, lambda: world.visit("demand"))
+            seal = world.seal(f"demand {number}")
+            size_bytes, dirty_bytes = vault.write(
+                regions, record, seal, lambda: world.visit("demand")
+            )
         except FtrmaError as error:
             # A replacement that came from a newer version has not opened the one in force: it is
             # of no use any more.
@@ -144,4 +147,4 @@ class DemandStore:
         vault = self._open(self._place(number), create=False)
         if self.world.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) >= 0:
             return None
-        return vault, vault.read_record()
+        return vault, vault.read_record(self.world.seal(f"demand {number}"))

@@ -301,12 +301,9 @@ def python(code: str, directory: Path, *arguments: str) -> Outcome:
 
 def mpi_job(code: str, directory: Path) -> Outcome:
     """Run a piece of Python in 2 processes, started as `ftrma run` starts them."""
-    command = [*mpirun.mpirun_command(2), sys.executable, "-c", code]
-    for _ in range(mpirun.START_ATTEMPTS):
-        outcome = run_child(command, directory, mpirun.launcher_environment())
-        if not (outcome.returncode and mpirun.did_not_come_up(outcome.stderr)):
-            break
-    return outcome
+    with mpirun.session_directory() as session:
+        command = [*mpirun.mpirun_command(2, session), sys.executable, "-c", code]
+        return run_child(command, directory, mpirun.launcher_environment())
 
 
 def run_child(command: list[str], directory: Path, extra: dict[str, str] | None = None) -> Outcome:

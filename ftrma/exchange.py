@@ -130,7 +130,7 @@ class Exchange:
             vault.words.version = self.version  # committed: there is no way back behind it
             try:
                 size_bytes, dirty_bytes = vault.stage(
-                    version, regions, record, middle=lambda: world.visit("stage")
+                    version, regions, record, world.seal(version), lambda: world.visit("stage")
                 )
             except CorruptVault as error:
                 # Going back would take the damage along, with a checksum that matches it.

@@ -18,7 +18,14 @@ from typing import Any
 
 from . import settings
 from .errors import NotRecoverable
-from .mpirun import launcher_environment, mpirun_command, on_hosts, once_per_node
+from .mpirun import (
+    launcher_environment,
+    make_session,
+    mpirun_command,
+    on_hosts,
+    once_per_node,
+    words_for_nodes,
+)
 from .switchboard import Cause, Switchboard
 from .tomlfile import read_text
 from .topology import Layout
@@ -67,10 +74,10 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
     slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
     died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
-    stale, hosts = board.ranks.files, {peer.host for peer in board.ranks.links.values()}
+    hosts = {peer.host for peer in board.ranks.links.values()}
     if board.cause:
-        stale, hosts = stale | set(board.cause.stale), hosts | set(board.cause.hosts)
-    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(stale)), tuple(sorted(hosts)))
+        hosts |= set(board.cause.hosts)
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
 
 
 def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:
@@ -104,16 +111,16 @@ def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
     before = board.cause
     here = {peer.host for peer in board.ranks.links.values()}
     unclean = board.unclean | (set(before.hosts) - here if before else set())
-    if not unclean - board.lost - {board.address.host}:
+    if not unclean - board.lost - {socket.gethostname()}:
         return
-    stale = board.ranks.files | set(before.stale if before else ())
-    # The job's directory itself stays where the supervisor still reads the job's story from it.
-    script = 'rm -rf "$0/$(uname -n)"; rmdir "$0"; for f in "$@"; do rm -f "/dev/shm/$f"*; done'
-    command = [*mpirun_command(None, once_per_node(words)), "sh", "-c", script, str(directory)]
+    # All of it, but where the supervisor still reads the job's story from it.
+    script = 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"'
+    session = make_session(directory)
+    command = mpirun_command(None, session, [*words_for_nodes(session), *once_per_node(words)])
     with subprocess.Popen(
-        [*command, *sorted(stale)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, env={**os.environ, **launcher_environment()},
-        start_new_session=True,
+        [*command, "sh", "-c", script, str(directory)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **launcher_environment()}, start_new_session=True,
     ) as launcher:  # fmt: skip
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -22,6 +22,7 @@ from . import link, settings
 from .errors import FtrmaError
 from .exchange import Exchange
 from .group import new_vault
+from .key import SECRET_BYTES, Key
 from .recovery import rebuild_lost, restore_parity
 from .spread import SpreadWorld
 from .topology import NO_LEVEL, Layout
@@ -40,7 +41,7 @@ from .world import (
 REFUSED_S = 30.0  # the supervisor ends a job that cannot start within milliseconds
 
 
-def take_terminal(directory: Path, rank: int) -> None:
+def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
     """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes.
 
     On another host than the supervisor's, its connections take their place.
@@ -56,14 +57,19 @@ def take_terminal(directory: Path, rank: int) -> None:
             os.close(fd)
         watched = os.isatty(1)
     else:
-        watched = link.take_terminal(address, rank)
+        assert key is not None
+        watched = link.take_terminal(address, key, rank)
     # Python chose its buffering for the launcher's terminal; choose again for the user's.
     if isinstance(sys.stdout, io.TextIOWrapper) and "PYTHONUNBUFFERED" not in os.environ:
         sys.stdout.reconfigure(line_buffering=watched)
 
 
-def join(native: Any, options: settings.Options) -> World:
-    """Find the job's directory, or make one where no supervisor has, and join."""
+def join(native: Any, options: settings.Options, key: Key | None) -> World:
+    """Find the job's directory, or make one where no supervisor has, and join.
+
+    Args:
+        key: of the job; None where there is no supervisor.
+    """
     lib, ffi = native.lib, native.ffi
     rank, size, on_node = ffi.new("int *"), ffi.new("int *"), ffi.new("int *")
     if lib.ftrma_mpi_world(rank, size, on_node):
@@ -76,7 +82,9 @@ def join(native: Any, options: settings.Options) -> World:
             "OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node[0] != size[0] or not address.here or link.SPREAD in os.environ):
-        return join_spread(native, options, rank[0], link.Link(address, rank[0]))
+        assert key is not None
+        return join_spread(native, options, rank[0], link.Link(address, key, rank[0]))
+    key = key or share_key(native, rank[0])
     name = ffi.new("char[]", 256)
     if rank[0] == 0:
         path = options.job or str(
@@ -84,7 +92,7 @@ def join(native: Any, options: settings.Options) -> World:
         )
         ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
     lib.ftrma_mpi_bcast(name, 256)
-    world = World(native, Path(ffi.string(name).decode()), rank[0])
+    world = World(native, Path(ffi.string(name).decode()), key, rank[0])
     if world.ctl.nprocs != size[0]:
         raise FtrmaError(
             f"{size[0]} processes were started and {world.ctl.nprocs} are needed: "
@@ -94,6 +102,13 @@ def join(native: Any, options: settings.Options) -> World:
     if rank[0] == 0 and options.aware != NO_LEVEL:
         world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
     return world
+
+
+def share_key(native: Any, rank: int) -> Key:
+    """Have the first process make the job's key, and all learn it. Collective."""
+    secret = native.ffi.new("uint8_t[]", list(Key.make().secret))
+    native.lib.ftrma_mpi_bcast(secret, SECRET_BYTES)
+    return Key(bytes(native.ffi.buffer(secret)))
 
 
 def join_spread(
@@ -120,7 +135,7 @@ def make_directory(
     check_log_budget(native, log_budget)
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
-        directory.mkdir(mode=0o700)
+        directory.mkdir(mode=0o700)  # exclusively: nobody else's
         make_control(native, directory / "control", layout, log_budget)
     except (OSError, FtrmaError) as error:
         raise FtrmaError(

@@ -16,8 +16,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import secrets
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -28,9 +30,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, link, settings
-from .mpirun import launcher_environment, mpirun_command
-from .sweep import kill_all_of, library_files, sweep_library_files
+from . import _mpi, failover, link, private, settings
+from .key import VARIABLE as KEY_VARIABLE
+from .key import Key
+from .mpirun import (
+    launcher_environment,
+    loopback_environment,
+    make_session,
+    mpirun_command,
+    on_one_node,
+    words_for_nodes,
+)
+from .sweep import kill_all_of
 from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
 from .world import emit, open_control, read_events
@@ -49,11 +60,12 @@ class Launch:
     """One launch of the job: its launcher process and the ranks that have reported.
 
     Args:
+        key: of the job.
         cause: why a job over several nodes is launched again, if it is.
         words: options of the user's own for the launcher.
     """
 
-    def __init__(self, directory: Path, layout: Layout, options: settings.Options,
+    def __init__(self, directory: Path, key: Key, layout: Layout, options: settings.Options,
                  script: str, arguments: list[str], words: Sequence[str] = (),
                  cause: Cause | None = None) -> None:  # fmt: skip
         self.directory, self.layout, self.options = directory, layout, options
@@ -64,30 +76,39 @@ class Launch:
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.came_up = time.monotonic()
         self.unnoticed_since: float | None = None
-        self.prefixes: set[str] = set()
         terminal = directory / "terminal"
         terminal.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.socket.bind(str(terminal))
         self.socket.listen(layout.processes)
-        raise_file_limit(4 * layout.processes + 64)
+        raise_file_limit(4 * layout.processes + 128)
+        several = cause is not None or not on_one_node(words)
         self.switchboard = Switchboard(
-            layout.processes, functools.partial(emit, directory),
-            functools.partial(read_events, directory), cause, failover.past(directory, options),
+            layout.processes, key, options.bind if several else None,
+            functools.partial(emit, directory), functools.partial(read_events, directory), cause,
+            failover.past(directory, options),
         )  # fmt: skip
         self.log = directory / "launcher.log"
-        ours = {**settings.to_environment(options), link.VARIABLE: self.switchboard.address.text()}
+        self.session = make_session(directory)
+        ours = {**settings.to_environment(options), KEY_VARIABLE: key.text()}
+        if self.switchboard.address:
+            ours[link.VARIABLE] = self.switchboard.address.text()
         if cause is not None:
             ours[link.SPREAD] = "1"  # even if one node is left
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours}
+        if not several:
+            env |= loopback_environment()
         # To other nodes the launcher takes along only what it is told to.
         carried = [word for name in ours for word in ("-x", name)]
-        with self.log.open("wb") as log:
+        self.log.unlink(missing_ok=True)
+        private.write(self.log, b"")
+        with self.log.open("ab") as log:
             self.mpirun = subprocess.Popen(
-                [*mpirun_command(layout.processes, [*words, *carried]), sys.executable, "-c", RANK,
-                 script, *arguments],
+                [*mpirun_command(layout.processes, self.session,
+                                 [*words_for_nodes(self.session), *words, *carried]),
+                 sys.executable, "-c", RANK, script, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
@@ -140,11 +161,19 @@ class Launch:
         if len(self.ranks) < self.layout.processes:
             if time.monotonic() - self.came_up > COME_UP_S:
                 return f"only {len(self.ranks)} of {self.layout.processes} processes came up"
-            return ""
+            return self.refused()
         gone = self.dead()
         if len(gone) == len(self.ranks):
             return "all processes died"
         return self.unnoticed(gone) or self.stuck()
+
+    def refused(self) -> str:
+        """Why a node does not take part, in its own words (see `nodedirectory`); empty if all do.
+
+        The launcher goes on waiting for a daemon that could not be started.
+        """
+        said = self.log.read_text(errors="replace")
+        return "; ".join(re.findall(r"^ftrma: error: (.*)", said, re.MULTILINE))
 
     def ended(self) -> bool:
         """The program has ended well."""
@@ -181,10 +210,6 @@ class Launch:
     def procs(self) -> list[Any]:
         return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]
 
-    def learn_library_files(self) -> None:
-        for pid in self.ranks:
-            self.prefixes |= library_files(pid)
-
     def spread_trouble(self) -> str:
         """The same for a job over several nodes, by what the links tell."""
         board = self.switchboard
@@ -198,6 +223,8 @@ class Launch:
         if board.ranks.deaths:
             return board.failure()
         missing = self.layout.processes - len(board.ranks.links)
+        if missing and self.refused():
+            return self.refused()
         known = {peer.pid for peer in board.ranks.links.values()}
         if missing and any(pid not in known for pid in self.dead()):
             return "a process died before it had joined"
@@ -220,7 +247,6 @@ class Launch:
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())
-        self.learn_library_files()
         for pid, fd in self.ranks.items():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -233,7 +259,7 @@ class Launch:
         for fd in (*self.ranks.values(), self.mpirun_fd):
             os.close(fd)
         self.ranks.clear()
-        self.prefixes |= kill_all_of(self.directory) | self.switchboard.ranks.files
+        kill_all_of(self.directory)
         self.switchboard.close()
         self.socket.close()
-        sweep_library_files(self.prefixes)
+        shutil.rmtree(self.session, ignore_errors=True)

@@ -13,8 +13,10 @@ supervisor opens two more connections, which become its stdout and stderr.
 At ``end`` the process kills itself, whatever its main thread is doing; only while that holds
 `Link.critical` it is waited for. A supervisor that is gone means the same as ``end``.
 
-The supervisor's side is `switchboard`. A connection is let in by a random token from the ranks'
-environment; it keeps strangers out and is no protection against who can read the network.
+The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
+the supervisor sends a challenge, the rank answers it beside one of its own, the supervisor answers
+that. Both answers need the job's key, so a stranger is neither let in nor obeyed. What follows is
+not encrypted and is no protection against who can write to the network.
 """
 
 from __future__ import annotations
@@ -25,21 +27,24 @@ import hmac
 import json
 import os
 import queue
+import secrets
 import shutil
 import signal
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import FtrmaError
-from .sweep import library_files, sweep_library_files
+from .key import NONCE_BYTES, TAG_BYTES, Key
 
 VARIABLE = "FTRMA_LINK"
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
+KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
 ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
@@ -52,27 +57,20 @@ class Address:
     Attributes:
         host: its host's name, by which a rank knows if it runs on the same one.
         port: of its listening socket.
-        token: to be shown by who connects.
         addresses: of its host, those that others may reach first.
     """
 
     host: str
     port: int
-    token: str
     addresses: tuple[str, ...]
 
     def text(self) -> str:
-        return "/".join([self.host, str(self.port), self.token, ",".join(self.addresses)])
+        return "/".join([self.host, str(self.port), ",".join(self.addresses)])
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        host, port, token, addresses = text.split("/")
-        return cls(host, int(port), token, tuple(addresses.split(",")))
-
-    def admits(self, token: object) -> bool:
-        return isinstance(token, str) and hmac.compare_digest(
-            self.token.encode(), token.encode(errors="replace")
-        )
+        host, port, addresses = text.split("/")
+        return cls(host, int(port), tuple(addresses.split(",")))
 
     @property
     def here(self) -> bool:
@@ -113,7 +111,13 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
-def connect(address: Address, kind: str, **hello: Any) -> tuple[socket.socket, dict[str, Any]]:
+class CutOff(ValueError):
+    """The supervisor closed a connection before it knew whose it was."""
+
+
+def connect(
+    address: Address, key: Key, kind: str, **hello: Any
+) -> tuple[socket.socket, dict[str, Any]]:
     """Open a connection of this kind ("link", "out" or "err") and say hello.
 
     Returns:
@@ -122,40 +126,62 @@ def connect(address: Address, kind: str, **hello: Any) -> tuple[socket.socket, d
     Raises:
         FtrmaError: no address leads to the supervisor.
     """
-    tried = []
-    for ip in address.addresses:
-        connection = None
-        try:
-            connection = socket.create_connection((ip, address.port), CONNECT_S)
-            tune(connection)
-            connection.sendall(line("hello", token=address.token, kind=kind, **hello))
-            connection.settimeout(ANSWER_S)
-            answer = _read_line(connection)
-            connection.settimeout(None)
-            return connection, answer
-        except (OSError, ValueError) as error:
-            tried.append(f"{ip}: {error}")
-            if connection is not None:
-                connection.close()
+    deadline = time.monotonic() + KNOCK_S
+    while True:
+        tried, cut_off = [], False
+        for ip in address.addresses:
+            try:
+                return _connect(ip, address.port, key, line("hello", kind=kind, **hello))
+            except (OSError, ValueError) as error:
+                tried.append(f"{ip}: {error}")
+                cut_off |= isinstance(error, CutOff | ConnectionResetError)
+        if not cut_off or time.monotonic() > deadline:
+            break
+        time.sleep(secrets.randbelow(100) / 1e3)  # not all ranks at once again
     raise FtrmaError(
         f"{socket.gethostname()} cannot reach the supervisor on {address.host}, port "
         f"{address.port} ({'; '.join(tried)}): let the nodes of a job connect to each other by TCP"
     )
 
 
+def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket, dict[str, Any]]:
+    connection = socket.create_connection((ip, port), CONNECT_S)
+    try:
+        tune(connection)
+        connection.settimeout(ANSWER_S)
+        challenge, nonce = _read(connection, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+        connection.sendall(nonce + key.answer(challenge, nonce))
+        if not hmac.compare_digest(_read(connection, TAG_BYTES), key.proof(challenge, nonce)):
+            raise ValueError("who listens there does not know the job's key")
+        connection.sendall(hello)
+        answer = _read_line(connection)
+        connection.settimeout(None)
+        return connection, answer
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _read(connection: socket.socket, size_bytes: int) -> bytes:
+    """So many bytes and none more, since what follows has another reader."""
+    data = b""
+    while len(data) < size_bytes:
+        more = connection.recv(size_bytes - len(data))
+        if not more:
+            raise CutOff("refused")
+        data += more
+    return data
+
+
 def _read_line(connection: socket.socket) -> dict[str, Any]:
-    """One line and no byte more, since what follows has another reader."""
     text = b""
     while not text.endswith(b"\n"):
-        more = connection.recv(1)
-        if not more:
-            raise ValueError("refused")
-        text += more
+        text += _read(connection, 1)
     answer: dict[str, Any] = json.loads(text)
     return answer
 
 
-def take_terminal(address: Address, rank: int) -> bool:
+def take_terminal(address: Address, key: Key, rank: int) -> bool:
     """Make connections to the supervisor this process's stdout and stderr; stdin is empty.
 
     Returns:
@@ -163,7 +189,7 @@ def take_terminal(address: Address, rank: int) -> bool:
     """
     watched = False
     for kind, target in (("out", 1), ("err", 2)):
-        connection, answer = connect(address, kind, rank=rank, host=socket.gethostname())
+        connection, answer = connect(address, key, kind, rank=rank, host=socket.gethostname())
         os.dup2(connection.fileno(), target)
         connection.close()
         watched |= kind == "out" and bool(answer["tty"])
@@ -173,11 +199,22 @@ def take_terminal(address: Address, rank: int) -> bool:
     return watched
 
 
+def leave_node(directory: Path) -> None:
+    """Remove a node's part of the job's directory, and all of it where no supervisor is.
+
+    Each process of the node does so; the last of them finds nobody who adds to it.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    if not (directory.parent / "control").exists():
+        shutil.rmtree(directory.parent, ignore_errors=True)
+
+
 class Link:
     """This rank's link.
 
     Args:
         address: of the supervisor.
+        key: of the job.
         rank: of this process in the MPI world.
 
     Attributes:
@@ -190,15 +227,15 @@ class Link:
         FtrmaError: the supervisor cannot be reached.
     """
 
-    def __init__(self, address: Address, rank: int) -> None:
+    def __init__(self, address: Address, key: Key, rank: int) -> None:
+        self.key = key
         self.critical = threading.Lock()
         self.directory: Path | None = None
         self.ending = False  # goodbye was said
         self.sending = threading.Lock()
         self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.socket, self.greeting = connect(
-            address, "link", rank=rank, pid=os.getpid(), host=socket.gethostname(),
-            files=sorted(library_files(os.getpid())),
+            address, key, "link", rank=rank, pid=os.getpid(), host=socket.gethostname()
         )  # fmt: skip
         # A forked child must not keep the connection of a dead rank open.
         os.register_at_fork(after_in_child=self.socket.close)
@@ -233,12 +270,8 @@ class Link:
     def _die(self, final: bool) -> None:
         # Never released: the main thread is not to begin anything new.
         self.critical.acquire()
-        sweep_library_files(library_files(os.getpid()))
         if final and self.directory:
-            # Each process of the node does so; the last of them finds nobody who adds to it.
-            shutil.rmtree(self.directory, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self.directory.parent.rmdir()
+            leave_node(self.directory)
         if self.ending:
             os._exit(0)
         if os.getpgrp() == os.getpid():

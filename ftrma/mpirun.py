@@ -7,17 +7,24 @@ of the command line.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import secrets
 import shlex
 import shutil
+import socket
 import sys
-from collections.abc import Sequence
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .errors import FtrmaError
 
 # Options of mpirun that say where processes go, each with one value.
-WHERE = {"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"}
+HOSTS = {"--host", "-host", "-H"}
+WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
 # In the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
@@ -36,39 +43,76 @@ def find_mpirun() -> str:
     return found
 
 
-# Open MPI 5.0.11's launcher fails about 1 of 100 times, more often when two start at once, before
-# it has started any rank: "The PMIx server's listener thread failed to start".
-START_ATTEMPTS = 3
+def make_session(directory: Path) -> Path:
+    """Make the session directory of one launch, for the files of the launcher and the MPI library.
+
+    The launcher's own choice, /tmp/ompi.PID, stays after a kill, and a later launcher that gets the
+    same pid fails over it ("The PMIx server's listener thread failed to start", PRRTE 3.0.11). What
+    lies here goes with the directory, and no two launches share one.
+
+    Args:
+        directory: where nobody else can make anything; short: sockets' paths end at 107 bytes.
+    """
+    session = directory / f"launch-{secrets.token_hex(2)}"
+    session.mkdir(mode=0o700)
+    return session
 
 
-def did_not_come_up(errors: str) -> bool:
-    """The launcher says that it failed in this way; starting it again helps."""
-    return "listener thread failed to start" in errors
+@contextlib.contextmanager
+def session_directory() -> Iterator[Path]:
+    """A session directory for who starts the launcher without a job; removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="ftrma-", dir="/dev/shm") as home:
+        yield make_session(Path(home))
 
 
-def mpirun_command(processes: int | None, options: Sequence[str] = ()) -> list[str]:
+def mpirun_command(
+    processes: int | None, session: Path, options: Sequence[str] = ()
+) -> list[str]:  # fmt: skip
     """The launcher's command line up to the program, with the user's own options for it.
 
+    Args:
+        processes: how many; None where the options say it.
+        session: directory for this launch alone (`make_session`).
+
     ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
-    survive failures in Open MPI 5.0; the two prte options make the launcher tolerate dead ranks.
-    On one node nothing is looked for on network fabrics, which takes MPI_Init a second.
+    survive failures in Open MPI 5.0; two prte options make the launcher tolerate dead ranks. On one
+    node bytes travel by shared memory alone: looking for network fabrics takes MPI_Init a second,
+    and by TCP each rank would listen on all addresses.
     """
     command = [
         find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
         "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
+        "--prtemca", "prte_tmpdir_base", str(session),
         "--bind-to", "none", "--oversubscribe",
     ]  # fmt: skip
-    if on_one_node(options):
-        command += ["--mca", "btl", "^ofi"]
+    for keeper in ("btl_sm", "osc_sm", "osc_rdma"):
+        command += ["--mca", f"{keeper}_backing_directory", str(session)]
+    # Who chooses how bytes travel is not talked over.
+    if on_one_node(options) and not any(word.split("=")[0] == "btl" for word in options):
+        command += ["--mca", "btl", "^ofi,tcp"]
     return [*command, *options, *(["-n", str(processes)] if processes else [])]
 
 
 def on_one_node(options: Sequence[str]) -> bool:
     """Neither these options nor a batch system can bring more nodes into the job."""
-    named = WHERE | {"btl"}  # who chooses how bytes travel is not talked over
-    return not any(word.split("=")[0] in named for word in options) and not any(
-        name in os.environ for name in BATCH_SYSTEMS
-    )
+    here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().split(".")[0]}
+    named: set[str] = set()
+    for word, value in itertools.zip_longest(options, options[1:], fillvalue=""):
+        name, _, joined = word.partition("=")
+        if name in WHERE - HOSTS:
+            return False
+        if name in HOSTS:
+            named |= {host.split(":")[0] for host in (joined or value).split(",")}
+    return named <= here if named else not any(name in os.environ for name in BATCH_SYSTEMS)
+
+
+def words_for_nodes(session: Path) -> list[str]:
+    """Options by which each node gets the launch's directory, of this user's alone, in the job's.
+
+    The daemon itself would take a directory that anybody has made there. See `nodedirectory`.
+    """
+    agent = [sys.executable, "-I", str(Path(__file__).with_name("nodedirectory.py"))]
+    return ["--prtemca", "prte_launch_agent", " ".join([*agent, str(session), "prted"])]
 
 
 def launcher_environment() -> dict[str, str]:
@@ -80,6 +124,12 @@ def launcher_environment() -> dict[str, str]:
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
+
+
+def loopback_environment() -> dict[str, str]:
+    """Has the launcher of a job on one node listen on loopback alone (see ``csrc/loopback.c``)."""
+    ours = str(Path(__file__).with_name(f"_loopback{sysconfig.get_config_var('EXT_SUFFIX')}"))
+    return {"LD_PRELOAD": ":".join([ours, *filter(None, [os.environ.get("LD_PRELOAD")])])}
 
 
 def split(text: str) -> list[str]:

@@ -24,6 +24,7 @@ from . import _mpi, session, settings
 from .checkpoint import Server
 from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
 from .job import join, start, take_terminal
+from .key import Key
 from .recovery import Ended
 from .session import FailureEvent, Session
 from .world import SLOT, World, check
@@ -195,11 +196,12 @@ def exit_status(ending: SystemExit) -> int:
 
 def main(script: str, arguments: list[str]) -> None:
     """Run `script` protected in this process of an MPI job; never returns."""
+    key = Key.take()
     options = settings.from_environment()
     supervised = bool(options.job)
     if supervised:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-        take_terminal(Path(options.job), rank)
+        take_terminal(Path(options.job), key, rank)
     status = 1
     world = None
     try:
@@ -207,7 +209,7 @@ def main(script: str, arguments: list[str]) -> None:
         _mpi.import_mpi()
         if not native.lib.ftrma_interposed():
             raise FtrmaError("calls of MPI do not pass through ftrma: " + _mpi.too_late())
-        world = join(native, options)
+        world = join(native, options, key)
         settings.apply_kill_rules(world, options)
         if options.trace:
             check(native.lib.ftrma_trace_open(), "opening a trace file")

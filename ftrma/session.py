@@ -394,7 +394,7 @@ class Session:
             assert self.vault
             if not world.exchange and not replay:
                 self._scrub()
-            self.record = self.vault.read_record()
+            self.record = self.vault.read_record(world.seal(world.committed))
         self.policy.last = time.monotonic()
         self.replaying = time.monotonic() if replay else None
         if replay:

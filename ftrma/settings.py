@@ -6,6 +6,7 @@ a job, which read the environment that the supervisor or the user's own launcher
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ class Options:
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
     mpirun: str = ""
+    bind: str = ""
     topology: str = ""
     aware: str = NO_LEVEL
     trace: str = ""
@@ -125,6 +127,15 @@ def _number(name: str, text: str, what: str, least: float) -> float:
     return value
 
 
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise ValueError(
+            f"--bind {text}: expected an IPv4 address of this host, such as 10.0.0.1"
+        ) from None
+
+
 def _integer(name: str, text: str, least: int) -> int:
     try:
         value = int(text)
@@ -175,6 +186,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
      lambda t: _integer("--max-relaunch", t, 0)),
     ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if mpirun.split(t) else ""),
+    ("--bind", "FTRMA_BIND", "bind", _address),
     ("--topology", "FTRMA_TOPOLOGY", "topology", str),
     ("--aware", "FTRMA_AWARE", "aware", str),
     ("--trace", "FTRMA_TRACE", "trace", str),

@@ -16,19 +16,17 @@ Invariant: whoever waits in MPI for a process that has died is ended by the supe
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, salvage, settings
+from . import _mpi, private, salvage, settings
 from .errors import FtrmaError
-from .link import Link
+from .link import Link, leave_node
 from .placement import Placement
 from .salvage import Role
-from .sweep import sweep_library_files
 from .topology import Layout, domains_of_nodes
 from .topologyfile import read_topology
 from .vault import Vault
@@ -60,14 +58,14 @@ class SpreadWorld(World):
 
     def __init__(self, native: Any, options: settings.Options, proc: int, link: Link) -> None:
         self.link = link
-        sweep_library_files(link.greeting["stale"])  # of a launch before, whose node died
         mpi = _mpi.import_mpi()
         host = socket.gethostname()
         self.hosts: list[str] = mpi.COMM_WORLD.allgather(host)
         self.host, self.proc, self.native = host, proc, native
         self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
+        private.make_directory(Path(options.job))
         self.directory = Path(options.job) / host
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_directory(self.directory)
         link.directory = self.directory
         self.layout = self._layout(options)
         self.found = self._take_stock(mpi.COMM_WORLD)
@@ -75,7 +73,7 @@ class SpreadWorld(World):
         self.layout = placement.layout
         native.lib.ftrma_set_link(link.socket.fileno())
         ctl = self._own_control(native, self.directory / f"control-{proc}", options, placement)
-        super().__init__(native, self.directory, proc, ctl)
+        super().__init__(native, self.directory, link.key, proc, ctl)
         self.held = self._open_held()
         check(-native.lib.ftrma_comm_prepare(), "preparing communicators")
         self.everyone: Any = mpi.Comm.fromhandle(native.lib.ftrma_comm_parent())
@@ -109,7 +107,8 @@ class SpreadWorld(World):
     def _take_stock(self, comm: Any) -> dict[Role, tuple[str, frozenset[int]]]:
         """Vaults on all nodes: where each is and which versions it can be brought to."""
         mine: dict[Role, frozenset[int]] = {}
-        for role in salvage.roles_of(self.layout) if self.first_on_node else []:
+        again = self.first_on_node and self.link.greeting["resume"]
+        for role in salvage.roles_of(self.layout) if again else []:
             if self.vault_path_of(role).exists():
                 with contextlib.suppress(FtrmaError):  # killed while it was made
                     vault = self.open_vault(role, create=False)
@@ -204,9 +203,7 @@ class SpreadWorld(World):
         """Say goodbye, and go on serving the others' last messages until all have."""
         self.everyone.Barrier()
         if self.first_on_node:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self.directory.parent.rmdir()  # not on the supervisor's own host
+            leave_node(self.directory)
         self.link.goodbye()
         deadline = time.monotonic() + LEAVE_S
         while time.monotonic() < deadline:

@@ -21,8 +21,9 @@ from typing import Any
 
 from . import _mpi, failover, job, settings, tracefile
 from .errors import CATASTROPHE
+from .key import Key
 from .launch import Launch
-from .mpirun import START_ATTEMPTS, split
+from .mpirun import split
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
@@ -76,7 +77,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     options.check_levels()
     native = _mpi.load()
     directory = job.make_directory(native, layout, options.log_budget)
-    options.job = str(directory)
+    options.job, key = str(directory), Key.make()
     signals = Signals()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
@@ -85,7 +86,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     try:
         settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
         try:
-            status = _supervise(directory, layout, options, script, arguments, signals)
+            status = _supervise(directory, key, layout, options, script, arguments, signals)
         except Interrupted as interruption:
             status = 128 + int(interruption.args[0])
         if options.trace:
@@ -121,12 +122,12 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
         sys.stderr.write(f"ftrma: warning: interrupted while the trace {to} was written\n")
 
 
-def _supervise(directory: Path, layout: Layout, options: settings.Options, script: str,
+def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Options, script: str,
                arguments: list[str], signals: Signals) -> int:  # fmt: skip
-    relaunches = attempts = 0
+    relaunches = 0
     words, cause = split(options.mpirun), None
     while True:
-        launch = Launch(directory, layout, options, script, arguments, words, cause)
+        launch = Launch(directory, key, layout, options, script, arguments, words, cause)
         try:
             with signals.heeded():
                 reason = watch(launch)
@@ -152,18 +153,11 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
             return status
         ctl.request = lib.FTRMA_RELAUNCH  # from here on deaths are ours, and nobody's business
         died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
-        nobody_came = not launch.ranks
         launch.end()
-        if nobody_came and attempts < START_ATTEMPTS:
-            attempts += 1
-            ctl.request = lib.FTRMA_NOTHING
-            continue
-        if cause or (not ctl.start_ns and not ctl.resume and "died" in reason):
+        never = not ctl.start_ns and not ctl.resume
+        if cause or (never and (launch.refused() or "died" in reason)):
             failover.clean_up(launch.switchboard, directory, words)
-            sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-            once_more = " again" if cause else ""
-            sys.stderr.write(f"ftrma: error: the job did not start{once_more}: {reason}\n")
-            return CATASTROPHE if cause else 1
+            return did_not_start(launch, reason)
         if relaunches == options.max_relaunch:
             give_up(reason, relaunches)
             return CATASTROPHE
@@ -178,6 +172,15 @@ def _supervise(directory: Path, layout: Layout, options: settings.Options, scrip
         )  # fmt: skip
         to = f"checkpoint {version}" if version else "the start"
         sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
+
+
+def did_not_start(launch: Launch, reason: str) -> int:
+    """Say why a launch has not come up, with what the launcher said."""
+    if not launch.refused():
+        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
+    again = " again" if launch.switchboard.cause else ""
+    sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
+    return CATASTROPHE
 
 
 def give_up(reason: str, relaunches: int) -> None:
@@ -210,9 +213,7 @@ def _next_spread(
         if started:
             give_up(reason, relaunches)
             return CATASTROPHE
-        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
-        sys.stderr.write(f"ftrma: error: the job did not start: {reason}\n")
-        return 1
+        return did_not_start(launch, reason)
     words = failover.next_hosts(board, words, launch.layout)
     emit(launch.directory, "relaunch", reason=reason, slots=list(cause.slots))
     sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
@@ -229,8 +230,6 @@ def watch(launch: Launch) -> str:
             if reason or launch.switchboard.done():
                 return reason
             continue
-        if ctl.start_ns and not launch.prefixes:
-            launch.learn_library_files()
         if ctl.request == lib.FTRMA_ABORT:
             return ""
         if ctl.request == lib.FTRMA_RELAUNCH:

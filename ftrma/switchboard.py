@@ -5,6 +5,11 @@ with which status it ends. It copies the output of ranks on other hosts to the u
 waits for nothing by itself: `Switchboard.fileno` becomes readable when there is something to do,
 and `Switchboard.pump` does it.
 
+Whoever connects is a stranger until it has answered a challenge by the job's key. Of a stranger no
+byte is parsed, it has STRANGER_S to answer and STRANGERS places that all strangers share; the
+oldest goes when there is one more. So strangers can delay a rank that is just connecting, which
+tries again, and nothing else.
+
 Invariant: a rank is dead exactly if its link ended before it said goodbye and before everybody was
 told to end. The first death decides the launch's fate, but others that follow at once (a node that
 goes down takes all its ranks along) belong to the same failure; so do errors that living ranks see
@@ -14,6 +19,8 @@ because of it, hence nobody may report an error before SETTLE_S have passed with
 from __future__ import annotations
 
 import contextlib
+import errno
+import hmac
 import json
 import os
 import resource
@@ -27,11 +34,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import link
+from .key import NONCE_BYTES, TAG_BYTES, Key
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
-HELLO_BYTES = 4096  # a stranger gets no more than this to show the token
+STRANGERS = 32  # at a time; ranks answer within milliseconds
+STRANGER_S = 5.0
+ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 
@@ -41,13 +51,17 @@ class Peer:
     """One connection.
 
     Attributes:
-        kind: "new" before its hello, then "link", "out" or "err".
+        kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
+            "link", "out" or "err".
+        since: when it came, time.monotonic(); challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
     """
 
     socket: socket.socket
-    kind: str = "new"
+    kind: str = "stranger"
+    since: float = 0.0
+    challenge: bytes = b""
     buffer: bytes = b""
     rank: int = -1
     pid: int = 0
@@ -72,7 +86,6 @@ class Cause:
         reason: in words.
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
-        stale: beginnings of names of the MPI library's files that launches before may have left.
         hosts: on which the job has run so far.
     """
 
@@ -80,7 +93,6 @@ class Cause:
     slots: tuple[int, ...]
     died_at: float
     noticed_at: float
-    stale: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
 
@@ -93,14 +105,15 @@ class Ranks:
     aborted: int | None = None  # exit status
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
-    files: set[str] = field(default_factory=set)  # see library_files
 
 
 class Switchboard:
-    """Listens, and serves whoever shows the token.
+    """Listens, and serves whoever knows the key.
 
     Args:
         processes: of the job.
+        key: of the job.
+        bind: address to listen on, "" for all; None: the job is on one node, nobody connects.
         story: writes an event to the job's story, as `world.emit` does.
         read_story: reads all of it.
         cause: of this launch, if it is not the first.
@@ -108,11 +121,12 @@ class Switchboard:
     """
 
     def __init__(
-        self, processes: int, story: Callable[..., None],
+        self, processes: int, key: Key, bind: str | None, story: Callable[..., None],
         read_story: Callable[[], list[dict[str, Any]]], cause: Cause | None,
         past: dict[str, Any],
     ) -> None:  # fmt: skip
-        self.processes, self.story, self.read_story = processes, story, read_story
+        self.processes, self.key = processes, key
+        self.story, self.read_story = story, read_story
         self.cause, self.past = cause, past
         self.ranks = Ranks()
         self.peers: dict[int, Peer] = {}  # by descriptor
@@ -121,14 +135,11 @@ class Switchboard:
         self.spread = False  # a rank has come: the job runs over several nodes
         self.lost: set[str] = set()  # hosts that did not answer
         self.unclean: set[str] = set()  # hosts on which nobody could clean up
-        self.listener = socket.create_server(("", 0), backlog=3 * processes)
-        self.listener.setblocking(False)
         self.epoll = select.epoll()
-        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
-        port = self.listener.getsockname()[1]
-        self.address = link.Address(
-            socket.gethostname(), port, secrets.token_hex(16), link.own_addresses()
-        )
+        self.listener: socket.socket | None = None
+        self.address: link.Address | None = None
+        if bind is not None:
+            self._listen(bind)
 
     def fileno(self) -> int:
         return self.epoll.fileno()
@@ -136,21 +147,66 @@ class Switchboard:
     def pump(self, timeout_s: float = 0.0) -> None:
         """Serve all that is ready; wait for something if nothing is."""
         for fd, _ in self.epoll.poll(timeout_s):
-            if fd == self.listener.fileno():
-                self._accept()
-            elif fd in self.peers:
+            if fd in self.peers:
                 self._serve(self.peers[fd])
+            elif self.listener and fd == self.listener.fileno():
+                self._accept(self.listener)
+        for peer in self._strangers():
+            if time.monotonic() - peer.since > STRANGER_S:
+                self._close(peer)
         self._grant()
 
     # -- connections --------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            connection, _ = self.listener.accept()
-            connection.settimeout(END_S)  # of sending; what is received was announced
+    def _listen(self, bind: str) -> None:
+        try:
+            self.listener = socket.create_server((bind, 0), backlog=socket.SOMAXCONN)
+        except OSError as error:
+            raise ValueError(
+                f"--bind {bind}: cannot listen there ({error.strerror}); give an IPv4 address of "
+                "this host that the other nodes can reach"
+            ) from None
+        self.listener.setblocking(False)
+        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        name, port = self.listener.getsockname()[:2]
+        addresses = (name,) if bind else link.own_addresses()
+        self.address = link.Address(socket.gethostname(), port, addresses)
+        # Accepted and closed at once where there is no descriptor left to accept with.
+        self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _strangers(self) -> list[Peer]:
+        """Those who are not known yet, the first one first."""
+        return [peer for peer in self.peers.values() if peer.kind in ("stranger", "new")]
+
+    def _accept(self, listener: socket.socket) -> None:
+        strangers = self._strangers()
+        if len(strangers) >= STRANGERS:
+            self._close(strangers[0])
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away(listener)
+            return
+        connection.settimeout(END_S)  # of sending; what is received was announced
+        peer = Peer(connection, since=time.monotonic(), challenge=secrets.token_bytes(NONCE_BYTES))
+        self.peers[connection.fileno()] = peer
+        self.epoll.register(connection.fileno(), select.EPOLLIN)
+        with contextlib.suppress(OSError):  # it has gone already; reading tells
             link.tune(connection)
-            self.peers[connection.fileno()] = Peer(connection)
-            self.epoll.register(connection.fileno(), select.EPOLLIN)
+            connection.sendall(peer.challenge)
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Without a free descriptor: strangers go; where that frees none, who is next goes, too."""
+        strangers = self._strangers()
+        for peer in strangers:
+            self._close(peer)
+        if not strangers and self.reserve is not None:
+            os.close(self.reserve)
+            with contextlib.suppress(OSError):
+                listener.accept()[0].close()
+            with contextlib.suppress(OSError):
+                self.reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _serve(self, peer: Peer) -> None:
         try:
@@ -163,14 +219,29 @@ class Switchboard:
             self._close(peer)
         elif peer.kind in ("out", "err"):
             self._copy(peer, data)
+        elif peer.kind == "stranger":
+            self._identify(peer, data)
         else:
             peer.buffer += data
             *lines, peer.buffer = peer.buffer.split(b"\n")
             for text in lines:
                 if peer.open:
                     self._take(peer, text)
-            if len(peer.buffer) > (HELLO_BYTES if peer.kind == "new" else LINE_BYTES):
+            if peer.open and len(peer.buffer) > LINE_BYTES:
                 self._close(peer)
+
+    def _identify(self, peer: Peer, data: bytes) -> None:
+        """Fixed sizes, nothing to parse: the answer to the challenge, behind the peer's own."""
+        peer.buffer += data
+        if len(peer.buffer) < ANSWER_BYTES:
+            return
+        nonce, answer = peer.buffer[:NONCE_BYTES], peer.buffer[NONCE_BYTES:]
+        if not hmac.compare_digest(answer, self.key.answer(peer.challenge, nonce)):
+            self._close(peer)
+            return
+        peer.kind, peer.buffer = "new", b""
+        with contextlib.suppress(OSError):
+            peer.socket.sendall(self.key.proof(peer.challenge, nonce))
 
     def _close(self, peer: Peer) -> None:
         peer.open = False
@@ -225,8 +296,7 @@ class Switchboard:
 
     def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
         kind = hello.get("kind")
-        if (event != "hello" or not self.address.admits(hello.get("token"))
-                or kind not in ("link", "out", "err") or self.ending):  # fmt: skip
+        if event != "hello" or kind not in ("link", "out", "err") or self.ending:
             self._close(peer)
             return
         peer.rank = peer.index = int(hello["rank"])
@@ -237,9 +307,7 @@ class Switchboard:
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer
-        self.ranks.files |= set(hello["files"])
-        stale = self.cause.stale if self.cause else ()
-        self._send(peer, "hello", resume=self.cause is not None, stale=stale, **self.past)
+        self._send(peer, "hello", resume=self.cause is not None, **self.past)
 
     def _grant(self) -> None:
         """Answer who asks to report an error, once it is clear that no death caused it."""
@@ -314,7 +382,10 @@ class Switchboard:
         for peer in list(self.peers.values()):
             self._close(peer)
         self.epoll.close()
-        self.listener.close()
+        if self.listener:
+            self.listener.close()
+            if self.reserve is not None:
+                os.close(self.reserve)
 
     def _wait_for_links(self) -> None:
         self._pump_until(lambda: not any(p.open for p in self.ranks.links.values()), END_S)

@@ -9,7 +9,6 @@ record is part of the checkpoint, so a vault that was rebuilt from parity explai
 from __future__ import annotations
 
 import os
-import pickle
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from . import record as records
 from .errors import CorruptVault
+from .record import Seal
 from .world import check
 
 BLOCK = 4096
@@ -185,14 +186,15 @@ class Vault:
 
     # -- a checkpoint -------------------------------------------------------------------------
 
-    def stage(self, version: int, regions: Regions, record: dict[str, Any],
+    def stage(self, version: int, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:  # fmt: skip
         """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
 
         Args:
             version: that it will become.
             regions: (key, address, size in bytes) of everything protected.
-            record: what describes them; any picklable.
+            record: what describes them, as `record.encode` takes it.
+            seal: what the record is bound to.
             middle: called when about half is staged (a place for tests to strike).
 
         Returns:
@@ -201,7 +203,7 @@ class Vault:
         Raises:
             CorruptVault: a block of the copy was damaged; what is staged now is worthless.
         """
-        layout = self._lay_out(regions, record)
+        layout = self._lay_out(regions, record, seal)
         self.reserve(self.extents.end, staging=self.extents.end)
         self.lib.ftrma_stage_begin(self.c, version)
         corrupt = self._each(layout, self.lib.ftrma_stage, middle)
@@ -209,23 +211,23 @@ class Vault:
             raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
         return layout.size_bytes, self.lib.ftrma_stage_end(self.c) * BLOCK
 
-    def write(self, regions: Regions, record: dict[str, Any],
+    def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:  # fmt: skip
         """Put a checkpoint in the place of the one that is there, which cannot come back.
 
         Args, Returns:
             As `stage`.
         """
-        layout = self._lay_out(regions, record)
+        layout = self._lay_out(regions, record, seal)
         self.reserve(self.extents.end)
         changed = self._each(layout, self.lib.ftrma_write, middle)
         return layout.size_bytes, changed * BLOCK
 
-    def _lay_out(self, regions: Regions, record: dict[str, Any]) -> Layout:
+    def _lay_out(self, regions: Regions, record: dict[str, Any], seal: Seal) -> Layout:
         """Place all regions, the record, and block 0, which tells where that is."""
         places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
         self.extents.keep({k for k, _, _ in regions} | {"record"})
-        text = self._record(record)
+        text = self._record(record, seal)
         at = self.extents.regions["record"][0]
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
         places += [(at, self._address(text), len(text)), (0, self._address(head), BLOCK)]
@@ -243,20 +245,23 @@ class Vault:
             total += function(self.c, self.ffi.cast("void *", address), size_bytes, block)
         return total
 
-    def _record(self, record: dict[str, Any]) -> bytes:
+    def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
         # The record contains the map that placing the record may change: place it, then write it.
-        size_bytes = len(pickle.dumps({**record, "extents": self.extents.regions})) + 256
-        self.extents.place("record", size_bytes)
-        return pickle.dumps(
-            {**record, "extents": self.extents.regions, "end": self.extents.end}, protocol=5
-        )
+        extents = self.extents
+        now = records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
+        extents.place("record", len(now) + 256)
+        return records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
 
-    def read_record(self) -> dict[str, Any]:
-        """The record of the committed copy; also takes over its map."""
+    def read_record(self, seal: Seal) -> dict[str, Any]:
+        """The record of the committed copy; also takes over its map.
+
+        Raises:
+            CorruptVault: there is none, or this job has not written it as what `seal` says.
+        """
         magic, at, size_bytes = HEAD.unpack(self.bytes_at(0, HEAD.size)[:])
-        if magic != MAGIC:
+        if magic != MAGIC or size_bytes > self.used * BLOCK or at + blocks(size_bytes) > self.used:
             raise CorruptVault("the vault's first block is damaged; no checkpoint can be read")
-        record: dict[str, Any] = pickle.loads(self.bytes_at(at, size_bytes)[:])
+        record = records.decode(self.bytes_at(at, size_bytes)[:], seal)
         self.extents = Extents(record["extents"], record["end"])
         return record
 

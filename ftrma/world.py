@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FtrmaError, Rollback
+from .key import Key
+from .private import check_directory
+from .record import Seal
 from .topology import Layout
 
 SLOT, CHECKSUM, SPARE = 1, 2, 0
@@ -39,6 +42,7 @@ class World:
     Args:
         native: the loaded C extension.
         directory: of the job's memory files.
+        key: of the job.
         proc: position of this process in the MPI world.
         ctl: the control file, if it is not the one in the directory.
 
@@ -52,9 +56,12 @@ class World:
     policy = "rollback"
     interrupt: Callable[[], bool] = staticmethod(lambda: False)
 
-    def __init__(self, native: Any, directory: Path, proc: int, ctl: Any = None) -> None:
+    def __init__(
+        self, native: Any, directory: Path, key: Key, proc: int, ctl: Any = None
+    ) -> None:
         self.native, self.lib, self.ffi = native, native.lib, native.ffi
-        self.directory = directory
+        check_directory(directory)
+        self.directory, self.key = directory, key
         self.proc = proc
         self.ctl = ctl or open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
@@ -81,6 +88,10 @@ class World:
 
     def alive(self, proc: int) -> bool:
         return proc >= 0 and self.ctl.proc[proc].state == self.lib.FTRMA_ALIVE
+
+    def seal(self, version: int | str) -> Seal:
+        """What the record of this process's slot is bound to, in a checkpoint of this version."""
+        return Seal(self.key, f"slot {self.role()[1]}", str(version))
 
     def members(self, group: int) -> list[int]:
         """Slots of a group, in the order of the code's columns."""

@@ -33,7 +33,8 @@ import numpy as np
 FTRMA = str(Path(sys.executable).parent / "ftrma")
 SHARED = Path("/dev/shm")
 MARK = "FTRMA_TEST_MARK"
-# How a job's directory and the MPI library's files begin: jobs of others have other numbers there.
+# How a job's directory begins, and the MPI library's files, which should be in it: jobs of others
+# have other numbers there.
 OURS = re.compile(
     r"/dev/shm/(ftrma-\d+-[0-9a-f]{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
 )
@@ -99,23 +100,14 @@ def run_plain(
 ) -> Result:
     """Run the same program unprotected, under the launcher that protected jobs use.
 
-    It runs by ``-m mpi4py``, which ends all ranks when one raises. A launcher that did not come up
-    is started again, as ``ftrma run`` does.
+    It runs by ``-m mpi4py``, which ends all ranks when one raises.
     """
-    from ftrma.mpirun import (
-        START_ATTEMPTS,
-        did_not_come_up,
-        launcher_environment,
-        mpirun_command,
-    )
+    from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
 
-    command = [*mpirun_command(n), sys.executable, "-m", "mpi4py"]
-    for _ in range(START_ATTEMPTS):
-        result = _run(lambda stats: command, script, args, timeout,
-                      {**launcher_environment(), **(env or {})})  # fmt: skip
-        if not (result.status and did_not_come_up(result.stderr)):
-            break
-    return result
+    with session_directory() as session:
+        command = [*mpirun_command(n, session), sys.executable, "-m", "mpi4py"]
+        return _run(lambda stats: command, script, args, timeout,
+                    {**launcher_environment(), **(env or {})})  # fmt: skip
 
 
 def run_command(

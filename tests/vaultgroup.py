@@ -9,10 +9,13 @@ import numpy as np
 
 from ftrma import _mpi
 from ftrma.group import coefficients, forget_vault, rebuild_slot, scrub
+from ftrma.key import Key
+from ftrma.record import Seal
 from ftrma.vault import BLOCK, Vault, blocks
 from ftrma.world import World
 
 CAPACITY = 4096
+SEAL = Seal(Key(bytes(range(32))), "slot 0", "1")
 SEED = 271828
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
 

@@ -2,13 +2,13 @@
 
 A new UTS namespace lets a daemon of the launcher have a host name of its own, so that it and the
 MPI library take it for another node. The names are addresses 127.0.1.x, which need no entry in
-/etc/hosts. The environment is not taken along, as ssh takes none.
+/etc/hosts. The environment is not taken along, as ssh takes none. A new mount namespace gives it a
+/dev/shm of its own, which stays from one launch to the next as a node's does (`shared_of`).
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import stat
 import subprocess
 import tempfile
@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import MARK, Result, run_job
+from jobs import MARK, Result, remove, run_job
 
 NODES = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PER_NODE = 2
+NODES_HOME = "/dev/shm/nodes-"  # then a part of their own for each run of the tests
 FAKE_SSH = f"""#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 host=$1; shift
+shared={NODES_HOME}$(basename "$(dirname "$0")")/$host
+[[ -d $shared ]] || mkdir -pm 1777 "$shared"
 exec setsid env -i PATH="$PATH" HOME="$HOME" {MARK}="${MARK}" \\
-    unshare --uts bash -c "hostname $host; $*"
+    unshare --uts --mount --propagation private \\
+    bash -c "hostname $host; mount --bind $shared /dev/shm; $(cat "$0.first" 2>/dev/null) $*"
 """
 
 
@@ -34,8 +38,9 @@ def why_not() -> str:
     """Why nodes cannot be emulated here; empty if they can."""
     try:
         outcome = subprocess.run(
-            ["unshare", "--uts", "hostname", NODES[0]], capture_output=True, text=True, timeout=10
-        )
+            ["unshare", "--uts", "--mount", "hostname", NODES[0]], capture_output=True, text=True,
+            timeout=10,
+        )  # fmt: skip
     except FileNotFoundError as error:
         return str(error)
     return outcome.stderr.strip() if outcome.returncode else ""
@@ -43,10 +48,22 @@ def why_not() -> str:
 
 @functools.cache
 def fake_ssh() -> str:
+    # Not in /dev/shm, where daemons of the launcher would not find it.
     path = Path(tempfile.mkdtemp(prefix="fake-ssh-")) / "fake-ssh"
     path.write_text(FAKE_SSH)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
+
+
+def before_daemons(command: str) -> None:
+    """Have a shell command run on each node before the launcher's daemon; empty: none."""
+    path = Path(fake_ssh() + ".first")
+    path.write_text(command) if command else path.unlink(missing_ok=True)
+
+
+def shared_of(node: str) -> Path:
+    """What is /dev/shm on a node."""
+    return Path(NODES_HOME + Path(fake_ssh()).parent.name) / node
 
 
 def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> str:
@@ -56,12 +73,21 @@ def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> 
 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
-                 nodes: Sequence[str] = NODES, args: Sequence[str] = ()) -> Result:  # fmt: skip
-    """Run a program protected, on emulated nodes; skips the test where that is not permitted."""
+                 nodes: Sequence[str] = NODES, args: Sequence[str] = (),
+                 tidy: bool = True) -> Result:  # fmt: skip
+    """Run a program protected, on emulated nodes; skips the test where that is not permitted.
+
+    Unless `tidy` is false, nothing may be left on them.
+    """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
-    return run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
-                   timeout=timeout)  # fmt: skip
+    result = run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
+                     timeout=timeout)  # fmt: skip
+    left = [f"{node}: {p.name}" for node in nodes if shared_of(node).exists()
+            for p in shared_of(node).iterdir()]  # fmt: skip
+    remove(shared_of(node) for node in nodes)
+    assert not (tidy and left), f"files left on nodes: {left}\n{result}"
+    return result
 
 
 def struck(result: Result) -> list[dict[str, Any]]:
@@ -72,7 +98,5 @@ def struck(result: Result) -> list[dict[str, Any]]:
 
 def remove_fake_ssh() -> None:
     if fake_ssh.cache_info().currsize:
-        path = Path(fake_ssh())
-        path.unlink(missing_ok=True)
-        os.rmdir(path.parent)
+        remove([Path(fake_ssh()).parent, shared_of("any").parent])
         fake_ssh.cache_clear()

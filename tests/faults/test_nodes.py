@@ -7,6 +7,7 @@ run without failure; no process and no file is left on any node (`jobs` looks af
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,8 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import FTRMA, MARK, OURS, SHARED, Result, kill_marked, marked
-from nodes import NODES, launcher_options, remove_fake_ssh, run_on_nodes, struck, why_not
+from jobs import FTRMA, MARK, SHARED, Result, kill_marked, marked
+from nodes import (
+    NODES,
+    launcher_options,
+    remove_fake_ssh,
+    run_on_nodes,
+    shared_of,
+    struck,
+    why_not,
+)
 from programs import deaths, kinds
 
 SLOTS = 4  # and a checksum rank and a spare: two processes on each of three nodes
@@ -174,14 +183,6 @@ def test_relaunch_is_bounded() -> None:
     assert "--max-relaunch" in result.stderr
 
 
-def files_of(pid: int) -> list[str]:
-    """How the files in shared memory begin that a process of a job has mapped."""
-    try:
-        return OURS.findall(Path(f"/proc/{pid}/maps").read_text())
-    except OSError:
-        return []
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
     """Ctrl-C and SIGTERM end everything on all nodes, given once or twice."""
@@ -202,13 +203,19 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
         deadline = time.monotonic() + 20
         while not started.exists():
             assert time.monotonic() < deadline and job.poll() is None, "the job did not come up"
-        prefixes = tuple(f for pid in marked(mark) for f in files_of(pid))
-        assert any(NODES[0] in prefix for prefix in prefixes)
+        places = [SHARED, *(shared_of(node) for node in NODES)]
+        named = re.compile(rb"FTRMA_JOB=/dev/shm/([^\0]+)")
+        (job_name,) = {
+            m[1].decode()
+            for pid in marked(mark)
+            for m in named.finditer(Path(f"/proc/{pid}/environ").read_bytes())
+        }
+        assert all((place / job_name).exists() for place in places)
         job.send_signal(number)
         time.sleep(0.2)
         job.send_signal(number)  # impatience does not keep anything from being cleaned up
         assert job.wait(10) == status
         assert not marked(mark)
-        assert not [p for p in SHARED.iterdir() if p.name.startswith(prefixes)]
+        assert not any((place / job_name).exists() for place in places)
     finally:
         kill_marked(mark)

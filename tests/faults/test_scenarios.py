@@ -412,14 +412,15 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     """``mpiexec -n P python -m ftrma app.py`` protects without a supervisor."""
     from jobs import run_command
 
-    from ftrma.mpirun import launcher_environment, mpirun_command
+    from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
 
     (tmp_path / "program.py").write_text(APP)
     name, *args = PROGRAMS["stencil"]
-    result = run_command(
-        [*mpirun_command(SLOTS + 2), sys.executable, "-m", "ftrma", str(tmp_path / "program.py"),
-         str(tmp_path), str(ROOT / "bench/apps" / name), *args],
-        env={**launcher_environment(), "FTRMA_INTERVAL": "0", "FTRMA_KILL": "2@put:20"},
-    )  # fmt: skip
+    with session_directory() as session:
+        result = run_command(
+            [*mpirun_command(SLOTS + 2, session), sys.executable, "-m", "ftrma",
+             str(tmp_path / "program.py"), str(tmp_path), str(ROOT / "bench/apps" / name), *args],
+            env={**launcher_environment(), "FTRMA_INTERVAL": "0", "FTRMA_KILL": "2@put:20"},
+        )  # fmt: skip
     assert "slot 2 died; replayed from checkpoint" in result.stderr, result
     assert (tmp_path / "slot-2.npz").exists()

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from vaultgroup import SEAL
 
 from ftrma import _mpi, exchange
 from ftrma import settings as options
@@ -112,12 +113,12 @@ def world_of_one(native: Any, lib: Any = None) -> Any:
     return SimpleNamespace(
         native=native, lib=lib or native.lib, link=SimpleNamespace(critical=threading.Lock()),
         visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], held={}, proc=0,
-        first_on_node=True, tell=print,
+        first_on_node=True, tell=print, seal=lambda version: SEAL,
     )  # fmt: skip
 
 
 def stage(vault: Vault, version: int, array: Any) -> None:
-    vault.stage(version, [("x", array.ctypes.data, array.nbytes)], {})
+    vault.stage(version, [("x", array.ctypes.data, array.nbytes)], {}, SEAL)
     vault.words.complete = version
 
 

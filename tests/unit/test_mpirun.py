@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,4 +82,16 @@ def test_fabrics_are_left_out_on_one_node_only(
         monkeypatch.delenv(name, raising=False)
     if batch:
         monkeypatch.setenv(batch, "1")
-    assert ("^ofi" in mpirun.mpirun_command(2, options)) == local
+    command = mpirun.mpirun_command(2, Path("/dev/shm/x/launch-1"), options)
+    assert ("^ofi,tcp" in command) == local
+
+
+@pytest.mark.parametrize(
+    ("options", "local"),
+    [(["--host", "localhost:4"], True), (["-H", "127.0.0.1"], True), (["--host=localhost"], True),
+     (["--host", f"{socket.gethostname()}:2,localhost"], True), (["--host", "a"], False),
+     (["--host", "localhost,a:2"], False), (["--machinefile", "f"], False)],
+)  # fmt: skip
+def test_a_job_on_this_host_alone_is_on_one_node(options: list[str], local: bool) -> None:
+    """Law: naming this host, by any of its names, brings no other into the job."""
+    assert mpirun.on_one_node(options) == local

@@ -11,6 +11,7 @@ import pytest
 
 from ftrma import supervisor
 from ftrma.errors import CATASTROPHE
+from ftrma.key import Key
 from ftrma.settings import Options
 from ftrma.supervisor import Interrupted, Signals
 from ftrma.switchboard import Cause
@@ -44,7 +45,8 @@ class MadeUp:
 
     def __init__(self, directory: Path, *_: Any) -> None:
         MadeUp.made += 1
-        self.switchboard = SimpleNamespace(spread=MadeUp.made == 1)
+        cause = None if MadeUp.made == 1 else "slot 1 died"
+        self.switchboard = SimpleNamespace(spread=MadeUp.made == 1, cause=cause)
         self.ctl = SimpleNamespace(start_ns=0, resume=0, request=0)
         lib = SimpleNamespace(ftrma_now_ns=lambda: 0, FTRMA_RELAUNCH=1, FTRMA_NOTHING=0,
                               FTRMA_DEAD=2)  # fmt: skip
@@ -55,6 +57,9 @@ class MadeUp:
     def procs(self) -> list[Any]:
         return []
 
+    def refused(self) -> str:
+        return ""
+
     def end(self, **_: Any) -> None:
         pass
 
@@ -62,8 +67,8 @@ class MadeUp:
 def test_a_relaunch_that_does_not_come_up_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: status 1 is for a job that never ran; one that cannot be launched again ends with the
-    status of failures that cannot be repaired, and shows what the launcher said."""
+    """Law: a job that cannot be launched again ends with the status of failures that cannot be
+    repaired, and shows what the launcher said."""
     cause = Cause("slot 1 on node2 died", (1,), 0.0, 0.0)
     monkeypatch.setattr(MadeUp, "made", 0)
     monkeypatch.setattr(supervisor, "Launch", MadeUp)
@@ -71,8 +76,8 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(supervisor, "_next_spread", lambda *_: ([], cause))
     monkeypatch.setattr(supervisor.failover, "clean_up", lambda *_: None)
     status = supervisor._supervise(
-        tmp_path, make_layout(2), Options(slots=2), "x.py", [], Signals()
+        tmp_path, Key.make(), make_layout(2), Options(slots=2), "x.py", [], Signals()
     )
-    assert status == CATASTROPHE and MadeUp.made == 2 + supervisor.START_ATTEMPTS
+    assert status == CATASTROPHE and MadeUp.made == 2
     said = capsys.readouterr().err
     assert "no such node" in said and "did not start again: the launcher died" in said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
 import os
+import resource
+import secrets
 import socket
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 
 from ftrma import failover, link, settings, switchboard
 from ftrma.errors import FtrmaError
+from ftrma.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.settings import KillRule, Options
 from ftrma.switchboard import Cause, Switchboard, describe
 from ftrma.topology import make_layout
@@ -31,15 +34,17 @@ class Board:
 
     def __init__(self, processes: int = 2, cause: Cause | None = None) -> None:
         self.story: list[dict[str, Any]] = []
+        self.key = Key.make()
         self.board = Switchboard(
-            processes, lambda event, **d: self.story.append({"event": event, **d}),
+            processes, self.key, "127.0.0.1",
+            lambda event, **d: self.story.append({"event": event, **d}),
             lambda: self.story, cause, {"committed": 0},
         )  # fmt: skip
         self.open: list[socket.socket] = []
 
     def connect(
         self, rank: int, host: str = "node1", kind: str = "link",
-        address: link.Address | None = None,
+        key: Key | None = None,
     ) -> tuple[socket.socket, dict[str, Any]]:  # fmt: skip
         """Connect as a rank would, from a thread, while the switchboard is served here."""
         got: list[Any] = []
@@ -47,8 +52,7 @@ class Board:
         def work() -> None:
             try:
                 got.append(link.connect(
-                    address or self.board.address, kind, rank=rank, pid=1000 + rank, host=host,
-                    files=[f"sm_segment.{host}."],
+                    self.address, key or self.key, kind, rank=rank, pid=1000 + rank, host=host
                 ))  # fmt: skip
             except FtrmaError as error:
                 got.append(error)
@@ -61,6 +65,16 @@ class Board:
             raise got[0]
         self.open.append(got[0][0])
         return got[0]
+
+    @property
+    def address(self) -> link.Address:
+        assert self.board.address is not None
+        return self.board.address
+
+    def stranger(self) -> socket.socket:
+        """Connect and say nothing."""
+        self.open.append(socket.create_connection(("127.0.0.1", self.address.port)))
+        return self.open[-1]
 
     def close(self) -> None:
         for connection in self.open:
@@ -78,35 +92,145 @@ class Board:
 @pytest.fixture
 def board() -> Iterator[Board]:
     made = Board()
-    made.board.address = dataclasses.replace(made.board.address, addresses=("127.0.0.1",))
     yield made
     made.close()
 
 
 def test_address_survives_the_environment() -> None:
     """Law: parse(text) is the address."""
-    address = link.Address("node1", 4711, "ab12", ("10.0.0.1", "127.0.0.1"))
+    address = link.Address("node1", 4711, ("10.0.0.1", "127.0.0.1"))
     assert link.Address.parse(address.text()) == address
     assert link.own_addresses()[-1] == "127.0.0.1"
 
 
-def test_a_stranger_is_turned_away(board: Board) -> None:
-    """Law: without the token there is no answer, and nobody has come."""
-    wrong = dataclasses.replace(board.board.address, token="0" * 32)
+def test_a_stranger_is_turned_away(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: without the key there is no answer, and nobody has come."""
+    monkeypatch.setattr(link, "KNOCK_S", 0.0)
     with pytest.raises(FtrmaError, match=r"127\.0\.0\.1: refused"):
-        board.connect(0, address=wrong)
+        board.connect(0, key=Key.make())
     assert not board.board.ranks.links and not board.board.spread
 
 
-def test_what_is_no_hello_is_cut_off(board: Board) -> None:
-    """Law: neither noise nor an endless first line is kept."""
-    for noise in (b"GET / HTTP/1.1\r\n", b"[]\n", b"x" * 100_000):
-        connection = socket.create_connection(("127.0.0.1", board.board.address.port))
-        board.open.append(connection)
+def test_who_listens_must_know_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: a rank obeys nobody who cannot prove the key, though he holds the right port."""
+    monkeypatch.setattr(link, "KNOCK_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def impostor() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(bytes(NONCE_BYTES))
+                connection.recv(NONCE_BYTES + TAG_BYTES)
+                connection.sendall(bytes(TAG_BYTES) + link.line("hello", resume=True))
+                told.append(receive(connection))
+
+        told: list[bytes] = []
+        thread = threading.Thread(target=impostor)
+        thread.start()
+        address = link.Address("far", listener.getsockname()[1], ("127.0.0.1",))
+        with pytest.raises(FtrmaError, match="does not know the job's key"):
+            link.connect(address, Key.make(), "link", rank=0)
+        thread.join(PATIENCE_S)
+        assert told == [b""]
+
+
+def test_an_answer_does_not_serve_twice(board: Board) -> None:
+    """Law: what was heard on the network lets nobody in: each challenge is new."""
+    answers = []
+    for _ in range(2):
+        connection = board.stranger()
+        board.until(lambda: len(board.board.peers) == len(board.open))
+        challenge = connection.recv(NONCE_BYTES)
+        answers.append((challenge, nonce := secrets.token_bytes(NONCE_BYTES),
+                        board.key.answer(challenge, nonce)))  # fmt: skip
+    first, second = board.open
+    second.sendall(answers[0][1] + answers[0][2])
+    board.until(lambda: len(board.board.peers) == 1)
+    first.sendall(answers[0][1] + answers[0][2])
+    board.until(lambda: board.board.peers[next(iter(board.board.peers))].kind == "new")
+    assert first.recv(TAG_BYTES) == board.key.proof(answers[0][0], answers[0][1])
+
+
+NOISE = [
+    b"GET / HTTP/1.1\r\n\r\n" + bytes(64), b"[" * 60_000 + b"\n", b"{" * 100_000,
+    link.line("hello", kind="link", rank=0, pid=1, host="x") * 3, b"x" * 1_000_000,
+    secrets.token_bytes(NONCE_BYTES + TAG_BYTES), secrets.token_bytes(200), b"\n" * 100,
+]  # fmt: skip
+
+
+def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: noise of any kind and size is cut off, half an answer and silence after a while, and a
+    rank comes in beside them."""
+    monkeypatch.setattr(switchboard, "STRANGER_S", 0.3)
+    monkeypatch.setattr(switchboard.json, "loads", lambda text: pytest.fail("it was parsed"))
+    for noise in NOISE:
+        connection = board.stranger()
         board.until(lambda: len(board.board.peers) == 1)
-        connection.sendall(noise)
+        threading.Thread(target=push, args=(connection, noise)).start()
         board.until(lambda: not board.board.peers)
-    assert not board.board.spread
+    for half in (b"", b"x", secrets.token_bytes(NONCE_BYTES + TAG_BYTES - 1)):
+        board.stranger().sendall(half)
+    board.until(lambda: len(board.board.peers) == 3)
+    board.until(lambda: not board.board.peers)
+    monkeypatch.undo()
+    board.connect(0)
+    assert board.board.ranks.links[0].open
+
+
+def receive(connection: socket.socket) -> bytes:
+    """What comes; nothing if the connection is cut."""
+    try:
+        return connection.recv(1000)
+    except ConnectionResetError:
+        return b""
+
+
+def push(connection: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # cut off in the middle
+        connection.sendall(data)
+
+
+@pytest.mark.parametrize("descriptors", [switchboard.STRANGERS + 200, switchboard.STRANGERS // 2])
+def test_many_strangers_cost_the_job_nothing(board: Board, descriptors: int) -> None:
+    """Law: 1,100 idle connections, with and without descriptors for as many as may wait at a time:
+    links stay, a rank is let in, and the descriptors in use are bounded."""
+    board.connect(0)
+    siege = f"""
+import socket, sys, time
+held = []
+for _ in range(1100):
+    held.append(socket.create_connection(("127.0.0.1", {board.address.port})))
+print("here", flush=True)
+sys.stdin.read()
+"""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, "
+         f"(1500, {before[1]}))\n{siege}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as besieger:  # fmt: skip
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20 + descriptors, before[1]))
+        try:
+            said: list[bytes] = []
+            assert besieger.stdout and besieger.stdin
+            reader = threading.Thread(target=lambda: said.append(besieger.stdout.readline()))
+            reader.start()
+            board.until(lambda: bool(said))
+            assert said == [b"here\n"]
+            board.connect(1)
+            assert len(board.board.peers) <= switchboard.STRANGERS + 2
+            assert board.board.ranks.links[0].open and not board.board.ranks.deaths
+        finally:
+            besieger.kill()
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_one_node_has_no_port() -> None:
+    """Law: where nobody has to connect, nobody can."""
+    board = Switchboard(2, Key.make(), None, lambda event, **d: None, list, None, {})
+    assert board.listener is None and board.address is None
+    board.pump()
+    board.close()
 
 
 def test_nobody_listens_is_told() -> None:
@@ -114,7 +238,7 @@ def test_nobody_listens_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(FtrmaError, match=f"supervisor on far, port {port} .*refused.*by TCP"):
-        link.connect(link.Address("far", port, "t", ("127.0.0.1",)), "link")
+        link.connect(link.Address("far", port, ("127.0.0.1",)), Key.make(), "link")
 
 
 def test_end_without_goodbye_is_a_death(board: Board) -> None:
@@ -222,7 +346,7 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     assert cause.slots == (1,) and cause.died_at <= cause.noticed_at
     after = Board(cause=cause)
     connection, greeting = after.connect(0)
-    assert greeting["resume"] and "sm_segment.node2." in greeting["stale"]
+    assert greeting["resume"]
     connection.sendall(link.line("entered", version=4, restore_s=0.001))
     after.until(lambda: bool(after.story))
     after.close()
@@ -248,12 +372,14 @@ RANK = """
 import os, sys, time
 from pathlib import Path
 from ftrma import link
-here = link.Link(link.Address.parse(os.environ[link.VARIABLE]), 0)
+from ftrma.key import Key
+here = link.Link(link.Address.parse(os.environ[link.VARIABLE]), Key.take(), 0)
+assert Key.take() is None
 here.directory = Path(sys.argv[1])
 with here.critical:
     here.send("writing")
     time.sleep(0.3)
-    (here.directory.parent / "written").touch()
+    (here.directory.parents[1] / "written").touch()
 if sys.argv[2] == "goodbye":
     here.goodbye()
 time.sleep(60)
@@ -273,7 +399,7 @@ def test_the_end_reaches_a_rank(
     (directory / "vault-0").touch()
     with subprocess.Popen(
         [sys.executable, "-c", RANK, str(directory), how], start_new_session=True,
-        env={**os.environ, link.VARIABLE: board.board.address.text()},
+        env={**os.environ, link.VARIABLE: board.address.text(), "FTRMA_KEY": board.key.text()},
     ) as rank:  # fmt: skip
         try:
             board.until(lambda: bool(board.story))
@@ -283,29 +409,29 @@ def test_the_end_reaches_a_rank(
             assert rank.wait(PATIENCE_S) == status
         finally:
             rank.kill()
-    assert (tmp_path / "job" / "written").exists()
+    assert (tmp_path / "written").exists()
     assert (directory / "vault-0").exists() != final
+    assert (tmp_path / "job").exists() != final, "no supervisor has it here"
     assert not board.board.unclean and not board.board.ranks.deaths
 
 
 def test_a_node_without_ranks_is_cleaned_by_the_launcher(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law: the node's part of the job's directory and the library's files go, from the node whose
-    ranks are dead; the job's story stays with the supervisor."""
+    """Law: the job's directory goes from the node whose ranks are dead, but for what the supervisor
+    still reads where it has its own."""
     commands = []
 
-    def once(processes: int | None, options: list[str]) -> list[str]:
-        commands.append(options)
+    def once(processes: int | None, session: Path, options: list[str]) -> list[str]:
+        assert session.parent == directory and options[2].endswith(f"{session} prted")
+        commands.append(options[3:])
         return ["env"]
 
     monkeypatch.setattr(failover, "mpirun_command", once)
     directory = tmp_path / "job"
-    ours, story = directory / socket.gethostname(), directory / "events"
+    ours, control = directory / socket.gethostname(), directory / "control"
     ours.mkdir(parents=True)
-    story.touch()
-    left = Path(f"/dev/shm/sm_segment.node2-{os.getpid()}.1")
-    left.touch()
+    control.touch()
     board.connect(0)[0].sendall(link.line("goodbye"))
     board.until(lambda: board.board.ranks.links[0].goodbye)
     failover.clean_up(board.board, directory, ["--host", "node1"])
@@ -314,16 +440,13 @@ def test_a_node_without_ranks_is_cleaned_by_the_launcher(
     board.until(lambda: bool(board.board.ranks.deaths))
     board.open[0].close()
     board.board.end(final=True)
-    try:
-        failover.clean_up(board.board, directory, ["--host", "node1"])
-        assert commands == [["--host", "node1", "--map-by", "ppr:1:node"]]
-        assert not ours.exists() and not left.exists()
-        assert story.exists(), "the supervisor has not read it yet"
-        story.unlink()
-        failover.clean_up(board.board, directory, ["--host", "node1"])
-        assert not directory.exists()
-    finally:
-        left.unlink(missing_ok=True)
+    failover.clean_up(board.board, directory, ["--host", "node1"])
+    assert commands == [["--host", "node1", "--map-by", "ppr:1:node"]]
+    assert not ours.exists()
+    assert control.exists(), "the supervisor still needs it"
+    control.unlink()
+    failover.clean_up(board.board, directory, ["--host", "node1"])
+    assert not directory.exists()
 
 
 def test_later_launches_are_told_what_is_in_force(tmp_path: Path) -> None:

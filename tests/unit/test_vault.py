@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vaultgroup import CAPACITY, SIZES, Group, content, flip
+from vaultgroup import CAPACITY, SEAL, SIZES, Group, content, flip
 
 from ftrma import _mpi
 from ftrma.checkpoint import Server
@@ -342,15 +342,16 @@ def test_record_explains_a_rebuilt_vault(make: Callable[..., Group], tmp_path: P
             arrays[0] = np.frombuffer(group.random.bytes(9 * BLOCK), "u1").copy()
             regions[0] = (("window", 0), arrays[0].ctypes.data, arrays[0].nbytes)
         record = {"states": {"main": b"x" * 900 * version}, "ordinal": version}
-        protected, dirty = group.members[0].stage(version, regions, record)
+        protected, dirty = group.members[0].stage(version, regions, record, SEAL)
         assert protected > sum(a.nbytes for a in arrays) and 0 < dirty <= 30 * BLOCK
-        group.members[1].stage(version, [("o", other.ctypes.data, other.nbytes)], {"n": version})
+        regions_of_other = [("o", other.ctypes.data, other.nbytes)]
+        group.members[1].stage(version, regions_of_other, {"n": version}, SEAL)
         group.sum()
         group.commit()
         group.fold()
     group.lose(0)
     group.rebuild(0)
-    found = group.members[0].read_record()
+    found = group.members[0].read_record(SEAL)
     assert found["ordinal"] == 3 and found["states"] == {"main": b"x" * 2700}
     for key, array in zip((("window", i) for i in range(3)), arrays, strict=True):
         to = np.zeros_like(array)
@@ -359,7 +360,7 @@ def test_record_explains_a_rebuilt_vault(make: Callable[..., Group], tmp_path: P
         assert group.members[0].copy_out(key, to.ctypes.data, to.nbytes) == 0
     # The map went along: the next checkpoint leaves everything where it is.
     before = dict(group.members[0].extents.regions)
-    group.members[0].stage(4, regions, record)
+    group.members[0].stage(4, regions, record, SEAL)
     assert {k: v for k, v in group.members[0].extents.regions.items() if k != "record"} == {
         k: v for k, v in before.items() if k != "record"
     }
@@ -369,7 +370,7 @@ def test_damaged_head_is_an_error(make: Callable[..., Group]) -> None:
     """Law: an empty or overwritten first block is CorruptVault, not nonsense."""
     group = make([1])
     with pytest.raises(CorruptVault, match="first block is damaged"):
-        group.members[0].read_record()
+        group.members[0].read_record(SEAL)
 
 
 def test_full_vault_is_an_error_in_words(make: Callable[..., Group]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from vaultgroup import SEAL
 
 from ftrma import _mpi
 from ftrma.errors import FtrmaError
@@ -44,7 +45,7 @@ def assert_holds(vault: Vault, arrays: list[Bytes], path: Path) -> None:
     """Also for one who opens the file anew, and with checksums that match."""
     again = Vault(_mpi.load(), path, CAPACITY, 0, create=False)
     assert again.lib.ftrma_check(again.c, again.c, -1, 0, again.used) == -1
-    assert again.read_record()["note"] == "kept"
+    assert again.read_record(SEAL)["note"] == "kept"
     for i, array in enumerate(arrays):
         assert bytes(again.bytes_of(i, array.nbytes)) == array.tobytes()
     again.close()
@@ -54,29 +55,29 @@ def test_each_write_replaces_the_one_before(vault: Vault, tmp_path: Path) -> Non
     print(f"seed {SEED}")
     for turn in range(3):
         arrays = some(SEED + turn)
-        size_bytes, changed = vault.write(regions_of(arrays), {"note": "kept"})
+        size_bytes, changed = vault.write(regions_of(arrays), {"note": "kept"}, SEAL)
         assert size_bytes >= sum(SIZES) and changed >= 35 * BLOCK
         assert_holds(vault, arrays, tmp_path / "vault")
 
 
 def test_only_blocks_that_differ_are_counted(vault: Vault, tmp_path: Path) -> None:
     arrays = some(SEED)
-    vault.write(regions_of(arrays), {"note": "kept"})
-    assert vault.write(regions_of(arrays), {"note": "kept"})[1] == 0
+    vault.write(regions_of(arrays), {"note": "kept"}, SEAL)
+    assert vault.write(regions_of(arrays), {"note": "kept"}, SEAL)[1] == 0
     arrays[6][-1] ^= 1
     arrays[3][0] ^= 1
-    assert vault.write(regions_of(arrays), {"note": "kept"})[1] == 2 * BLOCK
+    assert vault.write(regions_of(arrays), {"note": "kept"}, SEAL)[1] == 2 * BLOCK
     assert_holds(vault, arrays, tmp_path / "vault")
 
 
 def test_a_damaged_block_is_written_anew(vault: Vault, tmp_path: Path) -> None:
     """Its checksum is that of what should be there."""
     arrays = some(SEED)
-    vault.write(regions_of(arrays), {"note": "kept"})
+    vault.write(regions_of(arrays), {"note": "kept"}, SEAL)
     first = vault.extents.regions[4][0]
     vault.bytes_at(first + 2, BLOCK)[7] = bytes([arrays[4][2 * BLOCK + 7] ^ 1])
     assert vault.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) == first + 2
-    assert vault.write(regions_of(arrays), {"note": "kept"})[1] == BLOCK
+    assert vault.write(regions_of(arrays), {"note": "kept"}, SEAL)[1] == BLOCK
     assert_holds(vault, arrays, tmp_path / "vault")
 
 
@@ -92,7 +93,7 @@ def test_others_may_store_into_a_region_meanwhile(vault: Vault) -> None:
     other.start()
     try:
         for _ in range(60):
-            vault.write(regions_of([array]), {"note": "kept"})
+            vault.write(regions_of([array]), {"note": "kept"}, SEAL)
             assert vault.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) == -1
     finally:
         end.set()
@@ -102,4 +103,4 @@ def test_others_may_store_into_a_region_meanwhile(vault: Vault) -> None:
 
 def test_more_than_there_is_room_for_is_an_error(vault: Vault) -> None:
     with pytest.raises(FtrmaError, match="taking"):
-        vault.write([("x", 0, CAPACITY * BLOCK)], {})
+        vault.write([("x", 0, CAPACITY * BLOCK)], {}, SEAL)

@@ -1,0 +1,72 @@
+"""The job's key: what its processes know and nobody else does.
+
+Two things rest on it. A checkpoint's record is parsed only if its tag shows that a process of this
+job wrote it, for this role and version (`record`). And a connection between a rank and the
+supervisor begins with each showing the other that it knows the key, by an answer to a fresh
+challenge, so that nothing that travels can be used again (`link`).
+
+`ftrma run` makes the key. It stands in the job's directory, for `ftrma run --resume`, and in the
+environment in which the launcher starts the ranks; they take it out before the user's program runs,
+so that no process which that starts inherits it. It is on no command line.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import MutableMapping
+
+VARIABLE = "FTRMA_KEY"
+SECRET_BYTES = 32
+TAG_BYTES = 32  # of HMAC-SHA256
+NONCE_BYTES = 32
+
+
+class Key:
+    """A job's key.
+
+    Args:
+        secret: `SECRET_BYTES` that nobody can guess.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != SECRET_BYTES:
+            raise ValueError(f"a job's key has {SECRET_BYTES} bytes, not {len(secret)}")
+        self._secret = secret
+
+    @classmethod
+    def make(cls) -> Key:
+        return cls(secrets.token_bytes(SECRET_BYTES))
+
+    @classmethod
+    def take(cls, environ: MutableMapping[str, str] = os.environ) -> Key | None:
+        """The key from the environment, where it is no longer afterwards; None if it has none."""
+        text = environ.pop(VARIABLE, None)
+        return cls(bytes.fromhex(text)) if text else None
+
+    def text(self) -> str:
+        return self._secret.hex()
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    def tag(self, *parts: bytes) -> bytes:
+        """Authenticate a sequence of byte strings: HMAC-SHA256, `TAG_BYTES`."""
+        framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+        return hmac.digest(self._secret, framed, "sha256")
+
+    def vouches(self, tag: bytes, *parts: bytes) -> bool:
+        """Whether somebody who knows the key has made this tag for these parts."""
+        return hmac.compare_digest(tag, self.tag(*parts))
+
+    # -- the two ends of a connection ---------------------------------------------------------
+
+    def answer(self, challenge: bytes, nonce: bytes) -> bytes:
+        """What a rank sends in answer to the supervisor's challenge, beside its own."""
+        return self.tag(b"rank", challenge, nonce)
+
+    def proof(self, challenge: bytes, nonce: bytes) -> bytes:
+        """What the supervisor sends in answer to the rank's."""
+        return self.tag(b"supervisor", challenge, nonce)

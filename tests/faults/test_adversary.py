@@ -1,0 +1,258 @@
+"""What other users of a node, and strangers on the network, can do to a job: nothing but be told.
+
+Laws are at the tests. Adversaries are real: another uid, real connections, real files; root is
+needed to play them, and what needs it is skipped without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import FTRMA, MARK, kill_marked, marked, run_job
+from nodes import before_daemons, launcher_options, remove_fake_ssh, run_on_nodes, why_not
+
+STRANGER = 20002  # uid
+SLOTS = 4
+NAPS = """
+import sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(64, 8, comm=comm)
+comm.rank or open(f"{sys.argv[1]}/started.json", "w").write("1")
+for _ in range(int(50 * float(sys.argv[2]))):
+    win.Fence()
+    win.Put(bytes(8), (comm.rank + 1) % comm.size)
+    win.Fence()
+    time.sleep(0.02)
+comm.Barrier()
+open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    remove_fake_ssh()
+
+
+class Job:
+    """A job that goes on while the test does things to it."""
+
+    def __init__(self, home: Path, *options: str, seconds: float) -> None:
+        self.home, self.mark = home, secrets.token_hex(8)
+        (home / "program.py").write_text(NAPS)
+        command = [FTRMA, "run", "-n", str(SLOTS), *options, str(home / "program.py"), str(home)]
+        self.process = subprocess.Popen(
+            [*command, str(seconds)], env={**os.environ, MARK: self.mark}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def __enter__(self) -> Job:
+        deadline = time.monotonic() + 30
+        while not (self.home / "started.json").exists():
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < deadline, "the job did not come up"
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kill_marked(self.mark)
+        self.process.communicate()
+
+    def ends_well(self) -> None:
+        said = self.process.communicate(timeout=60)[0]
+        assert self.process.returncode == 0, said
+        assert all((self.home / f"slot-{s}.json").exists() for s in range(SLOTS)), said
+
+
+def listening(pids: list[int]) -> dict[int, list[tuple[str, int]]]:
+    """Addresses and ports on which processes accept connections or datagrams, from /proc/net."""
+    sockets = {}
+    for kind in ("tcp", "tcp6", "udp", "udp6"):
+        for row in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+            words = row.split()
+            if words[3] in ("0A", "07"):
+                packed, port = words[1].split(":")
+                raw = b"".join(int(packed[i : i + 8], 16).to_bytes(4, sys.byteorder)
+                               for i in range(0, len(packed), 8))  # fmt: skip
+                family = socket.AF_INET6 if len(raw) == 16 else socket.AF_INET
+                sockets[words[9]] = socket.inet_ntop(family, raw), int(port, 16)
+    found: dict[int, list[tuple[str, int]]] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry))
+                    if inode and inode[1] in sockets:
+                        found.setdefault(pid, []).append(sockets[inode[1]])
+    return found
+
+
+def test_a_job_on_one_node_listens_on_loopback_only(tmp_path: Path) -> None:
+    """Law: no process of it (supervisor, launcher, ranks) accepts anything from outside; what the
+    launcher was preloaded with reaches no rank."""
+    with Job(tmp_path, seconds=2) as job:
+        pids = marked(job.mark)
+        assert len(pids) >= 1 + 1 + SLOTS + 2
+        ports = listening(pids)
+        assert ports, "the launcher listens somewhere; this test looks at the wrong processes"
+        outside = {p: a for p, found in ports.items() for a in found
+                   if a[0] not in ("127.0.0.1", "::1")}  # fmt: skip
+        assert not outside
+        ranks = [p for p in pids if b"OMPI_COMM_WORLD_RANK" in environment(p)]
+        assert len(ranks) == SLOTS + 2
+        assert not [p for p in ranks if b"_loopback" in Path(f"/proc/{p}/maps").read_bytes()]
+        job.ends_well()
+
+
+def environment(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+LOOKS = """
+import json, os, subprocess, sys
+from mpi4py import MPI
+child = subprocess.run(["env"], capture_output=True, text=True).stdout
+job = os.environ["FTRMA_JOB"]
+modes = {name: oct(os.lstat(f"{job}/{name}").st_mode) for name in os.listdir(job)}
+found = {"environ": dict(os.environ), "child": child, "job": oct(os.lstat(job).st_mode),
+         "modes": modes}
+json.dump(found, open(f"{sys.argv[1]}/slot-{MPI.COMM_WORLD.rank}.json", "w"))
+"""
+
+
+def test_the_key_is_with_the_jobs_processes_only() -> None:
+    """Law: neither the user's program nor what it starts has the key in its environment; the job's
+    directory is 0700, and what is in it is for nobody else."""
+    result = run_job(LOOKS, 2)
+    for found in result.of_slots("slot", 2):
+        assert "FTRMA_KEY" not in found["environ"] and "FTRMA_KEY" not in found["child"]
+        assert found["job"] == "0o40700"
+        loose = {n: m for n, m in found["modes"].items() if n != "terminal" and m[-2:] != "00"}
+        assert not loose
+
+
+def test_the_key_is_on_no_command_line(tmp_path: Path) -> None:
+    """Law: of all processes that the job starts, over several nodes too."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    with Job(tmp_path, "--mpirun", launcher_options(), seconds=1) as job:
+        pids = marked(job.mark)
+        keys = {m[1] for p in pids for m in re.finditer(rb"FTRMA_KEY=(\w{64})", environment(p))}
+        assert len(keys) == 1
+        (key,) = keys
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                assert key not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        job.ends_well()
+
+
+PLANT = """
+import os, pickle, sys
+job, spring = sys.argv[1:]
+class Trap:
+    def __reduce__(self):
+        return os.system, (f"touch {spring}",)
+os.makedirs(f"{job}/{os.uname().nodename}", 0o777)
+for name in ("slot-0", "slot-1", "checksum-0"):
+    with open(f"{job}/{os.uname().nodename}/{name}", "wb") as file:
+        file.write(pickle.dumps(Trap()) * 100)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to play another user")
+@pytest.mark.parametrize("how", ["directory", "link"])
+def test_a_planted_directory_is_refused(tmp_path: Path, how: str) -> None:
+    """Law: where another user was first with the job's directory on a node, the job says so and
+    does not start; what lies in it is not even read."""
+    sprung = tmp_path / "sprung"
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents[:-1]:
+        if parent.stat().st_mode & 0o1 == 0:
+            parent.chmod(parent.stat().st_mode | 0o11)
+    (tmp_path / "plant.py").write_text(PLANT)
+    as_stranger = f"setpriv --reuid {STRANGER} --regid {STRANGER} --clear-groups"
+    # The name of the job's directory stands on the daemon's command line, for all to see.
+    look = "job=$(grep -aoE '/dev/shm/ftrma-[0-9]+-[0-9a-f]+' /proc/$$/cmdline | head -1);"
+    if how == "directory":
+        plant = f"{as_stranger} {sys.executable} {tmp_path}/plant.py $job {sprung};"
+    else:
+        plant = f"{as_stranger} ln -s /tmp $job;"
+    before_daemons(look + plant)
+    try:
+        result = run_on_nodes(NAPS, SLOTS, args=["1"], tidy=False)
+    finally:
+        before_daemons("")
+    assert result.status not in (0, 2), result
+    why = f"belongs to user {STRANGER}" if how == "directory" else "is no directory"
+    assert why in result.stderr and "Traceback" not in result.stderr, result
+    assert not sprung.exists() and "slot-0" not in result.results
+
+
+NOISE = {
+    "garbage": [secrets.token_bytes(n) for n in (1, 63, 64, 65, 4096)],
+    "deep": [b"[" * 60_000 + b"\n"],
+    "huge": [b"x" * 5_000_000],
+    "half": [b"", b"x" * 63],
+    "hello": [b'{"event": "hello", "token": "", "kind": "link", "rank": 0, "pid": 1}\n'],
+}
+
+
+@pytest.mark.skipif(bool(why_not()), reason="nodes cannot be emulated")
+def test_strangers_at_the_port_cost_nothing(tmp_path: Path) -> None:
+    """Law: a job over several nodes goes on, through garbage, depth, size, halves, and 1,100 idle
+    connections at a time, and through a death meanwhile."""
+    options = ["--mpirun", launcher_options(), "--kill", "1@fence:40", "--bind", "0.0.0.0"]
+    with Job(tmp_path, *options, seconds=4) as job:
+        ((_, port),) = listening([job.process.pid])[job.process.pid]
+        stop = time.monotonic() + 3
+
+        def push(data: bytes) -> None:
+            while time.monotonic() < stop:
+                with contextlib.suppress(OSError), socket.create_connection(
+                    ("127.0.0.1", port), 5
+                ) as stranger:
+                    stranger.sendall(data)
+                    time.sleep(0.05 if len(data) < 64 else 0)
+
+        def idle() -> None:
+            with contextlib.ExitStack() as held:
+                for _ in range(500):
+                    with contextlib.suppress(OSError):
+                        held.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                time.sleep(max(0.0, stop - time.monotonic()))
+
+        threads = [threading.Thread(target=push, args=(data,))
+                   for kind in NOISE.values() for data in kind]  # fmt: skip
+        threads += [threading.Thread(target=idle) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        job.ends_well()
+
+
+def test_bind_says_where(tmp_path: Path) -> None:
+    """Law: with --bind there is one port, at that address."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    with Job(tmp_path, "--mpirun", launcher_options(), "--bind", "127.0.0.1", seconds=0.5) as job:
+        assert [a for a, _ in listening([job.process.pid])[job.process.pid]] == ["127.0.0.1"]
+        job.ends_well()
+    wrong = subprocess.run(
+        [FTRMA, "run", "-n", "2", "--mpirun", launcher_options(), "--bind", "192.0.2.77",
+         str(tmp_path / "program.py")], capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert wrong.returncode == 2 and "--bind 192.0.2.77: cannot listen" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
