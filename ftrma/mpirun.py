@@ -14,12 +14,14 @@ import secrets
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from . import library
 from .errors import FtrmaError
 
 # Options of mpirun that say where processes go, each with one value.
@@ -41,6 +43,19 @@ def find_mpirun() -> str:
             "on PATH"
         )
     return found
+
+
+def check_launcher() -> None:
+    """Refuse a launcher of another MPI library, which would not understand a word.
+
+    Raises:
+        FtrmaError: which it is, and what helps.
+    """
+    path = find_mpirun()
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    why = library.refusal(said.stdout + said.stderr, f"the launcher {path}")
+    if why:
+        raise FtrmaError(why)
 
 
 def make_session(directory: Path) -> Path:

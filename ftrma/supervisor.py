@@ -23,7 +23,7 @@ from . import _mpi, failover, job, settings, tracefile
 from .errors import CATASTROPHE
 from .key import Key
 from .launch import Launch
-from .mpirun import split
+from .mpirun import check_launcher, split
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
@@ -76,6 +76,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
         rule.check(layout)
     options.check_levels()
     native = _mpi.load()
+    check_launcher()
     directory = job.make_directory(native, layout, options.log_budget)
     options.job, key = str(directory), Key.make()
     signals = Signals()

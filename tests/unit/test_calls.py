@@ -26,11 +26,13 @@ pytestmark = pytest.mark.skipif(MPICC is None, reason="no mpicc")
 def calls() -> ModuleType:
     import importlib.util
 
+    sys.path.insert(0, str(ROOT / "csrc"))  # as in a build: it imports mpicc.py from there
     spec = importlib.util.spec_from_file_location("calls", ROOT / "csrc" / "calls.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules["calls"] = module
     spec.loader.exec_module(module)
+    sys.path.remove(str(ROOT / "csrc"))
     return module
 
 
