@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
-from pathlib import Path
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
-from . import __version__, settings
+from . import __version__, outfile, settings, tomlfile
 from .errors import CATASTROPHE, FtrmaError, NotRecoverable
+from .outfile import tell
 from .reliability import command as reliability
 
 RUN_OPTIONS = [
@@ -75,14 +77,36 @@ RUN_OPTIONS = [
 ]
 
 
+class Misuse(ValueError):
+    """Words that are no command line; `usage` shows in one line what would be one."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes names in full only, and whose complaints are exceptions."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise Misuse(f"{message}; see {self.prog} -h", self.format_usage())
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        outfile.say(message.rstrip("\n"))  # argparse would not tell what cannot be written
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ftrma", description="MPI one-sided programs that survive the death of a process."
     )
     parser.add_argument("--version", action="version", version=f"ftrma {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     run = commands.add_parser(
         "run", help="run a script protected",
+        usage="ftrma run -n N [options] script [arguments ...]",
         description="Run a Python MPI script protected. Options can also be set in the environment"
         " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
     )  # fmt: skip
@@ -92,44 +116,142 @@ def build_parser() -> argparse.ArgumentParser:
         run.add_argument(flag, dest=dest, metavar=metavar, action=action, help=text)
     run.add_argument("script", help="the program")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    run.set_defaults(run=command_run)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
-    commands.add_parser("doctor", help="check this machine")
+    demo.set_defaults(run=command_demo)
+    doctor = commands.add_parser("doctor", help="check this machine")
+    doctor.set_defaults(run=command_doctor)
     check = commands.add_parser("check", help="verify a run from its trace")
     check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
+    check.set_defaults(run=command_check)
     reliability.add_parsers(commands)
     return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises:
+        ValueError: with the word that is wrong.
+    """
+    parser = build_parser()
+    try:
+        arguments, unknown = parser.parse_known_args(argv)
+    except Misuse as error:
+        lacking = re.match(r"argument ([^ :/]+).*: expected one argument", str(error))
+        if not lacking:
+            raise
+        flag = lacking[1]
+        word = next(iter(argv[argv.index(flag) + 1 :]), "") if flag in argv else ""
+        way = f"as it begins with '-', write {flag}={word}" if word else "give one"
+        text = f"{flag}{f' {word}' * bool(word)}: a value is expected; {way}"
+        raise Misuse(text, error.usage) from None
+    if unknown:
+        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        of_command = commands.choices[arguments.command]
+        known = [flag for flag in of_command._option_string_actions if flag.startswith("--")]
+        near = get_close_matches(unknown[0].split("=")[0], known, 1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        of_command.error(f"unknown {' '.join(unknown)}{hint}")
+    for name, value in vars(arguments).items():
+        if name not in ("arguments", "mpirun") and "" in (value if name == "kill" and value
+                                                          else [value]):  # fmt: skip
+            raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
+    return arguments
 
 
 def options_of(arguments: argparse.Namespace) -> settings.Options:
     """Command line over environment over defaults."""
     options = settings.from_environment({k: v for k, v in os.environ.items() if k != "FTRMA_JOB"})
-    for _, _, attribute, parse in settings.TABLE:
+    for flag, _, attribute, parse in settings.TABLE:
         text = getattr(arguments, attribute, None)
         if text is not None:
-            setattr(options, attribute, parse(" ".join(text) if isinstance(text, list) else text))
+            text = " ".join(text) if isinstance(text, list) else text
+            setattr(options, attribute, parse(flag, text))
     return options
 
 
+def prepare(arguments: argparse.Namespace) -> settings.Options:
+    """Return the options of a run, or refuse whatever can be known to be wrong before it starts.
+
+    Raises:
+        ValueError: with the option or the variable, the value and the remedy.
+    """
+    from . import _mpi, link, world
+
+    try:
+        options = options_of(arguments)
+        options.check()
+        if options.bind:
+            link.check_bind(options.bind)
+        outputs = [
+            outfile.check(option, name)
+            for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name
+        ]  # fmt: skip
+        if options.log_budget is not None:
+            world.check_log_budget(_mpi.load(), options.log_budget)
+    except ValueError as error:
+        raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
+    if len(outputs) == 2 and outputs[0] and outputs[0] == outputs[1]:
+        raise ValueError(f"--stats {arguments.stats}: --trace writes to it too; name another file")
+    try:
+        tomlfile.open_file(arguments.script).close()
+    except FileNotFoundError:
+        raise ValueError(
+            f"no script {arguments.script}: give the path of a Python file"
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"script {arguments.script}: {error.strerror}; give the path of a Python file"
+        ) from None
+    try:
+        os.getcwd()
+    except OSError:
+        raise ValueError("the current directory is gone; change to one that is there") from None
+    return options
+
+
+def from_where(arguments: argparse.Namespace, problem: str) -> str:
+    """Say which options that a problem names were given in the environment."""
+    names = [
+        name for flag, name, attribute, _ in settings.TABLE
+        if re.search(rf"(?<![\w-]){flag}(?![\w-])", problem)
+        and os.environ.get(name) and getattr(arguments, attribute) is None
+    ]  # fmt: skip
+    return f" (in the environment: {', '.join(names)})" if names else ""
+
+
 def command_run(arguments: argparse.Namespace) -> int:
+    options = prepare(arguments)
     from . import supervisor
 
-    options = options_of(arguments)
-    if not Path(arguments.script).is_file():
-        raise ValueError(f"no script {arguments.script}: give the path of a Python file")
-    stats_path = Path(arguments.stats) if arguments.stats else None
-    for flag, name in (("--stats", arguments.stats), ("--trace", options.trace)):
-        if name and Path(name).is_dir():
-            raise ValueError(f"{flag} {name}: is a directory; name a file in it")
-        if name and not Path(name).absolute().parent.is_dir():
-            raise ValueError(f"{flag} {name}: there is no directory {Path(name).parent}")
-    status, stats = supervisor.run(options, arguments.script, arguments.arguments)
-    if stats_path:
+    strangers = settings.strangers()
+    if strangers:
+        tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
+    try:
+        status, stats = supervisor.run(options, arguments.script, arguments.arguments)
+    except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
+        tell(f"error: {error}")
+        return CATASTROPHE
+    if arguments.stats:
         try:
-            stats_path.write_text(json.dumps(stats, indent=1) + "\n")
+            outfile.write(arguments.stats, [json.dumps(stats, indent=1) + "\n"])
         except OSError as error:
-            sys.stderr.write(f"ftrma: warning: cannot write {stats_path}: {error.strerror}\n")
+            tell(f"warning: cannot write {arguments.stats}: {error.strerror}")
     return status
+
+
+def command_demo(arguments: argparse.Namespace) -> int:
+    from .demo import demo
+
+    return demo(verbose=arguments.verbose)
+
+
+def command_doctor(_: argparse.Namespace) -> int:
+    from .doctor import doctor
+
+    return doctor()
 
 
 def command_check(arguments: argparse.Namespace) -> int:
@@ -142,32 +264,30 @@ def command_check(arguments: argparse.Namespace) -> int:
             "nodes they are not recorded)"
         )
     report = tracecheck.check(trace)
-    print("\n".join(report.lines(trace.began_ns)))
+    outfile.say("\n".join(report.lines(trace.began_ns)))
     return 1 if report.violation else 0
 
 
 def main(argv: list[str] | None = None) -> Any:
     """Entry point of the ``ftrma`` command; a user's mistake is one line and status 2."""
-    arguments = build_parser().parse_args(argv)
+    outfile.open_terminal()
     try:
-        if arguments.command == "run":
-            status = command_run(arguments)
-        elif arguments.command == "demo":
-            from .demo import demo
-
-            status = demo(verbose=arguments.verbose)
-        elif arguments.command == "check":
-            status = command_check(arguments)
-        elif arguments.command in ("reliability", "plan"):
-            status = arguments.run(arguments)
-        else:
-            from .doctor import doctor
-
-            status = doctor()
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        status = int(arguments.run(arguments))
+    except SystemExit as end:  # after -h or --version
+        status = int(end.code or 0)
+    except BrokenPipeError:  # who reads the output has seen enough
+        status = 0
+    except KeyboardInterrupt:
+        tell("interrupted")
+        status = 130
     except ValueError as error:
-        sys.stderr.write(f"ftrma: error: {error}\n")
+        tell(f"error: {error}", getattr(error, "usage", ""))
         status = 2
     except FtrmaError as error:
-        sys.stderr.write(f"ftrma: error: {error}\n")
+        tell(f"error: {error}")
         status = CATASTROPHE if isinstance(error, NotRecoverable) else 1
-    sys.exit(status)
+    except OSError as error:
+        tell(f"error: {error.filename or ''}{': ' * bool(error.filename)}{error.strerror}")
+        status = 1
+    sys.exit(outfile.close_terminal(status))

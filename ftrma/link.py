@@ -98,6 +98,21 @@ def own_addresses() -> tuple[str, ...]:
     return (*outside, "127.0.0.1")
 
 
+def check_bind(address: str) -> None:
+    """Refuse an address that this host does not have.
+
+    Raises:
+        ValueError: with the option, the value and the remedy.
+    """
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError as error:
+        raise ValueError(
+            f"--bind {address}: cannot listen there ({error.strerror}); give an IPv4 address of "
+            "this host that the other nodes can reach"
+        ) from None
+
+
 def line(event: str, **data: Any) -> bytes:
     return json.dumps({"event": event, **data}).encode() + b"\n"
 

@@ -147,7 +147,7 @@ def loopback_environment() -> dict[str, str]:
     return {"LD_PRELOAD": ":".join([ours, *filter(None, [os.environ.get("LD_PRELOAD")])])}
 
 
-def split(text: str) -> list[str]:
+def split(text: str, name: str = "--mpirun") -> list[str]:
     """The words of ``--mpirun``.
 
     Raises:
@@ -156,11 +156,13 @@ def split(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"--mpirun {text!r}: {error}; quote it as a shell would") from None
+        raise ValueError(f"{name} {text!r}: {error}; quote it as a shell would") from None
+    if "\0" in text:
+        raise ValueError(f"{name} {text!r}: NUL is no character of an option; remove it")
     for word in words:
         if word.split("=")[0] in COUNT:
             raise ValueError(
-                f"--mpirun {text!r}: {word} is not yours to give; the number of processes follows "
+                f"{name} {text!r}: {word} is not yours to give; the number of processes follows "
                 "from -n, --checksums and --spares"
             )
     return words

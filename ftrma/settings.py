@@ -9,17 +9,34 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
-from . import mpirun
+from . import mpirun, tomlfile
+from .tomlfile import MTBF_S, number, whole
 from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
 from .topologyfile import read_topology
 from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
+MOST_COUNTED = 1_000_000  # of slots and others; how many are served, `make_layout` knows
+MOST_RULES = 32  # FTRMA_MAX_RULES
+MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
+MOST_INTERVAL_S = 1e9  # who wants fewer checkpoints writes never
+MOST_RELAUNCHES = 1_000_000  # chosen: a launch takes seconds, so they last for weeks
+UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{suffix}": 1024 ** (i + 1)
+    for i, prefix in enumerate("kmg")
+    for suffix in ("ib", "")
+}
+MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
+# Variables that are no options: between the processes of a job, and of the tests.
+INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
+               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK"}  # fmt: skip
+Parser = Callable[[str, str], Any]
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 
@@ -50,6 +67,16 @@ class Options:
         if self.slots is None:
             raise ValueError("-n is missing: how many slots does the program need?")
         return make_layout(self.slots, self.checksums, self.group_size, self.spares)
+
+    def check(self) -> Layout:
+        """Return the layout, or refuse what no single option is wrong in."""
+        layout = self.layout()
+        for rule in self.kill:
+            rule.check(layout)
+        if len(self.kill) > MOST_RULES:
+            raise ValueError(f"--kill: {len(self.kill)} rules; at most {MOST_RULES}")
+        self.check_levels()
+        return layout
 
     def check_levels(self) -> None:
         """Refuse a topology file or a level of awareness that cannot be served."""
@@ -82,21 +109,23 @@ class KillRule:
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> KillRule:
-        match = re.fullmatch(r"([cs]?)(\d+)@([a-z-]+)(?::([\d.]+))?", text)
+    def parse(cls, text: str, name: str = "--kill") -> KillRule:
+        match = re.fullmatch(r"([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
         if not match or match[3] not in PLACES:
             raise ValueError(
-                f"--kill {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold or "
+                f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold or "
                 f"1@time:2.5; places are {', '.join(PLACES)}"
             )
         try:
             at = float(match[4] or 1)
         except ValueError:
-            raise ValueError(f"--kill {text}: {match[4]} is not a number") from None
+            raise ValueError(f"{name} {text}: {match[4]} is not a number") from None
         if match[3] == "time":
             at *= 1000
         elif at != int(at) or at < 1:
-            raise ValueError(f"--kill {text}: the count must be a whole number, 1 or more")
+            raise ValueError(f"{name} {text}: the count must be a whole number, 1 or more")
+        if at > MOST_VISITS:
+            raise ValueError(f"{name} {text}: it would never strike; use at most {MOST_VISITS:g}")
         return cls(ROLE_LETTERS[match[1]], int(match[2]), match[3], int(at), text)
 
     def check(self, layout: Layout) -> None:
@@ -111,39 +140,10 @@ class KillRule:
             raise ValueError(f"--kill {self.text}: there is no {kind} {self.index}; have {have}")
 
 
-def _interval(text: str) -> float | str:
+def _interval(name: str, text: str) -> float | str:
     if text in ("daly", "never"):
         return text
-    return _number("--interval", text, "seconds, daly or never", least=0)
-
-
-def _number(name: str, text: str, what: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value < float("inf"):
-        raise ValueError(f"{name} {text}: expected {what}, {least:g} or more")
-    return value
-
-
-def _address(text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ValueError(
-            f"--bind {text}: expected an IPv4 address of this host, such as 10.0.0.1"
-        ) from None
-
-
-def _integer(name: str, text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise ValueError(f"{name} {text}: expected a whole number, {least} or more")
-    return value
+    return number(name, text, 0, MOST_INTERVAL_S, "seconds, daly or never")
 
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
@@ -152,45 +152,58 @@ def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     return text
 
 
-def size(text: str) -> int:
+def size(text: str, name: str = "size") -> int:
     """Bytes from a text such as 65536, 512K, 64MiB or 1.5G; K and KiB are 1024 bytes.
 
     Raises:
         ValueError: it is none.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([KMG])(?:iB)?|B)?", text, re.IGNORECASE)
-    if not match:
-        raise ValueError(f"{text}: expected bytes, such as 65536, 512K, 64MiB or 1G")
-    return int(float(match[1]) * 1024 ** " KMG".index((match[2] or " ").upper()))
+    return int(tomlfile.size(name, text, MOST_BUDGET, UNITS))
 
 
-def _size(name: str, text: str) -> int:
+def _count(least: int, most: int) -> Parser:
+    return lambda name, text: whole(name, text, least, most)
+
+
+def _one_of(*choices: str) -> Parser:
+    return lambda name, text: _choice(name, text, choices)
+
+
+def _address(name: str, text: str) -> str:
     try:
-        return size(text)
-    except ValueError as error:
-        raise ValueError(f"{name} {error}") from None
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise ValueError(
+            f"{name} {text}: expected an IPv4 address of this host, such as 10.0.0.1"
+        ) from None
 
 
-# Option, environment name, attribute, parser.  The parser's errors name the value and the remedy.
-TABLE: list[tuple[str, str, str, Any]] = [
-    ("-n", "FTRMA_SLOTS", "slots", lambda t: _integer("-n", t, 1)),
-    ("--checksums", "FTRMA_CHECKSUMS", "checksums", lambda t: _integer("--checksums", t, 1)),
-    ("--group-size", "FTRMA_GROUP_SIZE", "group_size", lambda t: _integer("--group-size", t, 1)),
-    ("--spares", "FTRMA_SPARES", "spares", lambda t: _integer("--spares", t, 0)),
-    ("--policy", "FTRMA_POLICY", "policy", lambda t: _choice("--policy", t, POLICIES)),
-    ("--log", "FTRMA_LOG", "log", lambda t: _choice("--log", t, ("all", "puts"))),
-    ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda t: _size("--log-budget", t)),
-    ("--demand", "FTRMA_DEMAND", "demand", lambda t: _choice("--demand", t, DEMAND_MODES)),
+def _text(name: str, text: str) -> str:
+    return text
+
+
+# Option, environment name, attribute, parser.  A parser takes the name under which the value was
+# given, and the value; its errors name both, and the remedy.
+TABLE: list[tuple[str, str, str, Parser]] = [
+    ("-n", "FTRMA_SLOTS", "slots", _count(1, MOST_COUNTED)),
+    ("--checksums", "FTRMA_CHECKSUMS", "checksums", _count(1, MOST_COUNTED)),
+    ("--group-size", "FTRMA_GROUP_SIZE", "group_size", _count(1, MOST_COUNTED)),
+    ("--spares", "FTRMA_SPARES", "spares", _count(0, MOST_COUNTED)),
+    ("--policy", "FTRMA_POLICY", "policy", _one_of(*POLICIES)),
+    ("--log", "FTRMA_LOG", "log", _one_of("all", "puts")),
+    ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda name, text: size(text, name)),
+    ("--demand", "FTRMA_DEMAND", "demand", _one_of(*DEMAND_MODES)),
     ("--interval", "FTRMA_INTERVAL", "interval", _interval),
-    ("--mtbf", "FTRMA_MTBF", "mtbf", lambda t: _number("--mtbf", t, "seconds", 1e-3)),
-    ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch",
-     lambda t: _integer("--max-relaunch", t, 0)),
-    ("--mpirun", "FTRMA_MPIRUN", "mpirun", lambda t: t if mpirun.split(t) else ""),
+    ("--mtbf", "FTRMA_MTBF", "mtbf", lambda name, text: number(name, text, *MTBF_S, "seconds")),
+    ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch", _count(0, MOST_RELAUNCHES)),
+    ("--mpirun", "FTRMA_MPIRUN", "mpirun",
+     lambda name, text: text if mpirun.split(text, name) else ""),
     ("--bind", "FTRMA_BIND", "bind", _address),
-    ("--topology", "FTRMA_TOPOLOGY", "topology", str),
-    ("--aware", "FTRMA_AWARE", "aware", str),
-    ("--trace", "FTRMA_TRACE", "trace", str),
-    ("--kill", "FTRMA_KILL", "kill", lambda t: [KillRule.parse(r) for r in t.split()]),
+    ("--topology", "FTRMA_TOPOLOGY", "topology", _text),
+    ("--aware", "FTRMA_AWARE", "aware", _text),
+    ("--trace", "FTRMA_TRACE", "trace", _text),
+    ("--kill", "FTRMA_KILL", "kill",
+     lambda name, text: [KillRule.parse(rule, name) for rule in text.split()]),
 ]  # fmt: skip
 
 
@@ -198,13 +211,23 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
     """Options from ``FTRMA_*``.
 
     Raises:
-        ValueError: a value is wrong; the text names the variable's option, the value, the remedy.
+        ValueError: a value is wrong; the text names the variable, the value, the remedy.
     """
     options = Options(job=environ.get("FTRMA_JOB", ""))
     for _, name, attribute, parse in TABLE:
         if environ.get(name):
-            setattr(options, attribute, parse(environ[name]))
+            setattr(options, attribute, parse(name, environ[name]))
     return options
+
+
+def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Names in the environment that look like options and are none, each with the nearest."""
+    known = {name for _, name, _, _ in TABLE}
+    return [
+        f"{name} (the nearest is {get_close_matches(name, sorted(known), 1, 0.0)[0]})"
+        for name in sorted(environ)
+        if name.startswith("FTRMA_") and name not in known | INNER_NAMES
+    ]
 
 
 def to_environment(options: Options) -> dict[str, str]:

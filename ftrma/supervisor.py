@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, job, settings, tracefile
+from . import _mpi, failover, job, outfile, settings, tracefile
 from .errors import CATASTROPHE
 from .key import Key
 from .launch import Launch
@@ -71,10 +71,7 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     Raises:
         ValueError: an option cannot be served. FtrmaError: the job could not be started.
     """
-    layout = options.layout()
-    for rule in options.kill:
-        rule.check(layout)
-    options.check_levels()
+    layout = options.check()
     native = _mpi.load()
     check_launcher()
     directory = job.make_directory(native, layout, options.log_budget)
@@ -113,14 +110,14 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
     try:
         with signals.heeded():
             if not tracefile.convert(directory, to, slots, read_events(directory)):
-                sys.stderr.write(
-                    f"ftrma: warning: the trace {to} holds no event of the program (over several "
-                    "nodes they are not recorded)\n"
+                outfile.tell(
+                    f"warning: the trace {to} holds no event of the program (over several nodes "
+                    "they are not recorded)"
                 )
     except ValueError as error:
-        sys.stderr.write(f"ftrma: warning: {error}\n")
+        outfile.tell(f"warning: {error}")
     except Interrupted:
-        sys.stderr.write(f"ftrma: warning: interrupted while the trace {to} was written\n")
+        outfile.tell(f"warning: interrupted while the trace {to} was written")
 
 
 def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Options, script: str,

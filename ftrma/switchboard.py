@@ -159,13 +159,7 @@ class Switchboard:
     # -- connections --------------------------------------------------------------------------
 
     def _listen(self, bind: str) -> None:
-        try:
-            self.listener = socket.create_server((bind, 0), backlog=socket.SOMAXCONN)
-        except OSError as error:
-            raise ValueError(
-                f"--bind {bind}: cannot listen there ({error.strerror}); give an IPv4 address of "
-                "this host that the other nodes can reach"
-            ) from None
+        self.listener = socket.create_server((bind, 0), backlog=socket.SOMAXCONN)
         self.listener.setblocking(False)
         self.epoll.register(self.listener.fileno(), select.EPOLLIN)
         name, port = self.listener.getsockname()[:2]

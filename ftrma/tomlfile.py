@@ -16,16 +16,23 @@ A reader asks a ``Table`` for its values by type and range, and never touches th
             raise level.error("count", f"{count} is not a multiple of 4; give 4, 8, ...")
 
 Invariant: every error is a ``TomlError`` of one line that begins with the file's name.
+
+What people write elsewhere is read here too: text files of other kinds (`read_text`, `read_bytes`)
+and single values on the command line, in the environment and in tables (`number`, `whole`, `size`).
 """
 
 from __future__ import annotations
 
-import math
+import errno
+import os
 import re
+import stat
 import sys
+from bisect import bisect_right
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,6 +41,11 @@ else:
 
 Keys = tuple[str | int, ...]
 Position = tuple[int, int]
+
+MOST_BYTES = 8 << 20  # of a file that people write, and read within seconds
+MOST = 1e300  # of a number without a bound of its own: sums of such stay finite
+MOST_DEPTH = 100  # of dotted keys; who goes over them takes time and memory with its square
+BYTE_ORDERS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class TomlError(ValueError):
@@ -54,6 +66,10 @@ def read(path: Path | str, text: str | None = None) -> Table:
         text = read_text(Path(path))
     # Offsets are counted in the text that the parser sees, which folds line ends in the same way.
     text = text.replace("\r\n", "\n")
+    deep = DEEP.search(text)
+    if deep:
+        line, column = position(text, deep.start())
+        raise TomlError(f"{path}:{line}:{column}: nested too deeply; use fewer dots in a key")
     try:
         return Table(str(path), text, (), tomllib.loads(text))
     except RecursionError:
@@ -69,21 +85,102 @@ def read(path: Path | str, text: str | None = None) -> Table:
 
 
 def read_text(path: Path) -> str:
-    """Return a UTF-8 file's text; a TomlError says why it cannot be read."""
+    """Return a UTF-8 file's text, without a signature; a TomlError says why it cannot be read."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise TomlError(
-            f"{path}: cannot be read: {error.strerror or error}; give the path of a readable file"
+            f"{path}: cannot be read: {error.strerror}; give the path of a readable file"
         ) from None
+    if content[:2] in BYTE_ORDERS:
+        raise TomlError(
+            f"{path}:1:1: the text is {BYTE_ORDERS[content[:2]]}; save the file as UTF-8"
+        )
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, column = position(content[: error.start].decode(), error.start)
         raise TomlError(
             f"{path}:{line}:{column}: byte {content[error.start]:#04x} is not UTF-8; save the file "
             "as UTF-8"
         ) from None
+
+
+def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """Return what a regular file holds; whatever is named, this neither waits nor takes all memory.
+
+    Raises:
+        OSError: it cannot be read, `strerror` says why; it is no file, or has more than `most`
+            bytes.
+    """
+    with open_file(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        content = b"" if size_bytes > most else file.read(most + 1) or b""
+        if size_bytes > most or len(content) > most:
+            raise OSError(errno.EFBIG, f"it is too large, at most {most} bytes are read")
+        return content
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file for reading; OSError if it is none."""
+    try:
+        mode = os.stat(path).st_mode  # before it is opened: that alone can do something to a device
+    except ValueError:  # a NUL, or what no file system can hold
+        raise OSError(errno.EINVAL, "no file can have such a name") from None
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a FIFO, a device or a socket and no file")
+    return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+# ---- single values --------------------------------------------------------------------------
+
+MTBF_S = (1e-3, 1e12)  # nothing fails a thousand times a second, nothing lasts 30 000 years
+
+
+def number(name: str, text: str, least: float, most: float, what: str = "a number") -> float:
+    """Return a number from a text.
+
+    Args:
+        name: of the option, the variable or the field, for the error.
+        least, most: the bounds.
+        what: is expected.
+
+    Raises:
+        ValueError: it is none, or out of bounds; with name, value and bounds.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise ValueError(f"{name} {text}: expected {what}, {least:g} or more, at most {most:g}")
+    return value
+
+
+def whole(name: str, text: str, least: int, most: int, what: str = "a whole number") -> int:
+    """The same for whole numbers of at most 18 digits."""
+    digits = re.fullmatch(r" *[+-]?([0-9]+) *", text)
+    value = int(text) if digits and len(digits[1]) <= 18 else least - 1
+    if not least <= value <= most:
+        raise ValueError(f"{name} {text}: expected {what}, {least} or more, at most {most}")
+    return value
+
+
+def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float:
+    """The same for bytes such as 64M.
+
+    Args:
+        units: bytes by the unit's name in lower case, "" for none.
+    """
+    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:e[+]?[0-9]{1,2})?) *([A-Za-z]*)", text)
+    value = float(match[1]) * units.get(match[2].lower(), -1.0) if match else -1.0
+    if not 0 <= value <= most:
+        raise ValueError(
+            f"{name} {text}: expected bytes, such as 65536, 512K, 64MiB or 1G, at most {most:.3g}"
+        )
+    return value
 
 
 class Table:
@@ -129,21 +226,25 @@ class Table:
             raise self._wrong(key, found, 'a string in quotes, such as "nodes"')
         return found
 
-    def integer(self, key: str, default: int | None = None, *, least: int = 0) -> int:
-        """Return a whole number, at least `least`."""
+    def integer(
+        self, key: str, default: int | None = None, *, least: int = 0, most: int | None = None
+    ) -> int:
+        """Return a whole number, `least` <= it <= `most`."""
         found = self._get(key, default, "a whole number")
-        if not isinstance(found, int) or isinstance(found, bool) or found < least:
-            raise self._wrong(key, found, f"a whole number, {least} or more")
-        return found
+        valid = isinstance(found, int) and not isinstance(found, bool)
+        if not valid or found < least or (most is not None and found > most):
+            limit = f"{least} or more" if most is None else f"{least} to {most}"
+            raise self._wrong(key, found, f"a whole number, {limit}")
+        return int(found)
 
     def number(
-        self, key: str, default: float | None = None, *, least: float = 0.0, most: float = math.inf
+        self, key: str, default: float | None = None, *, least: float = 0.0, most: float = MOST
     ) -> float:
         """Return a finite number, `least` <= it <= `most`."""
         found = self._get(key, default, "a number")
         return self._number(key, found, least, most)
 
-    def numbers(self, key: str, *, least: float = 0.0, most: float = math.inf) -> list[float]:
+    def numbers(self, key: str, *, least: float = 0.0, most: float = MOST) -> list[float]:
         """Return an array of finite numbers, each `least` <= it <= `most`."""
         return [self._number((key, i), v, least, most) for i, v in enumerate(self.array(key))]
 
@@ -178,15 +279,18 @@ class Table:
 
     def _number(self, key: str | Keys, found: Any, least: float, most: float) -> float:
         valid = isinstance(found, int | float) and not isinstance(found, bool)
-        if not valid or not (math.isfinite(found) and least <= found <= most):
-            limit = f"{least:g} or more" if most == math.inf else f"between {least:g} and {most:g}"
+        if not valid or not least <= found <= most:
+            limit = f"{least:g} or more" if most == MOST else f"between {least:g} and {most:g}"
             raise self._wrong(key, found, f"a number, {limit}")
         return float(found)
 
     def _wrong(self, key: str | Keys, found: Any, expected: str) -> TomlError:
         name = key if isinstance(key, str) else "".join(
             f"[{k}]" if isinstance(k, int) else k for k in key)  # fmt: skip
-        shown = str(found).lower() if isinstance(found, bool) else repr(found)
+        try:
+            shown = str(found).lower() if isinstance(found, bool) else repr(found)
+        except (RecursionError, ValueError):  # deep brackets, a number of thousands of digits
+            shown = f"{type(found).__name__}..."
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return self.error(key, f"{name} = {shown}: expected {expected}")
 
@@ -199,6 +303,9 @@ STRING = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}(?!")|' r"'''.*?'{3,5}(?!')|" r""""(?:\\.|[^"\\])*"|'[^']*'""", re.S
 )
 PLAIN = re.compile(r"[^,\]}#\n]*")
+DEEP = re.compile(  # begins at a word's beginning, so that a long word is looked at once
+    r"""(?<![A-Za-z0-9_"'-])(?:[A-Za-z0-9_"'-]+[ \t]*\.[ \t]*){""" f"{MOST_DEPTH}}}"
+)
 
 
 def position(text: str, offset: int) -> Position:
@@ -217,6 +324,7 @@ class _Scanner:
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
+        self.starts = [0, *(found.end() for found in re.finditer("\n", text))]  # of the lines
         self.places: dict[Keys, Position] = {}
         self.lengths: dict[Keys, int] = {}
         table: Keys = ()
@@ -234,7 +342,8 @@ class _Scanner:
         self.at = found.end()
 
     def note(self, keys: Keys, offset: int) -> None:
-        self.places.setdefault(keys, position(self.text, offset))
+        line = bisect_right(self.starts, offset)
+        self.places.setdefault(keys, (line, offset - self.starts[line - 1] + 1))
 
     def key(self) -> list[tuple[str, int]]:
         """A dotted key as its parts, each with its offset."""

@@ -33,6 +33,8 @@ from .tomlfile import Table, read
 from .topology import NO_LEVEL, NODES, Domains, listed
 
 MAX_NAMES = 1_000_000  # chosen: more than any machine's nodes, and still read within seconds
+MAX_LENGTH = 255  # of a name; a host's has at most 253 characters
+MAX_LEVELS = 64  # chosen: machines have five or six
 NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 RESERVED = (NO_LEVEL, NODES, "levels", "all")
 
@@ -108,6 +110,8 @@ def _levels(root: Table) -> list[str]:
             'levels is empty; name at least one level above the nodes, such as ["racks"], or leave '
             "out --topology",
         )
+    if len(names) > MAX_LEVELS:
+        raise root.error("levels", f"{len(names)} levels; use at most {MAX_LEVELS}")
     for i, name in enumerate(names):
         at = ("levels", i)
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
@@ -172,6 +176,10 @@ class _Level:
                 f"{len(names)} {self.level} cannot share {len(parts)} {self.below} equally; give "
                 "each as many, or write a line for each",
             )
+        if len(self.parent) + len(parts) > MAX_NAMES:
+            raise self.table.error(
+                key, f"more than {MAX_NAMES} {self.below} in [{self.level}]; use fewer"
+            )
         for i, (part, place) in enumerate(parts):
             if part in self.parent:
                 raise self.table.error(
@@ -202,6 +210,10 @@ class _Level:
                         "correct the name",
                     )
                 found.append((name, place))
+            if len(found) > MAX_NAMES:
+                raise self.table.error(
+                    place, f"{key} stands for more than {MAX_NAMES} {self.below}; use fewer"
+                )
         return found
 
     def names(self, place: str | tuple[str | int, ...], text: str) -> list[str]:
@@ -223,6 +235,8 @@ def expand(text: str) -> list[str]:
     if not text:
         raise ValueError("a name is empty; give it, or remove the entry")
     pieces = re.split(r"\[([^\[\]]*)\]", text)
+    if sum(map(len, pieces[::2])) > MAX_LENGTH:
+        raise ValueError(f"{text[:40]!r}... is longer than {MAX_LENGTH} characters; shorten it")
     choices: list[list[str]] = []
     total = 1
     for i, piece in enumerate(pieces):
@@ -259,7 +273,7 @@ def _numbers(text: str, inside: str) -> list[str]:
             )
         if int(last) < int(first):
             raise ValueError(f"{text!r}: {first}-{last} runs backwards; write {last}-{first}")
-        if int(last) - int(first) >= MAX_NAMES:
+        if int(last) - int(first) + len(found) >= MAX_NAMES:
             raise ValueError(f"{text!r} stands for more than {MAX_NAMES} names; use a shorter one")
         width = len(first) if padded else 0
         found += [f"{n:0{width}d}" for n in range(int(first), int(last) + 1)]

@@ -47,6 +47,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from . import outfile
+from .tomlfile import read_bytes
+
 
 class What(IntEnum):
     """Kinds of records, enum ftrma_trace_what; calls are spelled as in MPI."""
@@ -172,7 +175,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
 
     Args:
         directory: of the job, with the files ``trace-<proc>``.
-        to: the file to write; it is there as a whole or not at all.
+        to: the file to write, see `outfile`; a regular one is there as a whole or not at all.
         slots: of the program.
         events: the job's story, see `world.read_events`.
 
@@ -184,15 +187,10 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
     """
     records = load(directory, slots)
     began_ns = int(records["begin_ns"][0]) if len(records) else time.monotonic_ns()
-    temporary = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(document(records, began_ns, slots, events))
-        temporary.replace(to)
+        outfile.write(os.fspath(to), document(records, began_ns, slots, events))
     except OSError as error:
         raise ValueError(f"cannot write the trace {to}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return len(records)
 
 
@@ -330,13 +328,15 @@ def read(path: str | os.PathLike[str]) -> Trace:
 
 def parse(path: str | os.PathLike[str]) -> Any:
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = read_bytes(os.fspath(path), most_bytes()).decode("utf-8")
     except FileNotFoundError:
         raise ValueError(f"no trace {path}; ftrma run --trace writes one") from None
     except OSError as error:
         raise ValueError(f"cannot read the trace {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is no text; {REMEDY}") from None
+    except MemoryError:
+        raise ValueError(f"{path}: the trace is too large for this machine's memory") from None
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -346,8 +346,15 @@ def parse(path: str | os.PathLike[str]) -> Any:
         raise ValueError(
             f"{path}:{error.lineno}:{error.colno}: no JSON ({error.msg}); {REMEDY}"
         ) from None
+    except MemoryError:
+        raise ValueError(f"{path}: the trace is too large for this machine's memory") from None
     except (RecursionError, ValueError):  # nested without end, or a number of too many digits
         raise ValueError(f"{path}: no trace of ftrma; {REMEDY}") from None
+
+
+def most_bytes() -> int:
+    """The largest trace that is read: as objects it takes about ten times the memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
 
 
 def damaged(path: str | os.PathLike[str], problem: str) -> NoReturn:

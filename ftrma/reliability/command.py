@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
+from ..outfile import say
+from ..tomlfile import MTBF_S, number, size, whole
+from ..topology import MAX_MEMBERS
 
 UNITS = {"": 1.0, "b": 1.0} | {
     f"{prefix}{suffix}": 1024.0 ** (i + 1)
     for i, prefix in enumerate("kmgt")
     for suffix in ("ib", "b", "")
 }
-MOST_POINTS = 10_000
+MOST_RANKS = 10**9  # a hundred times the largest machine's cores
+MOST_POINTS = 2000  # layouts in a sweep; some seconds ...
+MANY_ELEMENTS = 50_000  # ... up to so many elements of a level; eq. (9) goes over all of them
 MOST_DRAWN = 2e10  # members looked at, all trials together; about a minute
+DRAW_COSTS = 5000  # as much as so many members: what a trial takes besides
+MOST_BYTES = 2.0**60  # of memory, and per second
+MOST_SEED = 10**18 - 1
 JsonObject = dict[str, Any]
 
 RELIABILITY_OPTIONS = [
@@ -55,7 +60,7 @@ def add_parsers(commands: Any) -> None:
         ("reliability", "how likely a catastrophic failure is", RELIABILITY_OPTIONS, reliability),
         ("plan", "the cheapest protection that is safe enough", PLAN_OPTIONS, plan),
     ):
-        parser = commands.add_parser(name, help=text)
+        parser = commands.add_parser(name, help=text, usage=f"ftrma {name} [options]")
         for flag, metavar, meaning in options:
             parser.add_argument(flag, metavar=metavar, help=meaning)
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -68,7 +73,9 @@ def add_parsers(commands: Any) -> None:
 def reliability(arguments: argparse.Namespace) -> int:
     """Print P_cf of one layout or of many, or the fits to a record of failures."""
     if arguments.history_days and not arguments.fit:
-        raise ValueError("--history-days: only with --fit; leave it out")
+        raise ValueError(
+            f"--history-days {arguments.history_days}: only with --fit; leave it out"
+        )
     return fit(arguments) if arguments.fit else compute(arguments)
 
 
@@ -81,9 +88,9 @@ def compute(arguments: argparse.Namespace) -> int:
     if path:
         plots.draw_sweep(found, points, path)
     if arguments.json:
-        show(json.dumps(points[0] if len(points) == 1 else points, indent=1))
+        say(json.dumps(points[0] if len(points) == 1 else points, indent=1))
     else:
-        show(report.text(found, points))
+        say(report.text(found, points))
     return 0
 
 
@@ -95,10 +102,21 @@ def all_points(arguments: argparse.Namespace, machine: Any) -> list[JsonObject]:
     from . import report
     from .model import make_groups
 
-    ranks, m = whole("--ranks", needed(arguments, "ranks")), whole("--m", arguments.m or "1")
+    ranks = whole("--ranks", needed(arguments, "ranks"), 1, MOST_RANKS)
+    m = whole("--m", arguments.m or "1", 1, MAX_MEMBERS - 1)
     checksums = sweep(needed(arguments, "checksums"))
     levels = machine.strategies if arguments.aware in (None, "all") else [arguments.aware]
     machine.awareness(levels[0])
+    most = MOST_POINTS * MANY_ELEMENTS // max(MANY_ELEMENTS, machine.levels[0].count)
+    if len(checksums) * len(levels) > most:
+        raise ValueError(
+            f"--checksums {arguments.checksums}: {len(checksums)} values for {len(levels)} levels "
+            f"of awareness, at most {most} layouts; use a larger step"
+        )
+    trials = 0
+    if arguments.simulate:
+        members = (ranks + checksums[-1]) * len(checksums)
+        trials = affordable(arguments.simulate, machine, levels, members, len(checksums))
     points = []
     problem = None
     for count in checksums:
@@ -112,24 +130,43 @@ def all_points(arguments: argparse.Namespace, machine: Any) -> list[JsonObject]:
                 points.append(entry)
                 continue
             if arguments.simulate:
-                points[-1]["simulated"] = drawn(arguments, machine, groups, level)
+                points[-1]["simulated"] = drawn(arguments, machine, groups, level, trials)
     if problem and all(p["p_cf_per_day"] is None for p in points):
         raise problem
     return points
 
 
-def drawn(arguments: argparse.Namespace, machine: Any, groups: Any, level: str) -> JsonObject:
-    """Return the estimates of the simulation for one layout."""
-    from .simulate import BATCHES, simulate
+def affordable(
+    text: str, machine: Any, levels: Sequence[str], members: int, layouts: int
+) -> int:
+    """Return the trials of ``--simulate``, or refuse what would take long.
 
-    trials = whole("--simulate", arguments.simulate)
+    Args:
+        members: of all groups, in all layouts together.
+        layouts: for each of the levels of awareness.
+    """
+    from .simulate import BATCHES
+
+    trials = whole("--simulate", text, 1, 10**15)
     if trials < BATCHES:
         raise ValueError(f"--simulate {trials}: too few to tell anything; use {BATCHES} or more")
-    aware = machine.awareness(level)
-    most = int(MOST_DRAWN / (groups.ranks + groups.checksums) / max(1, aware))
+    drawn_levels = max(1, sum(machine.awareness(level) for level in levels))
+    cost = members + layouts * (machine.levels[0].count // 10 + DRAW_COSTS)
+    most = int(MOST_DRAWN / cost / drawn_levels)
     if trials > most:
-        raise ValueError(f"--simulate {trials}: would take long here; use {most} or fewer")
-    seed = whole("--seed", arguments.seed or "1", least=0)
+        remedy = f"use {most} or fewer" if most >= BATCHES else "use fewer ranks or leave it out"
+        raise ValueError(f"--simulate {trials}: would take long here; {remedy}")
+    return trials
+
+
+def drawn(
+    arguments: argparse.Namespace, machine: Any, groups: Any, level: str, trials: int
+) -> JsonObject:
+    """Return the estimates of the simulation for one layout."""
+    from .simulate import simulate
+
+    aware = machine.awareness(level)
+    seed = whole("--seed", arguments.seed or "1", 0, MOST_SEED)
     found = {}
     for placement in ("aligned", "scattered"):
         estimate = simulate(machine, groups, aware, placement, trials, seed)
@@ -144,7 +181,9 @@ def fit(arguments: argparse.Namespace) -> int:
     for name in ("machine", "ranks", "checksums", "aware", "m", "simulate", "seed"):
         if getattr(arguments, name):
             raise ValueError(f"--{name}: not together with --fit; leave one of them out")
-    days = number("--history-days", arguments.history_days) if arguments.history_days else None
+    days = None
+    if arguments.history_days:
+        days = number("--history-days", arguments.history_days, *history.DAYS, "days")
     path = plots.check_path(arguments.plot) if arguments.plot else None
     record = history.read(Path(arguments.fit), days)
     fits: dict[str, list[history.Fit]] = {}
@@ -158,7 +197,7 @@ def fit(arguments: argparse.Namespace) -> int:
     found = report.fit_object(record, fits, problems)
     if path:
         plots.draw_fits(record, fits, path)
-    show(json.dumps(found, indent=1) if arguments.json else report.fit_text(found))
+    say(json.dumps(found, indent=1) if arguments.json else report.fit_text(found))
     return 0
 
 
@@ -173,22 +212,24 @@ def plan(arguments: argparse.Namespace) -> int:
     per_day = sum(level.total_per_day() for level in found.levels)
     if not arguments.mtbf and not per_day:
         raise ValueError(f"--mtbf is missing, and {found.name} never fails; give seconds")
-    target = number("--target-pcf", needed(arguments, "target_pcf"))
-    if target > 1:
-        raise ValueError(f"--target-pcf {target:g}: a probability; use at most 1, such as 1e-6")
-    bandwidth = arguments.bandwidth
+    bandwidth, target = FIRST_GUESS_BYTES_PER_S, needed(arguments, "target_pcf")
+    if arguments.bandwidth:
+        bandwidth = at_least_one("--bandwidth", arguments.bandwidth)
+    mtbf_s = min(86400 / per_day, MTBF_S[1]) if per_day else 0.0
+    if arguments.mtbf:
+        mtbf_s = number("--mtbf", arguments.mtbf, *MTBF_S, "seconds")
     demand = provision.Demand(
-        whole("--ranks", needed(arguments, "ranks")),
-        size("--memory", needed(arguments, "memory")),
-        target,
-        number("--mtbf", arguments.mtbf) if arguments.mtbf else 86400 / per_day,
-        size("--bandwidth", bandwidth) if bandwidth else FIRST_GUESS_BYTES_PER_S,
+        whole("--ranks", needed(arguments, "ranks"), 1, MOST_RANKS),
+        at_least_one("--memory", needed(arguments, "memory")),
+        number("--target-pcf", target, 1e-300, 1.0, "a probability"),
+        mtbf_s,
+        bandwidth,
     )
     offers, safest = provision.search(found, demand)
     delta_s = demand.memory_bytes / demand.bandwidth_bytes_per_s
     shown = {
         "machine": arguments.machine, "ranks": demand.ranks, "memory_bytes": demand.memory_bytes,
-        "target_per_day": target, "mtbf_s": demand.mtbf_s,
+        "target_per_day": demand.target_per_day, "mtbf_s": demand.mtbf_s,
         "bandwidth_bytes_per_s": demand.bandwidth_bytes_per_s,
         "young_s": young_interval(delta_s, demand.mtbf_s),
         "daly_s": daly_interval(delta_s, demand.mtbf_s),
@@ -196,24 +237,15 @@ def plan(arguments: argparse.Namespace) -> int:
         "safest": report.offer_object(safest, demand) if safest else None,
     }  # fmt: skip
     if arguments.json:
-        show(json.dumps(shown, indent=1))
+        say(json.dumps(shown, indent=1))
     elif offers:
-        show(report.plan_text(shown))
+        say(report.plan_text(shown))
     elif safest:
-        show(
-            f"no layout on {found.name} keeps P_cf at {target:g} per day; the lowest is "
-            f"{safest.p_cf_per_day:.3g} with:\n{safest.command(demand.mtbf_s)}"
+        say(
+            f"no layout on {found.name} keeps P_cf at {demand.target_per_day:g} per day; the "
+            f"lowest is {safest.p_cf_per_day:.3g} with:\n{safest.command(demand.mtbf_s)}"
         )
     return 0 if offers else 1
-
-
-def show(text: str) -> None:
-    """Print a result; a reader that has seen enough, such as head, is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python flushes once more at its end and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # ---- values ---------------------------------------------------------------------------------
@@ -227,40 +259,29 @@ def needed(arguments: argparse.Namespace, name: str) -> str:
     return str(text)
 
 
-def whole(flag: str, text: str, least: int = 1) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-        raise ValueError(f"{flag} {text}: expected a whole number, {least} or more")
-    return int(text)
-
-
-def number(flag: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError(f"{flag} {text}: expected a number above 0")
-    return value
-
-
-def size(flag: str, text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d*)?(?:e[+]?\d{1,2})?)\s*([A-Za-z]*)", text)
-    if not match or match[2].lower() not in UNITS or float(match[1]) <= 0:
+def at_least_one(flag: str, text: str) -> float:
+    """Return bytes, 1 or more."""
+    found = size(flag, text, MOST_BYTES, UNITS)
+    if found < 1:
         raise ValueError(f"{flag} {text}: expected a size above 0, such as 2GiB")
-    return float(match[1]) * UNITS[match[2].lower()]
+    return found
 
 
-def sweep(text: str) -> list[int]:
+def sweep(text: str) -> Sequence[int]:
     """Return the values of ``C`` or ``FROM:TO:STEP``, both ends included."""
     parts = text.split(":")
-    if len(parts) not in (1, 3):
-        raise ValueError(f"--checksums {text}: expected a number or FROM:TO:STEP, as 50:1000:50")
-    values = [whole("--checksums", part) for part in parts]
+    try:
+        values = [whole("", part, 1, MOST_RANKS) for part in parts]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 3):
+        raise ValueError(
+            f"--checksums {text}: expected a number or FROM:TO:STEP such as 50:1000:50, each 1 to "
+            f"{MOST_RANKS}"
+        )
     if len(values) == 1:
         return values
     first, last, step = values
     if last < first:
         raise ValueError(f"--checksums {text}: {last} is below {first}; use FROM:TO:STEP upward")
-    if (last - first) // step >= MOST_POINTS:
-        raise ValueError(f"--checksums {text}: more than {MOST_POINTS} values; use a larger step")
-    return list(range(first, last + 1, step))
+    return range(first, last + 1, step)

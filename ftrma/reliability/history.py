@@ -16,9 +16,11 @@ and keeps the total. `Fit` says for each how well it does, and neither is hidden
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +28,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..tomlfile import read_text
+from ..tomlfile import number, read_text, whole
 from .distribution import Array, Exponential
 
 HEAD = ["time", "level", "count"]
 LEAST_EXPECTED = 5.0  # failures in a bin of the chi-squared test; the customary rule
+# Within these, rates and their squares are numbers; three million days are the calendar's.
+DAYS = (1e-3, 1e7)
+MOST_COUNT = 1_000_000  # as a machine's level may have elements
+MOST_LEVELS = 64
 Counts = Mapping[int, int]  # failures by the number of elements that they hit
 
 
@@ -80,8 +86,8 @@ def read(path: Path, days: float | None = None) -> History:
     Raises:
         ValueError: ``FILE:LINE: what, value, remedy``.
     """
-    if days is not None and not 0 < days < math.inf:
-        raise ValueError(f"--history-days {days:g}: must be above 0")
+    if days is not None and not DAYS[0] <= days <= DAYS[1]:
+        raise ValueError(f"--history-days {days:g}: expected {DAYS[0]:g} to {DAYS[1]:g}")
     levels: dict[str, Counter[int]] = {}
     times: list[float] = []
     kinds = set()
@@ -93,14 +99,15 @@ def read(path: Path, days: float | None = None) -> History:
             raise ValueError(f"{where}: time {time_text!r}: dates and day numbers; use one of them")
         if not level:
             raise ValueError(f"{where}: the level is empty; name the failure domain, such as nodes")
-        if not count_text.isdecimal() or int(count_text) < 1:
-            raise ValueError(f"{where}: count {count_text!r}: expected a whole number, 1 or more")
         times.append(when)
-        levels.setdefault(level, Counter())[int(count_text)] += 1
+        count = whole(f"{where}: count", count_text, 1, MOST_COUNT)
+        levels.setdefault(level, Counter())[count] += 1
+        if len(levels) > MOST_LEVELS:
+            raise ValueError(f"{where}: more than {MOST_LEVELS} levels; is level the second field?")
     if not times:
         raise ValueError(f"{path}: no failures; give at least two lines after {','.join(HEAD)}")
     span = max(times) - min(times)
-    if days is None and span <= 0:
+    if days is None and span < DAYS[0]:
         raise ValueError(f"{path}: all failures at one time; say how long was recorded "
                          "(--history-days)")  # fmt: skip
     if days is not None and span > days:
@@ -138,18 +145,15 @@ def rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 def parse_time(text: str, where: str) -> tuple[float, str]:
     """Return a time in days from some origin, and whether it was a date or a number."""
-    try:
-        days = float(text)
-        if math.isfinite(days):
-            return days, "number"
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        return number("", text, -DAYS[1], DAYS[1]), "number"
     try:
         # Python 3.10 does not know the Z; without a zone all times are taken to be of one.
         moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise ValueError(
-            f"{where}: time {text!r}: expected a date such as 2012-03-01T04:30 or a number of days"
+            f"{where}: time {text!r}: expected a date such as 2012-03-01T04:30 or a number of days "
+            f"from {-DAYS[1]:g} to {DAYS[1]:g}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.timezone.utc)
@@ -169,18 +173,28 @@ def fit_by_least_squares(counts: Counts, days: float) -> Fit:
     """Fit A exp(-b x) to the histogram.
 
     Raises:
-        ValueError: all failures hit the same number of elements; no exponential is determined.
+        ValueError: all failures hit the same number of elements, or the search does not end; no
+            exponential is determined.
     """
-    from scipy.optimize import curve_fit
+    from scipy.optimize import OptimizeWarning, curve_fit
 
     check(counts)
     first = fit_by_likelihood(counts, days).distribution
     x, per_day = histogram(counts, days)
     scale = per_day.max()
-    (amplitude, decay), _ = curve_fit(
-        lambda x, a, b: a * np.exp(-b * (x - 1)), x, per_day / scale,
-        p0=[1.0, first.decay], bounds=([0, 1e-9], [np.inf, 50.0]),
-    )  # fmt: skip
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OptimizeWarning)  # of the covariance, unused
+            (amplitude, decay), _ = curve_fit(
+                lambda x, a, b: a * np.exp(-b * (x - 1)), x, per_day / scale,
+                p0=[1.0, first.decay], bounds=([0, 1e-9], [np.inf, 50.0]),
+            )  # fmt: skip
+    except RuntimeError:
+        amplitude, decay = 0.0, 1.0
+    if not amplitude > 0:
+        raise ValueError(
+            "no exponential comes near; describe this level by a table (per_day = [...])"
+        )
     found = Exponential(float(amplitude * np.exp(decay) * scale), float(decay))
     return judge("least squares", found, counts, days)
 

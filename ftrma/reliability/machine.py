@@ -23,6 +23,7 @@ Invariant: a `Machine` that exists is consistent; all mistakes are told with lin
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,11 @@ from ..tomlfile import Table as TomlTable
 from ..topology import NO_LEVEL
 from .distribution import Distribution, Exponential, Table
 
+MOST_COUNT = 1_000_000  # elements of a level; arrays of so many are summed within seconds
+MOST_LEVELS = 64
+MOST_PER_DAY = 1e9  # a machine of so many failures computes nothing
+MOST_ENTRIES = 1000  # of a table; `simulate` draws no more at once
+DECAYS = (1e-9, 1000.0)  # slower than any level is large; faster than doubles can tell from never
 PLACES = (Path(__file__).parents[1] / "models", Path(__file__).parents[2] / "models")
 
 
@@ -88,7 +94,7 @@ def load(name: str) -> Machine:
     known = shipped()
     if name in known:
         return read(known[name])
-    if not Path(name).is_file():
+    if not os.path.exists(name):
         raise ValueError(
             f"--machine {name}: no such machine or file; use {', '.join(known)} or the path of a "
             "TOML file"
@@ -103,7 +109,9 @@ def read(path: Path) -> Machine:
     levels: list[Level] = []
     for table in root.tables("level"):
         table.allow("name", "count", "failures")
-        name, count = table.text("name"), table.integer("count", least=1)
+        name, count = table.text("name"), table.integer("count", least=1, most=MOST_COUNT)
+        if len(levels) == MOST_LEVELS:
+            raise table.error("name", f"more than {MOST_LEVELS} levels; leave some out")
         if name in [NO_LEVEL, "all", *(level.name for level in levels)]:
             raise table.error("name", f"{name!r} is taken; give each level a name of its own")
         if levels and count > levels[-1].count:
@@ -112,22 +120,26 @@ def read(path: Path) -> Machine:
                 f"{count} {name} above {levels[-1].count} {levels[-1].name}; list levels from the "
                 "smallest domain upward",
             )
-        failures = read_failures(table.table("failures"), path) if "failures" in table else None
+        failures = None
+        if "failures" in table:
+            failures = read_failures(table.table("failures"), path.parent, name)
         levels.append(Level(name, count, failures))
     if not levels:
         raise root.error("level", "a machine needs at least one [[level]]")
     return Machine(root.text("name"), root.text("source", ""), tuple(levels))
 
 
-def read_failures(table: TomlTable, path: Path) -> Distribution:
-    """Return the distribution that one ``[level.failures]`` describes."""
+def read_failures(table: TomlTable, directory: Path, name: str) -> Distribution:
+    """Return the distribution that ``[level.failures]`` of the level `name` describes."""
     if "history" in table:
         from . import history
 
         table.allow("history", "history_days")
-        days = table.number("history_days") if "history_days" in table else None
-        file = path.parent / table.text("history")
-        name = tomlfile.read(path).tables("level")[int(table.keys[1])].text("name")
+        least, most = history.DAYS
+        days = None
+        if "history_days" in table:
+            days = table.number("history_days", least=least, most=most)
+        file = directory / table.text("history")
         try:
             found = history.read(file, days)
             return history.fit_by_likelihood(found.counts_of(name), found.days).distribution
@@ -135,17 +147,27 @@ def read_failures(table: TomlTable, path: Path) -> Distribution:
             raise table.error("history", str(error)) from None
     if "per_day" in table:
         table.allow("per_day")
-        return Table.of(table.numbers("per_day"))
+        return Table.of(entries(table, "per_day", MOST_PER_DAY))
     if "shares" in table:
         table.allow("shares", "total_per_day")
-        shares, total = table.numbers("shares", most=1.0), table.number("total_per_day")
+        shares = entries(table, "shares", 1.0)
+        total = table.number("total_per_day", most=MOST_PER_DAY)
         if sum(shares) > 1 + 1e-9:
             raise table.error(
                 "shares", f"they add up to {sum(shares):.6g}; probabilities add up to at most 1"
             )
         return Table.of([total * share for share in shares])
     table.allow("amplitude_per_day", "decay")
-    amplitude, decay = table.number("amplitude_per_day"), table.number("decay")
+    amplitude, decay = table.number("amplitude_per_day", most=MOST_PER_DAY), table.number("decay")
     if decay <= 0:
         raise table.error("decay", f"decay = {decay:g}: must be above 0, or the sum is endless")
-    return Exponential(amplitude, decay)
+    return Exponential(amplitude, table.number("decay", least=DECAYS[0], most=DECAYS[1]))
+
+
+def entries(table: TomlTable, key: str, most: float) -> list[float]:
+    """Return the values of a table of failures."""
+    if len(table.array(key)) > MOST_ENTRIES:
+        raise table.error(
+            key, f"{len(table.array(key))} values; give at most {MOST_ENTRIES}, or an exponential"
+        )
+    return table.numbers(key, most=most)

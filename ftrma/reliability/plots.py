@@ -5,13 +5,17 @@ matplotlib is imported when a figure is drawn, and its absence told with the rem
 
 from __future__ import annotations
 
+import io
+import logging
 import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import outfile
 from .history import Fit, History, histogram
 from .machine import Machine
 from .report import JsonObject, value_of
@@ -19,6 +23,8 @@ from .report import JsonObject, value_of
 SUFFIXES = (".pdf", ".svg", ".png")
 COLORS = ("#444444", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 MARKS = "osD^vP*"
+MOST_LINES = 8  # of a figure's source
+MOST_PANELS = 16  # of a figure, one for each level
 
 
 def check_path(text: str) -> Path:
@@ -26,8 +32,7 @@ def check_path(text: str) -> Path:
     path = Path(text)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"--plot {text}: unknown kind of figure; end it in {', '.join(SUFFIXES)}")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"--plot {text}: there is no directory {path.parent}; make it first")
+    outfile.check("--plot", text)
     pyplot()
     return path
 
@@ -38,6 +43,7 @@ def pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise ValueError("--plot: needs matplotlib; install it: pip install matplotlib") from None
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its files is its own
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -51,18 +57,28 @@ def pyplot() -> Any:
     return plt
 
 
+def plain(text: str) -> str:
+    """Return a foreign text so that no formula is seen in it."""
+    return text.replace("$", r"\$")
+
+
 def save(plt: Any, figure: Any, path: Path, source: str) -> None:
     """Write a figure with its source beneath."""
     width = int(22 * figure.get_figwidth())  # characters of this size in a line
-    lines = textwrap.wrap(source, width)
+    lines = textwrap.wrap(plain(source), width)[:MOST_LINES]
     figure.text(0.01, 0.01, "\n".join(lines), fontsize=6, color="0.4", va="bottom")
-    figure.tight_layout(rect=(0, 0.01 + 0.035 * len(lines), 1, 1))
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path)
-    except OSError as error:
-        raise ValueError(f"--plot {path}: {error.strerror}; give another file") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of characters that the font lacks, of narrow margins
+            figure.tight_layout(rect=(0, 0.01 + 0.035 * len(lines), 1, 1))
+            figure.savefig(drawn, format=path.suffix[1:])
     finally:
         plt.close(figure)
+    try:
+        outfile.write(str(path), [drawn.getvalue()])
+    except OSError as error:
+        outfile.tell(f"warning: --plot {path}: {error.strerror}")
 
 
 def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> None:
@@ -74,7 +90,7 @@ def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> No
         chosen = [p for p in points if p["aware"] == strategy and p["p_cf_per_day"] is not None]
         x = [p["checksums"] for p in chosen]
         color = COLORS[i % len(COLORS)]
-        label = "none (no-topo)" if strategy == "none" else strategy
+        label = "none (no-topo)" if strategy == "none" else plain(strategy)
         axes.plot(x, [value_of(p, "eq9") for p in chosen], color=color, lw=1.4, ms=3.5,
                   marker=MARKS[i % len(MARKS)], label=label)  # fmt: skip
         if strategy != "none":
@@ -86,7 +102,7 @@ def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> No
     axes.set_xlabel("|CH|: checksum ranks")
     axes.set_ylabel("$P_{cf}$: catastrophic failures per day")
     first = points[0]
-    axes.set_title(f"{machine.name}, {first['ranks']:,} ranks, m = {first['m']}", fontsize=9)
+    axes.set_title(f"{plain(machine.name)}, {first['ranks']:,} ranks, m = {first['m']}", fontsize=9)
     axes.legend(fontsize=7, title="members apart up to", title_fontsize=7, alignment="left",
                 loc="upper left", bbox_to_anchor=(1.0, 1.0))  # fmt: skip
     save(plt, figure, path, "Source: " + machine.source)
@@ -95,13 +111,18 @@ def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> No
 def draw_fits(history: History, fits: dict[str, list[Fit]], path: Path) -> None:
     """Draw each level's failures per day by number of elements hit, with the fits (10a and b)."""
     plt = pyplot()
-    names = list(history.levels)
+    names = list(history.levels)[:MOST_PANELS]
+    title = plain(history.path.name)
     figure, panels = plt.subplots(
         1, len(names), figsize=(max(3.4, 2.9 * len(names)), 3.2), squeeze=False
     )
     for axes, name in zip(panels[0], names, strict=True):
         x, per_day = histogram(history.levels[name], history.days)
-        axes.bar(x, per_day, width=0.6, color="0.8", label="recorded")
+        some = per_day > 0
+        if np.count_nonzero(some) <= 1000:
+            axes.bar(x[some], per_day[some], width=0.6, color="0.8", label="recorded")
+        else:  # so many bars take minutes
+            axes.plot(x[some], per_day[some], ".", color="0.8", label="recorded")
         fine = np.linspace(1, max(x[-1], 2), 200)
         for fit, color, style in zip(fits.get(name, []), COLORS[1:], ("-", "--"), strict=False):
             a, b = fit.distribution.amplitude_per_day, fit.distribution.decay
@@ -112,8 +133,8 @@ def draw_fits(history: History, fits: dict[str, list[Fit]], path: Path) -> None:
         axes.set_ylim(seen.min() / 5, seen.max() * 10 * (seen.max() / seen.min()) ** 0.4)
         axes.set_xlim(0.4, max(x[-1], 3) + 0.6)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlabel(f"x: {name} that fail at once")
+        axes.set_xlabel(f"x: {plain(name)} that fail at once")
         axes.legend(fontsize=7, loc="upper right")
     panels[0][0].set_ylabel("failures per day")
-    figure.suptitle(f"{history.path.name}: {history.days:g} days", fontsize=9)
+    figure.suptitle(f"{title}: {history.days:g} days", fontsize=9)
     save(plt, figure, path, f"Source: {history.path.name}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Level, Machine
+from .machine import MOST_ENTRIES, Level, Machine
 from .model import Groups
 
 BATCHES = 50
@@ -66,7 +66,7 @@ def draw_level(
     rate = level.total_per_day()
     if level.failures is None or not rate:
         return 0.0, 0.0
-    x = np.arange(1, min(level.count, 1000) + 1)
+    x = np.arange(1, min(level.count, MOST_ENTRIES) + 1)
     weights = level.failures.per_day(x)
     sizes = rng.choice(x, p=weights / weights.sum(), size=(BATCHES, max(1, trials // BATCHES)))
     shares = []

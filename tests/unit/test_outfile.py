@@ -1,0 +1,522 @@
+"""Output files: what a name leads to stays what it is; only regular files are replaced, whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftrma import outfile
+from ftrma.outfile import check, one_line, write
+
+ROOT = os.geteuid() == 0
+as_root = pytest.mark.skipif(not ROOT, reason="only root can make a link of another user's")
+STRANGER = 65534
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """Whatever waits for ever fails."""
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, old)
+
+
+def refused(name: str | Path, words: str) -> str:
+    """A name is refused before the job and, as it has not changed, after it."""
+    with pytest.raises(ValueError, match=words) as error:
+        check("--stats", str(name))
+    text = str(error.value)
+    assert text.startswith(f"--stats {name}: ") and "\n" not in text and ";" in text
+    with pytest.raises(OSError, match=words):
+        write(str(name), ["x"])
+    return text
+
+
+def written(name: str | Path, text: str = "new\n") -> None:
+    check("--stats", str(name))
+    write(str(name), [text[:1], text[1:].encode()])
+
+
+def tidy(directory: Path) -> bool:
+    return not [p for p in directory.iterdir() if p.name.startswith(".")]
+
+
+# ---- regular files --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
+def test_a_new_file_has_the_rights_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+    old = os.umask(umask)
+    try:
+        written(tmp_path / "f")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "f").read_text() == "new\n" and tidy(tmp_path)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o666])
+def test_a_replaced_file_keeps_its_rights(tmp_path: Path, mode: int) -> None:
+    """Law: mode and owner stay; whoever has the old file open keeps the old contents."""
+    path = tmp_path / "f"
+    path.write_text("old")
+    path.chmod(mode)
+    if ROOT:
+        os.chown(path, STRANGER, STRANGER)
+    before = path.stat()
+    with path.open() as reader:
+        written(path)
+        assert reader.read() == "old"
+    now = path.stat()
+    assert path.read_text() == "new\n" and tidy(tmp_path) and now.st_ino != before.st_ino
+    assert (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_check_leaves_no_trace(tmp_path: Path) -> None:
+    """Law: a check makes no file and changes none."""
+    (tmp_path / "old").write_text("old")
+    assert check("--stats", str(tmp_path / "new")) == str(tmp_path / "new")
+    assert check("--stats", str(tmp_path / "old")) == str(tmp_path / "old")
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [KeyError("time"), OSError(errno.EIO, "no"), KeyboardInterrupt()])
+@pytest.mark.parametrize("there", [True, False])
+def test_an_error_leaves_the_old_file_and_no_other(
+    tmp_path: Path, error: BaseException, there: bool
+) -> None:
+    """Law: whatever ends the writing, the old file stays and the temporary goes."""
+    path = tmp_path / "f"
+    if there:
+        path.write_text("old")
+
+    def chunks() -> Iterator[str]:
+        yield "x" * (outfile.BLOCK_BYTES + 1)
+        assert not tidy(tmp_path)
+        raise error
+
+    with pytest.raises(type(error)):
+        write(str(path), chunks())
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"] * there
+
+
+def test_a_signal_leaves_no_temporary(tmp_path: Path) -> None:
+    """Law: an exception from a signal's handler is as any other."""
+
+    class Asked(BaseException):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Asked
+
+    def chunks() -> Iterator[str]:
+        yield "x" * outfile.BLOCK_BYTES
+        signal.raise_signal(signal.SIGUSR1)
+        yield "y"
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Asked):
+            write(str(tmp_path / "f"), chunks())
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_temporary_cannot_be_guessed(tmp_path: Path) -> None:
+    """Law: another name each time, made exclusively and without following links."""
+    names = set()
+
+    def chunks() -> Iterator[str]:
+        names.update(p.name for p in tmp_path.iterdir() if p.name.startswith("."))
+        yield "x"
+
+    for _ in range(4):
+        write(str(tmp_path / "f"), chunks())
+    assert len(names) == 4 and all(re.fullmatch(r"\.ftrma-[0-9a-f]{16}", n) for n in names)
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_temporary_that_is_there_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Law: even if a stranger guesses the name, his link is not followed and his file not used."""
+    monkeypatch.setattr(outfile.secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / "victim").write_text("old")
+    (tmp_path / "out").mkdir()
+    guessed = tmp_path / "out" / ".ftrma-guessed"
+    if kind == "link":
+        guessed.symlink_to(tmp_path / "victim")
+    else:
+        guessed.hardlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="no file can be made"):
+        write(str(tmp_path / "out" / "f"), ["new"])
+    assert (tmp_path / "victim").read_text() == guessed.read_text() == "old"
+
+
+def test_large_output_is_written_whole(tmp_path: Path) -> None:
+    lines = [f"{i}\n" for i in range(400_000)]
+    write(str(tmp_path / "f"), iter(lines))
+    assert (tmp_path / "f").read_text() == "".join(lines)
+
+
+def test_where_renaming_fails_the_file_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: a file that cannot be replaced (mounted into a container, somebody else's in /tmp) but
+    written is written into."""
+    path = tmp_path / "f"
+    path.write_text("old, and longer than what comes")
+    inode = path.stat().st_ino
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    monkeypatch.setattr(outfile.os, "replace", busy)
+    written(path)
+    assert path.read_text() == "new\n" and path.stat().st_ino == inode and tidy(tmp_path)
+    with pytest.raises(OSError, match="busy"):
+        write(str(tmp_path / "fresh"), ["x"])
+    assert not (tmp_path / "fresh").exists()
+
+
+@pytest.mark.skipif(not ROOT, reason="the other user's part is played by a child of root's")
+@pytest.mark.parametrize(
+    ("directory_mode", "file_mode", "expected"),
+    [(0o755, 0o666, "new"), (0o755, 0o644, "no permission to write it"),
+     (0o755, None, "no file can be made in"), (0o1777, 0o666, "new"), (0o700, 0o666, "denied")],
+)  # fmt: skip
+def test_rights_of_another_user(
+    tmp_path: Path, directory_mode: int, file_mode: int | None, expected: str
+) -> None:
+    """Law: where no file can be made, a file that can be written is written into; else it is
+    refused, and nothing has happened."""
+    directory = tmp_path / "d"
+    directory.mkdir()
+    path = directory / "f"
+    if file_mode is not None:
+        path.write_text("old, and longer")
+        path.chmod(file_mode)
+    directory.chmod(directory_mode)
+    for above in [tmp_path, *tmp_path.parents]:
+        if above.stat().st_mode & 0o001 == 0:
+            above.chmod(above.stat().st_mode | 0o011)
+
+    def act() -> str:
+        try:
+            check("--stats", str(path))
+            write(str(path), ["new"])
+        except (ValueError, OSError) as error:
+            return str(error)
+        return "new"
+
+    said = as_stranger(act)
+    assert expected in said, said
+    if expected == "new":
+        assert path.read_text() == "new" and tidy(directory)
+    elif file_mode is not None:
+        assert path.read_text() == "old, and longer"
+
+
+def as_stranger(act: Any) -> str:
+    """What `act` says in a child with another user's rights."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setresgid(STRANGER, STRANGER, STRANGER)
+            os.setresuid(STRANGER, STRANGER, STRANGER)
+            os.write(theirs, act().encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(ours) as reader:
+        said = reader.read()
+    os.waitpid(child, 0)
+    return said
+
+
+# ---- what is refused ------------------------------------------------------------------------
+
+
+def test_what_cannot_be_written_is_refused_in_words(tmp_path: Path) -> None:
+    refused(tmp_path, "is a directory; name a file in it")
+    refused(tmp_path / "none" / "f", f"there is no directory {tmp_path}/none; make it first")
+    refused(f"{tmp_path}/none/", "there is no directory")
+    refused(tmp_path / ("x" * 300), "File name too long")
+    refused("x" * 5000, "File name too long")
+    (tmp_path / "file").touch()
+    refused(tmp_path / "file" / "f", "Not a directory")
+    refused(f"{tmp_path}/a\0b", "no name of a file")
+    refused(f"{tmp_path}/\ud800", "no name of a file")
+    refused("/proc/none", "no file can be made in /proc")
+    refused("/dev/fd/987", "no file can be made")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as there:
+        monkeypatch.chdir(tmp_path)  # a socket's path is short
+        there.bind("s")
+        refused("s", "is a socket; name another file")
+    assert stat.S_ISSOCK((tmp_path / "s").lstat().st_mode)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can make a device")
+def test_a_disk_is_refused(tmp_path: Path) -> None:
+    """Law: what is on a disk is not written over (no driver has this number)."""
+    try:
+        os.mknod(tmp_path / "disk", stat.S_IFBLK | 0o600, os.makedev(240, 77))
+    except OSError:
+        pytest.skip("no devices can be made here")
+    refused(tmp_path / "disk", "is a disk")
+
+
+# ---- links ----------------------------------------------------------------------------------
+
+
+def test_own_links_are_followed_to_their_end(tmp_path: Path) -> None:
+    """Law: the links stay, what they lead to is replaced, relative to where each link lies."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "one").symlink_to("a/two")
+    (tmp_path / "a" / "two").symlink_to("b/three")
+    (tmp_path / "a" / "b" / "three").symlink_to(tmp_path / "file")
+    for before in (None, "old"):
+        if before:
+            (tmp_path / "file").write_text(before)
+        written(tmp_path / "one")
+        assert not (tmp_path / "file").is_symlink()
+        assert (tmp_path / "file").read_text() == "new\n"
+    assert all((tmp_path / n).is_symlink() for n in ("one", "a/two", "a/b/three"))
+    assert tidy(tmp_path) and tidy(tmp_path / "a") and tidy(tmp_path / "a" / "b")
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to("y")
+    (tmp_path / "y").symlink_to("x")
+    refused(tmp_path / "x", "links without end")
+    (tmp_path / "gone").symlink_to("none/file")
+    refused(tmp_path / "gone", "there is no directory .*none")
+    (tmp_path / "dir").symlink_to(".")
+    refused(tmp_path / "dir", "is a directory")
+
+
+@as_root
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("target", ["victim", "none", "/dev/null", "."])
+def test_a_strangers_link_is_not_followed(tmp_path: Path, depth: int, target: str) -> None:
+    """Law: wherever it stands in the chain and wherever it leads; the message says whose it is."""
+    (tmp_path / "victim").write_text("old")
+    (tmp_path / "link").symlink_to(target)
+    os.lchown(tmp_path / "link", STRANGER, STRANGER)
+    name = tmp_path / "link"
+    if depth:
+        (tmp_path / "mine").symlink_to("link")
+        name = tmp_path / "mine"
+    assert "name the file itself" in refused(name, f"is a link of user {STRANGER}")
+    assert (tmp_path / "victim").read_text() == "old" and not (tmp_path / "none").exists()
+
+
+@as_root
+def test_root_is_trusted_and_others_are_not_by_a_user(tmp_path: Path) -> None:
+    """Law: a user follows links of his own and of root, but of nobody else."""
+    tmp_path.chmod(0o777)
+    for above in tmp_path.parents:
+        if above.stat().st_mode & 0o001 == 0:
+            above.chmod(above.stat().st_mode | 0o011)
+    (tmp_path / "theirs").symlink_to("file")
+    os.lchown(tmp_path / "theirs", 1, 1)
+    (tmp_path / "roots").symlink_to("file")
+
+    def act() -> str:
+        said = []
+        for name in ("theirs", "roots"):
+            try:
+                check("--stats", str(tmp_path / name))
+                said.append("followed")
+            except ValueError as error:
+                said.append(str(error))
+        return "\n".join(said)
+
+    theirs, roots = as_stranger(act).split("\n")
+    assert "is a link of user 1" in theirs and roots == "followed"
+
+
+# ---- FIFOs and devices ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_fifo_is_written_into(tmp_path: Path, linked: bool) -> None:
+    """Law: a reader gets all, more than the FIFO holds; the FIFO stays one."""
+    os.mkfifo(tmp_path / "p")
+    name = tmp_path / "p"
+    if linked:
+        name = tmp_path / "link"
+        name.symlink_to("p")
+    end = os.open(tmp_path / "p", os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(end, True)
+    writer = os.open(tmp_path / "p", os.O_WRONLY)  # without one, the reader is at the end
+    got: list[bytes] = []
+
+    def read() -> None:
+        with open(end, "rb") as reader:
+            got.append(reader.read())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    written(name, "y" * 300_000)
+    os.close(writer)
+    thread.join(10)
+    assert got == [b"y" * 300_000] and stat.S_ISFIFO((tmp_path / "p").lstat().st_mode)
+
+
+def test_a_fifo_without_reader_is_told(tmp_path: Path) -> None:
+    """Law: before a job it is no mistake, since a reader may come; after it there is no waiting."""
+    os.mkfifo(tmp_path / "p")
+    assert check("--stats", str(tmp_path / "p")) == ""
+    with pytest.raises(OSError, match="nobody reads this FIFO; start a reader first"):
+        write(str(tmp_path / "p"), ["x"])
+    assert stat.S_ISFIFO((tmp_path / "p").lstat().st_mode)
+
+
+def test_a_reader_that_leaves_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p")
+    reader = os.open(tmp_path / "p", os.O_RDONLY | os.O_NONBLOCK)
+
+    def chunks() -> Iterator[str]:
+        yield "x" * outfile.BLOCK_BYTES
+        pytest.fail("went on")
+
+    threading.Timer(0.2, os.close, [reader]).start()
+    with pytest.raises(BrokenPipeError):
+        write(str(tmp_path / "p"), chunks())
+
+
+@pytest.mark.parametrize("name", ["/dev/full", "link"])
+def test_a_full_device_is_told_and_stays(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: /dev/full is a device afterwards; nothing is made beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("/dev/full")
+    before = os.stat("/dev/full")
+    assert check("--stats", name) == ""
+    with pytest.raises(OSError) as error:
+        write(name, ["x"])
+    assert error.value.errno == errno.ENOSPC
+    after = os.stat("/dev/full")
+    assert (after.st_ino, after.st_rdev, after.st_mode) == (
+        before.st_ino, before.st_rdev, before.st_mode,
+    )  # fmt: skip
+    assert Path("link").is_symlink()
+    written("/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}"])
+def test_open_files_are_written_on(tmp_path: Path, name: str) -> None:
+    """Law: a descriptor is written where it stands, and what is there already stays."""
+    with (tmp_path / "f").open("w+b", buffering=0) as file:
+        file.write(b"before ")
+        written(name.format(file.fileno()))
+        file.write(b"after")
+    assert (tmp_path / "f").read_bytes() == b"before new\nafter" and tidy(tmp_path)
+
+
+def test_stdout_is_written_to(capfd: pytest.CaptureFixture[str]) -> None:
+    """Law: root's link leads into /proc and is trusted; stdout may be a file or a pipe."""
+    print("before", flush=True)
+    written("/dev/stdout", "out\n")
+    written("/dev/stderr", "err\n")
+    assert capfd.readouterr() == ("before\nout\n", "err\n")
+
+
+def test_a_socket_as_descriptor_and_a_slow_reader() -> None:
+    """Law: what cannot be opened anew is written to by its number, whether it blocks or not."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    got = bytearray()
+
+    def read() -> None:
+        while part := ours.recv(1 << 16):
+            got.extend(part)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    written(f"/dev/fd/{theirs.fileno()}", "z" * 3_000_000)
+    theirs.close()
+    thread.join(10)
+    ours.close()
+    assert len(got) == 3_000_000
+
+
+def test_a_reader_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outfile, "PATIENCE_S", 0.05)
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with ours, theirs, pytest.raises(OSError, match="does not read on"):
+        write(f"/dev/fd/{theirs.fileno()}", ["z" * 9_000_000])
+
+
+def test_a_descriptor_for_reading_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    with (tmp_path / "f").open() as file:
+        refused(f"/dev/fd/{file.fileno()}", "open for reading only")
+
+
+def test_what_is_put_in_its_place_meanwhile_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: between looking and opening, a FIFO that becomes a file or a link is left alone."""
+    os.mkfifo(tmp_path / "p")
+    target = outfile._find(str(tmp_path / "p"))
+    (tmp_path / "p").unlink()
+    (tmp_path / "p").write_text("other")
+    with pytest.raises(OSError, match="something else was put in its place"):
+        outfile._open(target)
+    (tmp_path / "p").rename(tmp_path / "victim")
+    (tmp_path / "p").symlink_to("victim")
+    with pytest.raises(OSError):
+        outfile._open(target)
+    assert (tmp_path / "victim").read_text() == "other"
+
+
+# ---- lines ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a\nb", "a\\nb"), ("a\0b\x1b[1m", "a\\x00b\\x1b[1m"), ("caf\udce9", "caf\\xe9"),
+     ("ü ∞", "ü ∞"), ("x" * 400, "x" * 100 + "..." + "x" * 40), ("\u2028", "\\u2028")],
+)  # fmt: skip
+def test_any_text_is_one_line(text: str, line: str) -> None:
+    assert one_line(text) == line
+
+
+def test_a_long_line_keeps_both_ends() -> None:
+    line = one_line("begin " + "word " * 1000 + "end")
+    assert line.startswith("begin ") and line.endswith("end") and len(line) < 1200
+
+
+def test_telling_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    outfile.tell("warning: x")
+    closed = open(os.devnull, "w")  # noqa: SIM115
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    outfile.tell("warning: x")
