@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 from mpicc import check_compiler  # noqa: E402
 from mpicc import find as find_mpicc  # noqa: E402
 
-SOURCES = ["control.c", "meet.c", "comm.c", "window.c", "create.c", "types.c", "mover.c"]
+SOURCES = ["control.c", "leave.c", "meet.c", "comm.c", "window.c", "create.c", "types.c", "mover.c"]
 SOURCES += ["access.c", "atomic.c", "sync.c", "vault.c"]
 SOURCES += ["log.c", "demand.c", "replay.c", "restore.c", "trace.c"]
 SOURCES += ["exchange.c", "collective.c", "reduction.c"]

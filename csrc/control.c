@@ -151,7 +151,9 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
     ftrma_ctl = ctl;
     ftrma_round = LOAD(&ctl->alarm);
     ctl->proc[proc].pid = (int32_t)getpid();
+    ctl->proc[proc].leaving = 0;
     STORE(&ctl->proc[proc].state, FTRMA_ALIVE);
+    ftrma_watch_own_end();
     ftrma_arm();
     return 0;
 }
@@ -211,9 +213,12 @@ uint64_t ftrma_now_ns(void)
 static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    int32_t *waiting = &ftrma_ctl->proc[ftrma_me].waiting;
+    __atomic_store_n(waiting, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
     __atomic_sub_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(waiting, 0, __ATOMIC_RELAXED);
 }
 
 void ftrma_wake(struct ftrma_bell *bell)
@@ -325,7 +330,13 @@ void ftrma_note_death(int proc)
         STORE(&ftrma_ctl->death_ns, when_it_died());
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
-    int repairing = alarm != LOAD(&ftrma_ctl->repaired);
+    int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
+    /* No failure: the supervisor ends the job. */
+    if (leaving && LOAD(&ftrma_ctl->supervised)
+        && (leaving & FTRMA_LEFT_BY_STATUS || !repairing)) {
+        ftrma_ring();
+        return;
+    }
     if (ftrma_role_of(ftrma_ctl, proc, &index) != FTRMA_ROLE_SLOT && !repairing
         && !seat_stays_vacant()) {
         ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */

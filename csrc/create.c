@@ -393,7 +393,7 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
-    PMPI_Win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);
+    ftrma_win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);
     return MPI_SUCCESS;
 }
 

@@ -101,6 +101,8 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
     if (!ftrma_counts()) {
         if (unlikely(t->on))
             ftrma_uncounted();
+        else if (ftrma_ctl)
+            ftrma_ctl->proc[ftrma_me].syncs++;
         return 0;
     }
     t->signature = ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32

@@ -37,6 +37,11 @@
 #define FTRMA_ALIVE 1
 #define FTRMA_DEAD 2
 
+/* How a process said that it ends itself, in ftrma_proc.leaving, with the status or the signal. */
+#define FTRMA_LEFT_BY_STATUS 0x100
+#define FTRMA_LEFT_BY_SIGNAL 0x200
+#define FTRMA_LEFT_VALUE 0xff
+
 /* In ftrma_ctl.alarm: the program has ended, deaths no longer matter. */
 #define FTRMA_ENDED 0x4000000000000000
 
@@ -139,7 +144,10 @@ struct ftrma_proc {
     uint64_t protect_hash;  /* names declared so far, to compare order over slots */
     uint64_t reported;      /* 1 once its death is in the job's story */
     int32_t spare;          /* its number among the spares of the start, where it was one */
+    int32_t leaving;        /* FTRMA_LEFT_BY_* | value: it ends itself; 0 while it does not */
+    int32_t waiting;        /* 1 while it sleeps, waiting for others */
     int32_t pad;
+    uint64_t syncs;         /* synchronizations in this entry, where events are not counted */
 };
 
 /* Who holds which role.  Two copies in the control file: a new table is written beside the one in
@@ -217,7 +225,7 @@ struct ftrma_ctl {
     uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
-    uint32_t pad0;
+    uint32_t supervised;        /* 1: somebody learns of ends of processes' own making */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     struct ftrma_bell exchange_bell;
@@ -264,6 +272,8 @@ uint64_t ftrma_load(const uint64_t *word);
 void ftrma_store(uint64_t *word, uint64_t value);
 int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired); /* 1 if it was exchanged */
 uint64_t ftrma_now_ns(void);
+/* This process is about to end itself with this status. */
+void ftrma_note_exit(int status);
 /* 1 for the one process of the job that may report the error that ends it. */
 int ftrma_claim_error(void);
 

@@ -76,6 +76,11 @@ static inline void ftrma_enter_call(void)
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* leave.c: from now on an end of this process's own making is noted. */
+void ftrma_watch_own_end(void);
+/* MPI_Win_set_errhandler, whose fatal handler ends the job in words. */
+int ftrma_win_set_errhandler(MPI_Win win, MPI_Errhandler handler);
+
 /* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
 int ftrma_open(const char *path, int flags);
 

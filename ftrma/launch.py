@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, link, private, settings
+from . import _mpi, ends, failover, link, private, settings
 from .key import VARIABLE as KEY_VARIABLE
 from .key import Key
 from .mpirun import (
@@ -76,6 +76,9 @@ class Launch:
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.came_up = time.monotonic()
         self.unnoticed_since: float | None = None
+        self.left_since = self.waiting_since = 0.0
+        self.own_end: ends.End | None = None
+        self.undecided = False  # whether a death that was noticed is a failure
         terminal = directory / "terminal"
         terminal.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -206,6 +209,41 @@ class Launch:
             elif now - self.seen_call[i][1] > STUCK_S:
                 return f"process {p.pid} hangs inside the MPI library"
         return ""
+
+    def ended_itself(self) -> bool:
+        """The program ended by a process that ended itself; `own_end` says how."""
+        if self.switchboard.spread:
+            left, failing, waiting = self.switchboard.left()
+        else:
+            left, failing, waiting = self.left()
+        now = time.monotonic()
+        self.left_since = (self.left_since or now) if left else 0.0
+        self.waiting_since = (self.waiting_since or now) if left and waiting else 0.0
+        if left and now - self.left_since > ends.SETTLE_S:
+            late = bool(self.waiting_since) and now - self.waiting_since > ends.WAITING_S
+            self.own_end = ends.decide(left, self.layout.slots, failing=failing, waiting=late)
+        settling = bool(left) and now - self.left_since <= ends.SETTLE_S
+        self.undecided = settling or (bool(left) and all(how.well for how in left.values()))
+        return self.own_end is not None
+
+    def left(self) -> tuple[dict[int, ends.Left], bool, bool]:
+        """Slots whose processes have ended themselves; others have failed; all others wait."""
+        ctl, lib = self.ctl, self.native.lib
+        if not self.ranks or self.mpirun.poll() is not None:
+            return {}, False, False
+        gone, left, waiting = set(self.dead()), {}, True
+        roles = ctl.roles[ctl.roles_seq & 1]
+        for slot in range(self.layout.slots):
+            p = ctl.proc[roles.slot_proc[slot]]
+            if p.pid in gone:
+                value = p.leaving & lib.FTRMA_LEFT_VALUE
+                if p.leaving & lib.FTRMA_LEFT_BY_SIGNAL:
+                    left[slot] = ends.Left(by_signal=value)
+                elif p.leaving & lib.FTRMA_LEFT_BY_STATUS:
+                    left[slot] = ends.Left(status=value)
+            else:
+                waiting &= bool(p.waiting or p.call_seq & 1 or p.finished == ctl.entry)
+        return left, bool(ctl.alarm != ctl.repaired), waiting
 
     def procs(self) -> list[Any]:
         return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]

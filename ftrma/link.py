@@ -42,6 +42,7 @@ from .errors import FtrmaError
 from .key import NONCE_BYTES, TAG_BYTES, Key
 
 VARIABLE = "FTRMA_LINK"
+_exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
 KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
@@ -288,7 +289,7 @@ class Link:
         if final and self.directory:
             leave_node(self.directory)
         if self.ending:
-            os._exit(0)
+            _exit(0)
         if os.getpgrp() == os.getpid():
             os.killpg(os.getpid(), signal.SIGKILL)  # its children too
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import causal
+from . import causal, ends
 from .errors import CATASTROPHE, CatastrophicFailure
 from .group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
 from .vault import Vault
@@ -56,7 +56,8 @@ class Plan:
 
     Attributes:
         kind: "causal" (lost slots are replayed, the others go on), "rollback" (in place),
-            "relaunch", or "catastrophic".
+            "relaunch", "catastrophic", "refused" (the policy does not want what is possible) or
+            "repeated" (a slot is killed again and again).
         slot_proc, checksum_proc: the holders from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
         reason: in words, where it is not "causal".
@@ -290,6 +291,14 @@ def lead(world: World, number: int) -> None:
         chosen = replace(chosen, kind="relaunch", reason=reason)
     if chosen.kind == "rollback" and world.policy == "causal":
         chosen = replace(chosen, kind="refused")
+    doomed = ends.repeated(world.events())
+    if doomed is not None:
+        reason = (
+            f"slot {doomed} was killed {ends.STRIKES} times running at the same place of its "
+            "program, while it computed: most likely it needs more memory than there is, and the "
+            "kernel killed it. Give it more, or use more slots"
+        )
+        chosen = replace(chosen, kind="repeated", reason=reason)
     dead = [s for s, p in enumerate(before.slot_proc)
             if p not in before.alive or world.ctl.slots[s].replaying]  # fmt: skip
     lost = {"slots": dead, "reason": chosen.reason, "version": before.committed}
@@ -302,7 +311,7 @@ def lead(world: World, number: int) -> None:
     else:
         world.emit("plan", kind=chosen.kind, round=number, **lost)
         request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
-        world.ctl.exit_status = CATASTROPHE
+        world.ctl.exit_status = ends.KILLED if chosen.kind == "repeated" else CATASTROPHE
         world.ctl.request = getattr(world.lib, request)
     world.store("plan_round", number)
     world.lib.ftrma_ring()
@@ -330,9 +339,20 @@ def report_deaths(world: World) -> None:
             world.emit(
                 "failure", role=name, index=index[0], pid=entry.pid,
                 place=struck_at(world, role, index[0]),
+                **(place_of(world, index[0], entry) if role == SLOT else {}),
             )  # fmt: skip
             if role == SPARE:
                 world.tell(f"{name} {index[0]} died (process {entry.pid}); the program goes on")
+
+
+def place_of(world: World, slot: int, entry: Any) -> dict[str, Any]:
+    """How far a dead slot had come since the committed version, and whether it waited."""
+    words, version = world.ctl.slots[slot], world.committed
+    mark = words.marks[version & 1]
+    events = words.events - mark.events if mark.version == version else -1
+    if not words.events:
+        events = -int(entry.syncs)  # not counted without logs
+    return {"at": [version, events], "waited": bool(entry.waiting or entry.call_seq & 1)}
 
 
 def struck_at(world: World, role: int, index: int) -> str:

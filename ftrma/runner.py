@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _mpi, session, settings
 from .checkpoint import Server
@@ -28,6 +28,8 @@ from .key import Key
 from .recovery import Ended
 from .session import FailureEvent, Session
 from .world import SLOT, World, check
+
+_exit = os._exit  # the real one, see note_own_exit
 
 
 class Runner:
@@ -213,6 +215,7 @@ def main(script: str, arguments: list[str]) -> None:
         settings.apply_kill_rules(world, options)
         if options.trace:
             check(native.lib.ftrma_trace_open(), "opening a trace file")
+        note_own_exit(native.lib)
         vault = start(world)
         session.current = here = Session(world, options)
         here.vault = vault
@@ -230,6 +233,17 @@ def main(script: str, arguments: list[str]) -> None:
     finish(world, status, supervised)
 
 
+def note_own_exit(lib: Any) -> None:
+    """Have ``os._exit`` note its status for the job before the process is gone."""
+
+    def leave(status: int) -> NoReturn:
+        lib.ftrma_note_exit(status)
+        _exit(status)
+
+    leave.__doc__ = os._exit.__doc__
+    os._exit = leave
+
+
 def give_up(world: World | None, why: str, supervised: bool, status: int = 1) -> None:
     """The job cannot go on: say why, once."""
     if world is None or world.claim_error():
@@ -238,7 +252,7 @@ def give_up(world: World | None, why: str, supervised: bool, status: int = 1) ->
     if world is not None:
         world.abort(world.ctl.exit_status or status)
         wait_for_the_end(world, supervised)
-    os._exit(1)
+    _exit(1)
 
 
 def wait_for_the_end(world: World | None, supervised: bool) -> None:
@@ -267,4 +281,4 @@ def finish(world: World | None, status: int, supervised: bool) -> None:
             shutil.rmtree(world.directory, ignore_errors=True)
         if all(world.alive(p) for p in range(world.ctl.nprocs)):
             world.lib.ftrma_mpi_finalize()  # or the launcher calls the end improper
-    os._exit(status)
+    _exit(status)

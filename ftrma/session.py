@@ -389,6 +389,7 @@ class Session:
         self.record, self.source = None, self.vault
         self.demands.enter(self.slot)
         world.lib.ftrma_windows_rewind()
+        world.put("syncs", 0)
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault

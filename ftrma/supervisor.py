@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from . import _mpi, failover, job, outfile, settings, tracefile
+from .ends import End
 from .errors import CATASTROPHE
 from .key import Key
 from .launch import Launch
 from .mpirun import check_launcher, split
+from .outfile import tell
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
@@ -82,7 +84,9 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
         numbers.append(signal.SIGHUP)
     old = {s: signal.signal(s, signals) for s in numbers}
     try:
-        settings.write_kill_rules(native.ffi, open_control(native, directory), options.kill)
+        ctl = open_control(native, directory)
+        ctl.supervised = 1
+        settings.write_kill_rules(native.ffi, ctl, options.kill)
         try:
             status = _supervise(directory, key, layout, options, script, arguments, signals)
         except Interrupted as interruption:
@@ -145,7 +149,9 @@ def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Opti
         if not reason:
             # Ranks end by themselves after the program's end; after an error they wait to be ended.
             status, aborted = int(ctl.exit_status), ctl.request == lib.FTRMA_ABORT
-            launch.end(patience_s=0.0 if aborted else 2.0)
+            launch.end(patience_s=0.0 if aborted or launch.own_end else 2.0)
+            if launch.own_end:
+                return tell_own_end(launch.own_end)
             if aborted:
                 tell_why(directory)
             return status
@@ -181,6 +187,13 @@ def did_not_start(launch: Launch, reason: str) -> int:
     return CATASTROPHE
 
 
+def tell_own_end(end: End) -> int:
+    """Say why the job ends with this status, where it was a process's own doing."""
+    if end.words:
+        tell(end.words)
+    return end.status
+
+
 def give_up(reason: str, relaunches: int) -> None:
     sys.stderr.write(
         f"ftrma: error: {reason}, and the job was launched again {relaunches} times already "
@@ -201,7 +214,7 @@ def _next_spread(
     if not reason:
         launch.end()
         failover.clean_up(board, launch.directory, words)
-        return board.ranks.aborted or 0
+        return tell_own_end(launch.own_end) if launch.own_end else board.ranks.aborted or 0
     cause = failover.cause_of(board, launch.directory, options, reason)
     started = board.ranks.entered or board.cause is not None
     final = not started or relaunches == options.max_relaunch
@@ -223,7 +236,11 @@ def watch(launch: Launch) -> str:
     ctl, lib = launch.ctl, launch.native.lib
     while True:
         launch.serve_terminal(0.1)
+        if launch.ended_itself():
+            return ""
         if launch.switchboard.spread:
+            if launch.undecided:
+                continue
             reason = launch.spread_trouble()
             if reason or launch.switchboard.done():
                 return reason
@@ -244,6 +261,8 @@ def tell_why(directory: Path) -> None:
     plans = [e for e in read_events(directory) if e["event"] == "plan"]
     if plans and plans[-1]["kind"] == "catastrophic":
         sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
+    elif plans and plans[-1]["kind"] == "repeated":
+        tell(f"error: {plans[-1]['reason']}")
     elif plans and plans[-1]["kind"] == "refused":
         sys.stderr.write(
             f"ftrma: error: NotRecoverable: {plans[-1]['reason']}; with --policy auto the job goes "
@@ -299,6 +318,7 @@ def prepare_relaunch(
     (directory / "control").unlink()
     new = make_control(launch.native, directory / "control", layout, int(ctl.log_bytes))
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
+    new.supervised = 1
     new.entry = ctl.entry + 1
     new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
     launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import link
+from .ends import Left
 from .key import NONCE_BYTES, TAG_BYTES, Key
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
@@ -43,6 +44,7 @@ STRANGERS = 32  # at a time; ranks answer within milliseconds
 STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
+BY_SIGNAL = 0x200  # FTRMA_LEFT_BY_SIGNAL
 CHUNK_BYTES = 1 << 16
 
 
@@ -56,6 +58,7 @@ class Peer:
         since: when it came, time.monotonic(); challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
+        left: how it said that it ends itself; None otherwise.
     """
 
     socket: socket.socket
@@ -72,6 +75,7 @@ class Peer:
     open: bool = True
     died_at: float = 0.0
     struck: tuple[int, float] | None = None
+    left: Left | None = None
 
     @property
     def name(self) -> str:
@@ -283,6 +287,9 @@ class Switchboard:
             self._send(peer, "events", events=self.read_story())
         elif event == "strike":
             peer.struck = int(message["rule"]), time.monotonic()
+        elif event == "leaving":
+            value = int(message["value"])
+            peer.left = Left(by_signal=value) if message["how"] == BY_SIGNAL else Left(0, value)
         elif event == "goodbye":
             peer.goodbye = True
         else:
@@ -340,6 +347,15 @@ class Switchboard:
         return self.ranks.aborted is not None or (
             len(links) == self.processes and all(p.goodbye for p in links.values())
         )
+
+    def left(self) -> tuple[dict[int, Left], bool, bool]:
+        """Slots whose processes have ended themselves; others have died; others wait for them.
+
+        Who waits is told by the library that somebody is dead, and asks to report that.
+        """
+        deaths = self.ranks.deaths
+        left = {p.index: p.left for p in deaths if p.role == "slot" and p.left}
+        return left, len(left) < len(deaths), bool(self.claims)
 
     def failure(self) -> str:
         """Who died, in words, once all with one cause are known; empty if nobody did."""

@@ -32,7 +32,7 @@ LAYERS = [
     {"world", "link", "tracecut"},
     {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"topology", "erasure", "tomlfile", "sweep", "library", "private", "record"},
-    {"interval", "atomics", "causal", "key", "nodedirectory", "outfile"},
+    {"interval", "atomics", "causal", "ends", "key", "nodedirectory", "outfile"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,187 @@
+"""A process that ends itself is no failure: the program's own status and words, at once.
+
+Law, where nothing else is said: the status is what the program gave, a line tells whose it was,
+nobody is replaced, nothing is launched again, and it takes no longer than the program itself.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from jobs import Result, run_job
+from nodes import run_on_nodes
+
+PROGRAM = """
+import ctypes, os, signal, sys, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+how = sys.argv[2]
+win = MPI.Win.Allocate(64, 8, comm=comm)
+for _ in range(3):
+    win.Fence()
+    win.Put(np.ones(1), (comm.rank + 1) % comm.size)
+    win.Fence()
+if how == "all well":
+    time.sleep(0.3 * comm.rank)
+    open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
+    os._exit(0)
+if comm.rank == 1:
+    libc = ctypes.CDLL(None)
+    if how == "os._exit":
+        os._exit(7)
+    elif how == "exit in C":
+        libc.exit(7)
+    elif how == "exit in a thread":
+        import threading
+        threading.Thread(target=lambda: os._exit(7)).start()
+        time.sleep(60)
+    elif how == "well":
+        os._exit(0)
+    elif how == "segfault":
+        ctypes.string_at(8)
+    elif how == "faulthandler":
+        import faulthandler
+        faulthandler.enable()
+        ctypes.string_at(8)
+    elif how == "abort":
+        os.abort()
+    elif how == "SIGFPE":
+        signal.raise_signal(signal.SIGFPE)
+    elif how == "stack overflow":
+        import resource, threading
+        code = ctypes.CFUNCTYPE(None)
+        recursion = code(lambda: recursion())
+        sys.setrecursionlimit(10**9)
+        recursion()
+    elif how == "comm":
+        comm.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+        assert comm.Get_errhandler() == MPI.ERRORS_ARE_FATAL
+        comm.Send(np.zeros(1), 99)
+    elif how == "dup":
+        dup = MPI.COMM_SELF.Dup()
+        dup.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+        dup.Send(np.zeros(1), 99)
+    elif how == "win":
+        win.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+        assert win.Get_errhandler() == MPI.ERRORS_ARE_FATAL
+        win.Lock(0)
+        win.Put(np.zeros(100), 0)
+    elif how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "signal from outside" and not os.path.exists(f"{sys.argv[1]}/once.json"):
+        open(f"{sys.argv[1]}/once.json", "w").write("1")
+        os.system(f"kill -SEGV {os.getpid()}")
+        time.sleep(60)
+    elif how == "child":
+        if os.fork() == 0:
+            os._exit(3)
+        os.wait()
+        if os.fork() == 0:
+            ctypes.string_at(8)
+        os.wait()
+win.Fence()
+open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
+"""
+RAW_ERR_RANK = 6  # the status of the program under plain mpirun
+
+
+def quiet(result: Result) -> None:
+    assert not result.stats["recoveries"] and "launching" not in result.stderr, result
+    assert "Traceback" not in result.stderr, result
+
+
+@pytest.mark.parametrize("how", ["os._exit", "exit in C", "exit in a thread"])
+def test_a_status_is_the_jobs(how: str) -> None:
+    result = run_job(PROGRAM, 3, args=[how], timeout=20)
+    quiet(result)
+    assert result.status == 7, result
+    assert "ftrma: slot 1 ended itself with status 7\n" in result.stderr, result
+
+
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [("segfault", signal.SIGSEGV), ("faulthandler", signal.SIGSEGV), ("abort", signal.SIGABRT),
+     ("SIGFPE", signal.SIGFPE), ("stack overflow", signal.SIGSEGV)],
+)  # fmt: skip
+def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
+    result = run_job(PROGRAM, 3, args=[how], timeout=20)
+    quiet_but_python = result.stderr.replace("Fatal Python error", "")
+    assert not result.stats["recoveries"] and "launching" not in quiet_but_python, result
+    assert result.status == 128 + number, result
+    assert f"ftrma: slot 1 crashed: {number.name} (" in result.stderr, result
+    if how == "faulthandler":
+        assert "Fatal Python error" in result.stderr, result
+
+
+@pytest.mark.parametrize(
+    ("how", "object_", "words"),
+    [("comm", "communicator", "MPI_Send on a communicator"),
+     ("dup", "communicator", "invalid rank"),
+     ("win", "window", "leaves its window of 64 bytes")],
+)  # fmt: skip
+def test_a_fatal_mpi_error_is_shown(how: str, object_: str, words: str) -> None:
+    """Law: with MPI_ERRORS_ARE_FATAL the error's class is the status, as under plain mpirun, and
+    its text is shown."""
+    result = run_job(PROGRAM, 3, args=[how], timeout=20)
+    quiet(result)
+    assert "MPI_ERRORS_ARE_FATAL" in result.stderr and words in result.stderr, result
+    assert f"on a {object_} with" in result.stderr, result
+    assert result.status == RAW_ERR_RANK or how == "win", result
+    assert 0 < result.status < 100, result
+
+
+def test_all_may_leave_well_each_at_its_time() -> None:
+    result = run_job(PROGRAM, 3, args=["all well"], timeout=20)
+    quiet(result)
+    assert result.status == 0 and not result.stderr, result
+    assert result.of_slots("slot", 3) == [1, 1, 1]
+
+
+def test_one_who_leaves_well_is_told_when_others_wait() -> None:
+    result = run_job(PROGRAM, 3, args=["well"], timeout=30)
+    quiet(result)
+    assert result.status == 70, result
+    assert "slot 1 ended by os._exit(0) or exit(0) and the other slots wait" in result.stderr
+
+
+def test_a_signal_from_outside_is_a_failure() -> None:
+    """Law: the same signal, sent by somebody else, is repaired."""
+    result = run_job(PROGRAM, 3, args=["signal from outside"], timeout=30)
+    assert result.status == 0 and len(result.stats["recoveries"]) == 1, result
+
+
+def test_a_childs_end_is_its_own() -> None:
+    """Law: a child that a slot has forked exits and crashes without the job noticing."""
+    result = run_job(PROGRAM, 3, args=["child"], timeout=20)
+    assert result.status == 0 and not result.stats["failures"], result
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--policy", "rollback"], ["--spares", "5"], ["--policy", "causal"]], ids=str
+)
+def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
+    """Law: three times, then the job ends with 137 and says so, whatever is left."""
+    result = run_job(PROGRAM, 3, *options, args=["killed"], timeout=30)
+    assert result.status == 137 and len(result.stats["failures"]) == 3, result
+    assert "slot 1 was killed 3 times running at the same place" in result.stderr, result
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"),
+    [("os._exit", 7, "slot 1 ended itself with status 7"),
+     ("segfault", 139, "slot 1 crashed: SIGSEGV"), ("comm", 6, "invalid rank")],
+)  # fmt: skip
+def test_over_several_nodes(how: str, status: int, words: str) -> None:
+    result = run_on_nodes(PROGRAM, 4, args=[how], timeout=30)
+    quiet(result)
+    assert result.status == status and words in result.stderr, result
+
+
+def test_all_may_leave_well_over_several_nodes() -> None:
+    result = run_on_nodes(PROGRAM, 4, args=["all well"], timeout=30)
+    assert result.status == 0, result
+    assert result.of_slots("slot", 4) == [1, 1, 1, 1]
+
+

@@ -1,0 +1,81 @@
+"""What becomes of a job whose processes end themselves, or whose slot is killed too often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ftrma.ends import STRIKES, End, Left, decide, repeated
+
+CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
+
+
+@pytest.mark.parametrize(
+    ("left", "failing", "waiting", "status"),
+    [
+        ({}, False, True, None),
+        ({1: SEVEN}, False, False, 7),
+        ({1: SEVEN}, True, False, 7),
+        ({1: CRASH}, False, False, 139),
+        ({1: CRASH}, True, True, None),
+        ({2: WELL, 1: SEVEN}, False, True, 7),
+        ({2: SEVEN, 1: CRASH}, False, True, 7),
+        ({2: CRASH, 1: SEVEN}, False, True, 139),
+        ({0: WELL}, False, False, None),
+        ({0: WELL}, False, True, 70),
+        ({0: WELL}, True, True, None),
+        ({0: WELL, 1: WELL, 2: WELL}, False, False, 0),
+    ],
+)
+def test_the_end_is_the_programs(
+    left: dict[int, Left], failing: bool, waiting: bool, status: int | None
+) -> None:
+    """Law: the first bad end is the job's, a crash beside a failure is none; good ends count when
+    all have them, and are told when others wait for those who are gone."""
+    end = decide(left, 3, failing=failing, waiting=waiting)
+    assert (end.status if end else None) == status
+    assert not (end and status and not end.words)
+
+
+def test_the_words_name_slot_and_signal() -> None:
+    end = decide({1: CRASH}, 3, failing=False, waiting=False)
+    assert end and "slot 1 crashed: SIGSEGV (Segmentation fault)" in end.words
+    assert decide({1: SEVEN}, 3, failing=False, waiting=False) == End(
+        7, "slot 1 ended itself with status 7"
+    )
+
+
+def death(slot: int = 1, at: Any = (0, 5), place: str = "unknown", waited: bool = False,
+          role: str = "slot") -> dict[str, Any]:  # fmt: skip
+    return {"event": "failure", "role": role, "index": slot, "at": list(at), "place": place,
+            "waited": waited}  # fmt: skip
+
+
+def test_killed_again_and_again() -> None:
+    """Law: STRIKES deaths of one slot, one behind the other, at one place, from outside, while it
+    computed; other slots' deaths between do not matter."""
+    assert repeated([death()] * STRIKES) == 1
+    assert repeated([death(), death(0), death(), {"event": "plan"}, death()]) == 1
+    assert repeated([death()] * (STRIKES - 1)) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [death(at=(0, 6)), death(at=(1, 5)), death(place="fence"), death(waited=True)],
+    ids=["another event", "behind a checkpoint", "by a rule", "while it waited"],
+)
+def test_what_breaks_the_row(other: dict[str, Any]) -> None:
+    for at in range(STRIKES):
+        story = [death()] * STRIKES
+        story[at] = other
+        assert repeated(story) is None
+        assert repeated([*story, *[death()] * STRIKES]) == 1
+    assert repeated([other] * 2 + [death()] * (STRIKES - 1)) is None
+
+
+def test_servers_are_not_counted() -> None:
+    """Law: neither checksum ranks, nor what a job over several nodes tells without a place."""
+    assert repeated([death(role="checksum")] * 5) is None
+    known = {k: v for k, v in death().items() if k not in ("at", "waited")}
+    assert repeated([known] * 5) is None
