@@ -129,6 +129,18 @@ int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
     return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
 }
 
+#define STORY_BYTES (1 << 18) /* some thousand events, and one more even if memory is full */
+
+int ftrma_story_create(const char *path)
+{
+    int fd = ftrma_open(path, O_WRONLY | O_CREAT);
+    if (fd < 0)
+        return fd;
+    int error = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, STORY_BYTES) ? -errno : 0;
+    close(fd);
+    return error == -EOPNOTSUPP ? 0 : error;
+}
+
 void ftrma_die_with_parent(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -332,7 +344,7 @@ void ftrma_note_death(int proc)
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
     /* No failure: the supervisor ends the job. */
-    if (leaving && LOAD(&ftrma_ctl->supervised)
+    if (leaving & (FTRMA_LEFT_BY_STATUS | FTRMA_LEFT_BY_SIGNAL) && LOAD(&ftrma_ctl->supervised)
         && (leaving & FTRMA_LEFT_BY_STATUS || !repairing)) {
         ftrma_ring();
         return;

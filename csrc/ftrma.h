@@ -40,6 +40,7 @@
 /* How a process said that it ends itself, in ftrma_proc.leaving, with the status or the signal. */
 #define FTRMA_LEFT_BY_STATUS 0x100
 #define FTRMA_LEFT_BY_SIGNAL 0x200
+#define FTRMA_LEFT_BY_MEMORY 0x400 /* SIGBUS: there was no memory behind an address: a failure */
 #define FTRMA_LEFT_VALUE 0xff
 
 /* In ftrma_ctl.alarm: the program has ended, deaths no longer matter. */
@@ -250,6 +251,8 @@ struct ftrma_ctl {
 int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
                      uint32_t strength, uint32_t group_size, uint64_t capacity_blocks,
                      struct ftrma_ctl **ctl);
+/* Make the file of the job's story, with memory taken ahead. 0 or -errno. */
+int ftrma_story_create(const char *path);
 /* Map an existing control file. 0 or -errno. */
 int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl);
 

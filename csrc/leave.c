@@ -6,7 +6,10 @@
  * MPI error where MPI_ERRORS_ARE_FATAL is set.  Such an end is the job's, and no failure; what ends
  * a process from outside leaves no note.
  *
- * Nor is it noted while a failure is pending or not repaired yet: the MPI library crashes now and
+ * Memory that cannot be had when it is first touched (SIGBUS) is noted, too, but as the failure that
+ * it is.
+ *
+ * Nothing else is noted while a failure is pending or not repaired yet: the MPI library crashes now and
  * then over somebody else's death, and its helpers call exit().
  */
 #define _GNU_SOURCE
@@ -21,7 +24,7 @@
 #include "internal.h"
 
 static pid_t own_pid;
-static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL};
+static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS};
 #define NERRORS ((int)(sizeof errors / sizeof *errors))
 static struct sigaction before[NERRORS];
 
@@ -65,11 +68,16 @@ static void on_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
     int own = info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());
-    if (own && ftrma_ctl && !failing())
+    if (number == SIGBUS && own && info->si_code != BUS_ADRALN)
+        note(FTRMA_LEFT_BY_MEMORY, number);
+    else if (own && ftrma_ctl && !failing())
         note(FTRMA_LEFT_BY_SIGNAL, number);
+    /* Where memory is lacking a stack trace tells nothing. */
+    struct sigaction then = {.sa_handler = SIG_DFL};
     for (int i = 0; i < NERRORS; i++)
-        if (errors[i] == number)
-            sigaction(number, &before[i], NULL);
+        if (errors[i] == number && number != SIGBUS)
+            then = before[i];
+    sigaction(number, &then, NULL);
     raise(number); /* comes when this handler returns */
 }
 

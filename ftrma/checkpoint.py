@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import CorruptVault, FtrmaError
+from .errors import CorruptVault, FtrmaError, NoRoom
 from .group import Group, new_vault, rebuild_parity
 from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval
 from .recovery import lose_results, report_deaths
 from .vault import Vault
-from .world import CHECKSUM, SPARE, RoundChanged, World
+from .world import CHECKSUM, NO_ROOM, SPARE, RoundChanged, World
 
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
@@ -238,10 +238,7 @@ class Server:
                 vault.c, group.members, group.weights(parity), group.k
             )
             if status:
-                raise FtrmaError(
-                    "summing a checkpoint: shared memory is full; free space in /dev/shm or use "
-                    "smaller windows"
-                )
+                raise NoRoom(f"summing a checkpoint: {NO_ROOM}")
             world.put("summed", version)
             world.lib.ftrma_ring()
         if version > committed and self.summed_everywhere(version):

@@ -33,6 +33,10 @@ class CatastrophicFailure(FtrmaError):
         )
 
 
+class NoRoom(FtrmaError):
+    """Shared memory is full."""
+
+
 class CorruptVault(FtrmaError):
     """A stored block does not match its checksum and cannot be rebuilt."""
 

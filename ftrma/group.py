@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import erasure
-from .errors import CatastrophicFailure, CorruptVault, FtrmaError
+from .errors import CatastrophicFailure, CorruptVault, NoRoom
 from .vault import Vault
-from .world import RoundChanged, World
+from .world import NO_ROOM, RoundChanged, World
 
 ALL = 2**62  # more blocks than any vault has
-NO_ROOM = "shared memory is full; free space in /dev/shm or use smaller windows"
 
 
 def mapped_vault(world: World, proc: int) -> Vault:
@@ -125,7 +124,7 @@ class Group:
             self.array(plan.sources), ffi.new("uint8_t[]", row.tobytes()), self.k, first, end,
         )  # fmt: skip
         if bad < -1:
-            raise FtrmaError(f"restoring: {NO_ROOM}")
+            raise NoRoom(f"restoring: {NO_ROOM}")
         return int(bad)
 
     def mend(self, vault: Any, element: int, block: int, missing: list[int]) -> None:
@@ -215,7 +214,7 @@ def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
             f"to rebuild it from; checkpoint version {version} is gone, start the program again"
         )
     if status < -1:
-        raise FtrmaError(f"rebuilding parity: {NO_ROOM}")
+        raise NoRoom(f"rebuilding parity: {NO_ROOM}")
     world.put("summed", version)
     world.put("folded", version)
     world.put("ready", 1)

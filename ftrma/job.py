@@ -137,6 +137,7 @@ def make_directory(
     try:
         directory.mkdir(mode=0o700)  # exclusively: nobody else's
         make_control(native, directory / "control", layout, log_budget)
+        check(native.lib.ftrma_story_create(os.fsencode(directory / "events")), "making events")
     except (OSError, FtrmaError) as error:
         raise FtrmaError(
             f"no shared memory for the job ({error}): make room in {base} and see that it is "

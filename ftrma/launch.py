@@ -44,7 +44,7 @@ from .mpirun import (
 from .sweep import kill_all_of
 from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
-from .world import emit, open_control, read_events
+from .world import emit, is_full, open_control, read_events
 
 # A slot that is replayed iterates over its sets in the order in which it did before.
 HASH_SEED = str(secrets.randbelow(2**32))
@@ -78,6 +78,7 @@ class Launch:
         self.unnoticed_since: float | None = None
         self.left_since = self.waiting_since = 0.0
         self.own_end: ends.End | None = None
+        self.memory_was_full = False  # when the launch was ended
         self.undecided = False  # whether a death that was noticed is a failure
         terminal = directory / "terminal"
         terminal.unlink(missing_ok=True)
@@ -282,6 +283,7 @@ class Launch:
         if self.switchboard.spread:
             self.switchboard.end(final=final)
             patience_s = NODES_S
+        self.memory_was_full = is_full(self.directory)
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())

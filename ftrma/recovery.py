@@ -17,7 +17,18 @@ from . import causal, ends
 from .errors import CATASTROPHE, CatastrophicFailure
 from .group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
 from .vault import Vault
-from .world import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, RoundChanged, World, check
+from .world import (
+    CHECKSUM,
+    NO_ROOM,
+    PLACES,
+    ROLE_NAMES,
+    SLOT,
+    SPARE,
+    RoundChanged,
+    World,
+    check,
+    is_full,
+)
 
 IN_PLACE = ("causal", "rollback")
 
@@ -56,8 +67,8 @@ class Plan:
 
     Attributes:
         kind: "causal" (lost slots are replayed, the others go on), "rollback" (in place),
-            "relaunch", "catastrophic", "refused" (the policy does not want what is possible) or
-            "repeated" (a slot is killed again and again).
+            "relaunch", "catastrophic", "refused" (the policy does not want what is possible),
+            "repeated" (a slot is killed again and again) or "full" (no memory is left).
         slot_proc, checksum_proc: the holders from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
         reason: in words, where it is not "causal".
@@ -299,6 +310,8 @@ def lead(world: World, number: int) -> None:
             "kernel killed it. Give it more, or use more slots"
         )
         chosen = replace(chosen, kind="repeated", reason=reason)
+    if starved(world):
+        chosen = replace(chosen, kind="full", reason=NO_ROOM)
     dead = [s for s, p in enumerate(before.slot_proc)
             if p not in before.alive or world.ctl.slots[s].replaying]  # fmt: skip
     lost = {"slots": dead, "reason": chosen.reason, "version": before.committed}
@@ -315,6 +328,13 @@ def lead(world: World, number: int) -> None:
         world.ctl.request = getattr(world.lib, request)
     world.store("plan_round", number)
     world.lib.ftrma_ring()
+
+
+def starved(world: World) -> bool:
+    """Somebody died because there was no memory behind an address, and there is none now."""
+    ctl, lib = world.ctl, world.lib
+    dead = [ctl.proc[p] for p in range(ctl.nprocs) if ctl.proc[p].state == lib.FTRMA_DEAD]
+    return is_full(world.directory) and any(p.leaving & lib.FTRMA_LEFT_BY_MEMORY for p in dead)
 
 
 def lose_results(world: World, checksum: int) -> None:

@@ -27,7 +27,7 @@ from .job import join, start, take_terminal
 from .key import Key
 from .recovery import Ended
 from .session import FailureEvent, Session
-from .world import SLOT, World, check
+from .world import SLOT, World, check, last_plan
 
 _exit = os._exit  # the real one, see note_own_exit
 
@@ -79,7 +79,7 @@ class Runner:
 
     def after_repair(self, story: dict[str, Any]) -> None:
         session, world = self.session, self.world
-        plan = [e for e in world.events() if e["event"] == "plan"][-1]
+        plan = last_plan(world.events())
         slots, kind = plan["slots"], story["kind"]
         if story["leader"] and (kind == "rollback" or not slots):
             world.emit(
@@ -111,7 +111,7 @@ class Runner:
             runpy.run_path(self.script, run_name="__main__")
         except SystemExit as ending:
             status = exit_status(ending)
-        except Rollback:
+        except (Rollback, Ended):
             raise
         except BaseException as error:
             self.refuse_replay(f"raised {type(error).__name__}")
@@ -225,7 +225,7 @@ def main(script: str, arguments: list[str]) -> None:
         wait_for_the_end(world, supervised)
     except (CatastrophicFailure, CorruptVault) as error:
         why = f"ftrma: error: {type(error).__name__}: {error}\n"
-        give_up(world, why, supervised, CATASTROPHE)
+        give_up(world, why, supervised)
     except (FtrmaError, ValueError) as error:
         give_up(world, f"ftrma: error: {error}\n", supervised)
     except BaseException:
@@ -244,7 +244,7 @@ def note_own_exit(lib: Any) -> None:
     os._exit = leave
 
 
-def give_up(world: World | None, why: str, supervised: bool, status: int = 1) -> None:
+def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
     """The job cannot go on: say why, once."""
     if world is None or world.claim_error():
         sys.stderr.write(why)
@@ -261,7 +261,7 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
         time.sleep(60)
     assert world is not None
     if world.ctl.request == world.lib.FTRMA_RELAUNCH:
-        plan = [e for e in world.events() if e["event"] == "plan"][-1]
+        plan = last_plan(world.events())
         world.tell(
             f"error: {plan['reason']}, and without 'ftrma run' nobody can launch the job again"
         )

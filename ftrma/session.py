@@ -6,6 +6,7 @@ made again, and a warning about one that cannot be protected.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -18,9 +19,9 @@ from typing import Any
 from . import _mpi, settings
 from .checkpoint import Policy, due_here, take
 from .demand import DemandStore
-from .errors import FtrmaError, Rollback
+from .errors import CATASTROPHE, FtrmaError, NoRoom, Rollback
 from .group import scrub
-from .recovery import repair, tell_scrubbed
+from .recovery import Ended, repair, tell_scrubbed
 from .state import State
 from .vault import Vault
 from .world import World, check
@@ -228,10 +229,17 @@ class Session:
     def _checkpoint(self) -> None:
         assert self.vault
         regions, record = self._protected()
-        if self.world.exchange:
-            held_s = self.world.exchange.take(self.vault, regions, record)
-        else:
-            held_s = take(self.world, self.vault, regions, record)
+        try:
+            if self.world.exchange:
+                held_s = self.world.exchange.take(self.vault, regions, record)
+            else:
+                held_s = take(self.world, self.vault, regions, record)
+        except NoRoom as error:
+            # Not the program's error to handle: the other slots are waiting in the checkpoint.
+            if self.world.claim_error():
+                self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
+                self.world.abort(CATASTROPHE)
+            raise Ended from None
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
             self.policy.delta_s = held_s
@@ -463,5 +471,6 @@ def publish_modules(world: World, script: str, before: set[str]) -> None:
             names.append(name)
     target = world.directory / "modules"
     temporary = target.with_suffix(".new")
-    temporary.write_text("\n".join(names))
-    temporary.rename(target)
+    with contextlib.suppress(OSError):  # without room for it, taking over takes longer
+        temporary.write_text("\n".join(names))
+        temporary.rename(target)

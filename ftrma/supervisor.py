@@ -29,7 +29,7 @@ from .outfile import tell
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
-from .world import emit, make_control, open_control, read_events
+from .world import NO_ROOM, emit, last_plan, make_control, open_control, read_events
 
 
 class Interrupted(BaseException):
@@ -158,6 +158,9 @@ def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Opti
         ctl.request = lib.FTRMA_RELAUNCH  # from here on deaths are ours, and nobody's business
         died = {i for i, p in enumerate(launch.procs()) if p.state == lib.FTRMA_DEAD}
         launch.end()
+        if launch.memory_was_full:
+            tell(f"error: {reason}: {NO_ROOM}")
+            return CATASTROPHE
         never = not ctl.start_ns and not ctl.resume
         if cause or (never and (launch.refused() or "died" in reason)):
             failover.clean_up(launch.switchboard, directory, words)
@@ -248,8 +251,7 @@ def watch(launch: Launch) -> str:
         if ctl.request == lib.FTRMA_ABORT:
             return ""
         if ctl.request == lib.FTRMA_RELAUNCH:
-            plans = [e for e in read_events(launch.directory) if e["event"] == "plan"]
-            return str(plans[-1]["reason"])
+            return str(last_plan(read_events(launch.directory))["reason"])
         if launch.ended() and len(launch.dead()) == len(launch.ranks):
             return ""
         reason = launch.trouble()
@@ -258,15 +260,17 @@ def watch(launch: Launch) -> str:
 
 
 def tell_why(directory: Path) -> None:
-    plans = [e for e in read_events(directory) if e["event"] == "plan"]
-    if plans and plans[-1]["kind"] == "catastrophic":
-        sys.stderr.write(f"ftrma: error: CatastrophicFailure: {plans[-1]['reason']}\n")
-    elif plans and plans[-1]["kind"] == "repeated":
-        tell(f"error: {plans[-1]['reason']}")
-    elif plans and plans[-1]["kind"] == "refused":
-        sys.stderr.write(
-            f"ftrma: error: NotRecoverable: {plans[-1]['reason']}; with --policy auto the job goes "
-            "back to its last checkpoint\n"
+    """Say why the job was given up, if a repair did so."""
+    plan = last_plan(read_events(directory))
+    reason, kind = plan["reason"], plan["kind"]
+    if kind == "catastrophic":
+        tell(f"error: CatastrophicFailure: {reason}")
+    elif kind in ("repeated", "full"):
+        tell(f"error: {reason}")
+    elif kind == "refused":
+        tell(
+            f"error: NotRecoverable: {reason}; with --policy auto the job goes back to its last "
+            "checkpoint"
         )
 
 

@@ -7,15 +7,17 @@ them is decided in `recovery` and `checkpoint`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .errors import FtrmaError, Rollback
+from .errors import FtrmaError, NoRoom, Rollback
 from .key import Key
 from .private import check_directory
 from .record import Seal
@@ -225,6 +227,8 @@ def capacity_blocks() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
 
 
+NO_ROOM = "shared memory is full; free space in /dev/shm or use fewer or smaller windows"
+FULL_BYTES = 1 << 20  # less than what any repair takes
 LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
 LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
 
@@ -274,10 +278,13 @@ def open_control(native: Any, directory: Path) -> Any:
 
 
 def emit(directory: Path, event: str, **data: Any) -> None:
-    line = json.dumps({"event": event, "time": time.time(), **data}) + "\n"
+    """Append one event to a job's story. Where there is no memory for it, it is lost."""
+    # The first newline ends a line that was cut off where memory was full.
+    line = "\n" + json.dumps({"event": event, "time": time.time(), **data}) + "\n"
     fd = os.open(directory / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, line.encode())
+        with contextlib.suppress(OSError):
+            os.write(fd, line.encode())
     finally:
         os.close(fd)
 
@@ -287,14 +294,43 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
         lines = (directory / "events").read_text().splitlines()
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines]
+    story = []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # cut off where memory was full
+            story.append(json.loads(line))
+    return story
+
+
+def last_plan(story: list[dict[str, Any]]) -> dict[str, Any]:
+    """The newest plan of a job's story; one without slots if it could not be written."""
+    plans = [event for event in story if event["event"] == "plan"]
+    lost = {"kind": "unknown", "slots": [], "reason": f"the job's story is cut off: {NO_ROOM}"}
+    return plans[-1] if plans else lost
 
 
 def check(result: int, doing: str) -> int:
     """Turn a negative errno from C into an error in words."""
     if result >= 0:
         return result
+    if -result == errno.ENOSPC:
+        raise NoRoom(f"{doing}: {NO_ROOM}")
     text = os.strerror(-result)
-    if -result in (28, 12):  # ENOSPC, ENOMEM
-        text = "shared memory is full; free space in /dev/shm or use fewer or smaller windows"
+    if -result == errno.ENOMEM:
+        text = (
+            "no memory, or no addresses for it: a vault is mapped for as much memory as the "
+            f"machine has{_address_limit()}"
+        )
     raise FtrmaError(f"{doing}: {text}")
+
+
+def _address_limit() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"; 'ulimit -v' allows {limit >> 20} MiB: set it to unlimited"
+
+
+def is_full(directory: Path) -> bool:
+    """Whether shared memory has next to nothing left."""
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize < FULL_BYTES

@@ -50,6 +50,7 @@ class MadeUp:
         self.ctl = SimpleNamespace(start_ns=0, resume=0, request=0)
         lib = SimpleNamespace(ftrma_now_ns=lambda: 0, FTRMA_RELAUNCH=1, FTRMA_NOTHING=0,
                               FTRMA_DEAD=2)  # fmt: skip
+        self.memory_was_full, self.own_end = False, None
         self.native, self.ranks = SimpleNamespace(lib=lib), {}
         self.log = directory / "launcher.log"
         self.log.write_text("no such node\n")

@@ -1,0 +1,100 @@
+"""Shared memory that fills up while a job runs: an end in words, with status 70, or no end at all.
+
+Each job has a /dev/shm of its own, of a size that the test chooses; the program fills it up itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from jobs import FTRMA, Result, run_command
+
+FULL = "shared memory is full; free space in /dev/shm"
+PROGRAM = """
+import os, signal, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm, home, what = MPI.COMM_WORLD, sys.argv[1], sys.argv[2]
+win = MPI.Win.Allocate(8 * 1000, 8, comm=comm)
+cells = np.frombuffer(win.tomemory())
+cells[:] = 0
+state = ftrma.protect("s", step=0, x=np.zeros(200_000), blob=b"")
+while state.step < 12:
+    ftrma.safepoint()
+    win.Fence()
+    win.Put(np.array([float(state.step)]), (comm.rank + 1) % comm.size)
+    win.Fence()
+    state.x += comm.rank + state.step
+    if what == "grows":
+        state.blob = os.urandom(200_000 * (state.step + 1))
+    if state.step == 3 and comm.rank == 0 and not os.path.exists("/dev/shm/fill"):
+        with open("/dev/shm/fill", "wb", buffering=0) as fill:
+            try:
+                while True:
+                    fill.write(bytes(4096))
+            except OSError:
+                pass
+    comm.Barrier()
+    if what == "window" and state.step == 5:
+        MPI.Win.Allocate(10_000_000, 8, comm=comm)
+    if what == "dies" and state.step == 6 and comm.rank == 1 and not os.path.exists(f"{home}/once"):
+        open(f"{home}/once", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    state.step += 1
+assert cells[0] == 11 and state.x[7] == 66 + 12 * comm.rank
+print("right")
+"""
+
+
+def why_not() -> str:
+    outcome = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    return outcome.stderr.strip() if outcome.returncode else ""
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason="no mount namespace may be made here")
+
+
+def run_full(home: Path, what: str, *options: str, limit: str = "") -> Result:
+    (home / "program.py").write_text(PROGRAM)
+    mount = "mount -t tmpfs -o size=90m tmpfs /dev/shm"
+    command = [FTRMA, "run", "-n", "2", "--log-budget", "4M", *options]
+    return run_command(
+        ["unshare", "--mount", "sh", "-c", f'{mount}; {limit} exec "$@"', "sh", *command,
+         str(home / "program.py"), str(home), what], timeout=40,
+    )  # fmt: skip
+
+
+def test_nothing_new_is_needed(tmp_path: Path) -> None:
+    """Law: what a job has taken is enough for it to go on."""
+    result = run_full(tmp_path, "stays", "--interval", "0")
+    assert result.status == 0 and result.stdout.count("right") == 2, result
+
+
+@pytest.mark.parametrize("interval", ["0", "never"])
+@pytest.mark.parametrize("what", ["grows", "dies", "window"])
+def test_the_end_is_told(tmp_path: Path, what: str, interval: str) -> None:
+    """Law: 70 and the reason with its remedy, or the right result; no traceback of ftrma's, no
+    relaunch into the same full memory."""
+    result = run_full(tmp_path, what, "--interval", interval)
+    if what == "window":  # the program's own error, as MPI has it
+        assert result.status == 1 and "no memory for a window of 10000000 bytes" in result.stderr
+    elif result.status:
+        assert result.status == 70 and FULL in result.stderr, result
+        assert "Traceback" not in result.stderr, result
+    else:
+        assert result.stdout.count("right") == 2, result
+    if (what, interval) == ("grows", "0"):
+        assert result.status == 70, result
+    assert result.stderr.count("launching the job again") <= 1, result
+
+
+def test_addresses_are_no_memory(tmp_path: Path) -> None:
+    """Law: what ``ulimit -v`` forbids is not told as full memory."""
+    result = run_full(tmp_path, "stays", limit="ulimit -v 8000000;")
+    assert result.status == 70 and FULL not in result.stderr, result
+    assert "'ulimit -v' allows 7812 MiB" in result.stderr and "Traceback" not in result.stderr
+
+
