@@ -344,7 +344,7 @@ void ftrma_note_death(int proc)
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
     /* No failure: the supervisor ends the job. */
-    if (leaving & (FTRMA_LEFT_BY_STATUS | FTRMA_LEFT_BY_SIGNAL) && LOAD(&ftrma_ctl->supervised)
+    if (leaving & (FTRMA_LEFT_BY_STATUS | FTRMA_LEFT_BY_SIGNAL) && LOAD(&ftrma_ctl->supervisor)
         && (leaving & FTRMA_LEFT_BY_STATUS || !repairing)) {
         ftrma_ring();
         return;
@@ -358,13 +358,31 @@ void ftrma_note_death(int proc)
     raise_to(LOAD(&p->death_round));
 }
 
+/* Without its supervisor or launcher the job is at its end: all processes are being killed, and that
+   is no failure to be repaired, which would put vaults aside that the next launch needs. */
+static void left_alone(void)
+{
+    uint32_t nothing = FTRMA_NOTHING;
+    __atomic_compare_exchange_n(&ftrma_ctl->request, &nothing, FTRMA_RELAUNCH, 0,
+                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 static void *watch(void *unused)
 {
     (void)unused;
     int n = (int)ftrma_ctl->nprocs, strike = -1;
-    struct pollfd *fds = calloc((size_t)n, sizeof *fds);
+    const int32_t keepers[] = {ftrma_ctl->supervisor, ftrma_ctl->launcher};
+    struct pollfd *fds = calloc((size_t)n + 2, sizeof *fds);
     if (!fds)
         return NULL;
+    /* Behind the processes: whoever died because of them is looked at before, so that the cause is
+       seen with the consequence. */
+    for (int k = 0; k < 2; k++) {
+        fds[n + k].events = POLLIN;
+        fds[n + k].fd = keepers[k] ? (int)syscall(SYS_pidfd_open, keepers[k], 0) : -1;
+        if (keepers[k] && fds[n + k].fd < 0 && errno == ESRCH)
+            left_alone();
+    }
     for (int i = 0; i < n; i++) {
         fds[i].events = POLLIN;
         fds[i].fd = i == ftrma_me ? -1
@@ -377,9 +395,15 @@ static void *watch(void *unused)
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
            for a time. Rare, because a program is to feel nothing of it. */
         int timeout_ms = ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200;
-        strike = poll(fds, (nfds_t)n, ftrma_pending() ? 20 : timeout_ms);
+        strike = poll(fds, (nfds_t)n + 2, ftrma_pending() ? 20 : timeout_ms);
         if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED)
             break;
+        for (int k = n; strike > 0 && k < n + 2; k++)
+            if (fds[k].fd >= 0 && fds[k].revents) {
+                left_alone();
+                close(fds[k].fd);
+                fds[k].fd = -1;
+            }
         for (int i = 0; strike > 0 && i < n; i++)
             if (fds[i].fd >= 0 && fds[i].revents) {
                 close(fds[i].fd);

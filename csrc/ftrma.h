@@ -226,7 +226,7 @@ struct ftrma_ctl {
     uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
-    uint32_t supervised;        /* 1: somebody learns of ends of processes' own making */
+    int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     struct ftrma_bell exchange_bell;

@@ -1,4 +1,4 @@
-"""The command line: ``ftrma run | demo | doctor | check | reliability | plan``."""
+"""The command line: ``ftrma run | demo | doctor | check | clean | reliability | plan``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from . import __version__, outfile, settings, tomlfile
 from .errors import CATASTROPHE, FtrmaError, NotRecoverable
 from .outfile import tell
 from .reliability import command as reliability
+from .tomlfile import whole
 
 RUN_OPTIONS = [
     ("-n", "N", "slots: ranks of the program"),
@@ -114,7 +115,10 @@ def build_parser() -> argparse.ArgumentParser:
         dest = "slots" if flag == "-n" else flag[2:].replace("-", "_")
         action = "append" if flag == "--kill" else "store"
         run.add_argument(flag, dest=dest, metavar=metavar, action=action, help=text)
-    run.add_argument("script", help="the program")
+    run.add_argument(
+        "--resume", metavar="JOB", help="go on with a job whose 'ftrma run' was killed: no script"
+    )
+    run.add_argument("script", nargs="?", help="the program")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(run=command_run)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
@@ -122,6 +126,9 @@ def build_parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=command_demo)
     doctor = commands.add_parser("doctor", help="check this machine")
     doctor.set_defaults(run=command_doctor)
+    clean = commands.add_parser("clean", help="list what killed jobs have left in shared memory")
+    clean.add_argument("--remove", action="store_true", help="remove it")
+    clean.set_defaults(run=command_clean)
     check = commands.add_parser("check", help="verify a run from its trace")
     check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     check.set_defaults(run=command_check)
@@ -222,7 +229,43 @@ def from_where(arguments: argparse.Namespace, problem: str) -> str:
     return f" (in the environment: {', '.join(names)})" if names else ""
 
 
+def resume(arguments: argparse.Namespace) -> int:
+    """Go on with a killed job, as it was started; only where outputs go can be chosen anew."""
+    from . import supervisor
+
+    changed = [
+        flag for flag, _, attribute, _ in settings.TABLE
+        if getattr(arguments, attribute, None) is not None
+        and attribute not in ("trace", "max_relaunch")
+    ]  # fmt: skip
+    if arguments.script or changed:
+        what = f"the script {arguments.script}" if arguments.script else changed[0]
+        raise ValueError(
+            f"--resume {arguments.resume}: the job goes on as it was started; leave out {what}"
+        )
+    for option, name in (("--stats", arguments.stats), ("--trace", arguments.trace)):
+        if name:
+            outfile.check(option, name)
+    limit = arguments.max_relaunch
+    relaunches = None if limit is None else whole("--max-relaunch", limit, 0, 10**6)
+    status, stats, file = supervisor.resume(arguments.resume, arguments.trace or "", relaunches)
+    write_stats(arguments.stats or file, stats)
+    return status
+
+
+def write_stats(file: str, stats: dict[str, Any]) -> None:
+    if file and stats:
+        try:
+            outfile.write(file, [json.dumps(stats, indent=1) + "\n"])
+        except OSError as error:
+            tell(f"warning: cannot write {file}: {error.strerror}")
+
+
 def command_run(arguments: argparse.Namespace) -> int:
+    if arguments.resume:
+        return resume(arguments)
+    if arguments.script is None:
+        raise ValueError("no script: give the path of a Python file; see ftrma run -h")
     options = prepare(arguments)
     from . import supervisor
 
@@ -230,16 +273,21 @@ def command_run(arguments: argparse.Namespace) -> int:
     if strangers:
         tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
     try:
-        status, stats = supervisor.run(options, arguments.script, arguments.arguments)
+        status, stats = supervisor.run(
+            options, arguments.script, arguments.arguments, arguments.stats or ""
+        )
     except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
         tell(f"error: {error}")
         return CATASTROPHE
-    if arguments.stats:
-        try:
-            outfile.write(arguments.stats, [json.dumps(stats, indent=1) + "\n"])
-        except OSError as error:
-            tell(f"warning: cannot write {arguments.stats}: {error.strerror}")
+    write_stats(arguments.stats, stats)
     return status
+
+
+def command_clean(arguments: argparse.Namespace) -> int:
+    from . import leftover
+
+    outfile.say("\n".join(leftover.clean(remove=arguments.remove)))
+    return 0
 
 
 def command_demo(arguments: argparse.Namespace) -> int:

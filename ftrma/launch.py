@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _mpi, ends, failover, link, private, settings
+from .guardian import kill_all_of
 from .key import VARIABLE as KEY_VARIABLE
 from .key import Key
 from .mpirun import (
@@ -41,7 +42,6 @@ from .mpirun import (
     on_one_node,
     words_for_nodes,
 )
-from .sweep import kill_all_of
 from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
 from .world import emit, is_full, open_control, read_events
@@ -117,6 +117,7 @@ class Launch:
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
         self.mpirun_fd = os.pidfd_open(self.mpirun.pid)
+        self.ctl.launcher = self.mpirun.pid
 
     # -- the terminal -------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from . import library
 from .errors import FtrmaError
+from .leftover import lock_shared
 
 # Options of mpirun that say where processes go, each with one value.
 HOSTS = {"--host", "-host", "-H"}
@@ -76,8 +77,12 @@ def make_session(directory: Path) -> Path:
 @contextlib.contextmanager
 def session_directory() -> Iterator[Path]:
     """A session directory for who starts the launcher without a job; removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="ftrma-", dir="/dev/shm") as home:
-        yield make_session(Path(home))
+    with tempfile.TemporaryDirectory(prefix=f"ftrma-{os.getuid()}-", dir="/dev/shm") as home:
+        lock = lock_shared(Path(home))
+        try:
+            yield make_session(Path(home))
+        finally:
+            os.close(lock)
 
 
 def mpirun_command(

@@ -84,6 +84,10 @@ class SpreadWorld(World):
             holders = [self.roles.slot_proc[s] for s in range(ctl.nslots)]
             self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(holders))
 
+    @staticmethod
+    def of_job(directory: Path) -> Path:
+        return directory.parent
+
     # -- what a launch before has left ----------------------------------------------------------
 
     @property

@@ -12,24 +12,30 @@ happens, at the end there is no process and no file left.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _mpi, failover, job, outfile, settings, tracefile
+from . import _mpi, failover, job, leftover, outfile, settings, tracefile
 from .ends import End
 from .errors import CATASTROPHE
+from .guardian import Guardian
 from .key import Key
 from .launch import Launch
-from .mpirun import check_launcher, split
+from .mpirun import check_launcher, on_one_node, split
 from .outfile import tell
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
 from .world import NO_ROOM, emit, last_plan, make_control, open_control, read_events
+
+SUPERVISOR_DIED = "ftrma run was killed"
 
 
 class Interrupted(BaseException):
@@ -54,6 +60,19 @@ class Signals:
             raise Interrupted(self.asked)
 
     @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Be the handler of the signals that ask for the end."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            numbers.append(signal.SIGHUP)
+        old = {number: signal.signal(number, self) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
     def heeded(self) -> Iterator[None]:
         try:
             self.watching = True
@@ -64,8 +83,36 @@ class Signals:
             self.watching = False
 
 
-def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[int, dict[str, Any]]:
+@dataclass
+class Job:
+    """What all launches of a job share.
+
+    Attributes:
+        directory: in shared memory; key: of the job.
+        script, arguments: of the program.
+    """
+
+    native: Any
+    directory: Path
+    key: Key
+    layout: Layout
+    options: settings.Options
+    script: str
+    arguments: list[str]
+
+    @property
+    def ctl(self) -> Any:
+        """The control file of the newest launch."""
+        return open_control(self.native, self.directory)
+
+
+def run(
+    options: settings.Options, script: str, arguments: list[str], stats: str = ""
+) -> tuple[int, dict[str, Any]]:
     """Run `script` protected to its end.
+
+    Args:
+        stats: file that statistics will be written to; for who resumes the job.
 
     Returns:
         The program's exit status, and the statistics of ``--stats``.
@@ -76,33 +123,84 @@ def run(options: settings.Options, script: str, arguments: list[str]) -> tuple[i
     layout = options.check()
     native = _mpi.load()
     check_launcher()
-    directory = job.make_directory(native, layout, options.log_budget)
-    options.job, key = str(directory), Key.make()
     signals = Signals()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        numbers.append(signal.SIGHUP)
-    old = {s: signal.signal(s, signals) for s in numbers}
-    try:
-        ctl = open_control(native, directory)
-        ctl.supervised = 1
-        settings.write_kill_rules(native.ffi, ctl, options.kill)
+    with signals.handled():
+        directory = job.make_directory(native, layout, options.log_budget)
+        options.job, key = str(directory), Key.make()
+        lock = leftover.lock_shared(directory)
         try:
-            status = _supervise(directory, key, layout, options, script, arguments, signals)
+            made = Job(native, directory, key, layout, options, script, arguments)
+            several = not on_one_node(split(options.mpirun))
+            stats = os.path.abspath(stats) if stats else ""
+            start = leftover.Start(settings.to_environment(options), script, arguments, os.getcwd(),
+                                   stats, several)  # fmt: skip
+            leftover.write(directory, start, key)
+            made.ctl.supervisor = os.getpid()
+            settings.write_kill_rules(native.ffi, made.ctl, options.kill)
+            return _to_the_end(made, signals)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            os.close(lock)
+
+
+def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[str, Any], str]:
+    """Go on with a job whose ``ftrma run`` was killed.
+
+    Args:
+        name: of the job; trace, max_relaunch: as in `settings.Options`, in place of the job's own.
+
+    Returns:
+        As `run`, and the file for statistics that was asked for when the job was started.
+
+    Raises:
+        ValueError: the job cannot be resumed.
+    """
+    native = _mpi.load()
+    check_launcher()
+    directory, start, key, lock = leftover.take_over(name)
+    try:
+        os.chdir(start.cwd)
+    except OSError as error:
+        os.close(lock)
+        raise ValueError(f"--resume {name}: {start.cwd}: {error.strerror}") from None
+    options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
+    options.trace = trace or options.trace
+    options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
+    made = Job(native, directory, key, options.layout(), options, start.script, start.arguments)
+    signals = Signals()
+    with signals.handled():
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            for path in directory.glob("launch-*"):
+                shutil.rmtree(path, ignore_errors=True)
+            dead = native.lib.FTRMA_DEAD
+            died = {p for p in range(made.ctl.nprocs) if made.ctl.proc[p].state == dead}
+            if not relaunch(made, SUPERVISOR_DIED, died, native.lib.ftrma_now_ns()):
+                return CATASTROPHE, {}, start.stats
+            return *_to_the_end(made, signals), start.stats
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            os.close(lock)
+
+
+def _to_the_end(made: Job, signals: Signals) -> tuple[int, dict[str, Any]]:
+    """Launch the job as often as it takes, and tell what happened."""
+    guardian = Guardian(made.directory)
+    try:
+        try:
+            status = _supervise(made, signals)
         except Interrupted as interruption:
             status = 128 + int(interruption.args[0])
-        if options.trace:
-            _write_trace(directory, Path(options.trace), layout.slots, signals)
-        stats = summary(read_events(directory), layout, status)
-        ctl = open_control(native, directory)
-        budget = int(ctl.log_bytes)
-        logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": budget}
-                for s in range(layout.slots)]  # fmt: skip
+        slots = made.layout.slots
+        if made.options.trace:
+            _write_trace(made.directory, Path(made.options.trace), slots, signals)
+        stats = summary(read_events(made.directory), made.layout, status)
+        ctl = made.ctl
+        logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": int(ctl.log_bytes)}
+                for s in range(slots)]  # fmt: skip
         return status, {**stats, "log": logs}
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        guardian.dismiss()
 
 
 def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> None:
@@ -124,12 +222,14 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
         outfile.tell(f"warning: interrupted while the trace {to} was written")
 
 
-def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Options, script: str,
-               arguments: list[str], signals: Signals) -> int:  # fmt: skip
+def _supervise(made: Job, signals: Signals) -> int:
+    directory, options = made.directory, made.options
     relaunches = 0
     words, cause = split(options.mpirun), None
     while True:
-        launch = Launch(directory, key, layout, options, script, arguments, words, cause)
+        launch = Launch(
+            directory, made.key, made.layout, options, made.script, made.arguments, words, cause
+        )
         try:
             with signals.heeded():
                 reason = watch(launch)
@@ -169,16 +269,8 @@ def _supervise(directory: Path, key: Key, layout: Layout, options: settings.Opti
             give_up(reason, relaunches)
             return CATASTROPHE
         relaunches += 1
-        prepared = prepare_relaunch(launch, directory, layout, reason, died)
-        if prepared is None:
+        if not relaunch(made, reason, died, int(noticed_ns)):
             return CATASTROPHE
-        version, lost_slots = prepared
-        emit(
-            directory, "relaunch", reason=reason, version=version, slots=lost_slots,
-            noticed_ns=int(noticed_ns),
-        )  # fmt: skip
-        to = f"checkpoint {version}" if version else "the start"
-        sys.stderr.write(f"ftrma: {reason}; launching the job again from {to}\n")
 
 
 def did_not_start(launch: Launch, reason: str) -> int:
@@ -251,6 +343,8 @@ def watch(launch: Launch) -> str:
         if ctl.request == lib.FTRMA_ABORT:
             return ""
         if ctl.request == lib.FTRMA_RELAUNCH:
+            if launch.mpirun.poll() is not None:
+                return failover.LAUNCHER_DIED
             return str(last_plan(read_events(launch.directory))["reason"])
         if launch.ended() and len(launch.dead()) == len(launch.ranks):
             return ""
@@ -274,8 +368,23 @@ def tell_why(directory: Path) -> None:
         )
 
 
+def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
+    """Prepare the next launch and say so; False if nothing is left to go on from."""
+    prepared = prepare_relaunch(made, reason, died, noticed_ns)
+    if prepared is None:
+        return False
+    version, slots = prepared
+    emit(
+        made.directory, "relaunch", reason=reason, version=version, slots=slots,
+        noticed_ns=noticed_ns,
+    )  # fmt: skip
+    to = f"checkpoint {version}" if version else "the start"
+    tell(f"{reason}; launching the job again from {to}")
+    return True
+
+
 def prepare_relaunch(
-    launch: Launch, directory: Path, layout: Layout, reason: str, died: set[int]
+    made: Job, reason: str, died: set[int], noticed_ns: int
 ) -> tuple[int, list[int]] | None:
     """Arrange the surviving vaults for the next launch. `died`: before it was ended.
 
@@ -285,12 +394,13 @@ def prepare_relaunch(
     A vault is lost if its process died by itself while the others lived. When the launcher died,
     the processes died with it and not by themselves: their vaults are as good as they were.
     """
-    ctl, lib = launch.ctl, launch.native.lib
+    native, directory, layout = made.native, made.directory, made.layout
+    ctl = made.ctl
     roles = ctl.roles[ctl.roles_seq & 1]
     holders = [roles.slot_proc[s] for s in range(layout.slots)]
     holders += [roles.checksum_proc[g] for g in range(layout.checksums)]
     version = int(ctl.commit >> 1)
-    together = reason == failover.LAUNCHER_DIED or reason == "all processes died"
+    together = reason in (SUPERVISOR_DIED, failover.LAUNCHER_DIED, "all processes died")
     lost = []
     for at, p in enumerate(holders):
         gone = p in died and not together
@@ -320,12 +430,12 @@ def prepare_relaunch(
     for path in directory.glob("kept-*"):
         path.rename(directory / path.name.replace("kept", "vault"))
     (directory / "control").unlink()
-    new = make_control(launch.native, directory / "control", layout, int(ctl.log_bytes))
+    new = make_control(native, directory / "control", layout, int(ctl.log_bytes))
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
-    new.supervised = 1
+    new.supervisor = os.getpid()
     new.entry = ctl.entry + 1
-    new.death_ns = lib.ftrma_now_ns() if together or not ctl.death_ns else ctl.death_ns
-    launch.native.ffi.memmove(new.rules, ctl.rules, launch.native.ffi.sizeof(ctl.rules))
+    new.death_ns = noticed_ns if together or not ctl.death_ns else ctl.death_ns
+    native.ffi.memmove(new.rules, ctl.rules, native.ffi.sizeof(ctl.rules))
     for at in lost:
         new.lost[at] = 1
     return version, [at for at in lost if at < layout.slots]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import leftover
 from .errors import FtrmaError, NoRoom, Rollback
 from .key import Key
 from .private import check_directory
@@ -64,10 +66,17 @@ class World:
         self.native, self.lib, self.ffi = native, native.lib, native.ffi
         check_directory(directory)
         self.directory, self.key = directory, key
+        self.lock = leftover.lock_shared(self.of_job(directory))
+        os.register_at_fork(after_in_child=functools.partial(os.close, self.lock))
         self.proc = proc
         self.ctl = ctl or open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")
         self.mapped: dict[int, Any] = {}  # vaults of other processes, see group.mapped_vault
+
+    @staticmethod
+    def of_job(directory: Path) -> Path:
+        """The job's directory on this node."""
+        return directory
 
     # -- roles --------------------------------------------------------------------------------
 

@@ -31,7 +31,8 @@ LAYERS = [
     {"settings", "vault", "traceattempt"},
     {"world", "link", "tracecut"},
     {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
-    {"topology", "erasure", "tomlfile", "sweep", "library", "private", "record"},
+    {"leftover", "guardian"},
+    {"topology", "erasure", "tomlfile", "library", "private", "record"},
     {"interval", "atomics", "causal", "ends", "key", "nodedirectory", "outfile"},
     {"errors"},
 ]

@@ -1,0 +1,193 @@
+"""What dead jobs have left in shared memory: to go on from, or to be removed.
+
+A job's directory outlives ``ftrma run`` only if that was killed by SIGKILL. It holds the vaults,
+and beside them how the job was started and its key, so that the same user can go on from there. A
+living job is told from a dead one by a lock that each of its processes shares and that the kernel
+lets go when the last one is gone; whoever removes a directory or goes on from it takes the lock for
+himself first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import private
+from .errors import FtrmaError
+from .key import Key
+from .nodedirectory import why_foreign
+
+SHARED = Path("/dev/shm")
+YOUNG_S = 60.0  # a directory without a lock may be one that is just being made
+ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a job was started.
+
+    Attributes:
+        options: as in the environment of its processes.
+        script, arguments: of the program; cwd: where it was started.
+        stats: file for statistics, absolute; empty if none was asked for.
+        several_nodes: it may run over several nodes.
+    """
+
+    options: Mapping[str, str]
+    script: str
+    arguments: list[str]
+    cwd: str
+    stats: str
+    several_nodes: bool
+
+
+def write(directory: Path, start: Start, key: Key) -> None:
+    """Leave in a new job's directory what is needed to go on with the job."""
+    private.write(directory / "key", key.secret)
+    private.write(directory / "start", json.dumps(asdict(start)).encode())
+
+
+def take_over(name: str) -> tuple[Path, Start, Key, int]:
+    """Find a dead job and become its only owner.
+
+    Args:
+        name: of its directory, with or without the path.
+
+    Returns:
+        Its directory, how it was started, its key, and the lock that is held.
+
+    Raises:
+        ValueError: there is none that can be resumed; the text says why.
+    """
+    directory = SHARED / name if "/" not in name else Path(os.path.normpath(name))
+    try:
+        if not directory.exists():
+            raise FtrmaError(f"there is no {directory}; 'ftrma clean' lists what there is")
+        private.check_directory(directory)
+        deadline = time.monotonic() + ENDING_S
+        while (lock := lock_alone(directory)) is None:
+            if time.monotonic() > deadline:
+                raise FtrmaError("the job lives")
+            time.sleep(0.05)
+        if not (directory / "start").exists():
+            raise FtrmaError("it does not say how it was started; start the job again")
+        start = Start(**json.loads(private.read(directory / "start")))
+        key = Key(private.read(directory / "key"))
+    except (FtrmaError, OSError, ValueError, TypeError) as error:
+        raise ValueError(f"--resume {name}: {error}") from None
+    if start.several_nodes:
+        raise ValueError(
+            f"--resume {name}: the job may have run over several nodes, and what is left on them "
+            "cannot be gathered again; start the job again"
+        )
+    return directory, start, key, lock
+
+
+# ---- locks ----------------------------------------------------------------------------------
+
+
+def lock_shared(directory: Path) -> int:
+    """Mark the job as living for as long as this process lives, or has not closed the result."""
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def lock_alone(directory: Path) -> int | None:
+    """The lock of a dead job; None if the job lives, or is just coming to life."""
+    try:
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - directory.stat().st_mtime < YOUNG_S:
+            return None
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A dead job's directory.
+
+    Attributes:
+        size_bytes: of memory that it takes.
+        age_s: since something in it was changed last.
+        start: how it was started; None if that cannot be read.
+    """
+
+    directory: Path
+    size_bytes: int
+    age_s: float
+    start: Start | None
+
+    @property
+    def resumable(self) -> bool:
+        return self.start is not None and not self.start.several_nodes
+
+    def line(self) -> str:
+        program = "of a launch without a job"
+        if self.start:
+            program = " ".join([self.start.script, *self.start.arguments])[:60]
+        return (
+            f"{self.directory.name:<26} {self.size_bytes / 2**20:8.0f} MiB "
+            f"{self.age_s / 60:8.0f} min  {program}"
+        )
+
+
+def directories() -> Iterator[Path]:
+    """Directories in shared memory that this user's jobs have made."""
+    for path in sorted(SHARED.glob(f"ftrma-{os.getuid()}-*")):
+        if not why_foreign(path):
+            yield path
+
+
+def measure(directory: Path) -> Leftover:
+    size, changed = 0, 0.0
+    for path in [directory, *directory.rglob("*")]:
+        try:
+            found = path.lstat()
+        except OSError:
+            continue
+        size, changed = size + 512 * found.st_blocks, max(changed, found.st_mtime)
+    try:
+        start = Start(**json.loads(private.read(directory / "start")))
+    except (FtrmaError, OSError, ValueError, TypeError):
+        start = None
+    return Leftover(directory, size, max(0.0, time.time() - changed), start)
+
+
+def clean(*, remove: bool) -> list[str]:
+    """List what dead jobs of this user have left on this node, or remove it; lines to print."""
+    lines, kept = [], False
+    for directory in directories():
+        lock = lock_alone(directory)
+        if lock is None:
+            continue
+        found = measure(directory)
+        if remove:
+            shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+        lines.append(found.line())
+        kept |= found.resumable
+    if not lines:
+        return ["nothing is left of dead jobs"]
+    lines.insert(0, f"{'job':<26} {'memory':>12} {'unchanged':>12}  program")
+    if remove:
+        return [*lines, "removed"]
+    ways = "'ftrma clean --remove' removes this"
+    if kept:
+        ways += "; 'ftrma run --resume JOB' goes on with a job"
+    return [*lines, ways]

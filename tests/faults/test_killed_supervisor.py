@@ -1,0 +1,240 @@
+"""SIGKILL of ``ftrma run`` itself: its processes end, its job can be gone on with or cleaned away.
+
+Law: within 5 s no process of the job lives, children of ranks included; of its files only the job's
+directory is left, for its owner alone; ``ftrma run --resume`` comes to the same bits as a run
+without a kill; a living job is neither listed, nor removed, nor resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import FTRMA, MARK, SHARED, kill_marked, marked, remove
+from nodes import launcher_options, remove_fake_ssh, why_not
+
+SLOTS, STEPS, END_S = 3, 60, 5.0
+PROGRAM = """
+import os, subprocess, sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm, home = MPI.COMM_WORLD, sys.argv[1]
+win = MPI.Win.Allocate(8 * 3000, 8, comm=comm)
+cells = np.frombuffer(win.tomemory())
+cells[:] = comm.rank
+if comm.rank == 0:
+    subprocess.Popen(["sleep", "100"])
+state = ftrma.protect("s", step=0, field=np.arange(3000.0) * comm.rank)
+while state.step < STEPS:
+    ftrma.safepoint()
+    win.Fence()
+    win.Put(state.field, (comm.rank + 1) % comm.size)
+    win.Fence()
+    state.field[:] = state.field * 0.5 + cells * 0.25 + state.step
+    state.step += 1
+    if comm.rank == 1:
+        open(f"{home}/step-{state.step}", "w").close()
+    time.sleep(float(os.environ.get("NAP", "0.01")))
+np.savez(f"{home}/out-{comm.rank}.npz", cells=cells, field=state.field)
+""".replace("STEPS", str(STEPS))
+
+
+class Job:
+    """A job under ``ftrma run`` that is going to be killed."""
+
+    def __init__(self, home: Path, *options: str, nap: str = "0.01") -> None:
+        self.home, self.mark = home, secrets.token_hex(8)
+        self.env = {**os.environ, MARK: self.mark, "NAP": nap}
+        (home / "program.py").write_text(PROGRAM)
+        # By a name that only its own directory gives a meaning.
+        self.process = subprocess.Popen(
+            [FTRMA, "run", "-n", str(SLOTS), "--interval", "0.05", *options, "program.py",
+             str(home)], cwd=home, env=self.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    @property
+    def directory(self) -> Path:
+        for pid in marked(self.mark):
+            with contextlib.suppress(OSError):
+                found = re.search(rb"FTRMA_JOB=([^\0]+)", Path(f"/proc/{pid}/environ").read_bytes())
+                if found:
+                    return Path(os.fsdecode(found[1]))
+        raise AssertionError("no process of the job tells its directory")
+
+    def until(self, condition: Any, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds} s"
+            time.sleep(0.005)
+
+    def kill(self) -> Path:
+        directory = self.directory
+        self.process.send_signal(signal.SIGKILL)
+        self.until(lambda: not [p for p in marked(self.mark) if p != self.process.pid], END_S)
+        self.process.wait()
+        return directory
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Any]:
+    made: list[Job] = []
+    directories: list[Path] = []
+
+    def start(*options: str, **more: str) -> Job:
+        made.append(Job(tmp_path, *options, **more))
+        return made[-1]
+
+    yield start
+    for one in made:
+        with contextlib.suppress(AssertionError):
+            directories.append(one.directory)
+        kill_marked(one.mark)
+        one.process.wait()
+        assert one.process.stdout
+        one.process.stdout.close()
+    remove(directories)
+
+
+def ftrma(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([FTRMA, *words], capture_output=True, text=True, timeout=60, **more)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    home = tmp_path_factory.mktemp("expected")
+    undisturbed = Job(home)
+    said = undisturbed.process.communicate(timeout=60)[0]
+    assert undisturbed.process.returncode == 0, said
+    return results(home)
+
+
+def results(home: Path) -> list[dict[str, Any]]:
+    return [dict(np.load(home / f"out-{s}.npz")) for s in range(SLOTS)]
+
+
+def same(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
+    return all(np.array_equal(x[k], y[k]) for x, y in zip(a, b, strict=True) for k in x)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [0, 20, 59, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 3, 8, 15, 27, 41, 52))],
+)
+def test_a_killed_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int) -> None:
+    killed = job("--stats", "stats.json")
+    killed.until((tmp_path / f"step-{step}").exists if step else (lambda: marked_ranks(killed)))
+    before = set(SHARED.iterdir())
+    directory = killed.kill()
+    assert directory.exists() and stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert not list(directory.glob("launch-*"))
+    for name in ("key", "start"):
+        assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
+    assert not {p for p in set(SHARED.iterdir()) - before if killed.mark in p.name}
+    listed = ftrma("clean").stdout
+    assert directory.name in listed and "program.py" in listed and "--resume JOB" in listed
+    resumed = ftrma("run", "--resume", directory.name, cwd="/", env=killed.env)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "ftrma run was killed; launching the job again from" in resumed.stderr
+    assert same(results(tmp_path), expected), resumed.stderr
+    assert not directory.exists() and not marked(killed.mark)
+    assert (tmp_path / "stats.json").exists()
+
+
+def marked_ranks(killed: Job) -> bool:
+    """A rank has been started; the program has not."""
+    return any(b"OMPI_COMM_WORLD_RANK" in Path(f"/proc/{p}/environ").read_bytes()
+               for p in marked(killed.mark))  # fmt: skip
+
+
+def test_it_may_be_killed_again(job: Any, tmp_path: Path, expected: Any) -> None:
+    """Law: a job that was resumed and killed is resumed like any other."""
+    killed = job()
+    killed.until((tmp_path / "step-10").exists)
+    directory = killed.kill()
+    for step in (25, 40):
+        again = subprocess.Popen(
+            [FTRMA, "run", "--resume", str(directory)], env=killed.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        killed.until((tmp_path / f"step-{step}").exists)
+        again.kill()
+        again.wait()
+        killed.until(lambda: not marked(killed.mark), END_S)
+    assert ftrma("run", "--resume", directory.name).returncode == 0
+    assert same(results(tmp_path), expected)
+
+
+def test_a_living_job_is_left_alone(job: Any, tmp_path: Path) -> None:
+    living = job(nap="0.2")
+    living.until((tmp_path / "step-5").exists)
+    directory = living.directory
+    for words in (["clean"], ["clean", "--remove"]):
+        assert directory.name not in ftrma(*words).stdout
+    refused = ftrma("run", "--resume", directory.name)
+    assert refused.returncode == 2 and "the job lives" in refused.stderr, refused.stderr
+    assert directory.exists() and living.process.poll() is None
+
+
+def test_clean_removes_what_is_dead(job: Any, tmp_path: Path) -> None:
+    killed = job()
+    killed.until((tmp_path / "step-5").exists)
+    directory = killed.kill()
+    removed = ftrma("clean", "--remove").stdout
+    assert directory.name in removed and "removed" in removed and not directory.exists()
+
+
+def test_what_cannot_be_resumed_is_told(job: Any, tmp_path: Path) -> None:
+    """Law: one line, status 2, with the reason; and a job with another key's records is refused."""
+    killed = job()
+    killed.until((tmp_path / "step-20").exists)
+    directory = killed.kill()
+    name = directory.name
+    for words, why in [
+        (["--resume", "ftrma-0-nosuch"], "there is no"),
+        (["--resume", name, "program.py"], "leave out the script program.py"),
+        (["--resume", name, "--spares", "2"], "leave out --spares"),
+        (["--resume", name, "--stats", "/none/x"], "--stats /none/x"),
+    ]:
+        refused = ftrma("run", *words)
+        assert refused.returncode == 2 and why in refused.stderr, (words, refused.stderr)
+        assert refused.stderr.count("\n") == 1
+    key = directory / "key"
+    key.chmod(0o644)
+    assert "not a file of this user's alone" in ftrma("run", "--resume", name).stderr
+    key.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(directory, 20002, 20002)
+        assert "belongs to user 20002" in ftrma("run", "--resume", name).stderr
+        os.chown(directory, 0, 0)
+    key.write_bytes(bytes(32))
+    forged = ftrma("run", "--resume", name)
+    assert forged.returncode == 70 and "was not written by this job" in forged.stderr, forged
+
+
+def test_over_several_nodes_it_is_refused(job: Any, tmp_path: Path) -> None:
+    """Law: there, too, all processes end; and going on is refused with the reason."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    try:
+        killed = job("--mpirun", launcher_options())
+        killed.until((tmp_path / "step-5").exists)
+        directory = killed.kill()
+        refused = ftrma("run", "--resume", directory.name)
+        assert refused.returncode == 2 and "may have run over several nodes" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        assert directory.name in ftrma("clean", "--remove").stdout and not directory.exists()
+    finally:
+        remove_fake_ssh()
