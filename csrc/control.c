@@ -428,7 +428,9 @@ int ftrma_watch(void)
 {
     pthread_t thread;
     sigset_t all, old;
-    sigfillset(&all); /* signals belong to Python's main thread */
+    sigfillset(&all); /* signals belong to Python's main thread, but for errors in this one */
+    for (const int *error = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, 0}; *error; error++)
+        sigdelset(&all, *error);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&thread, NULL, watch, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -6,8 +6,8 @@
  * MPI error where MPI_ERRORS_ARE_FATAL is set.  Such an end is the job's, and no failure; what ends
  * a process from outside leaves no note.
  *
- * Memory that cannot be had when it is first touched (SIGBUS) is noted, too, but as the failure that
- * it is.
+ * Shared memory that is full when it is first touched (SIGBUS) is noted, too, but as the failure
+ * that it is.
  *
  * Nothing else is noted while a failure is pending or not repaired yet: the MPI library crashes now and
  * then over somebody else's death, and its helpers call exit().
@@ -19,9 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+#define FULL_BYTES (1u << 20) /* less than what any repair takes */
 
 static pid_t own_pid;
 static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS};
@@ -62,15 +65,22 @@ static void at_exit(int status, void *unused)
         ftrma_note_exit(status);
 }
 
+static int is_full(void)
+{
+    struct statvfs room;
+    return !statvfs(ftrma_directory, &room) && room.f_bavail * room.f_frsize < FULL_BYTES;
+}
+
 /* What was there before (the MPI library's stack trace, the program's own handler, the end) has its
    turn afterwards. */
 static void on_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
     int own = info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());
-    if (number == SIGBUS && own && info->si_code != BUS_ADRALN)
-        note(FTRMA_LEFT_BY_MEMORY, number);
-    else if (own && ftrma_ctl && !failing())
+    if (number == SIGBUS && own && info->si_code != BUS_ADRALN) {
+        if (ftrma_ctl && is_full())
+            note(FTRMA_LEFT_BY_MEMORY, number);
+    } else if (own && ftrma_ctl && !failing())
         note(FTRMA_LEFT_BY_SIGNAL, number);
     /* Where memory is lacking a stack trace tells nothing. */
     struct sigaction then = {.sa_handler = SIG_DFL};

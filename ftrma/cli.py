@@ -78,6 +78,9 @@ RUN_OPTIONS = [
 ]
 
 
+RUN_USAGE = "ftrma run -n N [options] script [arguments ...]"
+
+
 class Misuse(ValueError):
     """Words that are no command line; `usage` shows in one line what would be one."""
 
@@ -107,7 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     run = commands.add_parser(
         "run", help="run a script protected",
-        usage="ftrma run -n N [options] script [arguments ...]",
+        usage=RUN_USAGE,
         description="Run a Python MPI script protected. Options can also be set in the environment"
         " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
     )  # fmt: skip
@@ -265,7 +268,9 @@ def command_run(arguments: argparse.Namespace) -> int:
     if arguments.resume:
         return resume(arguments)
     if arguments.script is None:
-        raise ValueError("no script: give the path of a Python file; see ftrma run -h")
+        raise Misuse(
+            "no script: give the path of a Python file; see ftrma run -h", f"usage: {RUN_USAGE}\n"
+        )
     options = prepare(arguments)
     from . import supervisor
 

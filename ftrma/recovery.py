@@ -27,7 +27,6 @@ from .world import (
     RoundChanged,
     World,
     check,
-    is_full,
 )
 
 IN_PLACE = ("causal", "rollback")
@@ -288,6 +287,7 @@ def settle(world: World, vault: Vault | None) -> None:
 
 def lead(world: World, number: int) -> None:
     """Make the plan of this round and publish it."""
+    lacking = starved(world)
     report_deaths(world)
     for checksum in range(world.ctl.nchecksums):
         if not world.ready(world.roles.checksum_proc[checksum]):
@@ -310,7 +310,7 @@ def lead(world: World, number: int) -> None:
             "kernel killed it. Give it more, or use more slots"
         )
         chosen = replace(chosen, kind="repeated", reason=reason)
-    if starved(world):
+    if lacking:
         chosen = replace(chosen, kind="full", reason=NO_ROOM)
     dead = [s for s, p in enumerate(before.slot_proc)
             if p not in before.alive or world.ctl.slots[s].replaying]  # fmt: skip
@@ -331,10 +331,10 @@ def lead(world: World, number: int) -> None:
 
 
 def starved(world: World) -> bool:
-    """Somebody died because there was no memory behind an address, and there is none now."""
+    """Somebody whose death is not reported yet died because shared memory was full."""
     ctl, lib = world.ctl, world.lib
     dead = [ctl.proc[p] for p in range(ctl.nprocs) if ctl.proc[p].state == lib.FTRMA_DEAD]
-    return is_full(world.directory) and any(p.leaving & lib.FTRMA_LEFT_BY_MEMORY for p in dead)
+    return any(p.leaving & lib.FTRMA_LEFT_BY_MEMORY and not p.reported for p in dead)
 
 
 def lose_results(world: World, checksum: int) -> None:

@@ -214,9 +214,9 @@ def test_strangers_at_the_port_cost_nothing(tmp_path: Path) -> None:
     """Law: a job over several nodes goes on, through garbage, depth, size, halves, and 1,100 idle
     connections at a time, and through a death meanwhile."""
     options = ["--mpirun", launcher_options(), "--kill", "1@fence:40", "--bind", "0.0.0.0"]
-    with Job(tmp_path, *options, seconds=4) as job:
+    with Job(tmp_path, *options, seconds=2) as job:
         ((_, port),) = listening([job.process.pid])[job.process.pid]
-        stop = time.monotonic() + 3
+        stop = time.monotonic() + 1.5
 
         def push(data: bytes) -> None:
             while time.monotonic() < stop:

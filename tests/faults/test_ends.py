@@ -92,7 +92,12 @@ def quiet(result: Result) -> None:
     assert "Traceback" not in result.stderr, result
 
 
-@pytest.mark.parametrize("how", ["os._exit", "exit in C", "exit in a thread"])
+LONG = pytest.mark.long  # more of the same kind
+
+
+@pytest.mark.parametrize(
+    "how", ["os._exit", "exit in C", pytest.param("exit in a thread", marks=LONG)]
+)
 def test_a_status_is_the_jobs(how: str) -> None:
     result = run_job(PROGRAM, 3, args=[how], timeout=20)
     quiet(result)
@@ -103,7 +108,8 @@ def test_a_status_is_the_jobs(how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [("segfault", signal.SIGSEGV), ("faulthandler", signal.SIGSEGV), ("abort", signal.SIGABRT),
-     ("SIGFPE", signal.SIGFPE), ("stack overflow", signal.SIGSEGV)],
+     pytest.param("SIGFPE", signal.SIGFPE, marks=LONG),
+     pytest.param("stack overflow", signal.SIGSEGV, marks=LONG)],
 )  # fmt: skip
 def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
     result = run_job(PROGRAM, 3, args=[how], timeout=20)
@@ -118,7 +124,7 @@ def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("how", "object_", "words"),
     [("comm", "communicator", "MPI_Send on a communicator"),
-     ("dup", "communicator", "invalid rank"),
+     pytest.param("dup", "communicator", "invalid rank", marks=LONG),
      ("win", "window", "leaves its window of 64 bytes")],
 )  # fmt: skip
 def test_a_fatal_mpi_error_is_shown(how: str, object_: str, words: str) -> None:
@@ -159,8 +165,10 @@ def test_a_childs_end_is_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--policy", "rollback"], ["--spares", "5"], ["--policy", "causal"]], ids=str
-)
+    "options",
+    [["--policy", "rollback"], ["--spares", "5"], pytest.param([], marks=LONG),
+     pytest.param(["--policy", "causal"], marks=LONG)], ids=str,
+)  # fmt: skip
 def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
     """Law: three times, then the job ends with 137 and says so, whatever is left."""
     result = run_job(PROGRAM, 3, *options, args=["killed"], timeout=30)
@@ -171,7 +179,8 @@ def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [("os._exit", 7, "slot 1 ended itself with status 7"),
-     ("segfault", 139, "slot 1 crashed: SIGSEGV"), ("comm", 6, "invalid rank")],
+     pytest.param("segfault", 139, "slot 1 crashed: SIGSEGV", marks=LONG),
+     pytest.param("comm", 6, "invalid rank", marks=LONG)],
 )  # fmt: skip
 def test_over_several_nodes(how: str, status: int, words: str) -> None:
     result = run_on_nodes(PROGRAM, 4, args=[how], timeout=30)
@@ -179,6 +188,7 @@ def test_over_several_nodes(how: str, status: int, words: str) -> None:
     assert result.status == status and words in result.stderr, result
 
 
+@LONG
 def test_all_may_leave_well_over_several_nodes() -> None:
     result = run_on_nodes(PROGRAM, 4, args=["all well"], timeout=30)
     assert result.status == 0, result

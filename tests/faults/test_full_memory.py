@@ -73,7 +73,7 @@ def test_nothing_new_is_needed(tmp_path: Path) -> None:
     assert result.status == 0 and result.stdout.count("right") == 2, result
 
 
-@pytest.mark.parametrize("interval", ["0", "never"])
+@pytest.mark.parametrize("interval", ["0", pytest.param("never", marks=pytest.mark.long)])
 @pytest.mark.parametrize("what", ["grows", "dies", "window"])
 def test_the_end_is_told(tmp_path: Path, what: str, interval: str) -> None:
     """Law: 70 and the reason with its remedy, or the right result; no traceback of ftrma's, no

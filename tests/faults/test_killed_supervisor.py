@@ -131,7 +131,7 @@ def same(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
 
 @pytest.mark.parametrize(
     "step",
-    [0, 20, 59, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 3, 8, 15, 27, 41, 52))],
+    [0, 20, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 3, 8, 15, 27, 41, 52, 59))],
 )
 def test_a_killed_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int) -> None:
     killed = job("--stats", "stats.json")
@@ -159,6 +159,7 @@ def marked_ranks(killed: Job) -> bool:
                for p in marked(killed.mark))  # fmt: skip
 
 
+@pytest.mark.long
 def test_it_may_be_killed_again(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: a job that was resumed and killed is resumed like any other."""
     killed = job()
@@ -183,6 +184,14 @@ def test_a_living_job_is_left_alone(job: Any, tmp_path: Path) -> None:
     directory = living.directory
     for words in (["clean"], ["clean", "--remove"]):
         assert directory.name not in ftrma(*words).stdout
+    assert directory.exists() and living.process.poll() is None
+
+
+@pytest.mark.long
+def test_a_living_job_is_not_resumed(job: Any, tmp_path: Path) -> None:
+    living = job(nap="0.2")
+    living.until((tmp_path / "step-5").exists)
+    directory = living.directory
     refused = ftrma("run", "--resume", directory.name)
     assert refused.returncode == 2 and "the job lives" in refused.stderr, refused.stderr
     assert directory.exists() and living.process.poll() is None
