@@ -34,6 +34,7 @@ Win_allocate_shared Win_create_dynamic Win_fence Win_lock Win_unlock Win_lock_al
 Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync Win_post Win_start
 Win_complete Win_wait Win_test Comm_get_attr Finalize Abort
 Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
+File_set_errhandler File_get_errhandler Errhandler_free
 """.split()  # noqa: SIM905
 
 # Blocking calls on the slots' world. The library's large-count forms of them stay guarded.

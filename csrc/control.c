@@ -36,7 +36,7 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000001ull /* "FTRMA", layout 1 */
+#define MAGIC 0x4654524d41000002ull /* "FTRMA", layout 2 */
 
 /* A waiter spins this often before it yields; measured: longer only helps when every process has
    a core of its own, and costs the others their time slice when not. */
@@ -343,14 +343,15 @@ void ftrma_note_death(int proc)
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
+    int slot = ftrma_role_of(ftrma_ctl, proc, &index) == FTRMA_ROLE_SLOT;
     /* No failure: the supervisor ends the job. */
-    if (leaving & (FTRMA_LEFT_BY_STATUS | FTRMA_LEFT_BY_SIGNAL) && LOAD(&ftrma_ctl->supervisor)
-        && (leaving & FTRMA_LEFT_BY_STATUS || !repairing)) {
+    if (slot && LOAD(&ftrma_ctl->supervisor)
+        && (leaving & FTRMA_LEFT_BY_STATUS
+            || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {
         ftrma_ring();
         return;
     }
-    if (ftrma_role_of(ftrma_ctl, proc, &index) != FTRMA_ROLE_SLOT && !repairing
-        && !seat_stays_vacant()) {
+    if (!slot && !repairing && !seat_stays_vacant()) {
         ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
         return;
     }

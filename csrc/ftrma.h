@@ -40,6 +40,7 @@
 /* How a process said that it ends itself, in ftrma_proc.leaving, with the status or the signal. */
 #define FTRMA_LEFT_BY_STATUS 0x100
 #define FTRMA_LEFT_BY_SIGNAL 0x200
+#define FTRMA_LEFT_BY_EXIT 0x800 /* by exit(3), which libraries call, too */
 #define FTRMA_LEFT_BY_MEMORY 0x400 /* SIGBUS: there was no memory behind an address: a failure */
 #define FTRMA_LEFT_VALUE 0xff
 
@@ -230,7 +231,8 @@ struct ftrma_ctl {
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     struct ftrma_bell exchange_bell;
-    uint32_t nrules, pad;
+    uint32_t nrules;
+    uint32_t arranging;         /* 1: vaults are being given their names in this launch */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */

@@ -62,7 +62,7 @@ static void at_exit(int status, void *unused)
 {
     (void)unused;
     if (ftrma_ctl && !failing())
-        ftrma_note_exit(status);
+        note(FTRMA_LEFT_BY_EXIT, status & 0xff);
 }
 
 static int is_full(void)
@@ -152,41 +152,69 @@ static void fatal_on_win(MPI_Win *win, int *code, ...)
     fatal("window", code, call);
 }
 
-static MPI_Errhandler comm_handler = MPI_ERRHANDLER_NULL, win_handler = MPI_ERRHANDLER_NULL;
-
-static int is_fatal(MPI_Errhandler handler)
+static void fatal_on_file(MPI_File *file, int *code, ...)
 {
-    return ftrma_ctl && (handler == MPI_ERRORS_ARE_FATAL || handler == MPI_ERRORS_ABORT);
+    (void)file;
+    NAMED_CALL(code);
+    fatal("file", code, call);
+}
+
+/* In place of MPI_ERRORS_ARE_FATAL and of MPI_ERRORS_ABORT, which are told apart when they are got. */
+enum { COMM, WIN, FILE_HANDLE, KINDS };
+static MPI_Errhandler ours[KINDS][2] = {
+    {MPI_ERRHANDLER_NULL, MPI_ERRHANDLER_NULL},
+    {MPI_ERRHANDLER_NULL, MPI_ERRHANDLER_NULL},
+    {MPI_ERRHANDLER_NULL, MPI_ERRHANDLER_NULL},
+};
+
+static MPI_Errhandler substitute(int kind, MPI_Errhandler handler)
+{
+    int aborts = handler == MPI_ERRORS_ABORT;
+    if (!ftrma_ctl || (handler != MPI_ERRORS_ARE_FATAL && !aborts))
+        return handler;
+    MPI_Errhandler *our = &ours[kind][aborts];
+    int rc = MPI_SUCCESS;
+    if (*our == MPI_ERRHANDLER_NULL)
+        rc = kind == COMM  ? PMPI_Comm_create_errhandler(fatal_on_comm, our)
+             : kind == WIN ? PMPI_Win_create_errhandler(fatal_on_win, our)
+                           : PMPI_File_create_errhandler(fatal_on_file, our);
+    return rc ? handler : *our;
+}
+
+static void uncover(int kind, MPI_Errhandler *handler)
+{
+    for (int aborts = 0; aborts < 2; aborts++)
+        if (*handler == ours[kind][aborts] && *handler != MPI_ERRHANDLER_NULL) {
+            PMPI_Errhandler_free(handler); /* what was got is one reference more */
+            *handler = aborts ? MPI_ERRORS_ABORT : MPI_ERRORS_ARE_FATAL;
+        }
+}
+
+/* The handlers that stand for others were not got from the library, which counts them. */
+int MPI_Errhandler_free(MPI_Errhandler *handler)
+{
+    if (!ftrma_ctl || (*handler != MPI_ERRORS_ARE_FATAL && *handler != MPI_ERRORS_ABORT))
+        return PMPI_Errhandler_free(handler);
+    *handler = MPI_ERRHANDLER_NULL;
+    return MPI_SUCCESS;
 }
 
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
 {
-    if (is_fatal(handler)) {
-        if (comm_handler == MPI_ERRHANDLER_NULL)
-            PMPI_Comm_create_errhandler(fatal_on_comm, &comm_handler);
-        handler = comm_handler;
-    }
-    return PMPI_Comm_set_errhandler(ftrma_comm(comm), handler);
+    return PMPI_Comm_set_errhandler(ftrma_comm(comm), substitute(COMM, handler));
 }
 
 int MPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *handler)
 {
     int rc = PMPI_Comm_get_errhandler(ftrma_comm(comm), handler);
-    if (!rc && *handler == comm_handler && comm_handler != MPI_ERRHANDLER_NULL) {
-        PMPI_Errhandler_free(handler);
-        *handler = MPI_ERRORS_ARE_FATAL;
-    }
+    if (!rc)
+        uncover(COMM, handler);
     return rc;
 }
 
 int ftrma_win_set_errhandler(MPI_Win win, MPI_Errhandler handler)
 {
-    if (is_fatal(handler)) {
-        if (win_handler == MPI_ERRHANDLER_NULL)
-            PMPI_Win_create_errhandler(fatal_on_win, &win_handler);
-        handler = win_handler;
-    }
-    return PMPI_Win_set_errhandler(win, handler);
+    return PMPI_Win_set_errhandler(win, substitute(WIN, handler));
 }
 
 int MPI_Win_set_errhandler(MPI_Win win, MPI_Errhandler handler)
@@ -197,9 +225,20 @@ int MPI_Win_set_errhandler(MPI_Win win, MPI_Errhandler handler)
 int MPI_Win_get_errhandler(MPI_Win win, MPI_Errhandler *handler)
 {
     int rc = PMPI_Win_get_errhandler(win, handler);
-    if (!rc && *handler == win_handler && win_handler != MPI_ERRHANDLER_NULL) {
-        PMPI_Errhandler_free(handler);
-        *handler = MPI_ERRORS_ARE_FATAL;
-    }
+    if (!rc)
+        uncover(WIN, handler);
+    return rc;
+}
+
+int MPI_File_set_errhandler(MPI_File file, MPI_Errhandler handler)
+{
+    return PMPI_File_set_errhandler(file, substitute(FILE_HANDLE, handler));
+}
+
+int MPI_File_get_errhandler(MPI_File file, MPI_Errhandler *handler)
+{
+    int rc = PMPI_File_get_errhandler(file, handler);
+    if (!rc)
+        uncover(FILE_HANDLE, handler);
     return rc;
 }

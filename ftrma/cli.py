@@ -246,12 +246,17 @@ def resume(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"--resume {arguments.resume}: the job goes on as it was started; leave out {what}"
         )
-    for option, name in (("--stats", arguments.stats), ("--trace", arguments.trace)):
+    for option, name in (("stats", arguments.stats), ("trace", arguments.trace)):
         if name:
-            outfile.check(option, name)
+            outfile.check(f"--{option}", name)
+            setattr(arguments, option, os.path.abspath(name))  # the job goes on in its directory
     limit = arguments.max_relaunch
     relaunches = None if limit is None else whole("--max-relaunch", limit, 0, 10**6)
-    status, stats, file = supervisor.resume(arguments.resume, arguments.trace or "", relaunches)
+    try:
+        status, stats, file = supervisor.resume(arguments.resume, arguments.trace or "", relaunches)
+    except (FtrmaError, OSError) as error:
+        tell(f"error: {error}")
+        return CATASTROPHE
     write_stats(arguments.stats or file, stats)
     return status
 

@@ -28,10 +28,12 @@ class Left:
     Attributes:
         by_signal: number of the signal, 0 if by an exit status.
         status: exit status, where by one.
+        sure: the program's own doing; not so by exit() in C, which libraries call beside a failure.
     """
 
     by_signal: int = 0
     status: int = 0
+    sure: bool = True
 
     @property
     def well(self) -> bool:
@@ -83,7 +85,7 @@ def decide(left: Mapping[int, Left], slots: int, *, failing: bool, waiting: bool
         None as long as the job goes on.
     """
     for slot, how in left.items():
-        if how.status:
+        if how.status and (how.sure or not failing):
             return End(how.status, f"slot {slot} ended itself with status {how.status}")
         if how.by_signal and not failing:
             name = signal.Signals(how.by_signal).name

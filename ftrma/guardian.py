@@ -43,15 +43,18 @@ class Guardian:
 
     Args:
         directory: of the job.
+        lock: descriptor of the job's lock: while the guardian works, the job is not dead.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lock: int) -> None:
         end, self.pipe = os.pipe()
-        # Away from the terminal: Ctrl-C and a kill of the process group are not for this one.
+        # Away from the terminal: Ctrl-C and a kill of the process group are not for this one. Nor
+        # is the end of a job that this one is part of.
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(directory), str(end)], pass_fds=[end],
+            [sys.executable, "-I", "-S", __file__, str(directory), str(end)], pass_fds=[end, lock],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd="/",
+            env={name: value for name, value in os.environ.items() if name != "FTRMA_JOB"},
         )  # fmt: skip
         os.close(end)
 

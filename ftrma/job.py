@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import secrets
+import shutil
 import socket
 import sys
 import time
@@ -139,6 +140,7 @@ def make_directory(
         make_control(native, directory / "control", layout, log_budget)
         check(native.lib.ftrma_story_create(os.fsencode(directory / "events")), "making events")
     except (OSError, FtrmaError) as error:
+        shutil.rmtree(directory, ignore_errors=True)
         raise FtrmaError(
             f"no shared memory for the job ({error}): make room in {base} and see that it is "
             "writable"
@@ -235,7 +237,10 @@ def start_spread(world: SpreadWorld) -> Vault | None:
 
 def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
     """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
-    cause = [e for e in read_events(world.directory) if e["event"] == "relaunch"][-1]
+    causes = [e for e in read_events(world.directory) if e["event"] == "relaunch"]
+    if not causes:
+        return  # it could not be written
+    cause = causes[-1]
     now_ns, death_ns = world.lib.ftrma_now_ns(), int(world.ctl.death_ns)
     detect = cause["noticed_ns"] - death_ns
     restore = restored_ns - met_ns

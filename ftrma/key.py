@@ -6,8 +6,10 @@ supervisor begins with each showing the other that it knows the key, by an answe
 challenge, so that nothing that travels can be used again (`link`).
 
 `ftrma run` makes the key. It stands in the job's directory, for `ftrma run --resume`, and in the
-environment in which the launcher starts the ranks; they take it out before the user's program runs,
-so that no process which that starts inherits it. It is on no command line.
+environment in which the launcher starts the ranks. They take it out before the user's program runs,
+so that no process which that starts inherits it; what the kernel keeps of the environment that a
+process was started with is for the same user alone. It is on no command line. To other nodes it
+goes with the launcher's own messages, which are not encrypted.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Launch:
         self.unnoticed_since: float | None = None
         self.left_since = self.waiting_since = 0.0
         self.own_end: ends.End | None = None
-        self.memory_was_full = False  # when the launch was ended
+        self.memory_was_full = False  # and that was why it had to be ended
         self.undecided = False  # whether a death that was noticed is a failure
         terminal = directory / "terminal"
         terminal.unlink(missing_ok=True)
@@ -103,15 +103,15 @@ class Launch:
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours}
         if not several:
-            env |= loopback_environment()
+            env |= loopback_environment(self.session)
         # To other nodes the launcher takes along only what it is told to.
         carried = [word for name in ours for word in ("-x", name)]
         self.log.unlink(missing_ok=True)
         private.write(self.log, b"")
+        on_nodes = words_for_nodes(self.session) if several else []
         with self.log.open("ab") as log:
             self.mpirun = subprocess.Popen(
-                [*mpirun_command(layout.processes, self.session,
-                                 [*words_for_nodes(self.session), *words, *carried]),
+                [*mpirun_command(layout.processes, self.session, [*on_nodes, *words, *carried]),
                  sys.executable, "-c", RANK, script, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
@@ -225,7 +225,8 @@ class Launch:
             late = bool(self.waiting_since) and now - self.waiting_since > ends.WAITING_S
             self.own_end = ends.decide(left, self.layout.slots, failing=failing, waiting=late)
         settling = bool(left) and now - self.left_since <= ends.SETTLE_S
-        self.undecided = settling or (bool(left) and all(how.well for how in left.values()))
+        well = bool(left) and all(how.well for how in left.values())
+        self.undecided = settling or (well and not failing and self.mpirun.poll() is None)
         return self.own_end is not None
 
     def left(self) -> tuple[dict[int, ends.Left], bool, bool]:
@@ -241,8 +242,9 @@ class Launch:
                 value = p.leaving & lib.FTRMA_LEFT_VALUE
                 if p.leaving & lib.FTRMA_LEFT_BY_SIGNAL:
                     left[slot] = ends.Left(by_signal=value)
-                elif p.leaving & lib.FTRMA_LEFT_BY_STATUS:
-                    left[slot] = ends.Left(status=value)
+                elif p.leaving & (lib.FTRMA_LEFT_BY_STATUS | lib.FTRMA_LEFT_BY_EXIT):
+                    sure = bool(p.leaving & lib.FTRMA_LEFT_BY_STATUS)
+                    left[slot] = ends.Left(status=value, sure=sure)
             else:
                 waiting &= bool(p.waiting or p.call_seq & 1 or p.finished == ctl.entry)
         return left, bool(ctl.alarm != ctl.repaired), waiting
@@ -284,7 +286,8 @@ class Launch:
         if self.switchboard.spread:
             self.switchboard.end(final=final)
             patience_s = NODES_S
-        self.memory_was_full = is_full(self.directory)
+        lacking = any(p.leaving & self.native.lib.FTRMA_LEFT_BY_MEMORY for p in self.procs())
+        self.memory_was_full = is_full(self.directory) and (lacking or not self.ctl.start_ns)
         deadline = time.monotonic() + patience_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(deadline - time.monotonic())

@@ -9,7 +9,9 @@ himself first.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -24,7 +26,7 @@ from .key import Key
 from .nodedirectory import why_foreign
 
 SHARED = Path("/dev/shm")
-YOUNG_S = 60.0  # a directory without a lock may be one that is just being made
+GAP_S = 600.0  # another node's part of a living job is nobody's between two launches
 ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s
 
 
@@ -53,7 +55,7 @@ def write(directory: Path, start: Start, key: Key) -> None:
     private.write(directory / "start", json.dumps(asdict(start)).encode())
 
 
-def take_over(name: str) -> tuple[Path, Start, Key, int]:
+def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
     """Find a dead job and become its only owner.
 
     Args:
@@ -81,6 +83,10 @@ def take_over(name: str) -> tuple[Path, Start, Key, int]:
         key = Key(private.read(directory / "key"))
     except (FtrmaError, OSError, ValueError, TypeError) as error:
         raise ValueError(f"--resume {name}: {error}") from None
+    for name_of, path in (("script", os.path.join(start.cwd, start.script)),
+                          ("directory", start.cwd)):  # fmt: skip
+        if not os.path.exists(path):
+            raise ValueError(f"--resume {name}: the {name_of} {path} is gone; put it back")
     if start.several_nodes:
         raise ValueError(
             f"--resume {name}: the job may have run over several nodes, and what is left on them "
@@ -92,27 +98,54 @@ def take_over(name: str) -> tuple[Path, Start, Key, int]:
 # ---- locks ----------------------------------------------------------------------------------
 
 
-def lock_shared(directory: Path) -> int:
+def lock_shared(directory: Path) -> io.FileIO:
     """Mark the job as living for as long as this process lives, or has not closed the result."""
-    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    return fd
+    lock = _open_lock(directory)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
 
 
-def lock_alone(directory: Path) -> int | None:
-    """The lock of a dead job; None if the job lives, or is just coming to life."""
-    try:
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if time.time() - directory.stat().st_mtime < YOUNG_S:
-            return None
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
+def lock_alone(directory: Path) -> io.FileIO | None:
+    """The lock of a dead job; None if the job lives, or may be between two launches."""
+    if not (directory / "start").exists() and changed_s(directory) < GAP_S:
         return None
-    return fd
+    lock = _open_lock(directory)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def share(lock: io.FileIO, directory: Path) -> None:
+    """Let the processes of a job that is gone on with share its lock.
+
+    Raises:
+        FtrmaError: somebody else has taken the job in that moment.
+    """
+    fcntl.flock(lock, fcntl.LOCK_SH)  # which lets go of it before it takes it
+    try:
+        same = os.path.sameopenfile(lock.fileno(), (again := _open_lock(directory)).fileno())
+        again.close()
+    except OSError:
+        same = False
+    if not same or not (directory / "start").exists():
+        raise FtrmaError(f"{directory} was removed by somebody else in this moment")
+
+
+def _open_lock(directory: Path) -> io.FileIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return io.FileIO(os.open(directory / "lock", flags, 0o600), "r+")
+
+
+def changed_s(directory: Path) -> float:
+    """Seconds since something in a directory was changed."""
+    newest = 0.0
+    for path in [directory, *directory.rglob("*")]:
+        with contextlib.suppress(OSError):
+            newest = max(newest, path.lstat().st_mtime)
+    return max(0.0, time.time() - newest)
 
 
 # ---- the command ----------------------------------------------------------------------------
@@ -155,31 +188,31 @@ def directories() -> Iterator[Path]:
 
 
 def measure(directory: Path) -> Leftover:
-    size, changed = 0, 0.0
+    size = 0
     for path in [directory, *directory.rglob("*")]:
-        try:
-            found = path.lstat()
-        except OSError:
-            continue
-        size, changed = size + 512 * found.st_blocks, max(changed, found.st_mtime)
+        with contextlib.suppress(OSError):
+            size += 512 * path.lstat().st_blocks
     try:
         start = Start(**json.loads(private.read(directory / "start")))
     except (FtrmaError, OSError, ValueError, TypeError):
         start = None
-    return Leftover(directory, size, max(0.0, time.time() - changed), start)
+    return Leftover(directory, size, changed_s(directory), start)
 
 
 def clean(*, remove: bool) -> list[str]:
     """List what dead jobs of this user have left on this node, or remove it; lines to print."""
     lines, kept = [], False
     for directory in directories():
-        lock = lock_alone(directory)
+        try:
+            lock = lock_alone(directory)
+        except OSError:  # its job has ended meanwhile
+            continue
         if lock is None:
             continue
-        found = measure(directory)
-        if remove:
-            shutil.rmtree(directory, ignore_errors=True)
-        os.close(lock)
+        with lock:
+            found = measure(directory)
+            if remove:
+                shutil.rmtree(directory, ignore_errors=True)
         lines.append(found.line())
         kept |= found.resumable
     if not lines:

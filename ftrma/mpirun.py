@@ -77,12 +77,9 @@ def make_session(directory: Path) -> Path:
 @contextlib.contextmanager
 def session_directory() -> Iterator[Path]:
     """A session directory for who starts the launcher without a job; removed at the end."""
-    with tempfile.TemporaryDirectory(prefix=f"ftrma-{os.getuid()}-", dir="/dev/shm") as home:
-        lock = lock_shared(Path(home))
-        try:
-            yield make_session(Path(home))
-        finally:
-            os.close(lock)
+    made = tempfile.TemporaryDirectory(prefix=f"ftrma-{os.getuid()}-", dir="/dev/shm")
+    with made as home, lock_shared(Path(home)):
+        yield make_session(Path(home))
 
 
 def mpirun_command(
@@ -119,11 +116,29 @@ def on_one_node(options: Sequence[str]) -> bool:
     named: set[str] = set()
     for word, value in itertools.zip_longest(options, options[1:], fillvalue=""):
         name, _, joined = word.partition("=")
-        if name in WHERE - HOSTS:
+        if name in WHERE - HOSTS or "hostfile" in name or name == "--add-host":
             return False
         if name in HOSTS:
             named |= {host.split(":")[0] for host in (joined or value).split(",")}
-    return named <= here if named else not any(name in os.environ for name in BATCH_SYSTEMS)
+    if named:
+        return named <= here
+    return not any(
+        name in BATCH_SYSTEMS or name.endswith("default_hostfile") for name in os.environ
+    ) and not any(_names_hosts(path) for path in default_hostfiles())
+
+
+def default_hostfiles() -> list[Path]:
+    """Files in which an installation of the launcher can name hosts for all jobs."""
+    prefix = Path(find_mpirun()).parent.parent
+    return [prefix / "etc" / f"{name}-default-hostfile" for name in ("prte", "openmpi")]
+
+
+def _names_hosts(path: Path) -> bool:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() and not line.strip().startswith("#") for line in lines)
 
 
 def words_for_nodes(session: Path) -> list[str]:
@@ -132,6 +147,11 @@ def words_for_nodes(session: Path) -> list[str]:
     The daemon itself would take a directory that anybody has made there. See `nodedirectory`.
     """
     agent = [sys.executable, "-I", str(Path(__file__).with_name("nodedirectory.py"))]
+    if any(len(word.split()) != 1 for word in agent):
+        raise FtrmaError(
+            f"{sys.prefix}: the launcher splits paths at blanks; over several nodes, install "
+            "Python and ftrma where there are none"
+        )
     return ["--prtemca", "prte_launch_agent", " ".join([*agent, str(session), "prted"])]
 
 
@@ -146,10 +166,14 @@ def launcher_environment() -> dict[str, str]:
     }
 
 
-def loopback_environment() -> dict[str, str]:
-    """Has the launcher of a job on one node listen on loopback alone (see ``csrc/loopback.c``)."""
-    ours = str(Path(__file__).with_name(f"_loopback{sysconfig.get_config_var('EXT_SUFFIX')}"))
-    return {"LD_PRELOAD": ":".join([ours, *filter(None, [os.environ.get("LD_PRELOAD")])])}
+def loopback_environment(session: Path) -> dict[str, str]:
+    """Has the launcher of a job on one node listen on loopback alone (see ``csrc/loopback.c``).
+
+    The library goes by a link in the session directory, since the linker splits paths at blanks.
+    """
+    ours = session / "loopback.so"
+    ours.symlink_to(Path(__file__).with_name(f"_loopback{sysconfig.get_config_var('EXT_SUFFIX')}"))
+    return {"LD_PRELOAD": ":".join([str(ours), *filter(None, [os.environ.get("LD_PRELOAD")])])}
 
 
 def split(text: str, name: str = "--mpirun") -> list[str]:

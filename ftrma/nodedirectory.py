@@ -9,6 +9,7 @@ is run by its path and imports next to nothing.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -37,6 +38,10 @@ def main(session: str, command: list[str]) -> None:
             why = why_foreign(directory)
             if why:
                 sys.exit(f"ftrma: error: {directory} on {os.uname().nodename} {why}")
+    # The daemon and what it starts hold it, so that nobody takes the directory for a dead job's.
+    lock = os.open(os.path.join(os.path.dirname(session), "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    os.set_inheritable(lock, True)
     os.execvp(command[0], command)
 
 

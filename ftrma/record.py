@@ -9,13 +9,14 @@ is rebuilt with them.
     tag | size of the text, 8 bytes | JSON text | byte strings, one after the other
 
 JSON knows no tuples, byte strings, dtypes and keys that are numbers: each is an object with one
-member whose name says what it is. The user's own fields are pickled; they are a byte string here,
-and whoever unpickles it does so after the check.
+member whose name says what it is. The user's own fields are pickled, and dtypes of other packages
+are; they are byte strings here and unpickled after the check.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,15 +86,21 @@ def _plain(value: Any, strings: list[bytes]) -> Any:
         strings.append(value)
         return {"bytes": len(strings) - 1}
     if isinstance(value, np.dtype):
-        return {"dtype": _plain(np.lib.format.dtype_to_descr(value), strings)}
+        if not value.metadata:
+            descr = np.lib.format.dtype_to_descr(value)
+            again = np.lib.format.descr_to_dtype(descr)
+            # Not all are told by that: those of other packages come back as plain bytes.
+            if (again, again.isalignedstruct) == (value, value.isalignedstruct):
+                return {"dtype": _plain(descr, strings)}
+        return {"pickle": _plain(pickle.dumps(value), strings)}
     if isinstance(value, tuple):
         return {"tuple": [_plain(v, strings) for v in value]}
     if isinstance(value, list):
         return [_plain(v, strings) for v in value]
     if isinstance(value, Mapping):
         return {"dict": [[_plain(k, strings), _plain(v, strings)] for k, v in value.items()]}
-    if isinstance(value, np.integer):
-        return int(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item(), strings)
     assert value is None or isinstance(value, str | bool | int | float), type(value)
     return value
 
@@ -108,6 +115,8 @@ def _read(value: Any, strings: list[bytes]) -> Any:
         return strings[content]
     if kind == "dtype":
         return np.lib.format.descr_to_dtype(_read(content, strings))
+    if kind == "pickle":  # the tag says that it is this job's own
+        return pickle.loads(_read(content, strings))
     if kind == "tuple":
         return tuple(_read(v, strings) for v in content)
     return {_read(k, strings): _read(v, strings) for k, v in content}

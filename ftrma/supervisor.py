@@ -12,7 +12,6 @@ happens, at the end there is no process and no file left.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -137,10 +136,10 @@ def run(
             leftover.write(directory, start, key)
             made.ctl.supervisor = os.getpid()
             settings.write_kill_rules(native.ffi, made.ctl, options.kill)
-            return _to_the_end(made, signals)
+            return _to_the_end(made, signals, lock.fileno())
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-            os.close(lock)
+            lock.close()
 
 
 def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[str, Any], str]:
@@ -153,39 +152,42 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
         As `run`, and the file for statistics that was asked for when the job was started.
 
     Raises:
-        ValueError: the job cannot be resumed.
+        ValueError: the job cannot be resumed. FtrmaError: it was not started again.
+
+    Its directory stays, unless the job has ended now.
     """
     native = _mpi.load()
     check_launcher()
     directory, start, key, lock = leftover.take_over(name)
-    try:
+    with lock:
         os.chdir(start.cwd)
-    except OSError as error:
-        os.close(lock)
-        raise ValueError(f"--resume {name}: {start.cwd}: {error.strerror}") from None
-    options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
-    options.trace = trace or options.trace
-    options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
-    made = Job(native, directory, key, options.layout(), options, start.script, start.arguments)
-    signals = Signals()
-    with signals.handled():
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        try:
-            for path in directory.glob("launch-*"):
-                shutil.rmtree(path, ignore_errors=True)
-            dead = native.lib.FTRMA_DEAD
-            died = {p for p in range(made.ctl.nprocs) if made.ctl.proc[p].state == dead}
-            if not relaunch(made, SUPERVISOR_DIED, died, native.lib.ftrma_now_ns()):
-                return CATASTROPHE, {}, start.stats
-            return *_to_the_end(made, signals), start.stats
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-            os.close(lock)
+        options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
+        options.trace = trace or options.trace
+        options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
+        made = Job(native, directory, key, options.layout(), options, start.script, start.arguments)
+        finish_arranging(made)
+        signals = Signals()
+        with signals.handled():
+            leftover.share(lock, directory)
+            status, stats = CATASTROPHE, dict[str, Any]()
+            try:
+                for path in directory.glob("launch-*"):
+                    shutil.rmtree(path, ignore_errors=True)
+                dead, ctl = native.lib.FTRMA_DEAD, made.ctl
+                died = {p for p in range(ctl.nprocs) if ctl.proc[p].state == dead}
+                if relaunch(made, SUPERVISOR_DIED, died, native.lib.ftrma_now_ns()):
+                    status, stats = _to_the_end(made, signals, lock.fileno())
+                return status, stats, start.stats
+            finally:
+                if status == CATASTROPHE:
+                    tell(f"{directory.name} is kept, to be resumed once more, or for 'ftrma clean'")
+                else:
+                    shutil.rmtree(directory, ignore_errors=True)
 
 
-def _to_the_end(made: Job, signals: Signals) -> tuple[int, dict[str, Any]]:
+def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, Any]]:
     """Launch the job as often as it takes, and tell what happened."""
-    guardian = Guardian(made.directory)
+    guardian = Guardian(made.directory, lock)
     try:
         try:
             status = _supervise(made, signals)
@@ -334,7 +336,7 @@ def watch(launch: Launch) -> str:
         if launch.ended_itself():
             return ""
         if launch.switchboard.spread:
-            if launch.undecided:
+            if launch.undecided and not launch.switchboard.done():
                 continue
             reason = launch.spread_trouble()
             if reason or launch.switchboard.done():
@@ -416,26 +418,43 @@ def prepare_relaunch(
                 "smaller groups (--group-size) with more checksum ranks, and start again\n"
             )
             return None
-    for at, p in enumerate(holders):
-        if at not in lost:
-            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
-    for path in directory.glob("vault-*"):
-        path.unlink()
     for pattern in ("window-*", "log-*", "demand-*", "exchange"):
         for path in directory.glob(pattern):
             path.unlink()
-    for path in directory.glob("trace-*"):
-        if not path.suffix:  # of this launch; the processes of the next have the same numbers
-            path.rename(path.with_suffix(f".{ctl.entry}"))
-    for path in directory.glob("kept-*"):
-        path.rename(directory / path.name.replace("kept", "vault"))
-    (directory / "control").unlink()
-    new = make_control(native, directory / "control", layout, int(ctl.log_bytes))
+    # Whoever is killed in here leaves what `finish_arranging` can finish or take back.
+    control = directory / "control.new"
+    control.unlink(missing_ok=True)
+    new = make_control(native, control, layout, int(ctl.log_bytes))
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
-    new.supervisor = os.getpid()
+    new.supervisor, new.arranging = os.getpid(), 1
     new.entry = ctl.entry + 1
     new.death_ns = noticed_ns if together or not ctl.death_ns else ctl.death_ns
     native.ffi.memmove(new.rules, ctl.rules, native.ffi.sizeof(ctl.rules))
     for at in lost:
         new.lost[at] = 1
+    for at, p in enumerate(holders):
+        if at not in lost:
+            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
+    control.rename(directory / "control")
+    for path in directory.glob("trace-*"):
+        if not path.suffix:  # of this launch; the processes of the next have the same numbers
+            path.rename(path.with_suffix(f".{ctl.entry}"))
+    finish_arranging(made)
     return version, [at for at in lost if at < layout.slots]
+
+
+def finish_arranging(made: Job) -> None:
+    """Give vaults that were put aside for a launch their names in it, or back those they had."""
+    directory, ctl = made.directory, made.ctl
+    roles = ctl.roles[ctl.roles_seq & 1]
+    holders = [roles.slot_proc[s] for s in range(made.layout.slots)]
+    holders += [roles.checksum_proc[c] for c in range(made.layout.checksums)]
+    if ctl.arranging == 1:
+        for path in (*directory.glob("vault-*"), *directory.glob("lost-*")):
+            path.unlink()
+        ctl.arranging = 2  # from here on vaults are the new launch's
+    for at, p in enumerate(holders):
+        kept = directory / f"kept-{at}"
+        if kept.exists():
+            kept.rename(directory / f"vault-{p}")
+    ctl.arranging = 0

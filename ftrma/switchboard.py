@@ -44,7 +44,7 @@ STRANGERS = 32  # at a time; ranks answer within milliseconds
 STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
-BY_SIGNAL = 0x200  # FTRMA_LEFT_BY_SIGNAL
+BY_STATUS, BY_SIGNAL, BY_EXIT = 0x100, 0x200, 0x800  # FTRMA_LEFT_BY_* of csrc/ftrma.h
 CHUNK_BYTES = 1 << 16
 
 
@@ -150,10 +150,12 @@ class Switchboard:
 
     def pump(self, timeout_s: float = 0.0) -> None:
         """Serve all that is ready; wait for something if nothing is."""
-        for fd, _ in self.epoll.poll(timeout_s):
-            if fd in self.peers:
-                self._serve(self.peers[fd])
-            elif self.listener and fd == self.listener.fileno():
+        ready = [(fd, self.peers.get(fd)) for fd, _ in self.epoll.poll(timeout_s)]
+        for fd, peer in ready:
+            # Serving one can close another, whose descriptor goes to who comes next.
+            if peer and peer.open:
+                self._serve(peer)
+            elif not peer and self.listener and fd == self.listener.fileno():
                 self._accept(self.listener)
         for peer in self._strangers():
             if time.monotonic() - peer.since > STRANGER_S:
@@ -199,8 +201,10 @@ class Switchboard:
         strangers = self._strangers()
         for peer in strangers:
             self._close(peer)
-        if not strangers and self.reserve is not None:
-            os.close(self.reserve)
+        if not strangers:
+            if self.reserve is not None:
+                os.close(self.reserve)
+                self.reserve = None
             with contextlib.suppress(OSError):
                 listener.accept()[0].close()
             with contextlib.suppress(OSError):
@@ -208,7 +212,9 @@ class Switchboard:
 
     def _serve(self, peer: Peer) -> None:
         try:
-            data = peer.socket.recv(CHUNK_BYTES)
+            data = peer.socket.recv(CHUNK_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
         except OSError as error:
             if not isinstance(error, ConnectionResetError):
                 self.lost.add(peer.host)  # no answer to keepalive probes
@@ -260,8 +266,11 @@ class Switchboard:
             self._close(peer)
 
     def _send(self, peer: Peer, event: str, **data: Any) -> None:
-        with contextlib.suppress(OSError):
+        try:
             peer.socket.sendall(link.line(event, **data))
+        except OSError:
+            if peer.open:
+                self._close(peer)  # half a line would spoil the next one
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -288,8 +297,11 @@ class Switchboard:
         elif event == "strike":
             peer.struck = int(message["rule"]), time.monotonic()
         elif event == "leaving":
-            value = int(message["value"])
-            peer.left = Left(by_signal=value) if message["how"] == BY_SIGNAL else Left(0, value)
+            how, value = int(message["how"]), int(message["value"])
+            if how == BY_SIGNAL:
+                peer.left = Left(by_signal=value)
+            elif how in (BY_STATUS, BY_EXIT):
+                peer.left = Left(status=value, sure=how == BY_STATUS)
         elif event == "goodbye":
             peer.goodbye = True
         else:

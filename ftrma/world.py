@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import resource
@@ -67,7 +66,7 @@ class World:
         check_directory(directory)
         self.directory, self.key = directory, key
         self.lock = leftover.lock_shared(self.of_job(directory))
-        os.register_at_fork(after_in_child=functools.partial(os.close, self.lock))
+        os.register_at_fork(after_in_child=self.lock.close)
         self.proc = proc
         self.ctl = ctl or open_control(native, directory)
         check(self.lib.ftrma_join(self.ctl, proc, os.fsencode(directory)), "joining the job")

@@ -7,6 +7,7 @@ nobody is replaced, nothing is launched again, and it takes no longer than the p
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 from jobs import Result, run_job
@@ -74,7 +75,28 @@ if comm.rank == 1:
         open(f"{sys.argv[1]}/once.json", "w").write("1")
         os.system(f"kill -SEGV {os.getpid()}")
         time.sleep(60)
+    elif how == "file":
+        file = MPI.File.Open(MPI.COMM_SELF, sys.argv[1] + "/x", MPI.MODE_CREATE | MPI.MODE_RDWR)
+        file.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+        file.Seek(-1)
     elif how == "child":
+        for handle in (comm, win):
+            for fatal in (MPI.ERRORS_ARE_FATAL, MPI.ERRORS_ABORT):
+                handle.Set_errhandler(fatal)
+                for _ in range(20):
+                    got = handle.Get_errhandler()
+                    assert got == fatal
+                    got.Free()
+        handle.Set_errhandler(MPI.ERRORS_RETURN)
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+        if os.fork() == 0:
+            held = [open(os.devnull) for _ in range(30)]
+            if os.fork() == 0:
+                for file in held:
+                    os.fstat(file.fileno())
+                os._exit(0)
+            os._exit(3 if os.wait()[1] == 0 else 4)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
         if os.fork() == 0:
             os._exit(3)
         os.wait()
@@ -125,6 +147,7 @@ def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
     ("how", "object_", "words"),
     [("comm", "communicator", "MPI_Send on a communicator"),
      pytest.param("dup", "communicator", "invalid rank", marks=LONG),
+     ("file", "file", "MPI_File_seek on a file"),
      ("win", "window", "leaves its window of 64 bytes")],
 )  # fmt: skip
 def test_a_fatal_mpi_error_is_shown(how: str, object_: str, words: str) -> None:
@@ -134,7 +157,7 @@ def test_a_fatal_mpi_error_is_shown(how: str, object_: str, words: str) -> None:
     quiet(result)
     assert "MPI_ERRORS_ARE_FATAL" in result.stderr and words in result.stderr, result
     assert f"on a {object_} with" in result.stderr, result
-    assert result.status == RAW_ERR_RANK or how == "win", result
+    assert result.status == RAW_ERR_RANK or how in ("win", "file"), result
     assert 0 < result.status < 100, result
 
 
@@ -158,8 +181,50 @@ def test_a_signal_from_outside_is_a_failure() -> None:
     assert result.status == 0 and len(result.stats["recoveries"]) == 1, result
 
 
+SITE = """
+import os, threading
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "3":
+    threading.Timer(1.5, os.abort).start()
+"""
+BUSY = """
+import time
+import numpy as np
+import ftrma
+from ftrma import MPI
+win = MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
+state = ftrma.protect("s", step=0)
+while state.step < 60:
+    ftrma.safepoint()
+    win.Fence()
+    state.step += 1
+    time.sleep(0.05)
+"""
+
+
+def test_a_checksum_rank_that_crashes_is_replaced(tmp_path: Path) -> None:
+    """Law: who is no slot runs nothing of the program's; its crash is a failure like any other."""
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    result = run_job(BUSY, 3, "--interval", "0", env={"PYTHONPATH": str(tmp_path)})
+    assert result.status == 0 and len(result.stats["reseats"]) == 1, result
+    assert "checksum 0 died; a spare rebuilt its parity" in result.stderr
+
+
+@LONG
+def test_a_death_beside_a_good_end_over_several_nodes() -> None:
+    """Law: the supervisor does not wait for who is gone."""
+    program = PROGRAM.replace("win.Fence()\nopen(", """
+if comm.rank == 2:
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+win.Fence()
+open(""")
+    result = run_on_nodes(program, 4, "--max-relaunch", "0", args=["well"], timeout=30)
+    assert result.status == 70, result
+
+
 def test_a_childs_end_is_its_own() -> None:
-    """Law: a child that a slot has forked exits and crashes without the job noticing."""
+    """Law: a child that a slot has forked exits and crashes without the job noticing, and its own
+    children find their files open; a fatal handler is got as what was set, and freed as often."""
     result = run_job(PROGRAM, 3, args=["child"], timeout=20)
     assert result.status == 0 and not result.stats["failures"], result
 

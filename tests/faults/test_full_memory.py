@@ -91,6 +91,16 @@ def test_the_end_is_told(tmp_path: Path, what: str, interval: str) -> None:
     assert result.stderr.count("launching the job again") <= 1, result
 
 
+def test_a_job_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    script = "mount -t tmpfs -o size=1m tmpfs /dev/shm; \"$@\"; echo $? $(ls /dev/shm)"
+    result = run_command(
+        ["unshare", "--mount", "sh", "-c", script, "sh", FTRMA, "run", "-n", "2",
+         str(tmp_path / "program.py")], timeout=20,
+    )  # fmt: skip
+    assert result.stdout.strip() == "70" and "no shared memory for the job" in result.stderr, result
+
+
 def test_addresses_are_no_memory(tmp_path: Path) -> None:
     """Law: what ``ulimit -v`` forbids is not told as full memory."""
     result = run_full(tmp_path, "stays", limit="ulimit -v 8000000;")

@@ -145,12 +145,14 @@ def test_a_killed_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int
     assert not {p for p in set(SHARED.iterdir()) - before if killed.mark in p.name}
     listed = ftrma("clean").stdout
     assert directory.name in listed and "program.py" in listed and "--resume JOB" in listed
-    resumed = ftrma("run", "--resume", directory.name, cwd="/", env=killed.env)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    resumed = ftrma("run", "--resume", directory.name, "--trace", "trace", cwd=elsewhere,
+                    env=killed.env)  # fmt: skip
     assert resumed.returncode == 0, resumed.stderr
     assert "ftrma run was killed; launching the job again from" in resumed.stderr
     assert same(results(tmp_path), expected), resumed.stderr
     assert not directory.exists() and not marked(killed.mark)
-    assert (tmp_path / "stats.json").exists()
+    assert (tmp_path / "stats.json").exists() and (elsewhere / "trace").exists()
 
 
 def marked_ranks(killed: Job) -> bool:
@@ -228,9 +230,75 @@ def test_what_cannot_be_resumed_is_told(job: Any, tmp_path: Path) -> None:
         os.chown(directory, 20002, 20002)
         assert "belongs to user 20002" in ftrma("run", "--resume", name).stderr
         os.chown(directory, 0, 0)
+    program = tmp_path / "program.py"
+    program.rename(tmp_path / "moved.py")
+    moved = ftrma("run", "--resume", name)
+    assert moved.returncode == 2 and "program.py is gone; put it back" in moved.stderr, moved
+    (tmp_path / "moved.py").rename(program)
+    secret = key.read_bytes()
     key.write_bytes(bytes(32))
     forged = ftrma("run", "--resume", name)
     assert forged.returncode == 70 and "was not written by this job" in forged.stderr, forged
+    assert f"{name} is kept" in forged.stderr and directory.exists()
+    key.write_bytes(secret)
+    assert ftrma("run", "--resume", name).returncode == 0
+
+
+@pytest.mark.long
+def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -> None:
+    """Law: as long as it has not done its work, the job counts as living."""
+    killed = job()
+    killed.until((tmp_path / "step-10").exists)
+    directory = killed.directory
+    (late,) = [p for p in marked(killed.mark)
+               if b"guardian.py" in Path(f"/proc/{p}/cmdline").read_bytes()]  # fmt: skip
+    os.kill(late, signal.SIGSTOP)
+    killed.process.kill()
+    refused = ftrma("run", "--resume", directory.name)
+    assert refused.returncode == 2 and "the job lives" in refused.stderr
+    os.kill(late, signal.SIGCONT)
+    killed.until(lambda: not [p for p in marked(killed.mark) if p != killed.process.pid], END_S)
+    assert ftrma("run", "--resume", directory.name).returncode == 0
+    assert same(results(tmp_path), expected)
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatch: Any) -> None:
+    """Law: whoever is killed between two launches leaves vaults that the next attempt finds."""
+    from ftrma import _mpi, leftover, settings, supervisor
+    from ftrma.key import Key
+    from ftrma.topology import make_layout
+    from ftrma.world import make_control
+
+    native, layout = _mpi.load(), make_layout(3)
+    old = make_control(native, tmp_path / "control", layout)
+    old.commit = 5 << 1
+    for s, p in enumerate((4, 1, 2)):  # a spare has slot 0
+        old.roles[0].slot_proc[s] = p
+    for p in range(layout.processes):
+        old.proc[p].ready = 1
+        (tmp_path / f"vault-{p}").write_text(f"of process {p}")
+    made = supervisor.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), "x", [])
+    count, rename = [0], Path.rename
+
+    def cut_off(self: Path, target: Any) -> Any:
+        if count[0] == step + 1:
+            raise KeyboardInterrupt
+        count[0] += 1
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", cut_off)
+    with contextlib.suppress(KeyboardInterrupt):
+        supervisor.prepare_relaunch(made, supervisor.SUPERVISOR_DIED, set(), 1)
+    monkeypatch.undo()
+    supervisor.finish_arranging(made)
+    if made.ctl.resume == 0:  # it was taken back
+        assert supervisor.prepare_relaunch(made, supervisor.SUPERVISOR_DIED, set(), 1) == (5, [])
+    assert made.ctl.resume == 1 and made.ctl.commit == 5 << 1
+    found = {p.name: p.read_text() for p in tmp_path.glob("[vk]*-*")}
+    assert found == {"vault-0": "of process 4", "vault-1": "of process 1",
+                     "vault-2": "of process 2", "vault-3": "of process 3"}  # fmt: skip
+    assert leftover.lock_alone(tmp_path) is None, "not yet old enough to be taken for dead"
 
 
 def test_over_several_nodes_it_is_refused(job: Any, tmp_path: Path) -> None:

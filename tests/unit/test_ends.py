@@ -9,6 +9,7 @@ import pytest
 from ftrma.ends import STRIKES, End, Left, decide, repeated
 
 CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
+LIBRARY = Left(status=1, sure=False)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,8 @@ CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
         ({2: WELL, 1: SEVEN}, False, True, 7),
         ({2: SEVEN, 1: CRASH}, False, True, 7),
         ({2: CRASH, 1: SEVEN}, False, True, 139),
+        ({1: LIBRARY}, False, False, 1),
+        ({1: LIBRARY}, True, False, None),
         ({0: WELL}, False, False, None),
         ({0: WELL}, False, True, 70),
         ({0: WELL}, True, True, None),

@@ -90,7 +90,8 @@ def test_fabrics_are_left_out_on_one_node_only(
     ("options", "local"),
     [(["--host", "localhost:4"], True), (["-H", "127.0.0.1"], True), (["--host=localhost"], True),
      (["--host", f"{socket.gethostname()}:2,localhost"], True), (["--host", "a"], False),
-     (["--host", "localhost,a:2"], False), (["--machinefile", "f"], False)],
+     (["--host", "localhost,a:2"], False), (["--machinefile", "f"], False),
+     (["--add-host", "b"], False), (["--prtemca", "prte_default_hostfile", "f"], False)],
 )  # fmt: skip
 def test_a_job_on_this_host_alone_is_on_one_node(options: list[str], local: bool) -> None:
     """Law: naming this host, by any of its names, brings no other into the job."""

@@ -27,7 +27,8 @@ VALUES = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9),
         st.binary(max_size=50), st.sampled_from([np.dtype("f8"), np.dtype("M8[ns]"), np.dtype(
-            [("x", "<i4"), ("y", "u1", (3,))])]),
+            [("x", "<i4"), ("y", "u1", (3,))]), np.dtype({"names": ["b", "x"], "formats": [
+                "u1", "f8"]}, align=True), np.dtype("f4", metadata={"unit": "m"})]),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
@@ -41,6 +42,11 @@ VALUES = st.recursive(
 def test_what_was_written_comes_back(record: dict[str, Any]) -> None:
     found = decode(encode(record, SEAL), SEAL)
     assert found == record and repr(found) == repr(record)  # 1 is not True, a tuple no list
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    record = {"a": np.float32(0.5), "b": np.int64(7), "c": np.bool_(True)}
+    assert decode(encode(record, SEAL), SEAL) == {"a": 0.5, "b": 7, "c": True}
 
 
 @given(st.data())

@@ -225,6 +225,22 @@ sys.stdin.read()
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def test_who_makes_room_for_another_holds_nothing_up(board: Board) -> None:
+    """Law: a descriptor that one stranger leaves to the next in the middle of a turn is not waited
+    for, whatever the first one had sent."""
+    for _ in range(switchboard.STRANGERS):
+        board.stranger()
+        board.until(lambda: len(board.board.peers) == len(board.open))
+    oldest = board.open[0]
+    oldest.sendall(b"x")
+    newcomer = board.stranger()
+    time.sleep(0.05)  # both are ready in one turn now
+    began = time.monotonic()
+    board.until(lambda: newcomer.getsockname() in {
+        peer.socket.getpeername() for peer in board.board.peers.values()})  # fmt: skip
+    assert time.monotonic() - began < 0.5
+
+
 def test_one_node_has_no_port() -> None:
     """Law: where nobody has to connect, nobody can."""
     board = Switchboard(2, Key.make(), None, lambda event, **d: None, list, None, {})
