@@ -100,8 +100,8 @@ def listening(pids: list[int]) -> dict[int, list[tuple[str, int]]]:
 
 
 def test_a_job_on_one_node_listens_on_loopback_only(tmp_path: Path) -> None:
-    """Law: no process of it (supervisor, launcher, ranks) accepts anything from outside; what the
-    launcher was preloaded with reaches no rank."""
+    """Law: no process of it (supervisor, launcher, ranks) accepts anything from outside, and garbage
+    from inside costs nothing; what the launcher was preloaded with reaches no rank."""
     with Job(tmp_path, seconds=2) as job:
         pids = marked(job.mark)
         assert len(pids) >= 1 + 1 + SLOTS + 2
@@ -113,6 +113,14 @@ def test_a_job_on_one_node_listens_on_loopback_only(tmp_path: Path) -> None:
         ranks = [p for p in pids if b"OMPI_COMM_WORLD_RANK" in environment(p)]
         assert len(ranks) == SLOTS + 2
         assert not [p for p in ranks if b"_loopback" in Path(f"/proc/{p}/maps").read_bytes()]
+        stop = time.monotonic() + 1
+        while time.monotonic() < stop:  # other users of the node can reach these
+            for _, port in {a for found in ports.values() for a in found}:
+                for data in (secrets.token_bytes(64), bytes(4096), b"[" * 100_000):
+                    with contextlib.suppress(OSError), socket.create_connection(
+                        ("localhost", port), 1
+                    ) as stranger:
+                        stranger.sendall(data)
         job.ends_well()
 
 
