@@ -100,8 +100,8 @@ def listening(pids: list[int]) -> dict[int, list[tuple[str, int]]]:
 
 
 def test_a_job_on_one_node_listens_on_loopback_only(tmp_path: Path) -> None:
-    """Law: no process of it (supervisor, launcher, ranks) accepts anything from outside, and garbage
-    from inside costs nothing; what the launcher was preloaded with reaches no rank."""
+    """Law: no process of it (supervisor, launcher, ranks) accepts anything from outside, garbage
+    from inside costs nothing, and what the launcher was preloaded with reaches no rank."""
     with Job(tmp_path, seconds=2) as job:
         pids = marked(job.mark)
         assert len(pids) >= 1 + 1 + SLOTS + 2
