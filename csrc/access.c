@@ -23,39 +23,40 @@ int ftrma_access_check(struct window *w, const char *call, int place, int target
     return MPI_SUCCESS;
 }
 
-static int check_counts(struct window *w, const char *call, int count, size_t bytes,
-                        size_t target_bytes)
+/* [out] *bytes, packed. */
+static int count_bytes(struct window *w, const char *call, int count, MPI_Datatype type,
+                       size_t *bytes)
 {
-    if (likely(count >= 0 && bytes == target_bytes))
-        return MPI_SUCCESS;
     if (count < 0)
         return ftrma_window_fail(w, MPI_ERR_COUNT, "%s: count %d is negative", call, count);
-    return ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: origin has %zu bytes, target %zu: they "
-                             "must be equal", call, bytes, target_bytes);
+    if (!ftrma_usable(type))
+        return ftrma_window_fail(w, MPI_ERR_TYPE, "%s: a datatype is null or not committed", call);
+    return ftrma_packed_bytes(count, type, bytes);
 }
 
-int ftrma_access_prepare(struct window *w, const char *call, int place, int count,
-                         MPI_Datatype type, int target, MPI_Aint disp, int target_count,
-                         MPI_Datatype target_type, struct reach *r, int *plain)
+/* There may be more room than what goes there. */
+static int make_equal(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                      size_t bytes, size_t target_bytes)
 {
-    int rc = ftrma_access_check(w, call, place, target);
-    if (unlikely(rc))
-        return rc;
-    size_t size = ftrma_basic_size(type), target_size = ftrma_basic_size(target_type);
+    if (from_target ? target_bytes > bytes : bytes > target_bytes)
+        return ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: origin has %zu bytes, target %zu: the "
+                                 "data must fit where it goes", call, bytes, target_bytes);
+    if (from_target)
+        return ftrma_cut(&s->count, &s->type, target_bytes, &s->made);
+    return ftrma_cut(&s->target_count, &s->target_type, bytes, &s->made);
+}
+
+int ftrma_access_layouts(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                         int target, MPI_Aint disp, struct reach *r, int *plain)
+{
     size_t bytes, target_bytes;
-    *plain = size && target_size;
-    if (likely(*plain)) {
-        bytes = size * (size_t)count;
-        target_bytes = target_size * (size_t)target_count;
-    } else {
-        rc = ftrma_packed_bytes(count, type, &bytes);
-        if (!rc)
-            rc = ftrma_packed_bytes(target_count, target_type, &target_bytes);
-        if (rc)
-            return rc;
-    }
-    rc = check_counts(w, call, count < target_count ? count : target_count, bytes, target_bytes);
-    return unlikely(rc) ? rc : ftrma_reach(w, call, target, disp, target_count, target_type, r);
+    int rc = count_bytes(w, call, s->count, s->type, &bytes);
+    if (!rc)
+        rc = count_bytes(w, call, s->target_count, s->target_type, &target_bytes);
+    if (!rc && bytes != target_bytes)
+        rc = make_equal(w, call, s, from_target, bytes, target_bytes);
+    *plain = *plain && s->made == MPI_DATATYPE_NULL;
+    return rc ? rc : ftrma_reach(w, call, target, disp, s->target_count, s->target_type, r);
 }
 
 /* ---- records -------------------------------------------------------------------------------- */
@@ -112,8 +113,12 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
         bytes = ftrma_basic_size(type) * (size_t)count;
     else
         rc = ftrma_packed_bytes(count, type, &bytes);
-    if (rc || !bytes || (!answered && !ftrma_logs()))
+    if (rc || !bytes)
         return rc;
+    if (!answered && !ftrma_logs()) {
+        ftrma_result_drop(ftrma_basic_size(type) ? origin : NULL, bytes);
+        return MPI_SUCCESS;
+    }
     if (!answered && ftrma_tape.logging != FTRMA_LOG_ALL) {
         ftrma_break(FTRMA_BROKEN_GETS);
         return MPI_SUCCESS;
@@ -132,7 +137,7 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
         if (owned)
             rc = ftrma_convert(origin, count, type, packed, (int)bytes, MPI_BYTE);
         if (!rc)
-            ftrma_log_small(FTRMA_RESULTS, &record, packed, bytes);
+            ftrma_result_append(&record, packed, bytes);
     }
     free(owned);
     return rc;
@@ -156,13 +161,16 @@ static inline int leaves_caches(const struct reach *r)
     return r->span >= LARGE_PUT && r->w->members[r->target].size_bytes >= LARGE_PART;
 }
 
-static int move_in(const struct reach *r, const void *origin, int count, MPI_Datatype type,
-                   int target_count, MPI_Datatype target_type, int plain, int log)
+static int move_in(const struct reach *r, const void *origin, const struct ftrma_sides *s,
+                   int plain, int log)
 {
     struct ftrma_record record;
     char *to, *owned;
     int rc;
-    log = log && ftrma_logs();
+    if (log && !ftrma_logs()) {
+        drop(r->span);
+        log = 0;
+    }
     if (log || unlikely(ftrma_tracing)) {
         record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
         number(r, &record);
@@ -182,32 +190,32 @@ static int move_in(const struct reach *r, const void *origin, int count, MPI_Dat
     }
     rc = ftrma_image(r, &to, &owned);
     if (!rc)
-        rc = ftrma_convert(origin, count, type, to, target_count, target_type);
+        rc = ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
     if (!rc && log)
-        rc = ftrma_access_log(FTRMA_PUTS, r, &record, to, target_count, target_type);
-    return ftrma_put_back(r, owned, target_count, target_type, rc);
+        rc = ftrma_access_log(FTRMA_PUTS, r, &record, to, s->target_count, s->target_type);
+    return ftrma_put_back(r, owned, s->target_count, s->target_type, rc);
 }
 
 static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
                MPI_Aint disp, int target_count, MPI_Datatype target_type)
 {
     struct reach r;
-    int plain, rc = ftrma_access_prepare(w, "Put", FTRMA_PLACE_PUT, count, type, target, disp,
-                                         target_count, target_type, &r, &plain);
+    struct ftrma_sides s = SIDES(count, type, target_count, target_type);
+    int plain, rc = ftrma_access_prepare(w, "Put", FTRMA_PLACE_PUT, &s, 0, target, disp, &r,
+                                         &plain);
     if (unlikely(rc))
-        return rc;
+        return ftrma_access_done(&s, rc);
     int skip = enter(&r, FTRMA_WHAT_PUT, plain && r.span ? ftrma_access_sample(origin, r.span) : 0);
     if (unlikely(skip > 1))
-        return skip;
+        return ftrma_access_done(&s, skip);
     if (likely(!skip) || again(&r, skip))
-        rc = move_in(&r, origin, count, type, target_count, target_type, plain, target != w->me);
+        rc = move_in(&r, origin, &s, plain, target != w->me);
     if (likely(!rc))
         ftrma_event_end();
-    return rc;
+    return ftrma_access_done(&s, rc);
 }
 
-static int move_out(const struct reach *r, void *origin, int count, MPI_Datatype type,
-                    int target_count, MPI_Datatype target_type, int plain)
+static int move_out(const struct reach *r, void *origin, const struct ftrma_sides *s, int plain)
 {
     char *from, *owned;
     if (likely(plain)) {
@@ -219,7 +227,7 @@ static int move_out(const struct reach *r, void *origin, int count, MPI_Datatype
     }
     int rc = ftrma_image(r, &from, &owned);
     if (!rc)
-        rc = ftrma_convert(from, target_count, target_type, origin, count, type);
+        rc = ftrma_convert(from, s->target_count, s->target_type, origin, s->count, s->type);
     free(owned);
     return rc;
 }
@@ -228,21 +236,22 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
                MPI_Aint disp, int target_count, MPI_Datatype target_type)
 {
     struct reach r;
-    int plain, rc = ftrma_access_prepare(w, "Get", FTRMA_PLACE_GET, count, type, target, disp,
-                                         target_count, target_type, &r, &plain);
+    struct ftrma_sides s = SIDES(count, type, target_count, target_type);
+    int plain, rc = ftrma_access_prepare(w, "Get", FTRMA_PLACE_GET, &s, 1, target, disp, &r,
+                                         &plain);
     if (unlikely(rc))
-        return rc;
+        return ftrma_access_done(&s, rc);
     int skip = enter(&r, FTRMA_WHAT_GET, 0);
     if (unlikely(skip > 1))
-        return skip;
+        return ftrma_access_done(&s, skip);
     if (likely(!skip))
-        rc = move_out(&r, origin, count, type, target_count, target_type, plain);
+        rc = move_out(&r, origin, &s, plain);
     if (likely(!rc) && ftrma_counts()) {
-        rc = ftrma_access_learn(&r, origin, count, type, FTRMA_WHAT_GET, skip);
+        rc = ftrma_access_learn(&r, origin, s.count, s.type, FTRMA_WHAT_GET, skip);
         if (likely(!rc))
             ftrma_event_end();
     }
-    return rc;
+    return ftrma_access_done(&s, rc);
 }
 
 /* ---- the MPI calls -------------------------------------------------------------------------- */

@@ -8,13 +8,51 @@
 #include "mover.h"
 #include "types.h"
 
+/* How a transfer's bytes lie on both sides.  After ftrma_access_prepare as many on each: of the
+   larger side the first ones. */
+struct ftrma_sides {
+    int count, target_count;
+    MPI_Datatype type, target_type;
+    MPI_Datatype made; /* freed by ftrma_access_done, if it is a type */
+};
+#define SIDES(count, type, target_count, target_type)                                             \
+    {count, target_count, type, target_type, MPI_DATATYPE_NULL}
+
+static inline int ftrma_access_done(struct ftrma_sides *s, int rc)
+{
+    if (unlikely(s->made != MPI_DATATYPE_NULL))
+        PMPI_Type_free(&s->made);
+    return rc;
+}
+
 /* May `call` access the target now?  FTRMA_OK, or an MPI code. */
 int ftrma_access_check(struct window *w, const char *call, int place, int target);
 
-/* Checks shared by all transfers; [out] r, and plain = both sides are contiguous. */
-int ftrma_access_prepare(struct window *w, const char *call, int place, int count,
-                         MPI_Datatype type, int target, MPI_Aint disp, int target_count,
-                         MPI_Datatype target_type, struct reach *r, int *plain);
+/* The same as ftrma_access_sizes, for layouts and for sides that differ. */
+int ftrma_access_layouts(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                         int target, MPI_Aint disp, struct reach *r, int *plain);
+
+/* The sizes of a transfer from the target, or to it; [out] r, and plain = both sides are
+   contiguous. */
+static inline int ftrma_access_sizes(struct window *w, const char *call, struct ftrma_sides *s,
+                                     int from_target, int target, MPI_Aint disp, struct reach *r,
+                                     int *plain)
+{
+    size_t size = ftrma_basic_size(s->type), target_size = ftrma_basic_size(s->target_type);
+    *plain = size && target_size && s->count >= 0 && s->target_count >= 0;
+    if (unlikely(!*plain || size * (size_t)s->count != target_size * (size_t)s->target_count))
+        return ftrma_access_layouts(w, call, s, from_target, target, disp, r, plain);
+    return ftrma_reach(w, call, target, disp, s->target_count, s->target_type, r);
+}
+
+/* All that is looked at before a transfer. */
+static inline int ftrma_access_prepare(struct window *w, const char *call, int place,
+                                       struct ftrma_sides *s, int from_target, int target,
+                                       MPI_Aint disp, struct reach *r, int *plain)
+{
+    int rc = ftrma_access_check(w, call, place, target);
+    return unlikely(rc) ? rc : ftrma_access_sizes(w, call, s, from_target, target, disp, r, plain);
+}
 
 /* A few words of what is put, so that a program that puts something else in its second life is
    found out. */
@@ -56,8 +94,6 @@ static inline int enter(const struct reach *r, int what, uint64_t data)
         if (rc)
             return rc;
     }
-    if (unlikely(ftrma_tape.on && !ftrma_logs()))
-        ftrma_tape.dropped += r->span + sizeof(struct ftrma_record);
     int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
                                 data);
     if (unlikely(ftrma_tracing))
@@ -73,6 +109,12 @@ static inline struct ftrma_record record_of(const struct reach *r, int kind, int
         .window = w->name_number, .at = (uint64_t)((int64_t)r->at + r->low),
         .event = ftrma_tape.events + 1, .ec = (uint32_t)w->ec[r->target], .gc = (uint32_t)w->gc,
         .sc = (uint32_t)w->sc[r->target], .gnc = (uint32_t)w->gnc};
+}
+
+/* These bytes would be logged if the budget were not spent. */
+static inline void drop(size_t bytes)
+{
+    ftrma_tape.dropped += bytes + sizeof(struct ftrma_record);
 }
 
 /* Take down the target's clock, then take a number: the order that event.h and replay.c rest on. */
@@ -93,7 +135,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
     struct window *w = ftrma_window(win);                                                         \
     if (unlikely(!w)) {                                                                           \
         ftrma_native_place(FTRMA_PLACE_##place);                                                  \
-        return pass;                                                                              \
+        if (ftrma_window_is_stale(win))                                                           \
+            return MPI_ERR_WIN;                                                                   \
+        return ftrma_unwinding() ? ftrma_code_unwind : (pass);                                    \
     }                                                                                             \
     if (unlikely((target) == MPI_PROC_NULL))                                                      \
         return MPI_SUCCESS
@@ -102,7 +146,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
     struct window *w = ftrma_window(win);                                                         \
     if (!w) {                                                                                     \
         ftrma_native_place(FTRMA_PLACE_##place);                                                  \
-        return pass;                                                                              \
+        if (ftrma_window_is_stale(win))                                                           \
+            return MPI_ERR_WIN;                                                                   \
+        return ftrma_unwinding() ? ftrma_code_unwind : (pass);                                    \
     }                                                                                             \
     if ((target) == MPI_PROC_NULL)                                                                \
         return ftrma_request_done(MPI_SUCCESS, request)

@@ -34,21 +34,16 @@ static void atomic_end(struct window *w, int target)
 }
 
 /* target = target op origin, element by element of the predefined type `element`. */
-static int combine(const void *origin, int count, MPI_Datatype type, char *to, int target_count,
-                   MPI_Datatype target_type, MPI_Op op)
+static int combine(const void *origin, const struct ftrma_sides *s, char *to, MPI_Datatype element,
+                   MPI_Op op)
 {
-    MPI_Datatype element = ftrma_element_type(target_type);
-    if (op == MPI_NO_OP)
-        return MPI_SUCCESS;
     if (op == MPI_REPLACE)
-        return ftrma_convert(origin, count, type, to, target_count, target_type);
-    if (element == MPI_DATATYPE_NULL)
-        return MPI_ERR_TYPE;
-    if (type == element && target_type == element)
-        return PMPI_Reduce_local(origin, to, count, element, op);
+        return ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
+    if (s->type == element && s->target_type == element)
+        return PMPI_Reduce_local(origin, to, s->count, element, op);
     size_t bytes;
     MPI_Aint lb, extent;
-    int size, rc = ftrma_packed_bytes(target_count, target_type, &bytes);
+    int size, rc = ftrma_packed_bytes(s->target_count, s->target_type, &bytes);
     if (!rc)
         rc = PMPI_Type_size(element, &size);
     if (!rc)
@@ -57,13 +52,14 @@ static int combine(const void *origin, int count, MPI_Datatype type, char *to, i
         return rc;
     int n = (int)(bytes / (size_t)size);
     char *given = malloc((size_t)n * (size_t)extent + 1), *old = malloc((size_t)n * (size_t)extent + 1);
-    rc = given && old ? ftrma_convert(origin, count, type, given, n, element) : MPI_ERR_NO_MEM;
+    rc = given && old ? ftrma_convert(origin, s->count, s->type, given, n, element)
+                      : MPI_ERR_NO_MEM;
     if (!rc)
-        rc = ftrma_convert(to, target_count, target_type, old, n, element);
+        rc = ftrma_convert(to, s->target_count, s->target_type, old, n, element);
     if (!rc)
         rc = PMPI_Reduce_local(given, old, n, element, op);
     if (!rc)
-        rc = ftrma_convert(old, n, element, to, target_count, target_type);
+        rc = ftrma_convert(old, n, element, to, s->target_count, s->target_type);
     free(given);
     free(old);
     return rc;
@@ -88,6 +84,8 @@ static int change_begin(const struct reach *r, struct change *c, int what, const
                         int count, MPI_Datatype type)
 {
     c->log = ftrma_logs();
+    if (!c->log)
+        drop(r->span);
     if (!c->log && !ftrma_tracing)
         return MPI_SUCCESS;
     trace_value(r, 0, memory);
@@ -121,29 +119,55 @@ static void change_end(const struct reach *r, struct change *c)
         ftrma_log_pop(FTRMA_RESULTS, &c->before);
 }
 
-/* fetch: the old value goes to `result` first. */
-static int change(const struct reach *r, int what, const void *origin, int count, MPI_Datatype type,
-                  int fetch, void *result, int result_count, MPI_Datatype result_type,
-                  int target_count, MPI_Datatype target_type, MPI_Op op)
+/* One access: what it changes, and where the old value goes. */
+struct accumulation {
+    int what;
+    const void *origin;
+    struct ftrma_sides change;
+    struct reach changed;
+    MPI_Op op;
+    MPI_Datatype element;
+    int fetch;
+    void *result;
+    struct ftrma_sides old; /* from the target to the result */
+    struct reach fetched;
+};
+
+static int fetch_old(const struct accumulation *a)
 {
+    const struct ftrma_sides *s = &a->old;
+    char *from, *owned;
+    int rc = ftrma_image(&a->fetched, &from, &owned);
+    if (!rc)
+        rc = ftrma_convert(from, s->target_count, s->target_type, a->result, s->count, s->type);
+    free(owned);
+    if (!rc && ftrma_counts())
+        rc = ftrma_access_learn(&a->fetched, a->result, s->count, s->type,
+                                FTRMA_WHAT_GET_ACCUMULATE, 0);
+    return rc;
+}
+
+static int change(const struct accumulation *a)
+{
+    const struct ftrma_sides *s = &a->change;
+    const struct reach *r = &a->changed;
+    struct change c = {0};
     int rc = atomic_begin(r->w, r->target);
     if (unlikely(rc))
         return rc;
-    char *to, *owned;
-    struct change c = {0};
-    rc = ftrma_image(r, &to, &owned);
-    if (!rc && fetch)
-        rc = ftrma_convert(to, target_count, target_type, result, result_count, result_type);
-    if (!rc && fetch && ftrma_counts())
-        rc = ftrma_access_learn(r, result, result_count, result_type, FTRMA_WHAT_GET_ACCUMULATE, 0);
-    if (!rc && r->span && op != MPI_NO_OP) {
-        rc = change_begin(r, &c, what, to, target_count, target_type);
+    if (a->fetch)
+        rc = fetch_old(a);
+    if (!rc && r->span && a->op != MPI_NO_OP) {
+        char *to, *owned;
+        rc = ftrma_image(r, &to, &owned);
         if (!rc)
-            rc = combine(origin, count, type, to, target_count, target_type, op);
+            rc = change_begin(r, &c, a->what, to, s->target_count, s->target_type);
         if (!rc)
-            rc = change_log(r, &c, to, target_count, target_type);
+            rc = combine(a->origin, s, to, a->element, a->op);
+        if (!rc)
+            rc = change_log(r, &c, to, s->target_count, s->target_type);
+        rc = ftrma_put_back(r, owned, s->target_count, s->target_type, rc);
     }
-    rc = ftrma_put_back(r, owned, target_count, target_type, rc);
     if (!rc && ftrma_counts())
         change_end(r, &c);
     else
@@ -153,40 +177,67 @@ static int change(const struct reach *r, int what, const void *origin, int count
 
 /* ---- the accesses --------------------------------------------------------------------------- */
 
+/* The library judges operations by itself, without an element. */
+static int check_op(struct window *w, const char *call, MPI_Op op, MPI_Datatype element, int fetch)
+{
+    /* What was right the last time; both are predefined, so nobody frees them. */
+    static _Thread_local MPI_Op last_op __attribute__((tls_model("initial-exec")));
+    static _Thread_local MPI_Datatype last __attribute__((tls_model("initial-exec")));
+    if (op == MPI_REPLACE || (op == MPI_NO_OP && fetch) || likely(op == last_op && element == last))
+        return MPI_SUCCESS;
+    if (element == MPI_DATATYPE_NULL)
+        return ftrma_window_fail(w, MPI_ERR_ARG, "%s: the target's datatype is not made of one "
+                                 "predefined datatype", call);
+    if (ftrma_predefined(op) && !PMPI_Reduce_local(NULL, NULL, 0, element, op)) {
+        last_op = op;
+        last = element;
+        return MPI_SUCCESS;
+    }
+    return ftrma_window_fail(w, MPI_ERR_OP, "%s: not a predefined operation for this datatype",
+                             call);
+}
+
+static int perform(const struct accumulation *a, int plain)
+{
+    const struct ftrma_sides *s = &a->old;
+    const struct reach *r = a->fetch ? &a->fetched : &a->changed;
+    int data = plain && a->op != MPI_NO_OP && a->changed.span, rc;
+    int skip = enter(r, a->what, data ? ftrma_access_sample(a->origin, a->changed.span) : 0);
+    if (skip != 1)
+        return skip ? skip : change(a);
+    rc = a->fetch ? ftrma_access_learn(r, a->result, s->count, s->type, a->what, 1) : MPI_SUCCESS;
+    if (!rc)
+        ftrma_event_end();
+    return rc;
+}
+
 static int accumulate(struct window *w, const char *call, const void *origin, int count,
                       MPI_Datatype type, int fetch, void *result, int result_count,
                       MPI_Datatype result_type, int target, MPI_Aint disp, int target_count,
                       MPI_Datatype target_type, MPI_Op op)
 {
-    struct reach r;
-    int plain, rc, what = fetch ? FTRMA_WHAT_GET_ACCUMULATE : FTRMA_WHAT_ACCUMULATE;
     if (op == MPI_NO_OP) { /* the origin is not significant */
         count = target_count;
         type = target_type;
     }
-    rc = ftrma_access_prepare(w, call, FTRMA_PLACE_ATOMIC, count, type, target, disp, target_count,
-                              target_type, &r, &plain);
-    size_t bytes, result_bytes;
-    if (!rc && fetch) {
-        rc = ftrma_packed_bytes(target_count, target_type, &bytes);
-        if (!rc)
-            rc = ftrma_packed_bytes(result_count, result_type, &result_bytes);
-        if (!rc && result_bytes < bytes)
-            rc = ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: the result has room for %zu bytes, the "
-                                   "target has %zu", call, result_bytes, bytes);
+    struct accumulation a = {
+        .what = fetch ? FTRMA_WHAT_GET_ACCUMULATE : FTRMA_WHAT_ACCUMULATE, .origin = origin,
+        .change = SIDES(count, type, target_count, target_type), .op = op,
+        .fetch = fetch, .result = result,
+        .old = SIDES(result_count, result_type, target_count, target_type)};
+    int plain, plain_result, rc;
+    rc = ftrma_access_prepare(w, call, FTRMA_PLACE_ATOMIC, &a.change, 0, target, disp, &a.changed,
+                              &plain);
+    if (!rc && fetch)
+        rc = ftrma_access_sizes(w, call, &a.old, 1, target, disp, &a.fetched, &plain_result);
+    if (!rc) {
+        a.element = ftrma_element_type(target_type);
+        rc = check_op(w, call, op, a.element, fetch);
     }
-    if (rc)
-        return rc;
-    int data = plain && op != MPI_NO_OP && r.span;
-    int skip = enter(&r, what, data ? ftrma_access_sample(origin, r.span) : 0);
-    if (!skip)
-        return change(&r, what, origin, count, type, fetch, result, result_count, result_type,
-                      target_count, target_type, op);
-    if (skip == 1 && fetch)
-        rc = ftrma_access_learn(&r, result, result_count, result_type, what, 1);
-    if (skip == 1 && !rc)
-        ftrma_event_end();
-    return skip == 1 ? rc : skip;
+    if (!rc)
+        rc = perform(&a, plain);
+    ftrma_access_done(&a.old, rc);
+    return ftrma_access_done(&a.change, rc);
 }
 
 /* The two single-element atomics, on contiguous predefined types; answered from the log, or with the
@@ -229,6 +280,25 @@ static int element_end(const struct reach *r, struct change *c, char *owned, MPI
     return rc;
 }
 
+/* Words that are added here: the library's dispatch alone would cost more than the rest. */
+static inline int is_word(MPI_Datatype type)
+{
+    return type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T || type == MPI_LONG_LONG;
+}
+
+/* Whether anything will change.  Who waits by swapping in what is there, or by adding nothing, only
+   reads: nothing is logged of it. */
+static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, const char *to,
+                          size_t size)
+{
+    static const uint64_t nothing;
+    if (op == MPI_REPLACE)
+        return memcmp(to, origin, size) != 0;
+    if (op == MPI_SUM && is_word(type))
+        return memcmp(origin, &nothing, sizeof nothing) != 0;
+    return op != MPI_NO_OP;
+}
+
 static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_Datatype type,
                         int target, MPI_Aint disp, MPI_Op op)
 {
@@ -240,6 +310,8 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
     struct change c = {0};
     char *to, *owned;
     int answered, rc = ftrma_access_check(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
+    if (!rc && op != MPI_SUM)
+        rc = check_op(w, "Fetch_and_op", op, type, 1);
     if (!rc)
         rc = ftrma_reach(w, "Fetch_and_op", target, disp, 1, type, &r);
     if (!rc)
@@ -248,13 +320,12 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
                            &to, &owned, &answered);
     if (rc || answered)
         return rc;
-    if (op != MPI_NO_OP) {
+    if (changes(op, type, origin, to, size)) {
         rc = change_begin(&r, &c, FTRMA_WHAT_FETCH_AND_OP, to, 1, type);
         if (op == MPI_REPLACE)
             memcpy(to, origin, size);
-        else if (op == MPI_SUM && (type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T
-                                   || type == MPI_LONG_LONG)) {
-            uint64_t old, add; /* the library's dispatch alone would cost more than the rest */
+        else if (op == MPI_SUM && is_word(type)) {
+            uint64_t old, add;
             memcpy(&old, to, sizeof old);
             memcpy(&add, origin, sizeof add);
             old += add;

@@ -7,9 +7,10 @@ use, so that large-count forms and newer standards are covered where the library
 ========== =====================================================================================
 kind       treatment
 ========== =====================================================================================
-ours       written by hand (window.c, access.c, atomic.c, sync.c, comm.c; collective.c,
-           reduction.c): windows that are protected on one node never reach the library, and neither
-           do the blocking collective calls of all slots there; others are passed on
+ours       written by hand (window.c, access.c, atomic.c, sync.c, comm.c, leave.c; collective.c,
+           reduction.c; partitioned.c, session.c): windows that are protected on one node never
+           reach the library, and neither do the blocking collective calls of all slots there;
+           others are passed on
 guard      may communicate or block: MPI_COMM_WORLD stands for the slots; not entered while a
            failure is pending; an error under a failure becomes "unwind"; new communicators are
            registered for revocation
@@ -32,12 +33,15 @@ Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Rput Rget Raccum
 Rget_accumulate Win_allocate Win_create Win_free Win_get_group Win_get_attr Win_shared_query
 Win_allocate_shared Win_create_dynamic Win_fence Win_lock Win_unlock Win_lock_all Win_unlock_all
 Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync Win_post Win_start
-Win_complete Win_wait Win_test Comm_get_attr Finalize Abort
+Win_complete Win_wait Win_test Comm_get_attr Finalize Finalized Abort
 Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
 File_set_errhandler File_get_errhandler Errhandler_free
+Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free
+Comm_disconnect Comm_size Comm_rank Comm_compare
+Psend_init Precv_init Group_from_session_pset Session_get_pset_info
 """.split()  # noqa: SIM905
 
-# Blocking calls on the slots' world. The library's large-count forms of them stay guarded.
+# Blocking calls on communicators that are ours. The library's large-count forms stay guarded.
 COLLECTIVES = """
 Barrier Bcast Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Reduce
 Allreduce Scan Exscan Reduce_scatter Reduce_scatter_block
@@ -54,18 +58,23 @@ Message_f2c Pack_external Comm_get_parent Comm_c2f Comm_f2c
 """.split()  # noqa: SIM905
 
 LOCAL = re.compile(
-    r"MPI_(Comm_(size|rank|group|compare|test_inter|remote_size|remote_group|(get|set|delete)_attr"
-    r"|(get|set)_(name|info|errhandler)|call_errhandler|is_revoked|get_failed|ack_failed)"
+    r"MPI_(Comm_(group|remote_size|remote_group|is_revoked|get_failed|ack_failed)"
     r"|Topo_test|Cart(_map|_coords|_rank|_get|_shift|dim_get)|Graph(_map|_get|dims_get"
     r"|_neighbors(_count)?)|Dist_graph_neighbors(_count)?|Pack|Unpack|Pack_size)$"
 )
+
+# What a communicator has in this process alone.
+FACE = re.compile(r"MPI_Comm_((set|delete)_attr|(get|set)_(name|info)|call_errhandler|test_inter)$")
+
+# They lead to processes outside of the job, also from a communicator of this process alone.
+OUTWARD = re.compile(r"Comm_(spawn|accept|connect|join)")
 
 # Removed from the standard; Open MPI declares them only to reject their use.
 GONE = re.compile(r"MPI_(Attr_\w+|Errhandler_(get|set|create)|Keyval_\w+|Address|Type_struct)$")
 
 
-# Their MPI_Comm * is no new communicator, or not yet.
-NOT_MADE = ("Comm_free", "Comm_disconnect", "Comm_idup", "Comm_idup_with_info")
+# Their MPI_Comm * is no new communicator yet.
+NOT_MADE = ("Comm_idup", "Comm_idup_with_info")
 
 
 class Call(NamedTuple):
@@ -86,7 +95,8 @@ class Call(NamedTuple):
             if "function" not in t
         ):
             return "pass"
-        return "translate" if LOCAL.match(f"MPI_{base}") else "guard"
+        local = LOCAL.match(f"MPI_{base}") or FACE.match(f"MPI_{base}")
+        return "translate" if local else "guard"
 
 
 def _parameter(text: str, position: int) -> tuple[str, str]:
@@ -127,7 +137,8 @@ def wrapper(call: Call) -> str:
     names = []
     made = ""
     for kind, name in call.parameters:
-        names.append(f"ftrma_comm({name})" if kind == "MPI_Comm" else name)
+        known_by = "ftrma_face" if FACE.match(f"MPI_{call.name}") else "ftrma_comm"
+        names.append(f"{known_by}({name})" if kind == "MPI_Comm" else name)
         if kind == "MPI_Comm *" and call.name not in NOT_MADE:
             made = name
     head = f"int MPI_{call.name}({', '.join(declare(*p) for p in call.parameters) or 'void'})"
@@ -136,18 +147,22 @@ def wrapper(call: Call) -> str:
         return f"{head}\n{{\n    return {target};\n}}\n"
     place = ""
     comms = [name for kind, name in call.parameters if kind == "MPI_Comm"]
-    if comms:
+    if comms or made:
         # Communication with others that no replay can repeat; with itself a slot repeats all.
-        place = (
-            "    ftrma_place(FTRMA_PLACE_CALL);\n"
-            f'    if ({comms[0]} != MPI_COMM_SELF)\n        ftrma_foreign("MPI_{call.name}");\n'
-        )
-    if call.name in ("Comm_free", "Comm_disconnect"):
-        body = f"    ftrma_unregister_comm(*{names[0]});\n    return GUARDED({target});\n"
-    elif made:
+        place = "    ftrma_place(FTRMA_PLACE_CALL);\n"
+        if OUTWARD.match(call.name) or not comms:
+            place += f'    ftrma_foreign("MPI_{call.name}");\n'
+        else:
+            place += "".join(f'    ftrma_foreign_on({c}, "MPI_{call.name}");\n' for c in comms)
+    if made:
         body = (
             f"    int rc = GUARDED({target});\n    if (rc == MPI_SUCCESS)\n"
-            f"        ftrma_register_comm(*{made});\n    return rc;\n"
+            f'        ftrma_register_foreign(*{made}, "MPI_{call.name}");\n    return rc;\n'
+        )
+    elif call.name in NOT_MADE:
+        body = (
+            f"    int rc = GUARDED({target});\n    if (rc == MPI_SUCCESS)\n"
+            f'        ftrma_foreign_later("MPI_{call.name}");\n    return rc;\n'
         )
     else:
         body = f"    return GUARDED({target});\n"

@@ -1,4 +1,4 @@
-/* The blocking collective calls that move data, on the slots' world.
+/* The blocking collective calls that move data, on communicators that are ours.
  *
  * On one node they are made of exchanges (exchange.c) instead of the library's messages; on other
  * communicators, and in jobs over several nodes, they are the library's own, guarded as any other
@@ -26,6 +26,12 @@ struct side {
     char *packed;
 };
 
+/* The pieces and offsets of a call in progress. */
+struct pieces {
+    struct ftrma_piece out[FTRMA_MAX_PROCS + 1], in[FTRMA_MAX_PROCS];
+    uint64_t table[FTRMA_MAX_PROCS + 1], bounds[FTRMA_MAX_PROCS][2];
+};
+
 struct move {
     int collective, root;
     int personal;               /* the streams are tables and parts */
@@ -34,15 +40,12 @@ struct move {
     int first, end;             /* sources: slots first .. end - 1 */
     int keep;                   /* what this slot has for itself is in place already */
     int truncated;
+    struct pieces *now;
 };
-
-/* The pieces and offsets of the call that is in progress; there is one at a time. */
-static struct ftrma_piece out[FTRMA_MAX_PROCS + 1], in[FTRMA_MAX_PROCS];
-static uint64_t table[FTRMA_MAX_PROCS + 1], bounds[FTRMA_MAX_PROCS][2];
 
 int ftrma_collective_fail(int class)
 {
-    PMPI_Comm_call_errhandler(ftrma_user_world, class);
+    PMPI_Comm_call_errhandler(ftrma_on->face, class);
     return class;
 }
 
@@ -108,8 +111,8 @@ static int unpack_side(struct side *s, const struct move *m)
 {
     int rc = MPI_SUCCESS;
     for (int i = 0; s && s->packed && i < s->blocks && !rc; i++) {
-        const struct ftrma_piece *p = &in[first_source(m) + i];
-        if (s->layout.size && (p != &in[ftrma_slot] || !m->keep))
+        const struct ftrma_piece *p = &m->now->in[first_source(m) + i];
+        if (s->layout.size && (p != &m->now->in[ftrma_rank()] || !m->keep))
             rc = ftrma_unpack(p->at, p->bytes / s->layout.size, &s->layout, block_at(s, i));
     }
     return rc;
@@ -142,7 +145,7 @@ static int learn_rounds(struct ftrma_transfer *t)
 {
     uint64_t most = t->rounds;
     int rc = MPI_SUCCESS;
-    for (int s = 0; s < ftrma_nslots && !t->answered && !rc; s++) {
+    for (int s = 0; s < ftrma_ranks() && !t->answered && !rc; s++) {
         const struct ftrma_area *a = ftrma_deposit(t, s, &rc);
         if (a && a->rounds > most)
             most = a->rounds;
@@ -153,25 +156,26 @@ static int learn_rounds(struct ftrma_transfer *t)
 static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     struct move *m = t->user;
+    struct pieces *now = m->now;
     int rc = m->uneven && !t->round ? learn_rounds(t) : MPI_SUCCESS;
     for (int s = m->first; s < m->end && !rc; s++) {
-        if (s == ftrma_slot)
+        if (s == ftrma_rank())
             continue;
         const struct ftrma_area *a = t->answered ? NULL : ftrma_deposit(t, s, &rc);
         if (rc)
             break;
         if (a && !t->round && a->rounds > t->rounds)
             t->rounds = a->rounds; /* more than there is room for: let it pass */
-        size_t from = 0, to = a ? a->bytes : in[s].bytes, mine = (size_t)ftrma_slot * sizeof *table;
+        size_t from = 0, to = a ? a->bytes : now->in[s].bytes, mine = (size_t)ftrma_rank() * sizeof *now->table;
         if (m->personal) {
-            rc = take(t, a, lo, hi, mine, mine + sizeof bounds[s], bounds[s]);
-            if (rc || hi < mine + sizeof bounds[s])
+            rc = take(t, a, lo, hi, mine, mine + sizeof now->bounds[s], now->bounds[s]);
+            if (rc || hi < mine + sizeof now->bounds[s])
                 continue;
-            from = bounds[s][0];
-            to = bounds[s][1];
+            from = now->bounds[s][0];
+            to = now->bounds[s][1];
         }
-        to = from + accept(m, &in[s], to - from);
-        rc = take(t, a, lo, hi, from, to, in[s].at);
+        to = from + accept(m, &now->in[s], to - from);
+        rc = take(t, a, lo, hi, from, to, now->in[s].at);
     }
     return rc;
 }
@@ -179,39 +183,41 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
 /* What a slot has for itself does not travel. */
 static void keep_own(struct move *m, const struct ftrma_piece *own)
 {
-    size_t n = accept(m, &in[ftrma_slot], own->bytes);
+    size_t n = accept(m, &m->now->in[ftrma_rank()], own->bytes);
     if (n)
-        memcpy(in[ftrma_slot].at, own->at, n);
+        memcpy(m->now->in[ftrma_rank()].at, own->at, n);
 }
 
 static int run(struct move *m)
 {
-    int n = ftrma_nslots, parts = m->out ? m->out->blocks : 0;
-    struct ftrma_piece *first = out + m->personal;
-    size_t table_bytes = (size_t)(n + 1) * sizeof *table, expected = 0, room = 0;
+    struct pieces now;
+    int n = ftrma_ranks(), parts = m->out ? m->out->blocks : 0;
+    struct ftrma_piece *first = now.out + m->personal;
+    size_t table_bytes = (size_t)(n + 1) * sizeof *now.table, expected = 0, room = 0;
+    m->now = &now;
     int rc = open_side(m->out, first);
     if (!rc)
-        rc = open_side(m->in, in + first_source(m));
+        rc = open_side(m->in, now.in + first_source(m));
     if (!rc)
         rc = pack_side(m->out, first);
     if (!rc && m->personal && m->out) {
-        table[0] = table_bytes;
+        now.table[0] = table_bytes;
         for (int i = 0; i < n; i++)
-            table[i + 1] = table[i] + first[i].bytes;
-        out[0] = (struct ftrma_piece){(char *)table, table_bytes};
+            now.table[i + 1] = now.table[i] + first[i].bytes;
+        now.out[0] = (struct ftrma_piece){(char *)now.table, table_bytes};
     }
     for (int s = m->first; s < m->end && !rc; s++)
-        room = in[s].bytes > room ? in[s].bytes : room;
+        room = now.in[s].bytes > room ? now.in[s].bytes : room;
     if (!m->uneven)
         expected = !m->personal ? room : m->out ? 0 : table_bytes + (size_t)n * room;
     struct ftrma_transfer t = {
         .collective = m->collective, .root = m->root, .sample = m->collective == FTRMA_BCAST,
-        .out = out, .nout = parts ? parts + m->personal : 0, .expected = expected,
+        .out = now.out, .nout = parts ? parts + m->personal : 0, .expected = expected,
         .deliver = deliver, .user = m};
     if (!rc)
         rc = ftrma_transfer_run(&t);
-    if (!rc && !m->keep && m->out && m->in && ftrma_slot >= m->first && ftrma_slot < m->end)
-        keep_own(m, first + (m->personal ? ftrma_slot : 0));
+    if (!rc && !m->keep && m->out && m->in && ftrma_rank() >= m->first && ftrma_rank() < m->end)
+        keep_own(m, first + (m->personal ? ftrma_rank() : 0));
     if (!rc)
         rc = unpack_side(m->in, m);
     if (m->out)
@@ -223,7 +229,7 @@ static int run(struct move *m)
 
 static int bad_root(int root)
 {
-    return root < 0 || root >= ftrma_nslots ? ftrma_collective_fail(MPI_ERR_ROOT) : MPI_SUCCESS;
+    return root < 0 || root >= ftrma_ranks() ? ftrma_collective_fail(MPI_ERR_ROOT) : MPI_SUCCESS;
 }
 
 /* ---- the calls ------------------------------------------------------------------------------ */
@@ -242,8 +248,8 @@ int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm com
     struct side all = {.base = buffer, .count = count, .blocks = 1, .type = type};
     struct move m = {.collective = FTRMA_BCAST, .root = root, .first = root, .end = root + 1,
                      .keep = 1};
-    *(ftrma_slot == root ? &m.out : &m.in) = &all;
-    if (ftrma_slot == root)
+    *(ftrma_rank() == root ? &m.out : &m.in) = &all;
+    if (ftrma_rank() == root)
         m.first = m.end;
     return rc ? rc : run(&m);
 }
@@ -252,15 +258,15 @@ int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm com
 static int gather(int collective, const void *from, int count, MPI_Datatype type, void *to,
                   const int *counts, const int *displs, int to_count, MPI_Datatype to_type, int root)
 {
-    int rc = bad_root(root), mine = ftrma_slot == root;
+    int rc = bad_root(root), mine = ftrma_rank() == root;
     struct side send = {.base = (char *)(uintptr_t)from, .count = count, .blocks = 1, .type = type};
     struct side receive = {.base = to, .counts = counts, .displs = displs, .count = to_count,
-                           .blocks = ftrma_nslots, .type = to_type};
+                           .blocks = ftrma_ranks(), .type = to_type};
     struct move m = {.collective = collective, .root = root, .uneven = collective == FTRMA_GATHERV,
                      .out = &send};
     if (mine) {
         m.in = &receive;
-        m.end = ftrma_nslots;
+        m.end = ftrma_ranks();
         m.keep = from == MPI_IN_PLACE;
         if (m.keep)
             m.out = NULL;
@@ -293,11 +299,11 @@ static int scatter(int collective, const void *from, const int *counts, const in
 {
     int rc = bad_root(root);
     struct side send = {.base = (char *)(uintptr_t)from, .counts = counts, .displs = displs,
-                        .count = count, .blocks = ftrma_nslots, .type = type};
+                        .count = count, .blocks = ftrma_ranks(), .type = type};
     struct side receive = {.base = to, .count = to_count, .blocks = 1, .type = to_type};
     struct move m = {.collective = collective, .root = root, .personal = 1, .in = &receive,
                      .uneven = collective == FTRMA_SCATTERV, .first = root, .end = root + 1};
-    if (ftrma_slot == root) {
+    if (ftrma_rank() == root) {
         m.out = &send;
         m.keep = to == MPI_IN_PLACE;
         if (m.keep) {
@@ -333,13 +339,13 @@ static int allgather(int collective, const void *from, int count, MPI_Datatype t
 {
     struct side send = {.base = (char *)(uintptr_t)from, .count = count, .blocks = 1, .type = type};
     struct move m = {.collective = collective, .root = -1, .out = &send, .in = receive,
-                     .end = ftrma_nslots, .keep = from == MPI_IN_PLACE};
+                     .end = ftrma_ranks(), .keep = from == MPI_IN_PLACE};
     if (m.keep) {
         int rc = ftrma_layout_of(receive->type, &receive->layout);
         if (rc)
             return ftrma_collective_fail(MPI_ERR_TYPE);
-        send.base = receive->base == MPI_IN_PLACE ? MPI_IN_PLACE : block_at(receive, ftrma_slot);
-        send.count = count_of(receive, ftrma_slot);
+        send.base = receive->base == MPI_IN_PLACE ? MPI_IN_PLACE : block_at(receive, ftrma_rank());
+        send.count = count_of(receive, ftrma_rank());
         send.type = receive->type;
     }
     return run(&m);
@@ -350,7 +356,7 @@ int MPI_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, voi
 {
     OURS_OR(PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
                            ftrma_comm(comm)));
-    struct side receive = {.base = recvbuf, .count = recvcount, .blocks = ftrma_nslots,
+    struct side receive = {.base = recvbuf, .count = recvcount, .blocks = ftrma_ranks(),
                            .type = recvtype};
     return allgather(FTRMA_ALLGATHER, sendbuf, sendcount, sendtype, &receive);
 }
@@ -362,7 +368,7 @@ int MPI_Allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, vo
     OURS_OR(PMPI_Allgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype,
                             ftrma_comm(comm)));
     struct side receive = {.base = recvbuf, .counts = recvcounts, .displs = displs,
-                           .blocks = ftrma_nslots, .type = recvtype};
+                           .blocks = ftrma_ranks(), .type = recvtype};
     return allgather(FTRMA_ALLGATHERV, sendbuf, sendcount, sendtype, &receive);
 }
 
@@ -374,7 +380,7 @@ static int alltoall(int collective, struct side *send, struct side *receive)
         *send = *receive;
     send->copied = in_place;
     struct move m = {.collective = collective, .root = -1, .personal = 1, .out = send,
-                     .in = receive, .uneven = collective == FTRMA_ALLTOALLV, .end = ftrma_nslots,
+                     .in = receive, .uneven = collective == FTRMA_ALLTOALLV, .end = ftrma_ranks(),
                      .keep = in_place};
     return run(&m);
 }
@@ -385,8 +391,8 @@ int MPI_Alltoall(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void
     OURS_OR(PMPI_Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
                           ftrma_comm(comm)));
     struct side send = {.base = (char *)(uintptr_t)sendbuf, .count = sendcount,
-                        .blocks = ftrma_nslots, .type = sendtype};
-    struct side receive = {.base = recvbuf, .count = recvcount, .blocks = ftrma_nslots,
+                        .blocks = ftrma_ranks(), .type = sendtype};
+    struct side receive = {.base = recvbuf, .count = recvcount, .blocks = ftrma_ranks(),
                            .type = recvtype};
     return alltoall(FTRMA_ALLTOALL, &send, &receive);
 }
@@ -398,8 +404,8 @@ int MPI_Alltoallv(const void *sendbuf, const int sendcounts[], const int sdispls
     OURS_OR(PMPI_Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls,
                            recvtype, ftrma_comm(comm)));
     struct side send = {.base = (char *)(uintptr_t)sendbuf, .counts = sendcounts,
-                        .displs = sdispls, .blocks = ftrma_nslots, .type = sendtype};
+                        .displs = sdispls, .blocks = ftrma_ranks(), .type = sendtype};
     struct side receive = {.base = recvbuf, .counts = recvcounts, .displs = rdispls,
-                           .blocks = ftrma_nslots, .type = recvtype};
+                           .blocks = ftrma_ranks(), .type = recvtype};
     return alltoall(FTRMA_ALLTOALLV, &send, &receive);
 }

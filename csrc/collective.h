@@ -5,18 +5,20 @@
 #include "event.h"
 #include "exchange.h"
 
-/* First in every collective call: on other communicators it is the library's, guarded like all its
-   calls; on the slots' world it goes on below, with ftrma_slot and ftrma_nslots known. */
+/* First in every collective call: on the library's communicators it is the library's, guarded like all
+   its calls; on ours it goes on below, with ftrma_on set. */
 #define OURS_OR(native)                                                                           \
     do {                                                                                          \
         size_t ours_room;                                                                         \
+        struct communicator *ours_on = ftrma_communicator(comm);                                  \
         ftrma_place(FTRMA_PLACE_CALL);                                                            \
-        if (!ftrma_is_world(comm)) {                                                              \
-            if (comm != MPI_COMM_SELF)                                                            \
-                ftrma_foreign(__func__);                                                          \
+        if (unlikely(ftrma_finalized))                                                            \
+            return ftrma_after_finalize();                                                        \
+        if (!ours_on) {                                                                           \
+            ftrma_foreign_on(comm, __func__);                                                     \
             return GUARDED(native);                                                               \
         }                                                                                         \
-        int ours_rc = ftrma_exchange_open(&ours_room);                                            \
+        int ours_rc = ftrma_exchange_open(ours_on, &ours_room);                                   \
         if (ours_rc)                                                                              \
             return ours_rc;                                                                       \
     } while (0)

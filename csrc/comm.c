@@ -1,4 +1,4 @@
-/* Communicators: the user's world, and the list of all that is derived from it.
+/* The slots' world: building it, and the list of all communicators that a failure must revoke.
  *
  * The user's program never uses the MPI library's MPI_COMM_WORLD, which also contains checksum
  * ranks and spares: every wrapper puts ftrma_user_world in its place.  After a failure the world
@@ -18,14 +18,17 @@
 #endif
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "comm.h"
 #include "types.h"
+#include "window.h"
 
 MPI_Comm ftrma_user_world = MPI_COMM_NULL;
 int ftrma_code_unwind;
+int ftrma_finalized;
 
 static MPI_Comm parent = MPI_COMM_NULL;   /* of all processes, dead ones too */
 static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being taken from */
@@ -35,7 +38,12 @@ static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being take
 static MPI_Comm jolts[JOLTS];
 static int njolts;
 
-static MPI_Comm *comms; /* live communicators of the user's program, ftrma_user_world included */
+/* The library's communicators that the program uses, ftrma_user_world included; maker: of those that
+   no repair makes anew. */
+static struct used {
+    MPI_Comm comm;
+    const char *maker;
+} *comms;
 static size_t ncomms, room;
 static uint64_t swept; /* newest alarm for which the list was revoked or forgotten */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
@@ -117,29 +125,56 @@ int ftrma_unwind_code(void)
     return ftrma_code_unwind;
 }
 
-void ftrma_register_comm(MPI_Comm comm)
+static void use(MPI_Comm comm, const char *maker)
 {
     if (comm == MPI_COMM_NULL || comm == MPI_COMM_SELF || !ftrma_ctl)
         return;
     pthread_mutex_lock(&guard);
     if (ncomms == room) {
         size_t more = room ? 2 * room : 16;
-        MPI_Comm *grown = realloc(comms, more * sizeof *grown);
+        struct used *grown = realloc(comms, more * sizeof *grown);
         if (grown) {
             comms = grown;
             room = more;
         }
     }
     if (ncomms < room)
-        comms[ncomms++] = comm;
+        comms[ncomms++] = (struct used){comm, maker};
     pthread_mutex_unlock(&guard);
+}
+
+void ftrma_register_comm(MPI_Comm comm)
+{
+    use(comm, NULL);
+}
+
+void ftrma_register_foreign(MPI_Comm comm, const char *call)
+{
+    use(comm, ftrma_is_alone(comm) ? NULL : call);
+}
+
+static const char *later_maker;
+
+void ftrma_foreign_later(const char *call)
+{
+    later_maker = call;
+}
+
+const char *ftrma_foreign_maker(void)
+{
+    pthread_mutex_lock(&guard);
+    const char *maker = later_maker;
+    for (size_t i = 0; i < ncomms && !maker; i++)
+        maker = comms[i].maker;
+    pthread_mutex_unlock(&guard);
+    return maker;
 }
 
 void ftrma_unregister_comm(MPI_Comm comm)
 {
     pthread_mutex_lock(&guard);
     for (size_t i = 0; i < ncomms; i++)
-        if (comms[i] == comm) {
+        if (comms[i].comm == comm) {
             comms[i] = comms[--ncomms];
             break;
         }
@@ -167,7 +202,7 @@ int ftrma_judge(int rc)
     if (ftrma_link >= 0)
         patience_ms *= 10;
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
-        if (ftrma_pending())
+        if (ftrma_pending() || ftrma_stale())
             return ftrma_code_unwind;
         if (waited < patience_ms)
             usleep(1000);
@@ -188,25 +223,45 @@ void ftrma_jolt(void)
 #endif
 }
 
+/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though all
+   members live.  So that is waited for, unless it takes longer than it could. */
+#define MAKING_NS 500000000u
+static int somebody_makes(void)
+{
+    static uint64_t since, what; /* of the watching thread alone */
+    int making = 0;
+    for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
+        making |= __atomic_load_n(&ftrma_ctl->proc[p].making, __ATOMIC_ACQUIRE)
+                  && LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE;
+    if (what != LOAD(&ftrma_ctl->alarm)) {
+        what = LOAD(&ftrma_ctl->alarm);
+        since = ftrma_now_ns();
+    }
+    return making && ftrma_now_ns() - since < MAKING_NS;
+}
+
 /* Called by the watching thread only.  The main thread may be blocked inside one of these.  Once
    the main thread has forgotten the list for a round, there is nothing left to revoke for it: a
    late sweep must not hit the communicators of the next timeline. */
-void ftrma_revoke_all(void)
+int ftrma_revoke_all(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (somebody_makes())
+        return 0;
     pthread_mutex_lock(&guard);
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     if (swept >= alarm) {
         pthread_mutex_unlock(&guard);
-        return;
+        return 1;
     }
     swept = alarm;
     for (size_t i = 0; i < ncomms; i++)
-        MPIX_Comm_revoke(comms[i]);
+        MPIX_Comm_revoke(comms[i].comm);
     if (building != MPI_COMM_NULL)
         MPIX_Comm_revoke(building);
     pthread_mutex_unlock(&guard);
 #endif
+    return 1;
 }
 
 /* The dead stay in `parent`; what is left of it, in an order that all share. */
@@ -298,14 +353,16 @@ int ftrma_comm_build(uint64_t round)
         rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
         set_building(MPI_COMM_NULL);
     }
+    if (!rc && slot) {
+        ftrma_register_comm(world);
+        keep_group(world);
+        rc = ftrma_world_set(world);
+        if (!rc && ftrma_link < 0 && LOAD(&ftrma_ctl->causal))
+            rc = ftrma_derived_rebuild(round);
+    }
     ftrma_leave_call();
     if (rc)
         return failed_meanwhile(round) ? FTRMA_ALARM : rc;
-    if (slot) {
-        ftrma_register_comm(world);
-        ftrma_user_world = world;
-        keep_group(world);
-    }
     refill_jolts(); /* with fewer, the next failure may take a relaunch: no error of this one */
     return 0;
 }
@@ -319,6 +376,7 @@ void ftrma_comm_forget(uint64_t round)
     swept = swept > round ? swept : round;
     pthread_mutex_unlock(&guard);
     ftrma_user_world = MPI_COMM_NULL;
+    ftrma_derived_forget();
 }
 
 /* The standard attaches these to MPI_COMM_WORLD alone. */
@@ -331,7 +389,7 @@ static int is_predefined(int keyval)
 
 int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
 {
-    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_comm(comm), keyval, value,
+    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_face(comm), keyval, value,
                               flag);
 }
 
@@ -339,7 +397,26 @@ int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
    the agreement of its slots instead (session.py). */
 int MPI_Finalize(void)
 {
+    ftrma_finalized = ftrma_ctl != NULL;
     return ftrma_ctl ? MPI_SUCCESS : PMPI_Finalize();
+}
+
+/* Others may have ended already, and mpi4py no longer asks what an error means. */
+int ftrma_after_finalize(void)
+{
+    static int told;
+    int slot;
+    ftrma_my_role(&slot);
+    if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
+        dprintf(STDERR_FILENO, "ftrma: slot %d calls MPI after MPI_Finalize: an error\n", slot);
+    return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a call of MPI after MPI_Finalize");
+}
+
+int MPI_Finalized(int *flag)
+{
+    int rc = PMPI_Finalized(flag);
+    *flag |= ftrma_finalized;
+    return rc;
 }
 
 int ftrma_mpi_finalize(void)
@@ -354,7 +431,7 @@ int MPI_Abort(MPI_Comm comm, int status)
 {
     if (!ftrma_ctl)
         return PMPI_Abort(comm, status);
-    if (ftrma_pending())
+    if (ftrma_pending() || ftrma_stale())
         return ftrma_code_unwind;
     if (ftrma_link >= 0) {
         /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */

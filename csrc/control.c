@@ -36,7 +36,7 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000002ull /* "FTRMA", layout 2 */
+#define MAGIC 0x4654524d41000003ull /* "FTRMA", layout 3 */
 
 /* A waiter spins this often before it yields; measured: longer only helps when every process has
    a core of its own, and costs the others their time slice when not. */
@@ -351,7 +351,7 @@ void ftrma_note_death(int proc)
         ftrma_ring();
         return;
     }
-    if (!slot && !repairing && !seat_stays_vacant()) {
+    if (!slot && !repairing && !seat_stays_vacant() && !LOAD(&ftrma_ctl->partitioned)) {
         ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
         return;
     }
@@ -396,7 +396,9 @@ static void *watch(void *unused)
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
            for a time. Rare, because a program is to feel nothing of it. */
         int timeout_ms = ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200;
-        strike = poll(fds, (nfds_t)n + 2, ftrma_pending() ? 20 : timeout_ms);
+        if (ftrma_pending())
+            timeout_ms = LOAD(&ftrma_ctl->alarm) == revoked ? 20 : 1;
+        strike = poll(fds, (nfds_t)n + 2, timeout_ms);
         if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED)
             break;
         for (int k = n; strike > 0 && k < n + 2; k++)
@@ -411,10 +413,9 @@ static void *watch(void *unused)
                 fds[i].fd = -1;
                 ftrma_note_death(i);
             }
-        if (LOAD(&ftrma_ctl->alarm) != revoked) {
-            revoked = LOAD(&ftrma_ctl->alarm);
-            ftrma_revoke_all();
-        }
+        uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+        if (alarm != revoked && ftrma_revoke_all())
+            revoked = alarm;
         uint64_t seq = LOAD(&ftrma_ctl->proc[ftrma_me].call_seq);
         if (ftrma_pending() && seq & 1 && seq == last_seq)
             ftrma_jolt();
@@ -442,12 +443,17 @@ int ftrma_watch(void)
 
 void ftrma_set_round(uint64_t round)
 {
-    ftrma_round = round;
+    STORE(&ftrma_round, round);
 }
 
 int ftrma_alarmed(void)
 {
     return ftrma_pending();
+}
+
+int ftrma_must_unwind(void)
+{
+    return ftrma_unwinding();
 }
 
 /* ---- named places --------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm.h"
 #include "exchange.h"
 #include "log.h"
 #include "window.h"
@@ -52,7 +53,8 @@ struct offer {
     int32_t allocated, pad;
 };
 
-static size_t layout(const struct offer *offers, int n, int allocated, uint64_t *offset)
+/* packed: one part begins where the other ends. */
+static size_t layout(const struct offer *offers, int n, int allocated, int packed, uint64_t *offset)
 {
     size_t head = sizeof(struct ftrma_window_header) + (size_t)n * sizeof(struct ftrma_member)
                   + (size_t)n * (size_t)n * sizeof(struct ftrma_pair);
@@ -60,13 +62,13 @@ static size_t layout(const struct offer *offers, int n, int allocated, uint64_t 
     for (int i = 0; i < n; i++) {
         offset[i] = at;
         if (allocated)
-            at += round_up((size_t)offers[i].size_bytes);
+            at += packed ? (size_t)offers[i].size_bytes : round_up((size_t)offers[i].size_bytes);
     }
-    return at;
+    return round_up(at);
 }
 
 /* Memory of a replayed window that all have freed since. */
-static int map_ghost(struct window *w, const struct offer *offers)
+static int map_ghost(struct window *w, const struct offer *offers, const uint64_t *offset)
 {
     void *p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
@@ -75,13 +77,10 @@ static int map_ghost(struct window *w, const struct offer *offers)
     w->ghost = 1;
     struct ftrma_member *m = (struct ftrma_member *)(void *)(
         w->map + sizeof(struct ftrma_window_header));
-    size_t at = round_up(sizeof(struct ftrma_window_header) + (size_t)w->n * sizeof *m
-                         + (size_t)w->n * (size_t)w->n * sizeof(struct ftrma_pair));
-    for (int i = 0; i < w->n; i++) {
-        m[i] = (struct ftrma_member){.size_bytes = (uint64_t)offers[i].size_bytes, .offset = at,
-                                     .disp_unit = offers[i].disp_unit, .slot = offers[i].slot};
-        at += w->allocated ? round_up((size_t)offers[i].size_bytes) : 0;
-    }
+    for (int i = 0; i < w->n; i++)
+        m[i] = (struct ftrma_member){.size_bytes = (uint64_t)offers[i].size_bytes,
+                                     .offset = offset[i], .disp_unit = offers[i].disp_unit,
+                                     .slot = offers[i].slot};
     return 0;
 }
 
@@ -162,7 +161,7 @@ static void reset_own(struct window *w, const struct offer *offer, uint64_t offs
     memset(w->locked, 0, 4 * k);
     memset(w->ec, 0, 4 * k * sizeof *w->ec);
     w->gc = w->gnc = w->lc = w->barriers = 0;
-    w->fence_open = w->all_locked = 0;
+    w->fence_open = w->all_locked = w->access_open = w->exposure_open = 0;
     struct ftrma_member *m = &w->members[w->me];
     if (ftrma_tape.mode && !ftrma_replay_over()) {
         m->base = offer->base; /* everything else is as the dead process has left it */
@@ -221,83 +220,92 @@ static void abandon(struct window *w)
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
 
-/* On the way to the place of a checkpoint nobody answers, and no log does; the file of the window
-   is still there. */
-static int read_offers(const struct offer *mine, struct offer *all)
-{
-    struct window w = {.n = (int)ftrma_ctl->nslots};
-    snprintf(w.name, sizeof w.name, "window-0-%d", mine->ordinal);
-    if (map_file(&w, 0))
-        return MPI_ERR_OTHER;
-    const struct ftrma_member *m = (const struct ftrma_member *)(const void *)(
-        w.map + sizeof(struct ftrma_window_header));
-    for (int i = 0; i < w.n; i++)
-        all[i] = (struct offer){(int64_t)m[i].size_bytes, m[i].disp_unit, m[i].base, m[i].slot,
-                                mine->ordinal, mine->allocated, 0};
-    munmap(w.map, w.file_bytes);
-    return MPI_SUCCESS;
-}
-
-/* Every member's offer, in their order.  The handle of the world changes when a slot is replaced:
-   whether comm is the world was asked before. */
-static int exchange_offers(MPI_Comm comm, int world, const struct offer *mine, struct offer *all)
-{
-    int bytes = (int)sizeof *mine;
-    if (ftrma_tape.mode == FTRMA_PROLOGUE && world)
-        return read_offers(mine, all);
-    if (world)
-        return ftrma_gather_all(mine, sizeof *mine, all);
-    return GUARDED(PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm));
-}
-
-/* [out] *worst: the least of all members' errors. */
-static int agree(MPI_Comm comm, int world, int error, int *worst)
-{
-    if (!world)
-        return GUARDED(PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, comm));
-    if (ftrma_tape.mode == FTRMA_PROLOGUE) {
-        *worst = error;
-        return MPI_SUCCESS;
-    }
-    int all[FTRMA_MAX_PROCS], rc = ftrma_gather_all(&error, sizeof error, all);
-    *worst = error;
-    for (uint32_t s = 0; s < ftrma_ctl->nslots && !rc; s++)
-        *worst = all[s] < *worst ? all[s] : *worst;
-    return rc;
-}
-
-/* ---- making --------------------------------------------------------------------------------- */
-
+/* Whom a window is made with: a communicator that is ours, or one of the library's (on: NULL). */
 struct making {
-    int allocated, world, n, me;
+    MPI_Comm comm;
+    struct communicator *on;
+    int allocated, shared, packed, n, me;
+    char name[48];
     struct offer mine, *offers; /* [n] */
     uint64_t *offset;           /* [n] */
     struct window *w;
 };
+
+/* On the way to the place of a checkpoint nobody answers, and no log does; the file of the window
+   is still there. */
+static int read_offers(struct making *m)
+{
+    struct window w = {.n = m->n};
+    memcpy(w.name, m->name, sizeof w.name);
+    if (map_file(&w, 0))
+        return MPI_ERR_OTHER;
+    const struct ftrma_window_header *header = (const void *)w.map;
+    const struct ftrma_member *member = (const void *)(header + 1);
+    for (int i = 0; i < w.n; i++)
+        m->offers[i] = (struct offer){
+            (int64_t)member[i].size_bytes, member[i].disp_unit, member[i].base, member[i].slot,
+            (int32_t)(uint32_t)header->name_number, m->mine.allocated, 0};
+    munmap(w.map, w.file_bytes);
+    return MPI_SUCCESS;
+}
+
+/* Every member's offer, in their order. */
+static int exchange_offers(struct making *m)
+{
+    int bytes = (int)sizeof m->mine, passed = 0, rc;
+    size_t room;
+    if (!m->on)
+        return GUARDED(PMPI_Allgather(&m->mine, bytes, MPI_BYTE, m->offers, bytes, MPI_BYTE,
+                                      m->comm));
+    rc = ftrma_exchange_open(m->on, &room);
+    if (!rc)
+        rc = ftrma_gather_all(&m->mine, sizeof m->mine, m->offers, &passed);
+    return passed && !rc ? read_offers(m) : rc;
+}
+
+/* [out] *worst: the least of all members' errors. */
+static int agree(const struct making *m, int error, int *worst)
+{
+    if (!m->on)
+        return GUARDED(PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, m->comm));
+    int all[FTRMA_MAX_PROCS], passed, rc = ftrma_gather_all(&error, sizeof error, all, &passed);
+    *worst = error;
+    for (int i = 0; i < m->n && !rc && !passed; i++)
+        *worst = all[i] < *worst ? all[i] : *worst;
+    return rc;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
 
 /* The window that the offers ask for: one of before a rollback, or a new one.  0, or -errno. */
 static int choose(struct making *m)
 {
     const struct offer *first = &m->offers[0];
     for (int i = 0; i < m->n; i++)
-        if (m->offers[i].allocated != m->allocated)
+        if (m->offers[i].allocated != m->mine.allocated)
             return -EPROTO;
         else if (m->offers[i].size_bytes < 0 || m->offers[i].disp_unit < 1)
             return -EINVAL;
-    char name[48];
-    snprintf(name, sizeof name, "window-%d-%d", first->slot, first->ordinal);
-    size_t file_bytes = layout(m->offers, m->n, m->allocated, m->offset);
-    struct window *w = ftrma_window_named(name, m->allocated, file_bytes);
+    if (!m->on)
+        snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
+    size_t file_bytes = layout(m->offers, m->n, m->allocated, m->packed, m->offset);
+    struct window *w = ftrma_window_named(m->name, m->allocated, file_bytes);
+    if (w && w->n != m->n) { /* the members were others in the timeline before */
+        ftrma_window_unlist(w);
+        ftrma_window_discard(w);
+        w = NULL;
+    }
     if (!w)
         w = allocate_struct(m->n);
     if (!w)
         return -ENOMEM;
     if (!w->map) {
-        memcpy(w->name, name, sizeof name);
+        memcpy(w->name, m->name, sizeof w->name);
         w->allocated = m->allocated;
         w->file_bytes = file_bytes;
     }
     w->me = m->me;
+    w->shared = m->shared;
     w->name_number = (uint64_t)(uint32_t)first->slot << 32 | (uint32_t)first->ordinal;
     m->w = w;
     return 0;
@@ -309,7 +317,7 @@ static int make_file(struct making *m)
     if (m->w->map || made_before(m->w))
         return 0;
     if (ftrma_tape.mode && !ftrma_replay_over())
-        return map_ghost(m->w, m->offers);
+        return map_ghost(m->w, m->offers, m->offset);
     return m->me == 0 ? map_file(m->w, 1) : 0;
 }
 
@@ -320,29 +328,56 @@ static int join(struct making *m, MPI_Info info)
     int error = w->map ? 0 : map_file(w, 0);
     w->ordinal = ftrma_next_ordinal++;
     if (!error && m->me == 0 && (!ftrma_tape.mode || ftrma_replay_over()))
-        *(struct ftrma_window_header *)(void *)w->map = (struct ftrma_window_header){0};
+        *(struct ftrma_window_header *)(void *)w->map =
+            (struct ftrma_window_header){.name_number = w->name_number};
     if (!error && attach(w, &m->mine, m->offset[m->me], info))
         error = -EIO;
     return error ? error : ftrma_window_list(w);
 }
 
 /* [out] *worst: -errno, the same on all members.  Returns an MPI code. */
-static int make_together(struct making *m, MPI_Comm comm, MPI_Info info, int *worst)
+static int make_together(struct making *m, MPI_Info info, int *worst)
 {
-    int rc = exchange_offers(comm, m->world, &m->mine, m->offers);
+    int rc = exchange_offers(m);
     if (rc)
         return rc;
     int error = choose(m);
     if (!error)
         error = make_file(m);
-    rc = agree(comm, m->world, error, worst);
-    return rc || *worst ? rc : agree(comm, m->world, join(m, info), worst);
+    rc = agree(m, error, worst);
+    return rc || *worst ? rc : agree(m, join(m, info), worst);
+}
+
+/* The members, as processes of today. */
+static int members_of(const struct making *m, MPI_Group *group)
+{
+    if (!m->on)
+        return PMPI_Comm_group(m->comm, group);
+    MPI_Group world;
+    int rc = PMPI_Comm_group(ftrma_user_world, &world);
+    if (!rc)
+        rc = PMPI_Group_incl(world, m->n, m->on->spec.slots, group);
+    return rc ? rc : PMPI_Group_free(&world);
+}
+
+/* Rank, size and the names that the members agree on without asking each other. */
+static int identify(struct making *m)
+{
+    if (!m->on) {
+        int rc = PMPI_Comm_size(m->comm, &m->n);
+        return rc ? rc : PMPI_Comm_rank(m->comm, &m->me);
+    }
+    m->n = m->on->spec.n;
+    m->me = m->on->me;
+    snprintf(m->name, sizeof m->name, "window-%016llx-%llu", (unsigned long long)m->on->spec.id,
+             (unsigned long long)++m->on->windows);
+    return MPI_SUCCESS;
 }
 
 static int fail(int error, MPI_Aint size, int disp_unit)
 {
     if (error == -EINVAL)
-        return ftrma_window_fail(NULL, MPI_ERR_SIZE, "window of %lld bytes with displacement "
+        return ftrma_window_fail(NULL, disp_unit < 1 ? MPI_ERR_DISP : MPI_ERR_SIZE, "window of %lld bytes with displacement "
                                  "unit %d: the size must be >= 0 and the unit >= 1 on every "
                                  "member", (long long)size, disp_unit);
     if (error == -EPROTO)
@@ -359,24 +394,22 @@ static int fail(int error, MPI_Aint size, int disp_unit)
                              strerror(-error));
 }
 
-static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
-                MPI_Comm comm, void *baseptr, MPI_Win *win)
+static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
+                void *baseptr, MPI_Win *win)
 {
-    struct making m = {.allocated = allocated, .world = ftrma_is_world(comm)};
-    int slot, worst = 0, rc = PMPI_Comm_size(comm, &m.n);
-    if (!rc)
-        rc = PMPI_Comm_rank(comm, &m.me);
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    int slot, worst = 0, rc = identify(&m);
     if (rc)
         return rc;
     ftrma_my_role(&slot);
     m.mine = (struct offer){size, disp_unit, (uint64_t)(uintptr_t)base, slot, ftrma_next_ordinal,
-                            allocated, 0};
-    if (!m.world && m.n > 1)
-        ftrma_foreign(allocated ? "Win.Allocate on another communicator"
-                                : "Win.Create on another communicator");
+                            m.allocated + m.shared, 0};
+    if (!m.on && m.n > 1)
+        ftrma_foreign("a window on a communicator that it cannot make again");
     m.offers = calloc((size_t)m.n, sizeof *m.offers);
     m.offset = calloc((size_t)m.n, sizeof *m.offset);
-    rc = m.offers && m.offset ? make_together(&m, comm, info, &worst) : MPI_ERR_NO_MEM;
+    rc = m.offers && m.offset ? make_together(&m, info, &worst) : MPI_ERR_NO_MEM;
     free(m.offers);
     free(m.offset);
     if (rc)
@@ -388,8 +421,12 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
     struct window *w = m.w;
     if (w->group != MPI_GROUP_NULL)
         PMPI_Group_free(&w->group); /* of the processes before a failure */
-    PMPI_Comm_group(m.world ? ftrma_user_world : comm, &w->group);
+    rc = members_of(&m, &w->group);
+    if (rc)
+        return rc;
     w->in_use = 1;
+    if (w->allocated)
+        PMPI_Win_set_name(w->handle, ""); /* as the library has it for its own */
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
@@ -399,11 +436,22 @@ static int make(int allocated, void *base, MPI_Aint size, int disp_unit, MPI_Inf
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
+/* Only communicators made of slots can carry protected windows; all of them are registered, and
+   MPI_COMM_SELF of a slot is one too. */
+static int protectable(MPI_Comm comm)
+{
+    int inter = 1, index;
+    if (comm == MPI_COMM_NULL || !ftrma_ctl || ftrma_user_world == MPI_COMM_NULL
+        || ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
+        return 0;
+    return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
+}
+
 /* Take note of a window that the library has made, and restore its part before anybody can access
    it.  Collective over comm. */
 static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm, MPI_Win *win)
 {
-    if (rc)
+    if (rc || !protectable(comm))
         return ftrma_result(rc);
     struct ftrma_window_info info = {.ordinal = ftrma_next_ordinal, .allocated = allocated,
                                      .base = base, .size_bytes = (uint64_t)size};
@@ -412,19 +460,15 @@ static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm
         ftrma_next_ordinal++;
         error = fill && fill(info.ordinal, allocated, base, info.size_bytes) ? -EIO : 0;
     }
-    rc = agree(comm, 0, error, &worst);
+    rc = agree(&(struct making){.comm = comm}, error, &worst);
     return rc || !worst ? rc : fail(worst, size, 1);
 }
 
-/* Only communicators made of slots can carry protected windows; all of them are registered, and
-   MPI_COMM_SELF of a slot is one too. */
-static int protectable(MPI_Comm comm)
+/* A communicator that is ours can be gone already in a replay: its face is as good. */
+static struct making making_on(MPI_Comm comm)
 {
-    int inter = 1, index;
-    if (!ftrma_ctl || ftrma_user_world == MPI_COMM_NULL
-        || ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
-        return 0;
-    return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
+    struct communicator *on = ftrma_communicator(comm);
+    return (struct making){.comm = on ? on->face : ftrma_comm(comm), .on = on};
 }
 
 int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
@@ -432,13 +476,12 @@ int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
 {
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    comm = ftrma_comm(comm); /* not before: it is another one after a repair in place */
-    if (!protectable(comm))
-        return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
-    if (ftrma_link < 0)
-        return make(1, NULL, size, disp_unit, info, comm, baseptr, win);
-    int rc = PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);
-    return adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, comm, win);
+    struct making m = making_on(comm);
+    m.allocated = 1;
+    if (ftrma_link < 0 && protectable(m.comm))
+        return make(m, NULL, size, disp_unit, info, baseptr, win);
+    int rc = PMPI_Win_allocate(size, disp_unit, info, m.comm, baseptr, win);
+    return adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
 }
 
 int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
@@ -446,43 +489,72 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
 {
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    comm = ftrma_comm(comm);
-    if (!protectable(comm))
-        return PMPI_Win_create(base, size, disp_unit, info, comm, win);
-    if (ftrma_link < 0)
-        return make(0, base, size, disp_unit, info, comm, NULL, win);
-    return adopt(PMPI_Win_create(base, size, disp_unit, info, comm, win), 0, base, size, comm, win);
+    struct making m = making_on(comm);
+    if (ftrma_link < 0 && protectable(m.comm))
+        return make(m, base, size, disp_unit, info, NULL, win);
+    int rc = PMPI_Win_create(base, size, disp_unit, info, m.comm, win);
+    return adopt(rc, 0, base, size, m.comm, win);
 }
 
-/* Windows whose memory cannot be restored are the library's own, and the user is told. */
-static int unprotected(const char *call, int rc)
+/* Whether each part begins where the one before ends. */
+static int is_packed(MPI_Info info)
 {
-    if (!rc && ftrma_ctl && warn)
-        warn(call);
-    ftrma_foreign(call);
-    return rc;
+    char value[8] = "";
+    int flag = 0;
+    if (info != MPI_INFO_NULL)
+        PMPI_Info_get(info, "alloc_shared_noncontig", sizeof value - 1, value, &flag);
+    return !flag || strcmp(value, "true") != 0;
 }
 
+/* Its parts are saved and restored like all others.  What the members store into each other's is seen
+   by nobody, so that a failure rolls them back. */
 int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
                             void *baseptr, MPI_Win *win)
 {
-    comm = ftrma_comm(comm);
-    return unprotected("Allocate_shared", GUARDED(PMPI_Win_allocate_shared(
-        size, disp_unit, info, comm, baseptr, win)));
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    struct making m = making_on(comm);
+    m.allocated = m.shared = 1;
+    m.packed = is_packed(info);
+    int rc;
+    if (ftrma_link < 0 && protectable(m.comm))
+        rc = make(m, NULL, size, disp_unit, info, baseptr, win);
+    else {
+        rc = GUARDED(PMPI_Win_allocate_shared(size, disp_unit, info, m.comm, baseptr, win));
+        rc = adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
+    }
+    if (!rc && ftrma_window_held())
+        ftrma_hold(__func__);
+    return rc;
 }
 
+/* What is attached to it cannot be restored, and the user is told. */
 int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-    comm = ftrma_comm(comm);
-    return unprotected("Create_dynamic", GUARDED(PMPI_Win_create_dynamic(info, comm, win)));
+    int rc = GUARDED(PMPI_Win_create_dynamic(info, ftrma_comm(comm), win));
+    if (rc || !ftrma_ctl)
+        return rc;
+    if (warn)
+        warn("Create_dynamic");
+    if (!ftrma_is_alone(comm)) {
+        ftrma_window_hold(*win);
+        ftrma_hold(__func__);
+    }
+    return MPI_SUCCESS;
 }
 
 int MPI_Win_free(MPI_Win *win)
 {
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
     struct window *w = ftrma_window(*win);
     ftrma_native_unlist(*win);
-    if (!w)
+    if (!w) {
+        ftrma_window_release(*win);
         return GUARDED(PMPI_Win_free(win));
+    }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
     int rc = ftrma_sync_begin(FTRMA_WHAT_FREE, w->ordinal, -1, 0);
     int done = rc == 1 || w->ghost; /* a ghost's others have all been here */
     if (!done && !rc)

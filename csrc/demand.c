@@ -91,7 +91,7 @@ static void trace_demand(uint64_t number, const struct ftrma_mark *mark)
             if (o == w->me)
                 continue;
             const struct ftrma_cut *c = &pair(w, o, w->me)->cut[number & 1];
-            record.window = w->ordinal;
+            record.window = ftrma_trace_window(w->name_number);
             record.target = w->members[o].slot;
             record.seq = c->seq;
             record.value[1] = c->event;

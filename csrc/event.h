@@ -78,7 +78,8 @@ static inline int ftrma_logs(void)
     return ftrma_tape.logging && ftrma_counted;
 }
 
-void ftrma_uncounted(void);
+/* Take note that another thread makes a call; 1 if that is new since the checkpoint. */
+int ftrma_uncounted(void);
 
 static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
 {
@@ -170,5 +171,7 @@ int ftrma_result_read(void *bytes, size_t n);
 
 /* The program makes a call that no replay can repeat. */
 void ftrma_foreign(const char *call);
+/* From here on the program has something that no log covers, made by this call. */
+void ftrma_hold(const char *call);
 
 #endif

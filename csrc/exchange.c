@@ -1,8 +1,8 @@
-/* Exchanges: all slots show each other some bytes, and wait for each other.
+/* Exchanges: all members of a communicator show each other some bytes, and wait for each other.
  *
- * The file `exchange` has two areas for each slot.  In exchange number k a slot writes its bytes to
- * its own area k & 1, stores k as its arrival word, waits until all slots' words are at least k, and
- * reads what it wants from the others' areas.  Two areas are enough: nobody writes for k + 2 before
+ * Its board (board.c) has two areas for each.  In exchange number k a member writes its bytes to its
+ * own area k & 1, stores k as its arrival word, waits until all words are at least k, and reads what
+ * it wants from the others' areas.  Two areas are enough: nobody writes for k + 2 before
  * everybody has arrived at k + 1 and so has read what was written for k.
  *
  * Words have one writer each and hold absolute values, so that an exchange that was interrupted can
@@ -27,82 +27,51 @@
 #include "types.h"
 #include "window.h"
 
-/* Bytes of an area. Chosen: together 8 MiB, which stay in a cache; an area is a page at least. */
-#define AREAS_BYTES ((size_t)4 << 20)
-#define AREA_LEAST ((size_t)4 << 10)
-#define AREA_MOST ((size_t)256 << 10)
-#define LINE ((size_t)64)
-
 /* A waiter looks this often for the others before it gives the library its turn too. */
 #define PATIENCE 64
 
-int ftrma_slot = -1, ftrma_nslots;
-uint64_t ftrma_exchanges;
-static char *areas;
-static size_t area_bytes;
+_Thread_local struct communicator *ftrma_on;
 
 static const char *const names[] = {
-    "Win.Allocate or Win.Create", "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv",
+    "Split, Win.Allocate or Win.Create", "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv",
     "Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Reduce", "Allreduce", "Scan", "Exscan",
-    "Reduce_scatter", "Reduce_scatter_block"};
+    "Reduce_scatter", "Reduce_scatter_block", "the making of a communicator", "Free"};
 
 /* ---- areas ---------------------------------------------------------------------------------- */
 
-static int map_areas(size_t file_bytes)
+int ftrma_exchange_open(struct communicator *on, size_t *room)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/exchange", ftrma_directory) >= (int)sizeof path)
-        return -ENAMETOOLONG;
-    /* Whoever comes first makes it; all make the same. */
-    int fd = ftrma_open(path, O_RDWR | O_CREAT);
-    if (fd < 0)
-        return fd;
-    /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
-    int error = posix_fallocate(fd, 0, (off_t)file_bytes);
-    void *p = MAP_FAILED;
-    if (!error) {
-        p = mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        error = p == MAP_FAILED ? errno : 0;
-    }
-    close(fd);
-    areas = error ? NULL : p;
-    return -error;
-}
-
-int ftrma_exchange_open(size_t *room)
-{
-    if (unlikely(!areas)) {
-        size_t n = ftrma_ctl->nslots, bytes = AREAS_BYTES / n / LINE * LINE;
-        bytes = bytes < AREA_LEAST ? AREA_LEAST : bytes > AREA_MOST ? AREA_MOST : bytes;
-        int error = map_areas(2 * n * bytes);
-        if (error)
-            return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for collective calls (%s): "
-                                     "free space in /dev/shm", strerror(-error));
-        area_bytes = bytes;
-        ftrma_nslots = (int)n;
-        ftrma_my_role(&ftrma_slot); /* a slot's process keeps its slot */
-    }
-    *room = area_bytes - sizeof(struct ftrma_area);
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int error = likely(on->board) || on->ghost ? 0 : ftrma_board_open(on);
+    if (unlikely(error))
+        return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for collective calls (%s): free "
+                                 "space in /dev/shm", strerror(-error));
+    ftrma_on = on;
+    *room = (on->board ? on->board->area_bytes : ftrma_area_bytes(&on->spec))
+            - sizeof(struct ftrma_area);
     return MPI_SUCCESS;
 }
 
-static struct ftrma_area *area(int slot, uint64_t number)
+static struct ftrma_area *area(int rank, uint64_t number)
 {
-    return (struct ftrma_area *)(void *)(areas + (2 * (size_t)slot + (number & 1)) * area_bytes);
+    size_t at = (2 * (size_t)rank + (number & 1)) * ftrma_on->board->area_bytes;
+    return (struct ftrma_area *)(void *)(ftrma_on->areas + at);
 }
 
-const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int slot, int *rc)
+const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank, int *rc)
 {
-    const struct ftrma_area *a = area(slot, t->number);
+    const struct ftrma_area *a = area(rank, t->number);
     *rc = MPI_SUCCESS;
     if (likely(a->collective == (uint64_t)t->collective && a->round == t->round))
         return a;
     size_t other = (size_t)a->collective;
+    const int32_t *slots = ftrma_on->spec.slots;
     *rc = ftrma_window_fail(NULL, MPI_ERR_OTHER, "slot %d is in %s where slot %d is in %s%s: "
                             "collective calls come in the same order, with the same amounts of "
-                            "data, on all slots", slot,
+                            "data, on all slots", slots[rank],
                             other < sizeof names / sizeof *names ? names[other] : "no call",
-                            ftrma_slot, names[t->collective],
+                            slots[ftrma_rank()], names[t->collective],
                             a->collective == (uint64_t)t->collective ? " with less or more data" : "");
     return NULL;
 }
@@ -111,21 +80,21 @@ const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int slot,
 
 static int all_arrived(uint64_t number, int *first)
 {
-    while (*first < ftrma_nslots
-           && __atomic_load_n(&ftrma_ctl->slots[*first].exchange, __ATOMIC_SEQ_CST) >= number)
+    while (*first < ftrma_ranks()
+           && __atomic_load_n(&ftrma_on->words[*first].arrived, __ATOMIC_SEQ_CST) >= number)
         ++*first;
-    return *first == ftrma_nslots;
+    return *first == ftrma_ranks();
 }
 
 /* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
    does in any case. */
 static int meet(uint64_t number)
 {
-    struct ftrma_bell *bell = &ftrma_ctl->exchange_bell;
+    struct ftrma_bell *bell = &ftrma_on->board->bell;
     int first = 0;
-    STORE(&ftrma_ctl->slots[ftrma_slot].exchange, number);
+    STORE(&ftrma_on->words[ftrma_rank()].arrived, number);
     if (all_arrived(number, &first)) {
-        if (ftrma_nslots > 1)
+        if (ftrma_ranks() > 1)
             ftrma_wake(bell);
         return MPI_SUCCESS;
     }
@@ -181,16 +150,16 @@ static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, s
 static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     uint64_t h = ftrma_mix(ftrma_mix((uint64_t)t->collective, t->round), t->detail);
-    h = ftrma_mix(ftrma_mix(h, t->bytes), t->expected);
+    h = ftrma_mix(ftrma_mix(ftrma_mix(h, t->bytes), t->expected), ftrma_on->spec.id);
     if (t->sample)
         h = sampled(h, t, lo, hi);
     int rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, t->root, h);
     if (rc != 0 && rc != 1)
         return rc;
     t->answered = rc;
-    t->number = ++ftrma_exchanges;
-    if (!t->answered) {
-        struct ftrma_area *a = area(ftrma_slot, t->number);
+    t->number = ++ftrma_on->exchanges;
+    if (!t->answered && !ftrma_on->ghost) { /* a ghost's others have all been here */
+        struct ftrma_area *a = area(ftrma_rank(), t->number);
         a->collective = (uint64_t)t->collective;
         a->round = t->round;
         a->bytes = t->bytes;
@@ -212,7 +181,7 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
 int ftrma_transfer_run(struct ftrma_transfer *t)
 {
     size_t room;
-    int rc = ftrma_exchange_open(&room);
+    int rc = ftrma_exchange_open(ftrma_on, &room);
     size_t unit = t->unit ? t->unit : room, split = (unit + room - 1) / room;
     t->bytes = 0;
     for (int i = 0; i < t->nout; i++)
@@ -230,15 +199,17 @@ int ftrma_transfer_run(struct ftrma_transfer *t)
 struct gathering {
     char *all;
     size_t bytes;
+    int passed;
 };
 
 static int gather(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
-    const struct gathering *g = t->user;
+    struct gathering *g = t->user;
     int rc = MPI_SUCCESS;
     hi = hi < g->bytes ? hi : g->bytes;
-    for (int s = 0; s < ftrma_nslots && !rc; s++) {
-        if (s == ftrma_slot)
+    g->passed = t->answered && ftrma_tape.mode == FTRMA_PROLOGUE;
+    for (int s = 0; s < ftrma_ranks() && !rc && !g->passed; s++) {
+        if (s == ftrma_rank())
             continue;
         const struct ftrma_area *a = t->answered ? NULL : ftrma_deposit(t, s, &rc);
         if (!rc)
@@ -247,14 +218,15 @@ static int gather(struct ftrma_transfer *t, size_t lo, size_t hi)
     return rc;
 }
 
-int ftrma_gather_all(const void *mine, size_t bytes, void *all)
+int ftrma_gather_all(const void *mine, size_t bytes, void *all, int *passed)
 {
     struct ftrma_piece out = {(char *)(uintptr_t)mine, bytes};
-    struct gathering g = {all, bytes};
+    struct gathering g = {all, bytes, 0};
     struct ftrma_transfer t = {.collective = FTRMA_GATHER_ALL, .root = -1, .out = &out, .nout = 1,
                                .expected = bytes, .deliver = gather, .user = &g};
     int rc = ftrma_transfer_run(&t);
     if (!rc)
-        memcpy((char *)all + (size_t)ftrma_slot * bytes, mine, bytes);
+        memcpy((char *)all + (size_t)ftrma_rank() * bytes, mine, bytes);
+    *passed = g.passed;
     return rc;
 }

@@ -1,10 +1,10 @@
-/* Exchanges of bytes between all slots, which the collective calls are made of (exchange.c). */
+/* Exchanges of bytes between all members of a communicator, which the collective calls are made of (exchange.c). */
 #ifndef FTRMA_EXCHANGE_H
 #define FTRMA_EXCHANGE_H
 
 #include <stddef.h>
 
-#include "internal.h"
+#include "comm.h"
 
 /* Which call a transfer belongs to; slots that disagree are told so. */
 enum ftrma_collective {
@@ -24,7 +24,9 @@ enum ftrma_collective {
     FTRMA_SCAN,
     FTRMA_EXSCAN,
     FTRMA_REDUCE_SCATTER,
-    FTRMA_REDUCE_SCATTER_BLOCK
+    FTRMA_REDUCE_SCATTER_BLOCK,
+    FTRMA_COMM_MAKE,
+    FTRMA_COMM_FREE
 };
 
 /* A stretch of memory. */
@@ -62,30 +64,33 @@ struct ftrma_transfer {
     int answered;                   /* this exchange is answered from the log */
 };
 
-/* This slot, and how many there are; valid in a transfer. */
-extern int ftrma_slot, ftrma_nslots;
-/* Private count of exchanges in this timeline. */
-extern uint64_t ftrma_exchanges;
+/* The communicator that this thread's transfer is on. */
+extern _Thread_local struct communicator *ftrma_on __attribute__((tls_model("initial-exec")));
 
-/* Ready the areas. [out] *room: bytes of a chunk. Returns an MPI code. */
-int ftrma_exchange_open(size_t *room);
+static inline int ftrma_rank(void)
+{
+    return ftrma_on->me;
+}
+
+static inline int ftrma_ranks(void)
+{
+    return ftrma_on->spec.n;
+}
+
+/* The transfers that follow are on this communicator. [out] *room: bytes of a chunk. Returns an MPI
+   code. */
+int ftrma_exchange_open(struct communicator *on, size_t *room);
 /* Run all rounds of a transfer. Returns an MPI code. */
 int ftrma_transfer_run(struct ftrma_transfer *t);
-/* What `slot` deposited in this exchange; NULL with *rc set if it is in another call. Not while
+/* What a rank deposited in this exchange; NULL with *rc set if it is in another call. Not while
    answering. */
-const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int slot, int *rc);
+const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank, int *rc);
 /* Bring what is learned where it belongs, live or from the log. Returns an MPI code. */
 int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n);
 
-/* All slots' `bytes` bytes at `mine`, in the order of slots, in one exchange. Collective over the
-   slots, with the same `bytes`. Returns an MPI code. */
-int ftrma_gather_all(const void *mine, size_t bytes, void *all);
-
-/* 1 if collective calls on comm are ours: all slots of a job on one node. */
-static inline int ftrma_is_world(MPI_Comm comm)
-{
-    return ftrma_link < 0 && ftrma_ctl && ftrma_user_world != MPI_COMM_NULL
-           && ftrma_comm(comm) == ftrma_user_world;
-}
+/* All members' `bytes` bytes at `mine`, in the order of ranks, in one exchange; [out] *passed: nothing
+   is known, since this is a replay on the way to a checkpoint's place. Collective, with the same
+   `bytes`. Returns an MPI code. */
+int ftrma_gather_all(const void *mine, size_t bytes, void *all, int *passed);
 
 #endif

@@ -79,6 +79,8 @@
 #define FTRMA_BROKEN_CHECKSUM 8  /* its result log died with the checksum rank that held it */
 #define FTRMA_BROKEN_GETS 16     /* gets are not logged */
 #define FTRMA_BROKEN_DEMAND 32   /* what it needs was freed for a demand checkpoint of its own */
+#define FTRMA_BROKEN_SETUP 64    /* with FOREIGN: before the last protect(), so that all marks have it */
+#define FTRMA_BROKEN_HELD 128    /* it has something that no log covers, from `call` */
 
 /* Named places where --kill can strike. */
 enum ftrma_place {
@@ -148,7 +150,7 @@ struct ftrma_proc {
     int32_t spare;          /* its number among the spares of the start, where it was one */
     int32_t leaving;        /* FTRMA_LEFT_BY_* | value: it ends itself; 0 while it does not */
     int32_t waiting;        /* 1 while it sleeps, waiting for others */
-    int32_t pad;
+    int32_t making;         /* communicators of it and others that the library is making */
     uint64_t syncs;         /* synchronizations in this entry, where events are not counted */
 };
 
@@ -180,9 +182,9 @@ struct ftrma_mark {
 /* What a slot shows the others about its progress; on cache lines of its own. */
 struct ftrma_slot {
     uint64_t clock;       /* synchronization events begun */
-    uint64_t exchange;    /* exchanges arrived at (collective.c) */
     uint64_t arrived;     /* barriers of all slots arrived at */
     uint64_t replaying;   /* 1: being replayed; others' accesses to its parts wait */
+    uint64_t entered;     /* the entry of the program that it has begun and counts events of */
     uint64_t line1[4];
     uint64_t events;      /* the horizon: events complete */
     uint64_t hash[2];     /* over all events up to the horizon; [events & 1] is in force */
@@ -228,9 +230,9 @@ struct ftrma_ctl {
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody */
+    uint32_t partitioned;       /* 1: the program has partitioned communication (partitioned.c) */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
-    struct ftrma_bell exchange_bell;
     uint32_t nrules;
     uint32_t arranging;         /* 1: vaults are being given their names in this launch */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
@@ -290,6 +292,19 @@ void ftrma_raise(uint64_t round);
 void ftrma_set_round(uint64_t round);
 int ftrma_alarmed(void);
 
+/* Attempts: entries of the program in this process, between rollbacks.  A thread belongs to the one
+   in which it was begun; calls of MPI by threads of earlier ones unwind, every time.  The current one
+   is over: */
+void ftrma_end_attempt(void);
+/* The calling thread belongs to the current one from now on (it enters the program). */
+void ftrma_begin_attempt(void);
+/* What the calling thread belongs to; 0: not known yet.  A thread that is born gets its creator's. */
+uint64_t ftrma_attempt_of_thread(void);
+void ftrma_set_attempt_of_thread(uint64_t attempt);
+/* 1 if the calling thread must unwind, for a failure that cannot be repaired in place, or as it belongs
+   to an earlier attempt. */
+int ftrma_must_unwind(void);
+
 void ftrma_ring(void);
 /* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
@@ -331,8 +346,16 @@ uint64_t ftrma_comm_parent(void);
 /* Build the user's world from the holders of all slots, in repair `round` (0: at the start).
    Collective over the living. 0, FTRMA_ALARM (another failure), or an MPI code. */
 int ftrma_comm_build(uint64_t round);
-/* Forget the user's communicators of the timeline that repair `round` rolls back. */
+/* Forget the library's communicators, which repair `round` makes anew. */
 void ftrma_comm_forget(uint64_t round);
+/* A rollback: there is the slots' world alone, as at the start. For slots. And: remove what all have
+   shared of the others, for one process: 0 or -errno. And: free their memory here, where no call is
+   on one of them any more. */
+void ftrma_comms_rewind(void);
+int ftrma_boards_clear(void);
+void ftrma_comms_bury(void);
+/* Take this server's part in the program's partitioned communication; 1 as long as there is some. */
+int ftrma_partitioned_help(void);
 /* The error code by which C tells Python to unwind (0 before ftrma_comm_prepare). */
 int ftrma_unwind_code(void);
 /* 1 if calls of MPI from outside this library reach it. */
@@ -356,7 +379,8 @@ struct ftrma_window_info {
 /* Windows in use, by index 0..; returns 0, or -1 past the last. */
 int ftrma_window_at(int index, struct ftrma_window_info *info);
 /* EC toward a target and SC of the last lock on it; -1 past the last target, and for a window of
-   the library's own, for which nothing is counted. */
+   the library's own, for which nothing is counted. SC is in no log: a replay tells it as it was at
+   the death. */
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
 /* Called when a part was mapped, before the window is handed out: restores it. */
 typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);
@@ -433,6 +457,8 @@ int ftrma_event_begin(int what, uint64_t detail);
 void ftrma_event_finish(void);
 /* This slot cannot be replayed: everybody is to go back instead. */
 void ftrma_refuse(const char *reason);
+/* The same as long as this repair lasts, without asking for another. */
+void ftrma_keep_refusal(const char *reason);
 
 /* ---- vault.c -------------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@ extern uint64_t ftrma_round;      /* repair round last left */
 extern uint32_t ftrma_armed;      /* bit per place where a --kill rule waits for this process */
 extern MPI_Comm ftrma_user_world; /* what MPI_COMM_WORLD means to the user's program */
 extern int ftrma_code_unwind;     /* error code that Python turns into Rollback */
+extern int ftrma_finalized;       /* the program has called MPI_Finalize */
 extern int ftrma_link;            /* socket to the supervisor of a job over several nodes, or -1 */
 
 #define LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -33,13 +34,27 @@ static inline int ftrma_pending(void)
     return unlikely(alarm != ftrma_round) && alarm != FTRMA_ENDED;
 }
 
-/* replay.c: the failure that is pending has been repaired in place (0: go on), or the program must
-   unwind (1). */
+/* What a thread knows of failures; see attempt.c. */
+struct ftrma_thread {
+    uint64_t round;   /* alarm that its calls need not heed */
+    uint64_t attempt; /* of the program that it belongs to; 0: not known yet */
+};
+extern _Thread_local struct ftrma_thread ftrma_thread __attribute__((tls_model("initial-exec")));
+extern uint64_t ftrma_attempt; /* the program's current one in this process, from 1 on */
+
+/* This thread was begun in an earlier attempt: its calls have no effect. */
+static inline int ftrma_stale(void)
+{
+    return ftrma_thread.attempt && ftrma_thread.attempt != LOAD(&ftrma_attempt);
+}
+
+/* attempt.c: this thread's call goes on (0), perhaps after a repair in place, or unwinds (1). */
 int ftrma_interrupted(void);
 
 static inline int ftrma_unwinding(void)
 {
-    return unlikely(ftrma_pending()) && ftrma_interrupted();
+    return ftrma_ctl && unlikely(LOAD(&ftrma_ctl->alarm) != ftrma_thread.round)
+           && ftrma_interrupted();
 }
 
 static inline void ftrma_place(int place)
@@ -60,10 +75,21 @@ static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
     return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
 }
 
+/* communicator.c: what the library knows the program's communicators by (comm.h). */
+extern int ftrma_nderived, ftrma_nstale;
+extern MPI_Comm ftrma_world_face;
+MPI_Comm ftrma_live(MPI_Comm comm);
+MPI_Comm ftrma_face(MPI_Comm comm);
+
 static inline MPI_Comm ftrma_comm(MPI_Comm comm)
 {
-    return comm == MPI_COMM_WORLD && ftrma_user_world != MPI_COMM_NULL ? ftrma_user_world : comm;
+    if (comm == MPI_COMM_WORLD || comm == ftrma_world_face)
+        return ftrma_user_world != MPI_COMM_NULL ? ftrma_user_world : comm;
+    return ftrma_nderived || ftrma_nstale ? ftrma_live(comm) : comm;
 }
+
+/* The program uses a communicator in a way that no replay can repeat, unless nobody else is in it. */
+void ftrma_foreign_on(MPI_Comm comm, const char *call);
 
 /* Brackets around an MPI call that may block: the watchdog reads call_seq. */
 static inline void ftrma_enter_call(void)
@@ -87,6 +113,9 @@ int ftrma_open(const char *path, int flags);
 /* What an error of the library means: an error of the program's, or a failure. */
 int ftrma_judge(int rc);
 
+/* The error of a call that others would have to join after MPI_Finalize. */
+int ftrma_after_finalize(void);
+
 /* Turn the result of an MPI call into what the user's program sees. */
 static inline int ftrma_result(int rc)
 {
@@ -97,7 +126,9 @@ static inline int ftrma_result(int rc)
 #define GUARDED(call)                                                                             \
     ({                                                                                            \
         int guarded_rc = ftrma_code_unwind;                                                       \
-        if (!ftrma_unwinding()) {                                                                 \
+        if (unlikely(ftrma_finalized)) {                                                          \
+            guarded_rc = ftrma_after_finalize();                                                  \
+        } else if (!ftrma_unwinding()) {                                                          \
             ftrma_enter_call();                                                                   \
             guarded_rc = (call);                                                                  \
             ftrma_leave_call();                                                                   \
@@ -114,8 +145,13 @@ void ftrma_wake(struct ftrma_bell *bell);
 /* Slot of a group's rank, whatever process held it when the group was made; or MPI_UNDEFINED. */
 int ftrma_slot_in(MPI_Group group, int rank);
 void ftrma_register_comm(MPI_Comm comm);
+/* The same for one that the program has from the library itself, by this call. */
+void ftrma_register_foreign(MPI_Comm comm, const char *call);
+/* The same for one that the program gets later; NULL: there is none any more. */
+void ftrma_foreign_later(const char *call);
+const char *ftrma_foreign_maker(void); /* the call that has made some such; NULL: there is none */
 void ftrma_unregister_comm(MPI_Comm comm);
-void ftrma_revoke_all(void);
+int ftrma_revoke_all(void); /* 0: later, something must be finished first */
 void ftrma_jolt(void);
 
 #endif

@@ -22,7 +22,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "comm.h"
 
 #define FULL_BYTES (1u << 20) /* less than what any repair takes */
 
@@ -201,12 +201,16 @@ int MPI_Errhandler_free(MPI_Errhandler *handler)
 
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
 {
-    return PMPI_Comm_set_errhandler(ftrma_comm(comm), substitute(COMM, handler));
+    const struct communicator *c = ftrma_communicator(comm);
+    int rc = PMPI_Comm_set_errhandler(ftrma_face(comm), substitute(COMM, handler));
+    return rc || !c || c->live == MPI_COMM_NULL
+               ? rc
+               : PMPI_Comm_set_errhandler(c->live, substitute(COMM, handler));
 }
 
 int MPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *handler)
 {
-    int rc = PMPI_Comm_get_errhandler(ftrma_comm(comm), handler);
+    int rc = PMPI_Comm_get_errhandler(ftrma_face(comm), handler);
     if (!rc)
         uncover(COMM, handler);
     return rc;

@@ -66,6 +66,7 @@ static void empty(struct ftrma_log *log)
     for (uint32_t i = 0; i < log->nchunks; i++)
         log->chunk[i] = (struct ftrma_chunk){.next = i + 1 < log->nchunks ? i + 2 : 0};
     ftrma_pens[0] = ftrma_pens[1] = (struct ftrma_pen){0};
+    ftrma_results_break();
 }
 
 static int map_log(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log)
@@ -323,15 +324,6 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
     } while (done < bytes);
 }
 
-void ftrma_result_log(const void *bytes, size_t n)
-{
-    struct ftrma_tape *t = &ftrma_tape;
-    if (!n || !ftrma_logs())
-        return;
-    struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT, .event = t->events + 1};
-    ftrma_log_small(FTRMA_RESULTS, &record, bytes, n);
-}
-
 /* ---- reading -------------------------------------------------------------------------------- */
 
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader)
@@ -374,6 +366,7 @@ void ftrma_log_resume(struct ftrma_spot spot)
     }
     *link = 0;
     lose_spots(FTRMA_PUTS);
+    ftrma_results_break();
     ftrma_pens[FTRMA_PUTS] = ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){0};
     if (spot.chunk)
         ftrma_pens[FTRMA_RESULTS] = (struct ftrma_pen){
@@ -384,11 +377,21 @@ void ftrma_log_resume(struct ftrma_spot spot)
 
 /* ---- marks ---------------------------------------------------------------------------------- */
 
+/* The place of a mark, from which a log will be read. */
 static struct ftrma_spot here(int log)
 {
+    if (log == FTRMA_RESULTS)
+        ftrma_results_break();
     struct ftrma_pen *pen = &ftrma_pens[log];
     return pen->at ? (struct ftrma_spot){pen->chunk + 1, ftrma_log->chunk[pen->chunk].fill}
                    : (struct ftrma_spot){0};
+}
+
+static void blame(struct ftrma_mark *mark, uint32_t why, const char *call)
+{
+    if (!(mark->broken & (FTRMA_BROKEN_FOREIGN | FTRMA_BROKEN_HELD)))
+        snprintf(mark->call, sizeof mark->call, "%s", call);
+    mark->broken |= why;
 }
 
 static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint64_t events,
@@ -400,6 +403,10 @@ static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint6
         .hash = hash, .spot = {here(FTRMA_PUTS), here(FTRMA_RESULTS)},
         .broken = start ? 0 : t->slot->prefix_broken};
     memcpy(mark->call, t->slot->prefix_call, sizeof mark->call);
+    const char *held = ftrma_window_held();
+    held = held ? held : ftrma_foreign_maker();
+    if (held && !(mark->broken & (FTRMA_BROKEN_FOREIGN | FTRMA_BROKEN_HELD)))
+        blame(mark, FTRMA_BROKEN_HELD, held);
     t->first = events + 1;
 }
 
@@ -428,6 +435,7 @@ void ftrma_log_start(uint64_t version)
     t->clock = t->events = t->hash = 0;
     memset(&pace, 0, sizeof pace);
     empty(ftrma_log);
+    STORE(&s->entered, LOAD(&ftrma_ctl->entry));
     s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = 0;
     s->prefix = (struct ftrma_spot){0};
     s->prefix_events = 0;
@@ -450,7 +458,7 @@ static void trace_mark(uint64_t version)
         if (!w->in_use)
             continue;
         struct ftrma_trace_record record = {
-            .what = FTRMA_WHAT_CHECKPOINT, .window = w->ordinal, .target = -1,
+            .what = FTRMA_WHAT_CHECKPOINT, .window = ftrma_trace_window(w->name_number), .target = -1,
             .event = ftrma_tape.events + 1, .clock = ftrma_tape.clock,
             .seq = w->members[w->me].seq, .gc = w->gc, .gnc = w->gnc, .value = {version, 0}};
         ftrma_trace_write(&record);
@@ -524,35 +532,44 @@ void ftrma_log_prefix(void)
     s->prefix_events = t->events;
     s->prefix_hash = t->hash;
     if (newest) {
-        s->prefix_broken = newest->broken;
+        s->prefix_broken = newest->broken & ~(uint32_t)FTRMA_BROKEN_RECOVERED;
+        if (newest->broken & (FTRMA_BROKEN_FOREIGN | FTRMA_BROKEN_HELD))
+            s->prefix_broken |= FTRMA_BROKEN_FOREIGN | FTRMA_BROKEN_SETUP;
         memcpy(s->prefix_call, newest->call, sizeof s->prefix_call);
     }
 }
 
-void ftrma_foreign(const char *call)
+static void blame_all(uint32_t why, const char *call)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    if (!t->on)
+    if (!t->on || ftrma_stale())
         return;
     if (t->mode) {
-        char why[128];
-        snprintf(why, sizeof why, "its program calls %s, which a replay cannot repeat", call);
-        ftrma_refuse(why);
+        char words[128];
+        snprintf(words, sizeof words, "its program calls %s, which a replay cannot repeat", call);
+        ftrma_refuse(words);
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        struct ftrma_mark *mark = &t->slot->marks[i];
-        if (!(mark->broken & FTRMA_BROKEN_FOREIGN))
-            snprintf(mark->call, sizeof mark->call, "%s", call);
-    }
-    ftrma_break(FTRMA_BROKEN_FOREIGN);
+    for (int i = 0; i < 2; i++)
+        blame(&t->slot->marks[i], why, call);
 }
 
-void ftrma_uncounted(void)
+void ftrma_foreign(const char *call)
 {
-    if (!(ftrma_tape.slot->marks[0].broken & ftrma_tape.slot->marks[1].broken
-          & FTRMA_BROKEN_FOREIGN))
-        ftrma_foreign("MPI from a second thread");
+    blame_all(FTRMA_BROKEN_FOREIGN, call);
+}
+
+void ftrma_hold(const char *call)
+{
+    blame_all(FTRMA_BROKEN_HELD, call);
+}
+
+int ftrma_uncounted(void)
+{
+    if (ftrma_tape.slot->marks[0].broken & ftrma_tape.slot->marks[1].broken & FTRMA_BROKEN_FOREIGN)
+        return 0;
+    ftrma_foreign("MPI from a second thread");
+    return 1;
 }
 
 int ftrma_mark_broken(int slot, uint64_t version, const char **call)

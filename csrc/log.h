@@ -22,6 +22,7 @@ enum ftrma_record_kind {
     FTRMA_RECORD_SELF,     /* the same, of an atomic or accumulate on the slot's own part */
     FTRMA_RECORD_RESULT,   /* what an event learned */
     FTRMA_RECORD_UNDO,     /* what an accumulate or atomic is about to change */
+    FTRMA_RECORD_REPEAT,   /* several results that had come before (results.c) */
 };
 
 /* Section 3.2.3, eq. (1): a contiguous stretch each; a layout with holes makes several. */
@@ -32,10 +33,19 @@ struct ftrma_record {
     uint32_t bytes;   /* of the payload */
     int32_t target;   /* slot */
     uint64_t window;  /* its name: slot of the first member << 32 | its number there */
-    uint64_t at;      /* offset in the target's part */
-    uint64_t event;   /* of the writer */
-    uint64_t clock;   /* of the target, see event.h */
-    uint64_t seq;     /* order among all accesses that change the part */
+    union {
+        uint64_t at;   /* offset in the target's part */
+        uint64_t back; /* REPEAT: equal to the result so many before it */
+    };
+    uint64_t event;    /* of the writer; REPEAT: of the first result */
+    union {
+        uint64_t clock; /* of the target, see event.h */
+        uint64_t last;  /* REPEAT: event of the last result */
+    };
+    union {
+        uint64_t seq;   /* order among all accesses that change the part */
+        uint64_t times; /* REPEAT: results */
+    };
     uint32_t ec, gc, sc, gnc;
 };
 
@@ -68,9 +78,9 @@ struct ftrma_pen {
 };
 extern struct ftrma_pen ftrma_pens[2];
 
-/* Of this process alone: barriers and exchanges of all slots that it has passed. */
-void ftrma_barriers_save(uint64_t counts[2]);
-void ftrma_barriers_load(const uint64_t counts[2]);
+/* Of this process alone: barriers of all slots that it has passed. */
+uint64_t ftrma_barriers(void);
+void ftrma_barriers_load(uint64_t count);
 
 /* A safepoint: what was logged since the last one tells what will be before the next. */
 void ftrma_log_step(void);
@@ -114,6 +124,43 @@ struct ftrma_reader {
 };
 /* The next record, NULL at the end. */
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
+
+/* ---- results.c ------------------------------------------------------------------------------ */
+
+#define FTRMA_REACH 256u /* results that a repeated one may lie behind its like; a power of two */
+
+/* The newest results. */
+struct ftrma_past {
+    uint64_t n;
+    struct {
+        const void *bytes;
+        size_t size;
+    } of[FTRMA_REACH];
+};
+
+/* Append what an event learned, or count it if it repeats. */
+void ftrma_result_append(const struct ftrma_record *record, const void *bytes, size_t size);
+/* The same where nothing is logged since the budget was spent; NULL: do not look whether it repeats. */
+void ftrma_result_drop(const void *bytes, size_t size);
+/* A reader may begin here, or what came so far is gone: nothing behind repeats anything before. */
+void ftrma_results_break(void);
+
+/* Steps through the results of a log. */
+struct ftrma_answers {
+    struct ftrma_reader reader;
+    struct ftrma_record *repeat; /* that the next result is of; NULL: it has a record of its own */
+    uint64_t used;               /* results of `repeat` so far */
+    struct ftrma_past past;
+};
+void ftrma_answers_begin(struct ftrma_answers *answers, struct ftrma_reader reader);
+/* The next result.  0: it is not of this event, or there is none. */
+int ftrma_answers_next(struct ftrma_answers *answers, uint64_t event, const void **bytes,
+                       size_t *size);
+/* Forget what lies above the horizon.  [out] end: of all other records.  0: not all results up to the
+   horizon have been used. */
+int ftrma_answers_end(struct ftrma_answers *answers, uint64_t horizon, struct ftrma_spot *end);
+
+/* ---- appending ------------------------------------------------------------------------------ */
 
 /* Go on to another chunk.  0: the budget is spent, logging ends until the next checkpoint. */
 int ftrma_log_turn(int log);

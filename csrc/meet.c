@@ -4,7 +4,6 @@
  * with FTRMA_ALARM when a failure is pending.
  */
 #include "event.h"
-#include "exchange.h"
 
 static int holders_live(void)
 {
@@ -53,22 +52,22 @@ static int all_arrived(void)
     return 1;
 }
 
-void ftrma_barriers_save(uint64_t counts[2])
+uint64_t ftrma_barriers(void)
 {
-    counts[0] = slots_barriers;
-    counts[1] = ftrma_exchanges;
+    return slots_barriers;
 }
 
-void ftrma_barriers_load(const uint64_t counts[2])
+void ftrma_barriers_load(uint64_t count)
 {
-    slots_barriers = counts[0];
-    ftrma_exchanges = counts[1];
+    slots_barriers = count;
 }
 
 /* Words of one writer each, and absolute: arriving once more changes nothing. */
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
+    if (ftrma_unwinding())
+        return FTRMA_ALARM;
     int slot, rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, -1, 0);
     if (rc) {
         slots_barriers++;
@@ -130,11 +129,9 @@ int ftrma_end(void)
 void ftrma_slots_barrier_reset(void)
 {
     int slot;
-    slots_barriers = ftrma_exchanges = 0;
-    if (ftrma_my_role(&slot) != FTRMA_ROLE_SLOT)
-        return;
-    STORE(&ftrma_ctl->slots[slot].arrived, 0);
-    STORE(&ftrma_ctl->slots[slot].exchange, 0);
+    slots_barriers = 0;
+    if (ftrma_my_role(&slot) == FTRMA_ROLE_SLOT)
+        STORE(&ftrma_ctl->slots[slot].arrived, 0);
 }
 
 int ftrma_arrive(uint64_t ordinal, int targeted)

@@ -32,7 +32,10 @@ int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp, i
     }
     int64_t first = (int64_t)disp * m->disp_unit + r->low;
     r->at = (uint64_t)((int64_t)disp * m->disp_unit);
-    if (unlikely(r->span && (disp < 0 || first < 0 || (uint64_t)first > m->size_bytes
+    if (unlikely(disp < 0))
+        return ftrma_window_fail(w, MPI_ERR_DISP, "%s: displacement %lld to rank %d is negative",
+                                 call, (long long)disp, target);
+    if (unlikely(r->span && (first < 0 || (uint64_t)first > m->size_bytes
                              || r->span > m->size_bytes - (uint64_t)first)))
         return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
                                  "(%lld bytes) to rank %d leaves its window of %llu bytes", call,

@@ -1,4 +1,4 @@
-/* The blocking collective calls that compute, on the slots' world: see collective.c.
+/* The blocking collective calls that compute, on communicators that are ours: see collective.c.
  *
  * The slots' streams are their vectors, packed.  Whoever wants a part of the result combines the
  * slots' chunks itself, in the order of slots: the result of
@@ -27,17 +27,6 @@ struct reduction {
     char *collected;  /* elements larger than a chunk, of all slots */
     char *memory, *given, *result, *packed; /* for all else: elements as they lie in memory */
 };
-
-/* Number of a predefined operation, the same in every process; 0: defined by the program. */
-static unsigned predefined(MPI_Op op)
-{
-    const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, MPI_LOR,
-                            MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
-    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i] == op)
-            return i + 1;
-    return 0;
-}
 
 /* ---- combining ------------------------------------------------------------------------------ */
 
@@ -88,7 +77,7 @@ static int sources(struct ftrma_transfer *t, size_t lo, size_t hi, const char **
 static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     struct reduction *r = t->user;
-    static const char *source[FTRMA_MAX_PROCS];
+    const char *source[FTRMA_MAX_PROCS];
     size_t size = r->layout.size;
     hi = hi < t->bytes ? hi : t->bytes;
     int rc = t->answered ? MPI_SUCCESS : sources(t, lo, hi, source);
@@ -115,7 +104,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
 static int take_memory(struct reduction *r, size_t chunk, size_t room)
 {
     MPI_Aint low, span;
-    size_t size = r->layout.size, slots = (size_t)ftrma_nslots;
+    size_t size = r->layout.size, slots = (size_t)ftrma_ranks();
     if (size > room && r->last >= 0) {
         r->collected = malloc(slots * size);
         if (!r->collected)
@@ -152,12 +141,12 @@ static int check(struct reduction *r)
 static int run(struct reduction *r)
 {
     size_t room = 0;
-    int rc = ftrma_exchange_open(&room);
+    int rc = ftrma_exchange_open(ftrma_on, &room);
     if (!rc)
         rc = check(r);
     if (rc)
         return rc;
-    unsigned op = predefined(r->op);
+    unsigned op = ftrma_predefined(r->op);
     size_t size = r->layout.size, chunk = size && size < room ? room / size : 1;
     chunk = chunk < r->n ? chunk : r->n ? r->n : 1;
     r->direct = r->layout.basic && op;
@@ -199,11 +188,11 @@ int MPI_Reduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type,
                int root, MPI_Comm comm)
 {
     OURS_OR(PMPI_Reduce(sendbuf, recvbuf, count, type, op, root, ftrma_comm(comm)));
-    if (root < 0 || root >= ftrma_nslots)
+    if (root < 0 || root >= ftrma_ranks())
         return ftrma_collective_fail(MPI_ERR_ROOT);
-    int mine = ftrma_slot == root;
+    int mine = ftrma_rank() == root;
     return reduce(FTRMA_REDUCE, root, mine && sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf,
-                  mine ? recvbuf : NULL, count, 0, mine ? (size_t)count : 0, ftrma_nslots - 1,
+                  mine ? recvbuf : NULL, count, 0, mine ? (size_t)count : 0, ftrma_ranks() - 1,
                   type, op);
 }
 
@@ -212,7 +201,7 @@ int MPI_Allreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype ty
 {
     OURS_OR(PMPI_Allreduce(sendbuf, recvbuf, count, type, op, ftrma_comm(comm)));
     return reduce(FTRMA_ALLREDUCE, -1, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf,
-                  count, 0, (size_t)count, ftrma_nslots - 1, type, op);
+                  count, 0, (size_t)count, ftrma_ranks() - 1, type, op);
 }
 
 int MPI_Scan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
@@ -220,7 +209,7 @@ int MPI_Scan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, M
 {
     OURS_OR(PMPI_Scan(sendbuf, recvbuf, count, type, op, ftrma_comm(comm)));
     return reduce(FTRMA_SCAN, -1, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0,
-                  (size_t)count, ftrma_slot, type, op);
+                  (size_t)count, ftrma_rank(), type, op);
 }
 
 /* Slot 0 gets nothing. */
@@ -229,7 +218,7 @@ int MPI_Exscan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type,
 {
     OURS_OR(PMPI_Exscan(sendbuf, recvbuf, count, type, op, ftrma_comm(comm)));
     return reduce(FTRMA_EXSCAN, -1, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0,
-                  ftrma_slot ? (size_t)count : 0, ftrma_slot - 1, type, op);
+                  ftrma_rank() ? (size_t)count : 0, ftrma_rank() - 1, type, op);
 }
 
 int MPI_Reduce_scatter(const void *sendbuf, void *recvbuf, const int recvcounts[],
@@ -237,14 +226,14 @@ int MPI_Reduce_scatter(const void *sendbuf, void *recvbuf, const int recvcounts[
 {
     OURS_OR(PMPI_Reduce_scatter(sendbuf, recvbuf, recvcounts, type, op, ftrma_comm(comm)));
     int64_t n = 0, begin = 0;
-    for (int s = 0; s < ftrma_nslots; s++) {
+    for (int s = 0; s < ftrma_ranks(); s++) {
         if (recvcounts[s] < 0)
             return ftrma_collective_fail(MPI_ERR_COUNT);
-        begin = s == ftrma_slot ? n : begin;
+        begin = s == ftrma_rank() ? n : begin;
         n += recvcounts[s];
     }
     return reduce(FTRMA_REDUCE_SCATTER, -1, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf,
-                  n, (size_t)begin, (size_t)(begin + recvcounts[ftrma_slot]), ftrma_nslots - 1,
+                  n, (size_t)begin, (size_t)(begin + recvcounts[ftrma_rank()]), ftrma_ranks() - 1,
                   type, op);
 }
 
@@ -252,8 +241,8 @@ int MPI_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount, 
                              MPI_Op op, MPI_Comm comm)
 {
     OURS_OR(PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, type, op, ftrma_comm(comm)));
-    int64_t begin = (int64_t)recvcount * ftrma_slot;
+    int64_t begin = (int64_t)recvcount * ftrma_rank();
     return reduce(FTRMA_REDUCE_SCATTER_BLOCK, -1, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf,
-                  recvbuf, (int64_t)recvcount * ftrma_nslots, (size_t)begin,
-                  (size_t)(begin + recvcount), ftrma_nslots - 1, type, op);
+                  recvbuf, (int64_t)recvcount * ftrma_ranks(), (size_t)begin,
+                  (size_t)(begin + recvcount), ftrma_ranks() - 1, type, op);
 }

@@ -36,7 +36,7 @@ static struct {
     uint64_t horizon, limit; /* events to replay; of this phase */
     int in_prefix;           /* the phase before the last protect() */
     int synchronized;        /* in PROLOGUE: synchronization was passed over */
-    struct ftrma_reader results, seen; /* the next answer; behind the last one used */
+    struct ftrma_answers answers; /* the results that are still to be used */
     struct incoming *list;
     size_t n, room, next;
     struct ftrma_log **views;
@@ -44,14 +44,7 @@ static struct {
     uint64_t image_bytes;
 } replay;
 
-static ftrma_interrupt_function interrupt;
 static ftrma_live_function live;
-
-void ftrma_set_interrupt(ftrma_interrupt_function function)
-{
-    interrupt = function;
-    ftrma_counted = 1; /* this thread runs the program */
-}
 
 void ftrma_set_live(ftrma_live_function function)
 {
@@ -68,15 +61,15 @@ int ftrma_in_prefix(void)
     return ftrma_tape.mode == FTRMA_REPLAY && replay.in_prefix;
 }
 
-int ftrma_interrupted(void)
+void ftrma_keep_refusal(const char *reason)
 {
-    return interrupt && ftrma_counted ? interrupt() : 1; /* other threads unwind */
+    if (!ftrma_ctl->refusal[0])
+        snprintf(ftrma_ctl->refusal, sizeof ftrma_ctl->refusal, "%s", reason);
 }
 
 void ftrma_refuse(const char *reason)
 {
-    if (!ftrma_ctl->refusal[0])
-        snprintf(ftrma_ctl->refusal, sizeof ftrma_ctl->refusal, "%s", reason);
+    ftrma_keep_refusal(reason);
     ftrma_raise(ftrma_round);
 }
 
@@ -218,10 +211,10 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     t->clock = t->events = t->hash = 0;
     replay.in_prefix = !replay.mark.start;
     replay.limit = replay.in_prefix ? t->slot->prefix_events : replay.horizon;
-    replay.results = replay.in_prefix
-                         ? reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0})
-                         : results;
-    replay.seen = replay.results;
+    ftrma_answers_begin(&replay.answers,
+                        replay.in_prefix
+                            ? reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0})
+                            : results);
     trace_replay();
     return 0;
 }
@@ -233,7 +226,7 @@ static void trace_apply(const struct incoming *in)
     const struct ftrma_record *record = in->record;
     struct ftrma_trace_record trace = {
         .what = FTRMA_WHAT_APPLY, .mode = FTRMA_REPLAY, .event = ftrma_tape.events,
-        .window = (int32_t)(uint32_t)record->window, .target = record->target, .at = record->at,
+        .window = ftrma_trace_window(record->window), .target = record->target, .at = record->at,
         .bytes = record->bytes, .seq = record->seq, .clock = record->clock, .ec = record->ec,
         .gc = record->gc, .sc = record->sc, .gnc = record->gnc,
         .value = {(uint64_t)in->slot, record->event}};
@@ -255,32 +248,16 @@ static void apply_until(uint64_t clock, uint64_t events)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-static const struct ftrma_record *next_result(void)
-{
-    const struct ftrma_record *record;
-    do
-        record = ftrma_log_next(&replay.results);
-    while (record && record->kind != FTRMA_RECORD_RESULT);
-    return record;
-}
-
 static int go_live(void)
 {
     struct ftrma_tape *t = &ftrma_tape;
-    struct ftrma_spot end = replay.seen.at;
-    const struct ftrma_record *left;
-    do { /* what is behind the last answer was logged by events without one, or in flight */
-        left = ftrma_log_next(&replay.seen);
-        if (left && left->kind == FTRMA_RECORD_RESULT && left->event <= replay.horizon)
-            return different();
-        if (left && left->event <= replay.horizon)
-            end = replay.seen.at;
-    } while (left);
+    struct ftrma_spot end;
     if (t->hash != t->slot->hash[t->events & 1] && t->events > replay.mark.events)
         return different();
+    if (!ftrma_answers_end(&replay.answers, replay.horizon, &end))
+        return different();
     apply_until(UINT64_MAX, UINT64_MAX);
-    if (!end.chunk && ftrma_log->head[FTRMA_RESULTS])
-        end = (struct ftrma_spot){ftrma_log->head[FTRMA_RESULTS], 0};
+    ftrma_locks_load();
     ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
@@ -303,14 +280,14 @@ static int anchor(void)
 {
     struct ftrma_tape *t = &ftrma_tape;
     if (ftrma_counters_load(replay.image, replay.image_bytes))
-        return refuse("its program has made other windows than before");
+        return refuse("its program has made other windows or communicators than before");
     t->mode = FTRMA_REPLAY;
     t->events = replay.mark.events;
     t->clock = replay.mark.clock;
     t->hash = replay.mark.hash;
     replay.limit = replay.horizon;
-    replay.results = reader_at(ftrma_log, FTRMA_RESULTS, replay.mark.spot[FTRMA_RESULTS]);
-    replay.seen = replay.results;
+    ftrma_answers_begin(&replay.answers, reader_at(ftrma_log, FTRMA_RESULTS,
+                                                   replay.mark.spot[FTRMA_RESULTS]));
     apply_until(t->clock, t->events);
     return 0;
 }
@@ -392,12 +369,13 @@ int ftrma_result_read(void *bytes, size_t n)
                       "checkpoint; call safepoint() right behind protect() or at the top of the "
                       "loop");
     for (size_t done = 0; done < n;) {
-        const struct ftrma_record *record = next_result();
-        if (!record || record->event != ftrma_tape.events + 1 || record->bytes > n - done)
+        const void *from;
+        size_t size;
+        if (!ftrma_answers_next(&replay.answers, ftrma_tape.events + 1, &from, &size)
+            || size > n - done)
             return different();
-        memcpy((char *)bytes + done, record + 1, record->bytes);
-        done += record->bytes;
-        replay.seen = replay.results;
+        memcpy((char *)bytes + done, from, size);
+        done += size;
     }
     return MPI_SUCCESS;
 }

@@ -67,6 +67,15 @@ static int bad_rank(struct window *w, int rank, const char *call)
                              call, rank, w->n);
 }
 
+/* Assertions that a call does not know. */
+static int bad_assert(struct window *w, int assert, int known, const char *call)
+{
+    if (likely(!(assert & ~known)))
+        return MPI_SUCCESS;
+    return ftrma_window_fail(w, MPI_ERR_ASSERT, "%s: assertion %d is none of its own", call,
+                             assert);
+}
+
 /* ---- fence ---------------------------------------------------------------------------------- */
 
 int MPI_Win_fence(int assert, MPI_Win win)
@@ -76,8 +85,16 @@ int MPI_Win_fence(int assert, MPI_Win win)
         ftrma_native_place(FTRMA_PLACE_FENCE);
         return GUARDED(PMPI_Win_fence(assert, win));
     }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
     ftrma_place(FTRMA_PLACE_FENCE);
-    int rc = ftrma_sync_begin(FTRMA_WHAT_FENCE, w->ordinal, -1, 0);
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = bad_assert(w, assert, MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE
+                                   | MPI_MODE_NOSUCCEED, "Fence");
+    if (rc)
+        return rc;
+    rc = ftrma_sync_begin(FTRMA_WHAT_FENCE, w->ordinal, -1, 0);
     if (rc == 1)
         w->barriers++;
     else if (!rc)
@@ -94,6 +111,13 @@ int MPI_Win_fence(int assert, MPI_Win win)
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
+/* Nothing of a replay depends on SC, so it is in no log; the pair keeps it over a death. */
+static void note_sc(struct window *w, int target, uint64_t word)
+{
+    w->sc[target] = LOCK_SC(word);
+    __atomic_store_n(&pair(w, w->me, target)->sc, w->sc[target], __ATOMIC_RELAXED);
+}
+
 /* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
    and in its pair (both kinds).  The pair also says when the step is being taken, so that repair can
    settle a death in the middle; the replacement then finds itself holding the lock, or not. */
@@ -107,7 +131,7 @@ static int take(struct window *w, int target, int exclusive)
             next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
             STORE(holds, HOLDS_TAKING);
             if (ftrma_cas(lock, word, next)) {
-                w->sc[target] = LOCK_SC(next);
+                note_sc(w, target, next);
                 STORE(holds, exclusive ? HOLDS_EXCLUSIVE : HOLDS_SHARED);
                 return MPI_SUCCESS;
             }
@@ -118,7 +142,7 @@ static int take(struct window *w, int target, int exclusive)
             return ftrma_code_unwind;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
-    w->sc[target] = LOCK_SC(LOAD(lock));
+    note_sc(w, target, LOAD(lock));
     return MPI_SUCCESS;
 }
 
@@ -133,22 +157,13 @@ static void give(struct window *w, int target, int exclusive)
     ftrma_wake(&w->header->bell);
 }
 
-/* A lock is one event, and so is the number that it got. */
 static int lock_event(struct window *w, int what, int rank, int exclusive)
 {
     int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
-    if (rc == 1) {
-        if (ftrma_tape.mode == FTRMA_REPLAY)
-            return ftrma_result_read(&w->sc[rank], sizeof w->sc[rank]);
-        return MPI_SUCCESS;
-    }
     if (rc)
-        return rc;
+        return rc == 1 ? MPI_SUCCESS : rc;
     ftrma_trace.value[0] = (uint64_t)exclusive;
-    rc = take(w, rank, exclusive);
-    if (!rc)
-        ftrma_result_log(&w->sc[rank], sizeof w->sc[rank]);
-    return rc;
+    return take(w, rank, exclusive);
 }
 
 int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
@@ -159,11 +174,13 @@ int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
         ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
         return native_rc;
     }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (rank == MPI_PROC_NULL)
-        return MPI_SUCCESS;
     int rc = bad_rank(w, rank, "Lock");
+    if (!rc)
+        rc = bad_assert(w, assert, MPI_MODE_NOCHECK, "Lock");
     if (rc)
         return rc;
     if (type != MPI_LOCK_SHARED && type != MPI_LOCK_EXCLUSIVE)
@@ -198,8 +215,6 @@ int MPI_Win_unlock(int rank, MPI_Win win)
         return GUARDED(PMPI_Win_unlock(rank, win));
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (rank == MPI_PROC_NULL)
-        return MPI_SUCCESS;
     int rc = bad_rank(w, rank, "Unlock");
     if (rc)
         return rc;
@@ -226,11 +241,16 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
         ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
         return native_rc;
     }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (w->all_locked || w->lc)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock_all: this window is locked already");
-    int rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
+    int rc = bad_assert(w, assert, MPI_MODE_NOCHECK, "Lock_all");
+    if (rc)
+        return rc;
+    rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
     if (rc > 1)
         return rc;
     for (int t = 0; t < w->n && !rc; t++) {
@@ -349,7 +369,7 @@ int MPI_Win_sync(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
     if (!w)
-        return PMPI_Win_sync(win);
+        return GUARDED(PMPI_Win_sync(win));
     FENCE();
     if (ftrma_unwinding())
         return ftrma_code_unwind;
@@ -385,11 +405,6 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
     return rc;
 }
 
-static int any(const unsigned char *set, int n)
-{
-    return memchr(set, 1, (size_t)n) != NULL;
-}
-
 int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
@@ -397,10 +412,12 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
         return GUARDED(PMPI_Win_post(group, assert, win));
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (any(w->exposed, w->n))
+    if (w->exposure_open)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Post: an exposure epoch is open already; "
                                  "Wait for it first");
-    int rc = members_of(w, group, w->exposed);
+    int rc = bad_assert(w, assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT, "Post");
+    if (!rc)
+        rc = members_of(w, group, w->exposed);
     if (!rc)
         rc = ftrma_sync_begin(FTRMA_WHAT_POST, w->ordinal, -1, 0);
     if (rc > 1)
@@ -413,6 +430,7 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
         }
     if (!rc)
         ftrma_wake(&w->header->bell);
+    w->exposure_open = 1;
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -422,12 +440,16 @@ int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_start(group, assert, win));
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    if (any(w->started, w->n))
+    if (w->access_open)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Start: an access epoch is open already; "
                                  "Complete it first");
-    int rc = members_of(w, group, w->started);
+    int rc = bad_assert(w, assert, MPI_MODE_NOCHECK, "Start");
+    if (!rc)
+        rc = members_of(w, group, w->started);
     if (!rc)
         rc = ftrma_sync_begin(FTRMA_WHAT_START, w->ordinal, -1, 0);
     for (int t = 0; t < w->n && !rc; t++)
@@ -435,6 +457,7 @@ int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
             rc = wait_at_least(w, &pair(w, w->me, t)->posted, w->completed[t] + 1);
     if (rc > 1)
         return rc;
+    w->access_open = 1;
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -446,9 +469,13 @@ int MPI_Win_complete(MPI_Win win)
         return GUARDED(PMPI_Win_complete(win));
     if (ftrma_unwinding())
         return ftrma_code_unwind;
+    if (!w->access_open)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Complete: no access epoch is open; Start one "
+                                 "first");
     int rc = ftrma_sync_begin(FTRMA_WHAT_COMPLETE, w->ordinal, -1, 0);
     if (rc > 1)
         return rc;
+    w->access_open = 0;
     for (int t = 0; t < w->n; t++)
         if (w->started[t]) {
             close_epoch(w, t);
@@ -464,19 +491,38 @@ int MPI_Win_complete(MPI_Win win)
     return MPI_SUCCESS;
 }
 
+static int not_exposed(struct window *w, const char *call)
+{
+    if (w->exposure_open)
+        return MPI_SUCCESS;
+    return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "%s: no exposure epoch is open; Post one first",
+                             call);
+}
+
+static void end_exposure(struct window *w)
+{
+    memset(w->exposed, 0, (size_t)w->n);
+    w->exposure_open = 0;
+}
+
 int MPI_Win_wait(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
     if (!w)
         return GUARDED(PMPI_Win_wait(win));
-    int rc = ftrma_unwinding() ? ftrma_code_unwind
-                               : ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 0);
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = not_exposed(w, "Wait");
+    if (!rc)
+        rc = ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 0);
     for (int o = 0; o < w->n && !rc; o++)
         if (w->exposed[o])
             rc = wait_at_least(w, &pair(w, o, w->me)->completed, w->posted[o]);
     if (rc > 1)
         return rc;
-    memset(w->exposed, 0, (size_t)w->n);
+    end_exposure(w);
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -485,10 +531,12 @@ int MPI_Win_test(MPI_Win win, int *flag)
 {
     struct window *w = ftrma_window(win);
     if (!w)
-        return PMPI_Win_test(win, flag);
+        return GUARDED(PMPI_Win_test(win, flag));
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    int rc = ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 1);
+    int rc = not_exposed(w, "Test");
+    if (!rc)
+        rc = ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 1);
     *flag = 1;
     for (int o = 0; o < w->n && !rc; o++)
         if (w->exposed[o] && LOAD(&pair(w, o, w->me)->completed) < w->posted[o])
@@ -500,7 +548,7 @@ int MPI_Win_test(MPI_Win win, int *flag)
     if (rc > 1)
         return rc;
     if (*flag)
-        memset(w->exposed, 0, (size_t)w->n);
+        end_exposure(w);
     ftrma_event_end();
     return MPI_SUCCESS;
 }

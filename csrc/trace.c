@@ -9,6 +9,7 @@
 
 #include "event.h"
 #include "trace.h"
+#include "window.h"
 
 _Static_assert(sizeof(struct ftrma_trace_record) == 144, "the reader relies on it");
 
@@ -46,8 +47,12 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
 
 void ftrma_trace_begin(int what, int window)
 {
+    const struct window *w;
     ftrma_trace = (struct ftrma_trace_record){.begin_ns = ftrma_now_ns(), .what = (uint32_t)what,
-                                              .window = window, .target = -1};
+                                              .window = -1, .target = -1};
+    for (int i = 0; window >= 0 && (w = ftrma_window_number(i)); i++)
+        if (w->in_use && w->ordinal == window)
+            ftrma_trace.window = ftrma_trace_window(w->name_number);
 }
 
 void ftrma_trace_end(int mode, uint64_t event, uint64_t clock)

@@ -10,7 +10,7 @@ struct ftrma_trace_record {
     int32_t slot, proc;
     uint64_t entry;            /* how often the program was entered */
     uint64_t event;            /* own number */
-    int32_t window, target;    /* number in program order, slot; -1: none */
+    int32_t window, target;    /* ftrma_trace_window of its name, slot; -1: none */
     uint64_t at, bytes;        /* in the target's part */
     uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
     uint64_t ec, gc, sc, gnc;
@@ -24,7 +24,12 @@ extern int ftrma_tracing;
 
 /* Write a record of its own, with what is given here and the rest of this process. */
 void ftrma_trace_write(struct ftrma_trace_record *record);
-void ftrma_trace_begin(int what, int window);
+void ftrma_trace_begin(int what, int window); /* window: number in this slot's program order */
+/* The same number for a window at all of its members: slot of the first, and number there. */
+static inline int32_t ftrma_trace_window(uint64_t name_number)
+{
+    return (int32_t)(name_number >> 32 << 16 | (name_number & 0xffff));
+}
 void ftrma_trace_end(int mode, uint64_t event, uint64_t clock);
 
 #endif

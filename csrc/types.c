@@ -69,10 +69,25 @@ MPI_Datatype ftrma_element_type(MPI_Datatype type)
     return found;
 }
 
+static int open_self(void)
+{
+    if (self != MPI_COMM_NULL)
+        return MPI_SUCCESS;
+    int rc = PMPI_Comm_dup(MPI_COMM_SELF, &self);
+    return rc ? rc : PMPI_Comm_set_errhandler(self, MPI_ERRORS_RETURN);
+}
+
+/* The library looks at a type where it sends, if only nothing to nobody. */
+int ftrma_usable(MPI_Datatype type)
+{
+    return type != MPI_DATATYPE_NULL && !open_self()
+           && !PMPI_Send(NULL, 0, type, MPI_PROC_NULL, 0, self);
+}
+
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type)
 {
-    int rc = self == MPI_COMM_NULL ? PMPI_Comm_dup(MPI_COMM_SELF, &self) : MPI_SUCCESS;
+    int rc = open_self();
     return rc ? rc : PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
                                    MPI_STATUS_IGNORE);
 }
@@ -84,10 +99,98 @@ int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes)
     return rc;
 }
 
+/* ---- the first bytes of a layout --------------------------------------------------------------- */
+
+/* [out] displs[i]: where in an element its packed byte i lies. The library is asked: it unpacks the
+   bytes' numbers, eight bits at a time. */
+static int find_bytes(MPI_Datatype type, size_t bytes, MPI_Aint *displs)
+{
+    MPI_Aint low, span;
+    int rc = PMPI_Type_get_true_extent(type, &low, &span);
+    if (rc)
+        return rc;
+    unsigned char *numbers = malloc(bytes), *memory = malloc((size_t)span + 1);
+    size_t *found = calloc((size_t)span + 1, sizeof *found);
+    if (!numbers || !memory || !found)
+        rc = MPI_ERR_NO_MEM;
+    for (int shift = 0; !rc && bytes >> shift; shift += 8) {
+        for (size_t i = 0; i < bytes; i++)
+            numbers[i] = (unsigned char)((i + 1) >> shift);
+        memset(memory, 0, (size_t)span);
+        rc = ftrma_convert(numbers, (int)bytes, MPI_BYTE, memory - low, 1, type);
+        for (MPI_Aint at = 0; at < span; at++)
+            found[at] |= (size_t)memory[at] << shift;
+    }
+    for (MPI_Aint at = 0; at < span && !rc; at++)
+        if (found[at])
+            displs[found[at] - 1] = low + at;
+    free(numbers);
+    free(memory);
+    free(found);
+    return rc;
+}
+
+/* [out] *part: the first bytes of one element. */
+static int part_of(MPI_Datatype type, size_t bytes, MPI_Datatype *part)
+{
+    MPI_Aint *displs = malloc(bytes * sizeof *displs);
+    int *lengths = malloc(bytes * sizeof *lengths), runs = 0;
+    int rc = displs && lengths ? find_bytes(type, bytes, displs) : MPI_ERR_NO_MEM;
+    for (size_t i = 0; i < bytes && !rc; i++)
+        if (runs && displs[i] == displs[runs - 1] + lengths[runs - 1]) {
+            lengths[runs - 1]++;
+        } else {
+            displs[runs] = displs[i];
+            lengths[runs++] = 1;
+        }
+    if (!rc)
+        rc = PMPI_Type_create_hindexed(runs, lengths, displs, MPI_BYTE, part);
+    free(displs);
+    free(lengths);
+    return rc;
+}
+
+int ftrma_cut(int *count, MPI_Datatype *type, size_t bytes, MPI_Datatype *made)
+{
+    MPI_Datatype types[2] = {*type, MPI_DATATYPE_NULL};
+    MPI_Aint low, extent;
+    int size, rc = PMPI_Type_size(*type, &size);
+    if (rc || !(bytes % (size_t)size)) {
+        *count = rc ? 0 : (int)(bytes / (size_t)size);
+        return rc;
+    }
+    rc = PMPI_Type_get_extent(*type, &low, &extent);
+    if (!rc)
+        rc = part_of(*type, bytes % (size_t)size, &types[1]);
+    if (rc)
+        return rc;
+    int whole = (int)(bytes / (size_t)size);
+    rc = PMPI_Type_create_struct(2, (int[]){whole, 1}, (MPI_Aint[]){0, whole * extent}, types,
+                                 made);
+    PMPI_Type_free(&types[1]);
+    if (!rc)
+        rc = PMPI_Type_commit(made);
+    *count = 1;
+    *type = *made;
+    return rc;
+}
+
+/* ---- the library's own ------------------------------------------------------------------------- */
+
+unsigned ftrma_predefined(MPI_Op op)
+{
+    const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, MPI_LOR,
+                            MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] == op)
+            return i + 1;
+    return 0;
+}
+
 void ftrma_progress(void)
 {
     int flag;
-    if (self != MPI_COMM_NULL || PMPI_Comm_dup(MPI_COMM_SELF, &self) == MPI_SUCCESS)
+    if (!open_self())
         PMPI_Iprobe(0, 0, self, &flag, MPI_STATUS_IGNORE);
 }
 

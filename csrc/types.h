@@ -36,12 +36,22 @@ static inline size_t ftrma_basic_size(MPI_Datatype type)
 /* The one predefined type that a type is made of; MPI_DATATYPE_NULL if there are more. */
 MPI_Datatype ftrma_element_type(MPI_Datatype type);
 
+/* 1 if the type is one that data may be sent with: not null, and committed. */
+int ftrma_usable(MPI_Datatype type);
+
 /* Copy between two layouts of the same bytes. Returns an MPI code. */
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type);
 
 /* [out] *bytes: of count elements, packed. Returns an MPI code. */
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
+
+/* Let a layout of more bytes end after the first `bytes`. *made: where no whole elements are left, a
+   type to be freed.  Returns an MPI code. */
+int ftrma_cut(int *count, MPI_Datatype *type, size_t bytes, MPI_Datatype *made);
+
+/* Number of a predefined operation that computes, the same in every process; 0: any other. */
+unsigned ftrma_predefined(MPI_Op op);
 
 /* How elements of a type lie in memory. */
 struct ftrma_layout {

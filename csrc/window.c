@@ -31,6 +31,8 @@ static struct native {
     struct ftrma_window_info info;
 } natives[FTRMA_MAX_WINDOWS];
 static int nnatives;
+static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
+static int nheld;
 static struct window *newest_found; /* most programs use one window at a time */
 static char last_error[512];
 static int code_of[128]; /* MPI class -> code with our text */
@@ -74,6 +76,14 @@ struct window *ftrma_window(MPI_Win handle)
             return table[i];
         }
     return NULL;
+}
+
+int ftrma_window_is_stale(MPI_Win handle)
+{
+    int stale = 0;
+    for (int i = 0; i < nwindows && !stale; i++)
+        stale = windows[i]->handle == handle && !windows[i]->in_use;
+    return stale;
 }
 
 /* Windows come and go rarely; their handles change when a window from Create is made again. */
@@ -126,7 +136,7 @@ int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
             if (target < 0 || target >= windows[i]->n)
                 return -1;
             *ec = windows[i]->ec[target];
-            *sc = windows[i]->sc[target];
+            *sc = pair(windows[i], windows[i]->me, target)->sc;
             return 0;
         }
     return -1;
@@ -144,6 +154,27 @@ uint64_t ftrma_exclusive_locks(void)
         for (int t = 0; windows[i]->in_use && t < windows[i]->n; t++)
             held += windows[i]->locked[t] == MPI_LOCK_EXCLUSIVE && !windows[i]->nocheck[t];
     return held;
+}
+
+const char *ftrma_window_held(void)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i]->in_use && windows[i]->shared && windows[i]->n > 1)
+            return "MPI_Win_allocate_shared";
+    return nheld ? "MPI_Win_create_dynamic" : NULL;
+}
+
+void ftrma_window_hold(MPI_Win handle)
+{
+    if (nheld < FTRMA_MAX_WINDOWS) /* whoever has as many keeps one of them */
+        held[nheld++] = handle;
+}
+
+void ftrma_window_release(MPI_Win handle)
+{
+    for (int i = 0; i < nheld; i++)
+        if (held[i] == handle)
+            held[i--] = held[--nheld];
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */
@@ -204,7 +235,8 @@ void ftrma_windows_rewind(void)
     }
     nwindows = kept;
     reindex();
-    ftrma_next_ordinal = nnatives = 0;
+    ftrma_next_ordinal = nnatives = nheld = 0;
+    ftrma_finalized = 0;
 }
 
 /* ---- asking the library --------------------------------------------------------------------- */
@@ -217,10 +249,11 @@ int MPI_Win_get_group(MPI_Win win, MPI_Group *group)
 
 int MPI_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag)
 {
-    static int flavor_allocate = MPI_WIN_FLAVOR_ALLOCATE, model = MPI_WIN_UNIFIED;
+    static int flavors[] = {MPI_WIN_FLAVOR_ALLOCATE, MPI_WIN_FLAVOR_SHARED};
+    static int model = MPI_WIN_UNIFIED;
     struct window *w = ftrma_window(win);
     if (w && keyval == MPI_WIN_CREATE_FLAVOR && w->allocated) {
-        *(int **)value = &flavor_allocate;
+        *(int **)value = &flavors[w->shared];
         *flag = 1;
         return MPI_SUCCESS;
     }
@@ -237,7 +270,22 @@ int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *disp_unit, 
     struct window *w = ftrma_window(win);
     if (!w)
         return PMPI_Win_shared_query(win, rank, size, disp_unit, baseptr);
-    return ftrma_window_fail(w, MPI_ERR_RMA_FLAVOR, "Shared_query on a protected window: its "
-                             "parts are reached by Put and Get; only windows from Allocate_shared "
-                             "can be queried");
+    if (!w->shared)
+        return ftrma_window_fail(w, MPI_ERR_RMA_FLAVOR, "Shared_query on a protected window: its "
+                                 "parts are reached by Put and Get; only windows from "
+                                 "Allocate_shared can be queried");
+    for (int i = 0; rank == MPI_PROC_NULL && i < w->n; i++) /* the first part that has memory */
+        rank = w->members[i].size_bytes ? i : rank;
+    if (rank == MPI_PROC_NULL) {
+        *size = *disp_unit = 0;
+        *(void **)baseptr = NULL;
+        return MPI_SUCCESS;
+    }
+    if (rank < 0 || rank >= w->n)
+        return ftrma_window_fail(w, MPI_ERR_RANK, "Shared_query: rank %d is not in this window's "
+                                 "group of %d", rank, w->n);
+    *size = (MPI_Aint)w->members[rank].size_bytes;
+    *disp_unit = (int)w->members[rank].disp_unit;
+    *(void **)baseptr = part(w, rank);
+    return MPI_SUCCESS;
 }

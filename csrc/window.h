@@ -29,14 +29,15 @@ _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line
 struct ftrma_window_header {
     struct ftrma_bell barrier;
     struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
-    char pad[48];
+    uint64_t name_number;   /* as in struct window */
+    char pad[40];
 };
 
 struct ftrma_pair {
     uint64_t posted;    /* exposures the target opened for this origin */
     uint64_t completed; /* access epochs the origin closed toward this target */
     uint64_t holds;     /* the lock the origin has at the target: HOLDS_* */
-    uint64_t pad;
+    uint64_t sc;        /* the target's SC that came with the newest lock of the origin */
     struct ftrma_cut {  /* of the target's demand checkpoint of number & 1 (demand.c) */
         uint64_t seq;   /* accesses to the part so far */
         uint64_t event; /* of the origin that was complete after that was read */
@@ -49,10 +50,12 @@ struct window {
     MPI_Win handle;   /* a window of this process alone: carries attributes, name, error handler */
     int in_use;       /* 0 between a rollback and the program's creating it again */
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
+    int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
     int ordinal;      /* number in this slot's program order */
     int fence_open;   /* a fence opened an epoch */
     int all_locked;
+    int access_open, exposure_open; /* by Start, by Post; perhaps toward nobody */
     MPI_Group group;  /* the members */
     char name[48];
     size_t file_bytes;
@@ -79,8 +82,16 @@ int ftrma_window_fail(struct window *w, int class, const char *format, ...)
 int ftrma_window_barrier(struct window *w);
 extern int ftrma_next_ordinal; /* of the window that is made next */
 #define FTRMA_MAX_WINDOWS 4096
+/* The call that has made a window whose contents no log covers, since its members store into each
+   other's parts or it is the library's own; NULL: there is none. */
+const char *ftrma_window_held(void);
+/* One of the library's own comes, and goes. */
+void ftrma_window_hold(MPI_Win handle);
+void ftrma_window_release(MPI_Win handle);
 /* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
 struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes);
+/* A handle of an earlier attempt, whose window the program has not made again. */
+int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);
 int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
 void ftrma_window_unlist(struct window *w);
@@ -92,6 +103,8 @@ struct window *ftrma_window_number(int index); /* all, also those not in use; NU
 /* Write a logged access to the own part (replay). */
 struct ftrma_record;
 void ftrma_window_apply(const struct ftrma_record *record);
+/* SC of each lock as the dead process knew it. */
+void ftrma_locks_load(void);
 /* Write to a member's part; for undoing. 0, or an MPI code. */
 int ftrma_part_write(struct window *w, int member, uint64_t at, const void *bytes, size_t n);
 

@@ -1,22 +1,32 @@
-"""``python -m ftrma app.py [args]``: run a script protected, in processes started by a launcher."""
+"""``python -m ftrma app.py [args]``: run a program protected, in processes of a launcher."""
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
+
+USAGE = (
+    "usage: mpiexec -n P python -m ftrma {app.py | -m module} [args...], or "
+    "ftrma run -n N {app.py | -m module}"
+)
 
 
 def main() -> None:
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: mpiexec -n P python -m ftrma app.py [args...], or ftrma run -n N app.py")
-    script = sys.argv[1]
-    if not Path(script).is_file():
-        sys.exit(f"ftrma: error: no script {script}: give the path of a Python file")
-    from . import runner
+    from . import program
     from .errors import FtrmaError
 
+    words = sys.argv[1:]
+    least = 1 + (words[:1] == [program.MODULE])
+    if len(words) < least or words[least - 1].startswith("-"):
+        sys.exit(USAGE)
     try:
-        runner.main(script, sys.argv[2:])
+        program.check(words, os.getcwd())
+    except ValueError as error:
+        sys.exit(f"ftrma: error: {error}")
+    from . import runner
+
+    try:
+        runner.main(words)
     except (FtrmaError, ValueError) as error:
         sys.exit(f"ftrma: error: {error}")
 

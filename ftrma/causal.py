@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # FTRMA_BROKEN_* of csrc/ftrma.h
-FOREIGN, FULL, RECOVERED, CHECKSUM, GETS, DEMAND = 1, 2, 4, 8, 16, 32
+FOREIGN, FULL, RECOVERED, CHECKSUM, GETS, DEMAND, SETUP, HELD = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Logs:
     """What a slot's logs are good for.
 
     Attributes:
-        broken: why a replay from the version cannot use them, bits FOREIGN .. DEMAND; -1: they do
+        broken: why a replay from the version cannot use them, bits FOREIGN .. HELD; -1: they do
             not reach back to it.
-        call: the MPI call to blame for FOREIGN.
+        call: the MPI call to blame for FOREIGN or HELD.
     """
 
     broken: int = 0
@@ -59,6 +59,13 @@ def obstacle(
         mine = slot in lost
         if log.broken < 0:
             return f"slot {slot} has no log since {since}"
+        if log.broken & SETUP:
+            return (
+                f"slot {slot} calls {log.call} before its last protect(), which every replay comes "
+                "by and none can repeat"
+            )
+        if log.broken & HELD:
+            return f"slot {slot} has what {log.call} has made, which no log covers"
         if log.broken & FOREIGN:
             return f"slot {slot} has called {log.call} since {since}, which no replay can repeat"
         if log.broken & FULL:

@@ -212,7 +212,7 @@ class Server:
                     self.idle()
                     self.stand_by()
             report_deaths_of_servers(world)
-            if not busy:
+            if not world.lib.ftrma_partitioned_help() and not busy:
                 world.lib.ftrma_sleep(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:

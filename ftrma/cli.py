@@ -10,7 +10,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from . import __version__, outfile, settings, tomlfile
+from . import __version__, outfile, program, settings
 from .errors import CATASTROPHE, FtrmaError, NotRecoverable
 from .outfile import tell
 from .reliability import command as reliability
@@ -38,6 +38,11 @@ RUN_OPTIONS = [
         "auto|causal|rollback",
         "after a failure: replay the dead slot and let the others go on, or roll all back where "
         "that is not exact (auto, the default) or end the job there (causal); or always roll back",
+    ),
+    (
+        "--rollback",
+        "in-place|fresh",
+        "go back in the same processes (in-place, the default), or let all start again (fresh)",
     ),
     ("--log-budget", "SIZE", "memory for the access logs of each slot, such as 64M (the default)"),
     ("--log", "all|puts", "log puts and gets, or puts alone (default: all)"),
@@ -78,7 +83,7 @@ RUN_OPTIONS = [
 ]
 
 
-RUN_USAGE = "ftrma run -n N [options] script [arguments ...]"
+RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
 
 class Misuse(ValueError):
@@ -122,6 +127,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--resume", metavar="JOB", help="go on with a job whose 'ftrma run' was killed: no script"
     )
     run.add_argument("script", nargs="?", help="the program")
+    run.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER,
+        help="instead of a script: run a module, as python -m does; its arguments follow",
+    )  # fmt: skip
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(run=command_run)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
@@ -164,8 +173,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         near = get_close_matches(unknown[0].split("=")[0], known, 1)
         hint = f", did you mean {near[0]}?" if near else ""
         of_command.error(f"unknown {' '.join(unknown)}{hint}")
+    of_program = ("arguments", "module")
     for name, value in vars(arguments).items():
-        if name not in ("arguments", "mpirun") and "" in (value if name == "kill" and value
+        if name not in (*of_program, "mpirun") and "" in (value if name == "kill" and value
                                                           else [value]):  # fmt: skip
             raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
     return arguments
@@ -206,20 +216,29 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     if len(outputs) == 2 and outputs[0] and outputs[0] == outputs[1]:
         raise ValueError(f"--stats {arguments.stats}: --trace writes to it too; name another file")
     try:
-        tomlfile.open_file(arguments.script).close()
-    except FileNotFoundError:
-        raise ValueError(
-            f"no script {arguments.script}: give the path of a Python file"
-        ) from None
-    except OSError as error:
-        raise ValueError(
-            f"script {arguments.script}: {error.strerror}; give the path of a Python file"
-        ) from None
-    try:
-        os.getcwd()
+        directory = os.getcwd()
     except OSError:
         raise ValueError("the current directory is gone; change to one that is there") from None
+    program.check(words_of(arguments), directory)
     return options
+
+
+def words_of(arguments: argparse.Namespace) -> list[str]:
+    """The words of the program, as `program.Program` takes them.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if arguments.module is None:
+        if arguments.script is not None:
+            return [arguments.script, *arguments.arguments]
+        raise Misuse(
+            "no script: give the path of a Python file, or -m and a module; see ftrma run -h",
+            f"usage: {RUN_USAGE}\n",
+        )
+    if arguments.script is not None or not arguments.module or not arguments.module[0]:
+        raise Misuse("-m: a module is expected, and then its arguments", f"usage: {RUN_USAGE}\n")
+    return [program.MODULE, *arguments.module]
 
 
 def from_where(arguments: argparse.Namespace, problem: str) -> str:
@@ -241,8 +260,9 @@ def resume(arguments: argparse.Namespace) -> int:
         if getattr(arguments, attribute, None) is not None
         and attribute not in ("trace", "max_relaunch")
     ]  # fmt: skip
-    if arguments.script or changed:
-        what = f"the script {arguments.script}" if arguments.script else changed[0]
+    if arguments.script or arguments.module or changed:
+        what = f"the script {arguments.script}" if arguments.script else "-m"
+        what = what if arguments.script or arguments.module else changed[0]
         raise ValueError(
             f"--resume {arguments.resume}: the job goes on as it was started; leave out {what}"
         )
@@ -272,10 +292,7 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
 def command_run(arguments: argparse.Namespace) -> int:
     if arguments.resume:
         return resume(arguments)
-    if arguments.script is None:
-        raise Misuse(
-            "no script: give the path of a Python file; see ftrma run -h", f"usage: {RUN_USAGE}\n"
-        )
+    words = words_of(arguments)
     options = prepare(arguments)
     from . import supervisor
 
@@ -284,7 +301,7 @@ def command_run(arguments: argparse.Namespace) -> int:
         tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
     try:
         status, stats = supervisor.run(
-            options, arguments.script, arguments.arguments, arguments.stats or ""
+            options, words, arguments.stats or ""
         )
     except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
         tell(f"error: {error}")

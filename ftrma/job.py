@@ -9,7 +9,10 @@ were left there.
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import io
+import locale
 import os
 import secrets
 import shutil
@@ -19,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import link, settings
+from . import lineoutput, link, settings
 from .errors import FtrmaError
 from .exchange import Exchange
 from .group import new_vault
@@ -39,30 +42,64 @@ from .world import (
     read_events,
 )  # fmt: skip
 
-REFUSED_S = 30.0  # the supervisor ends a job that cannot start within milliseconds
+REFUSED_S = 30.0  # a job that cannot start or has lost its supervisor is ended much earlier
 
 
 def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
-    """Get the user's stdin, stdout and stderr from the supervisor, past the launcher's pipes.
+    """Get the user's stdout and stderr from the supervisor, past the launcher's pipes; no stdin.
 
     On another host than the supervisor's, its connections take their place.
     """
     address = link.find()
     if address is None or address.here:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
-            supervisor.connect(str(directory / "terminal"))
-            supervisor.sendall(b"s" if rank == 0 else b"-")
-            _, fds, _, _ = socket.recv_fds(supervisor, 1, 3)
-        for fd, target in zip(fds, (0, 1, 2), strict=True):
-            os.dup2(fd, target)
-            os.close(fd)
-        watched = os.isatty(1)
+        _take(directory, b"t", (0, 1, 2))
     else:
         assert key is not None
-        watched = link.take_terminal(address, key, rank)
-    # Python chose its buffering for the launcher's terminal; choose again for the user's.
-    if isinstance(sys.stdout, io.TextIOWrapper) and "PYTHONUNBUFFERED" not in os.environ:
-        sys.stdout.reconfigure(line_buffering=watched)
+        link.take_terminal(address, key, rank)
+    lineoutput.install()
+
+
+def take_stdin(directory: Path) -> None:
+    """Have the user's stdin from its beginning, as slot 0 when it enters the program (again).
+
+    On another host than the supervisor's it stays empty.
+    """
+    address = link.find()
+    if address and not address.here:
+        return
+    encoding, errors = _stdin_text()
+    for file in gc.get_objects():
+        # Of open(0): what is left of it would close the new stdin when it is collected.
+        if type(file) is io.FileIO and not file.closed and file.fileno() == 0 and file.closefd:
+            file.close()
+    try:
+        _take(directory, b"s", (0,))
+    except (OSError, ValueError):
+        time.sleep(REFUSED_S)  # the supervisor is gone, and somebody ends this process
+        raise
+    raw = io.FileIO(0, closefd=False)
+    raw.name = "<stdin>"  # as Python's own
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(  # type: ignore[misc]
+        io.BufferedReader(raw), encoding, errors, newline="\n"
+    )
+
+
+@functools.cache
+def _stdin_text() -> tuple[str, str | None]:
+    """Encoding and treatment of errors that Python began with, before the program changes them."""
+    before = sys.__stdin__
+    return (before.encoding, before.errors) if before else (locale.getpreferredencoding(), None)
+
+
+def _take(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
+    """Get descriptors from the supervisor."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
+        supervisor.connect(str(directory / "terminal"))
+        supervisor.sendall(what)
+        _, fds, _, _ = socket.recv_fds(supervisor, 1, len(targets))
+    for fd, target in zip(fds, targets, strict=True):
+        os.dup2(fd, target)
+        os.close(fd)
 
 
 def join(native: Any, options: settings.Options, key: Key | None) -> World:

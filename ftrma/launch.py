@@ -1,8 +1,8 @@
 """One launch of a job: the launcher process, its ranks, their terminal, and what ails them.
 
-* Ranks get the user's stdin, stdout and stderr as file descriptors over a socket, so their output
-  passes through no launcher. What the launcher itself says goes to a log, shown only if the job
-  never came up.
+* Ranks get the user's stdout and stderr as file descriptors over a socket, so their output passes
+  through no launcher; so slot 0 gets its stdin (see `standardinput`). What the launcher itself says
+  goes to a log, shown only if the job never came up.
 * `Launch.trouble` says why a launch cannot go on: the launcher died, a process hangs in the MPI
   library or died unnoticed. On one node it looks at the control file.
 * Over several nodes ranks are watched by their connections instead (see `switchboard`); any death
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _mpi, ends, failover, link, private, settings
+from .errors import CATASTROPHE
 from .guardian import kill_all_of
 from .key import VARIABLE as KEY_VARIABLE
 from .key import Key
@@ -42,6 +43,7 @@ from .mpirun import (
     on_one_node,
     words_for_nodes,
 )
+from .standardinput import StandardInput
 from .switchboard import Cause, Switchboard, raise_file_limit
 from .topology import Layout
 from .world import emit, is_full, open_control, read_events
@@ -61,14 +63,17 @@ class Launch:
 
     Args:
         key: of the job.
+        program: its words, see `program`.
+        stdin: the user's.
         cause: why a job over several nodes is launched again, if it is.
         words: options of the user's own for the launcher.
     """
 
     def __init__(self, directory: Path, key: Key, layout: Layout, options: settings.Options,
-                 script: str, arguments: list[str], words: Sequence[str] = (),
+                 program: Sequence[str], stdin: StandardInput, words: Sequence[str] = (),
                  cause: Cause | None = None) -> None:  # fmt: skip
         self.directory, self.layout, self.options = directory, layout, options
+        self.stdin = stdin
         self.native = _mpi.load()
         self.ctl = open_control(self.native, directory)
         self.ranks: dict[int, int] = {}  # pid -> pidfd
@@ -112,7 +117,7 @@ class Launch:
         with self.log.open("ab") as log:
             self.mpirun = subprocess.Popen(
                 [*mpirun_command(layout.processes, self.session, [*on_nodes, *words, *carried]),
-                 sys.executable, "-c", RANK, script, *arguments],
+                 sys.executable, "-c", RANK, *program],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=self.native.lib.ftrma_die_with_parent,
             )  # fmt: skip
@@ -138,12 +143,15 @@ class Launch:
             pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[
                 0
             ]
-            self.ranks[pid] = os.pidfd_open(pid)
-            self.living.add(self.ranks[pid])
-            wants_stdin = link.recv(1) == b"s"
-            with open(os.devnull) as null:
-                stdin = 0 if wants_stdin else null.fileno()
-                socket.send_fds(link, [b"t"], [stdin, 1, 2])
+            if pid not in self.ranks:
+                self.ranks[pid] = os.pidfd_open(pid)
+                self.living.add(self.ranks[pid])
+            if link.recv(1) == b"s":
+                with open(self.stdin.serve(), "rb", buffering=0) as stdin:
+                    socket.send_fds(link, [b"s"], [stdin.fileno()])
+            else:
+                with open(os.devnull) as null:
+                    socket.send_fds(link, [b"t"], [null.fileno(), 1, 2])
 
     # -- what is going on ---------------------------------------------------------------------
 
@@ -213,7 +221,7 @@ class Launch:
         return ""
 
     def ended_itself(self) -> bool:
-        """The program ended by a process that ended itself; `own_end` says how."""
+        """The program ended by a process that ended itself, or lacks input; `own_end` says how."""
         if self.switchboard.spread:
             left, failing, waiting = self.switchboard.left()
         else:
@@ -227,6 +235,8 @@ class Launch:
         settling = bool(left) and now - self.left_since <= ends.SETTLE_S
         well = bool(left) and all(how.well for how in left.values())
         self.undecided = settling or (well and not failing and self.mpirun.poll() is None)
+        if self.stdin.lacking:
+            self.own_end = ends.End(CATASTROPHE, f"error: {self.stdin.lacking}")
         return self.own_end is not None
 
     def left(self) -> tuple[dict[int, ends.Left], bool, bool]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import private
+from . import private, program
 from .errors import FtrmaError
 from .key import Key
 from .nodedirectory import why_foreign
@@ -36,14 +36,13 @@ class Start:
 
     Attributes:
         options: as in the environment of its processes.
-        script, arguments: of the program; cwd: where it was started.
+        program: its words, see `program`; cwd: where it was started.
         stats: file for statistics, absolute; empty if none was asked for.
         several_nodes: it may run over several nodes.
     """
 
     options: Mapping[str, str]
-    script: str
-    arguments: list[str]
+    program: list[str]
     cwd: str
     stats: str
     several_nodes: bool
@@ -83,10 +82,13 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
         key = Key(private.read(directory / "key"))
     except (FtrmaError, OSError, ValueError, TypeError) as error:
         raise ValueError(f"--resume {name}: {error}") from None
-    for name_of, path in (("script", os.path.join(start.cwd, start.script)),
-                          ("directory", start.cwd)):  # fmt: skip
-        if not os.path.exists(path):
-            raise ValueError(f"--resume {name}: the {name_of} {path} is gone; put it back")
+    if not os.path.exists(start.cwd):
+        raise ValueError(f"--resume {name}: the directory {start.cwd} is gone; put it back")
+    try:
+        program.check(start.program, start.cwd)
+    except ValueError:
+        named = " ".join(start.program[: 1 + (start.program[0] == program.MODULE)])
+        raise ValueError(f"--resume {name}: the program {named} is gone; put it back") from None
     if start.several_nodes:
         raise ValueError(
             f"--resume {name}: the job may have run over several nodes, and what is left on them "
@@ -171,12 +173,12 @@ class Leftover:
         return self.start is not None and not self.start.several_nodes
 
     def line(self) -> str:
-        program = "of a launch without a job"
+        what = "of a launch without a job"
         if self.start:
-            program = " ".join([self.start.script, *self.start.arguments])[:60]
+            what = " ".join(self.start.program)[:60]
         return (
             f"{self.directory.name:<26} {self.size_bytes / 2**20:8.0f} MiB "
-            f"{self.age_s / 60:8.0f} min  {program}"
+            f"{self.age_s / 60:8.0f} min  {what}"
         )
 
 

@@ -197,22 +197,15 @@ def _read_line(connection: socket.socket) -> dict[str, Any]:
     return answer
 
 
-def take_terminal(address: Address, key: Key, rank: int) -> bool:
-    """Make connections to the supervisor this process's stdout and stderr; stdin is empty.
-
-    Returns:
-        True if somebody watches the supervisor's stdout, so that lines should go out one by one.
-    """
-    watched = False
+def take_terminal(address: Address, key: Key, rank: int) -> None:
+    """Make connections to the supervisor this process's stdout and stderr; stdin is empty."""
     for kind, target in (("out", 1), ("err", 2)):
-        connection, answer = connect(address, key, kind, rank=rank, host=socket.gethostname())
+        connection, _ = connect(address, key, kind, rank=rank, host=socket.gethostname())
         os.dup2(connection.fileno(), target)
         connection.close()
-        watched |= kind == "out" and bool(answer["tty"])
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    return watched
 
 
 def leave_node(directory: Path) -> None:

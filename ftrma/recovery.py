@@ -115,7 +115,8 @@ def observe(world: World) -> State:
     alive = frozenset(p for p in range(ctl.nprocs) if world.alive(p))
     ready = frozenset(p for p in alive if ctl.proc[p].ready)
     lost = [s for s in range(ctl.nslots)
-            if ctl.slots[s].replaying or roles.slot_proc[s] not in ready]  # fmt: skip
+            if (ctl.slots[s].replaying or roles.slot_proc[s] not in ready)
+            and has_begun(world, s)]  # fmt: skip
     return State(
         slot_proc=[roles.slot_proc[s] for s in range(ctl.nslots)],
         checksum_proc=[roles.checksum_proc[c] for c in range(ctl.nchecksums)],
@@ -132,8 +133,15 @@ def observe(world: World) -> State:
     )  # fmt: skip
 
 
+def has_begun(world: World, slot: int) -> bool:
+    """The slot has come to the program in this entry; else whoever takes it just begins."""
+    return bool(world.ctl.slots[slot].entered == world.ctl.entry)
+
+
 def logs_of(world: World, slot: int) -> causal.Logs:
     """What a slot's logs are good for since the committed version."""
+    if world.policy != "rollback" and not has_begun(world, slot):
+        return causal.Logs()
     call = world.ffi.new("char const **")
     broken = world.lib.ftrma_mark_broken(slot, world.committed, call)
     return causal.Logs(broken, world.ffi.string(call[0]).decode())
@@ -154,8 +162,9 @@ def publish(world: World, chosen: Plan) -> None:
         if chosen.kind == "causal" and after != before:
             # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
             ctl.proc[after].ordinal = ctl.proc[before].ordinal
-            ctl.slots[s].replaying = 1
-            world.store("replays", 1)
+            if has_begun(world, s):
+                ctl.slots[s].replaying = 1
+                world.store("replays", 1)
     old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
     for s in range(ctl.nslots):
         new.slot_proc[s] = chosen.slot_proc[s]
@@ -231,6 +240,7 @@ def _round(
     world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
+        world.ctl.refusal[0] = b"\0"
         world.store("repaired", number)
     world.lib.ftrma_set_round(number)
     death = (world.lib.ftrma_now_ns() - world.ctl.death_ns) / 1e9
@@ -300,8 +310,13 @@ def lead(world: World, number: int) -> None:
     if chosen.kind in IN_PLACE and world.load("stumbles") >= world.lib.FTRMA_STUMBLES:
         reason = "the MPI library cannot make a communicator of the slots any more"
         chosen = replace(chosen, kind="relaunch", reason=reason)
+    if chosen.kind in IN_PLACE and world.ctl.partitioned:
+        reason = "the MPI library's partitioned communication is lost with a process"
+        chosen = replace(chosen, kind="relaunch", reason=reason)
     if chosen.kind == "rollback" and world.policy == "causal":
         chosen = replace(chosen, kind="refused")
+    if chosen.kind == "rollback" and world.fresh:
+        chosen = replace(chosen, kind="relaunch")
     doomed = ends.repeated(world.events())
     if doomed is not None:
         reason = (
@@ -319,8 +334,12 @@ def lead(world: World, number: int) -> None:
         for proc in range(world.ctl.nprocs):
             if not world.alive(proc):
                 world.lose_vault(proc)  # its memory died with it
+        if chosen.kind == "rollback":
+            # Should this round be started over, what it has begun must not become something else.
+            world.lib.ftrma_keep_refusal(chosen.reason.encode())
         publish(world, chosen)
-        world.emit("plan", kind=chosen.kind, round=number, **lost)
+        begun = [s for s in dead if world.ctl.slots[s].replaying]
+        world.emit("plan", kind=chosen.kind, round=number, replayed=begun, **lost)
     else:
         world.emit("plan", kind=chosen.kind, round=number, **lost)
         request = "FTRMA_RELAUNCH" if chosen.kind == "relaunch" else "FTRMA_ABORT"
@@ -456,12 +475,15 @@ def connect(world: World, number: int) -> None:
 
 def reset(world: World, leader: bool) -> None:
     """Clear what belongs to the timeline that ends here."""
+    world.lib.ftrma_end_attempt()
     world.lib.ftrma_slots_barrier_reset()
+    if world.role()[0] == SLOT:
+        world.lib.ftrma_comms_rewind()
     world.put("ordinal", 0)
     world.put("arrived", 0)
     world.put("protect_hash", 0)
     if leader:
-        world.ctl.refusal[0] = b"\0"
+        check(world.lib.ftrma_boards_clear(), "removing what communicators have shared")
         for s in range(world.ctl.nslots):
             slot = world.ctl.slots[s]
             slot.replaying = slot.demand = slot.asked = 0

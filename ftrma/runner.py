@@ -2,7 +2,8 @@
 
 Slots run the script; checksum ranks and spares serve until the job ends or they come to a slot.
 After a failure everybody meets in `recovery.repair`, and the slots run the script again from its
-top.
+top, on a clean slate: without the threads of the attempt before, and without what it changed in the
+process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import atexit
 import contextlib
 import importlib
 import os
-import runpy
 import shutil
 import sys
 import threading
@@ -20,26 +20,35 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import _mpi, session, settings
+from . import _mpi, program, session, settings
 from .checkpoint import Server
 from .errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
-from .job import join, start, take_terminal
+from .job import join, start, take_stdin, take_terminal
 from .key import Key
+from .program import Program
 from .recovery import Ended
 from .session import FailureEvent, Session
+from .slate import Slate
+from .threads import Helper, Threads, executors_closing
 from .world import SLOT, World, check, last_plan
 
 _exit = os._exit  # the real one, see note_own_exit
+LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
+LOOK_S = 0.005  # how often it is looked whether they are
 
 
 class Runner:
-    """Runs the script in this process, as often as it takes."""
+    """Runs the program in this process, as often as it takes."""
 
-    def __init__(self, session: Session, script: str, arguments: list[str]) -> None:
+    def __init__(self, session: Session, program: Program) -> None:
         self.session, self.world = session, session.world
         session.after_repair = self.after_repair
-        self.script, self.arguments = script, arguments
+        session.owns = program.owns
+        self.program = program
         self.seen_modules = 0
+        self.threads = Threads(self.world.lib)
+        self.slate: Slate | None = None  # before the program was entered first
+        self.ready = threading.Event()  # nothing is left of the attempt before
         self.thread_error = threading.excepthook
         threading.excepthook = self.end_thread
 
@@ -49,7 +58,7 @@ class Runner:
         while True:
             try:
                 if world.role()[0] == SLOT:
-                    world.unwind_if_alarmed()
+                    self.clean_up()
                     self.run_program()
                     return int(world.ctl.exit_status)
                 elif world.exchange:
@@ -81,7 +90,7 @@ class Runner:
         session, world = self.session, self.world
         plan = last_plan(world.events())
         slots, kind = plan["slots"], story["kind"]
-        if story["leader"] and (kind == "rollback" or not slots):
+        if story["leader"] and (kind == "rollback" or not plan["replayed"]):
             world.emit(
                 "recovery", kind=kind, slots=slots, version=story["version"],
                 seconds=story["seconds"], phases=story["phases"], reason=plan["reason"],
@@ -92,33 +101,78 @@ class Runner:
         callbacks = session.callbacks
         if kind == "rollback":
             session.callbacks = []
+            self.leave_in_time()
         for callback in callbacks:
             callback(event)
 
+    def leave_in_time(self) -> None:
+        """The program's attempt is over: nothing more is begun in it, and it is to be gone soon."""
+        if self.slate:
+            self.threads.cancel_queued_work()
+            self.ready.set()
+            self.ready = threading.Event()
+            if self.world.ctl.supervisor:
+                Helper(self.watch_leaving, self.ready).start()
+
+    def watch_leaving(self, ready: threading.Event) -> None:
+        """Ask for fresh processes if an attempt will not end; runs in a thread of its own."""
+        if ready.wait(LEAVE_S):
+            return
+        left = self.threads.left()
+        what = f"a thread of its program ({left[0].name})" if left else "its main thread"
+        self.world.ask_for_relaunch(
+            f"slot {self.session.slot} cannot be entered again in the same process: {what} goes on "
+            f"{LEAVE_S:.0f} s after the rollback"
+        )
+
+    def clean_up(self) -> None:
+        """Have nothing left of the attempt before; raises Rollback when a failure comes first."""
+        if self.world.alarmed():
+            raise Rollback("a process failed")
+        if not self.slate:
+            self.slate = Slate(self.program.owns)
+            self.threads.watch_births()
+            return
+        deadline = time.monotonic() + LEAVE_S
+        with executors_closing():
+            while self.threads.left():
+                if self.world.alarmed():
+                    raise Rollback("a process failed")
+                if not self.world.ctl.supervisor and time.monotonic() > deadline:
+                    break  # nobody can launch the job again: their calls of MPI do nothing any more
+                time.sleep(LOOK_S)
+        self.ready.set()
+        self.slate.restore()
+
     def run_program(self) -> None:
-        """Run the script once, to the end of the whole program."""
+        """Run the program once, to its end on all slots."""
         world, session = self.world, self.session
         self.forget_user_modules()
         replay = bool(world.ctl.slots[world.role()[1]].replaying)
         session.enter(replay=replay)
+        if session.slot == 0 and session.options.job:
+            take_stdin(Path(session.options.job))
         if world.ctl.entry == 1 and not world.ctl.resume and not replay:
             world.visit("start")
         else:
             world.visit("reentry")
         status = 0
-        sys.argv = [self.script, *self.arguments]
         try:
-            runpy.run_path(self.script, run_name="__main__")
-        except SystemExit as ending:
-            status = exit_status(ending)
+            try:
+                self.program.run()
+            except SystemExit as ending:
+                status = exit_status(ending)
+            self.await_threads()
         except (Rollback, Ended):
             raise
         except BaseException as error:
             self.refuse_replay(f"raised {type(error).__name__}")
             # A failure elsewhere can show as any error; only one without a failure is the user's.
             world.unwind_if_alarmed()
+            self.retry_in_fresh_processes(error)
             self.report_error()
             status = 1
+        # Also where the program has kept a rollback to itself.
         world.unwind_if_alarmed()
         if status:
             self.refuse_replay(f"ended with status {status}")
@@ -127,10 +181,32 @@ class Runner:
         world.put("finished", world.ctl.entry)
         world.end_program()
 
+    def await_threads(self) -> None:
+        """Wait for what plain Python waits for at its end: threads that are no daemons, executors'
+        work; raises Rollback when a failure comes first."""
+        if not self.threads.awaited():
+            return
+        with executors_closing():
+            while self.threads.awaited():
+                self.world.unwind_if_alarmed()
+                time.sleep(LOOK_S)
+
+    def retry_in_fresh_processes(self, error: BaseException) -> None:
+        """An error behind a rollback in place may come from what the attempt before has left in the
+        process, such as a window in a library's variable: let all start again without that."""
+        world, session = self.world, self.session
+        if world.ctl.supervisor and not world.exchange and world.ctl.entry > session.first_entry:
+            said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
+            world.ask_for_relaunch(
+                f"slot {session.slot} raised {said[:200]} when its program was entered again in "
+                "the same process"
+            )
+            raise Ended
+
     def refuse_replay(self, how: str) -> None:
         """A replayed program that ends before its horizon is not what it was before."""
         lib = self.world.lib
-        if lib.ftrma_mode() != lib.FTRMA_LIVE:
+        if lib.ftrma_mode() != lib.FTRMA_LIVE and not self.session.unwound:
             lib.ftrma_refuse(f"its program {how} when it was executed again".encode())
             raise Rollback("a process failed")
 
@@ -138,13 +214,14 @@ class Runner:
         """Print the traceback of the program's own error, once in the job."""
         if self.world.claim_error():
             kind, error, tb = sys.exc_info()
-            while tb and (tb.tb_frame.f_code.co_filename == __file__
+            while tb and (tb.tb_frame.f_code.co_filename in (__file__, program.__file__)
                           or "runpy" in tb.tb_frame.f_code.co_filename):  # fmt: skip
                 tb = tb.tb_next
             if isinstance(error, FtrmaError):
                 at = traceback.extract_tb(tb)
-                where = next((f for f in reversed(at) if f.filename == self.script), None)
-                line = f" ({self.script}, line {where.lineno})" if where else ""
+                where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
+                place = self.program.place(where.filename) if where else ""
+                line = f" ({place}, line {where.lineno})" if where else ""
                 self.world.tell(f"error: {error}{line}")
             else:
                 traceback.print_exception(kind, error, tb)
@@ -161,10 +238,8 @@ class Runner:
 
     def forget_user_modules(self) -> None:
         """The program starts again with fresh modules of its own; libraries stay."""
-        home = str(Path(self.script).resolve().parent) + os.sep
         for name in set(sys.modules) - self.session.imported:
-            path = getattr(sys.modules[name], "__file__", None) or ""
-            if path.startswith(home) and path.endswith(".py") and "site-packages" not in path:
+            if self.program.owns(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
 
     def import_ahead(self) -> None:
@@ -196,11 +271,21 @@ def exit_status(ending: SystemExit) -> int:
     return 1
 
 
-def main(script: str, arguments: list[str]) -> None:
-    """Run `script` protected in this process of an MPI job; never returns."""
+def main(words: list[str]) -> None:
+    """Run a program protected in this process of an MPI job; never returns.
+
+    Args:
+        words: of the program, see `program`.
+    """
     key = Key.take()
     options = settings.from_environment()
     supervised = bool(options.job)
+    if options.rollback == "fresh" and not supervised:
+        raise ValueError(
+            "FTRMA_ROLLBACK=fresh: without 'ftrma run' nobody can launch the job again; use that, "
+            "or in-place"
+        )
+    mine = Program(words)
     if supervised:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         take_terminal(Path(options.job), key, rank)
@@ -219,8 +304,8 @@ def main(script: str, arguments: list[str]) -> None:
         vault = start(world)
         session.current = here = Session(world, options)
         here.vault = vault
-        sys.path.insert(0, str(Path(script).resolve().parent))
-        status = Runner(here, script, arguments).run()
+        mine.add_to_path()
+        status = Runner(here, mine).run()
     except Ended:
         wait_for_the_end(world, supervised)
     except (CatastrophicFailure, CorruptVault) as error:

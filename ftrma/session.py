@@ -7,13 +7,11 @@ made again, and a warning about one that cannot be protected.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import _mpi, settings
@@ -74,6 +72,8 @@ class Session:
         self.checkpoints = 0
         self.unprotected: set[str] = set()
         self.imported = set(sys.modules)
+        self.first_entry = int(world.ctl.entry)  # of this launch
+        self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
         self.log_slot = -1  # whose log this process has mapped
         self.replaying: float | None = None  # since when, time.monotonic()
@@ -83,7 +83,7 @@ class Session:
         self.ending: BaseException | None = None  # came up in a call from C
         self.after_repair: Callable[[dict[str, Any]], None] = lambda story: None
         world.policy = "rollback" if world.exchange else options.policy
-        world.interrupt = self.interrupt
+        world.fresh = options.rollback == "fresh"
         native = world.native
         ffi, lib = native.ffi, native.lib
         # Kept as long as C may call them.
@@ -102,6 +102,7 @@ class Session:
 
     def protect(self, name: str, fields: dict[str, Any]) -> State:
         """See `ftrma.protect`."""
+        self.world.unwind_if_alarmed()
         if name in self.states:
             raise ValueError(f"protect({name!r}): this name is declared already; use another")
         state = State(name, fields)
@@ -296,7 +297,7 @@ class Session:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
         if self.slot == 0 and not self.published and not self.world.exchange:
             self.published = True
-            publish_modules(self.world, sys.argv[0], self.imported)
+            publish_modules(self.world, self.owns, self.imported)
         if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
             return 0
         address = int(self.world.ffi.cast("uintptr_t", base))
@@ -325,6 +326,8 @@ class Session:
         return not self.unwound
 
     def _interrupted(self) -> int:
+        if self.ending:
+            return 1
         try:
             return int(not self.interrupt())
         except BaseException as error:
@@ -376,6 +379,8 @@ class Session:
         if story.get("demand"):
             to = f"its demand checkpoint {story['demand']}"
         how = f"replayed from {to}" if story["kind"] == "causal" else f"back at {to}"
+        if story["kind"] == "causal" and not story["phases"]["replay"]:
+            how = "replaced before it had begun" if slots else "replaced"
         phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in story["phases"].items() if s)
         why = f" ({story['reason']})" if story.get("reason") else ""
         self.world.tell(
@@ -392,11 +397,13 @@ class Session:
             replay: as the replacement of a slot whose events up to its death are only replayed.
         """
         world = self.world
+        world.lib.ftrma_begin_attempt()
         self.slot = world.role()[1]
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record, self.source = None, self.vault
         self.demands.enter(self.slot)
         world.lib.ftrma_windows_rewind()
+        world.lib.ftrma_comms_bury()
         world.put("syncs", 0)
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
@@ -461,13 +468,19 @@ class Session:
         tell_scrubbed(self.world, scrub(self.world, group, element))
 
 
-def publish_modules(world: World, script: str, before: set[str]) -> None:
-    """Tell the spares which libraries the program uses (slot 0, at its first window)."""
-    home = str(Path(script).resolve().parent) + os.sep
+def publish_modules(
+    world: World, owns: Callable[[str | None], bool], before: set[str]
+) -> None:
+    """Tell the spares which libraries the program uses (slot 0, at its first window).
+
+    Args:
+        owns: whether a file is the program's own.
+        before: what was imported before it began.
+    """
     names = []
     for name in sorted(set(sys.modules) - before):
-        path = getattr(sys.modules[name], "__file__", None) or ""
-        if path and not path.startswith(home) and "." not in name[:1]:
+        path = getattr(sys.modules[name], "__file__", None)
+        if path and not owns(path) and "." not in name[:1]:
             names.append(name)
     target = world.directory / "modules"
     temporary = target.with_suffix(".new")

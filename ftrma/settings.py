@@ -22,6 +22,7 @@ from .world import CHECKSUM, PLACES, SLOT, SPARE, World
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
+ROLLBACKS = ("in-place", "fresh")
 MOST_COUNTED = 1_000_000  # of slots and others; how many are served, `make_layout` knows
 MOST_RULES = 32  # FTRMA_MAX_RULES
 MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
@@ -49,6 +50,7 @@ class Options:
     group_size: int | None = None
     spares: int = 1
     policy: str = "auto"
+    rollback: str = "in-place"
     log: str = "all"
     log_budget: int | None = None
     demand: str = "bulk"
@@ -191,6 +193,7 @@ TABLE: list[tuple[str, str, str, Parser]] = [
     ("--spares", "FTRMA_SPARES", "spares", _count(0, MOST_COUNTED)),
     ("--policy", "FTRMA_POLICY", "policy", _one_of(*POLICIES)),
     ("--log", "FTRMA_LOG", "log", _one_of("all", "puts")),
+    ("--rollback", "FTRMA_ROLLBACK", "rollback", _one_of(*ROLLBACKS)),
     ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda name, text: size(text, name)),
     ("--demand", "FTRMA_DEMAND", "demand", _one_of(*DEMAND_MODES)),
     ("--interval", "FTRMA_INTERVAL", "interval", _interval),

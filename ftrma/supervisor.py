@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from .key import Key
 from .launch import Launch
 from .mpirun import check_launcher, on_one_node, split
 from .outfile import tell
+from .standardinput import StandardInput
 from .stats import summary
 from .switchboard import Cause
 from .topology import Layout
@@ -88,7 +89,8 @@ class Job:
 
     Attributes:
         directory: in shared memory; key: of the job.
-        script, arguments: of the program.
+        program: its words, see `program`.
+        stdin: the user's.
     """
 
     native: Any
@@ -96,8 +98,8 @@ class Job:
     key: Key
     layout: Layout
     options: settings.Options
-    script: str
-    arguments: list[str]
+    program: list[str]
+    stdin: StandardInput = field(default_factory=StandardInput)
 
     @property
     def ctl(self) -> Any:
@@ -106,11 +108,12 @@ class Job:
 
 
 def run(
-    options: settings.Options, script: str, arguments: list[str], stats: str = ""
+    options: settings.Options, program: list[str], stats: str = ""
 ) -> tuple[int, dict[str, Any]]:
-    """Run `script` protected to its end.
+    """Run a program protected to its end.
 
     Args:
+        program: its words, see `program`.
         stats: file that statistics will be written to; for who resumes the job.
 
     Returns:
@@ -128,11 +131,11 @@ def run(
         options.job, key = str(directory), Key.make()
         lock = leftover.lock_shared(directory)
         try:
-            made = Job(native, directory, key, layout, options, script, arguments)
+            made = Job(native, directory, key, layout, options, program)
             several = not on_one_node(split(options.mpirun))
             stats = os.path.abspath(stats) if stats else ""
-            start = leftover.Start(settings.to_environment(options), script, arguments, os.getcwd(),
-                                   stats, several)  # fmt: skip
+            start = leftover.Start(settings.to_environment(options), program, os.getcwd(), stats,
+                                   several)  # fmt: skip
             leftover.write(directory, start, key)
             made.ctl.supervisor = os.getpid()
             settings.write_kill_rules(native.ffi, made.ctl, options.kill)
@@ -164,7 +167,7 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
         options.trace = trace or options.trace
         options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
-        made = Job(native, directory, key, options.layout(), options, start.script, start.arguments)
+        made = Job(native, directory, key, options.layout(), options, start.program)
         finish_arranging(made)
         signals = Signals()
         with signals.handled():
@@ -202,6 +205,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
                 for s in range(slots)]  # fmt: skip
         return status, {**stats, "log": logs}
     finally:
+        made.stdin.close()
         guardian.dismiss()
 
 
@@ -230,7 +234,7 @@ def _supervise(made: Job, signals: Signals) -> int:
     words, cause = split(options.mpirun), None
     while True:
         launch = Launch(
-            directory, made.key, made.layout, options, made.script, made.arguments, words, cause
+            directory, made.key, made.layout, options, made.program, made.stdin, words, cause
         )
         try:
             with signals.heeded():
@@ -418,7 +422,7 @@ def prepare_relaunch(
                 "smaller groups (--group-size) with more checksum ranks, and start again\n"
             )
             return None
-    for pattern in ("window-*", "log-*", "demand-*", "exchange"):
+    for pattern in ("window-*", "log-*", "demand-*", "comm-*"):
         for path in directory.glob(pattern):
             path.unlink()
     # Whoever is killed in here leaves what `finish_arranging` can finish or take back.
@@ -428,7 +432,8 @@ def prepare_relaunch(
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.supervisor, new.arranging = os.getpid(), 1
     new.entry = ctl.entry + 1
-    new.death_ns = noticed_ns if together or not ctl.death_ns else ctl.death_ns
+    known = ctl.death_ns and ctl.alarm != ctl.repaired and not together
+    new.death_ns = ctl.death_ns if known else noticed_ns
     native.ffi.memmove(new.rules, ctl.rules, native.ffi.sizeof(ctl.rules))
     for at in lost:
         new.lost[at] = 1

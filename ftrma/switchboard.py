@@ -1,9 +1,9 @@
 """The supervisor's end of the ranks' connections, in a job over several nodes (see `link`).
 
 It knows every rank by its link: who has come, who died, who reports the error that ends the job,
-with which status it ends. It copies the output of ranks on other hosts to the user's terminal. It
-waits for nothing by itself: `Switchboard.fileno` becomes readable when there is something to do,
-and `Switchboard.pump` does it.
+with which status it ends. It copies the output of ranks on other hosts to the user's terminal, line
+by line. It waits for nothing by itself: `Switchboard.fileno` becomes readable when there is
+something to do, and `Switchboard.pump` does it.
 
 Whoever connects is a stranger until it has answered a challenge by the job's key. Of a stranger no
 byte is parsed, it has STRANGER_S to answer and STRANGERS places that all strangers share; the
@@ -33,13 +33,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import link
+from . import lineoutput, link
 from .ends import Left
 from .key import NONCE_BYTES, TAG_BYTES, Key
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
+PROMPT_S = 0.05  # half a line that nothing has followed for so long was meant to be seen
 STRANGERS = 32  # at a time; ranks answer within milliseconds
 STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
@@ -55,7 +56,8 @@ class Peer:
     Attributes:
         kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
             "link", "out" or "err".
-        since: when it came, time.monotonic(); challenge: that it has to answer.
+        since: when it came, of output when the last of it came, time.monotonic().
+        challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
         left: how it said that it ends itself; None otherwise.
@@ -157,9 +159,13 @@ class Switchboard:
                 self._serve(peer)
             elif not peer and self.listener and fd == self.listener.fileno():
                 self._accept(self.listener)
+        now = time.monotonic()
         for peer in self._strangers():
-            if time.monotonic() - peer.since > STRANGER_S:
+            if now - peer.since > STRANGER_S:
                 self._close(peer)
+        for peer in list(self.peers.values()):
+            if peer.kind in ("out", "err") and now - peer.since > PROMPT_S:
+                self._copy(peer, len(peer.buffer))
         self._grant()
 
     # -- connections --------------------------------------------------------------------------
@@ -222,7 +228,7 @@ class Switchboard:
         if not data:
             self._close(peer)
         elif peer.kind in ("out", "err"):
-            self._copy(peer, data)
+            self._gather(peer, data)
         elif peer.kind == "stranger":
             self._identify(peer, data)
         else:
@@ -249,6 +255,8 @@ class Switchboard:
 
     def _close(self, peer: Peer) -> None:
         peer.open = False
+        if peer.kind in ("out", "err"):
+            self._copy(peer, len(peer.buffer))
         del self.peers[peer.socket.fileno()]
         self.epoll.unregister(peer.socket.fileno())
         peer.socket.close()
@@ -256,14 +264,25 @@ class Switchboard:
             peer.died_at = time.monotonic()
             self.ranks.deaths.append(peer)
 
-    def _copy(self, peer: Peer, data: bytes) -> None:
-        """Pass output on, unharmed; who can write no more makes the writer see it."""
-        target = 1 if peer.kind == "out" else 2
+    def _gather(self, peer: Peer, data: bytes) -> None:
+        """Pass output on in whole lines: the network has cut it anywhere."""
+        peer.buffer += data
+        end = lineoutput.end_of_lines(peer.buffer)
+        if len(peer.buffer) - end > lineoutput.HELD_BYTES:
+            end = len(peer.buffer)
+        self._copy(peer, end)
+        peer.since = time.monotonic()
+
+    def _copy(self, peer: Peer, count: int) -> None:
+        """Pass so many bytes on, unharmed; who can write no more makes the writer see it."""
+        data, peer.buffer = peer.buffer[:count], peer.buffer[count:]
         try:
-            while data:
-                data = data[os.write(target, data) :]
+            if data:
+                lineoutput.put(1 if peer.kind == "out" else 2, data)
         except OSError:
-            self._close(peer)
+            peer.buffer = b""
+            if peer.open:
+                self._close(peer)
 
     def _send(self, peer: Peer, event: str, **data: Any) -> None:
         try:
@@ -316,7 +335,7 @@ class Switchboard:
         peer.host, peer.kind = str(hello["host"]), kind
         self.spread = True
         if kind != "link":
-            self._send(peer, "hello", tty=os.isatty(1))
+            self._send(peer, "hello")
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer

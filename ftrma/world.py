@@ -13,7 +13,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +51,12 @@ class World:
     Attributes:
         exchange: what takes checkpoints in a job over several nodes (see `exchange`), else None.
         policy: "auto", "causal" or "rollback".
-        interrupt: repairs a failure that is pending; True if it did so in place.
+        fresh: all go back by being launched again, not in the same processes.
     """
 
     exchange: Any = None
     policy = "rollback"
-    interrupt: Callable[[], bool] = staticmethod(lambda: False)
+    fresh = False
 
     def __init__(
         self, native: Any, directory: Path, key: Key, proc: int, ctl: Any = None
@@ -154,8 +153,11 @@ class World:
         return bool(self.lib.ftrma_alarmed())
 
     def unwind_if_alarmed(self) -> None:
-        """Have a pending failure repaired; raises Rollback unless that was possible in place."""
-        if self.lib.ftrma_alarmed() and not self.interrupt():
+        """Have a pending failure repaired; raises Rollback unless that was possible in place.
+
+        It does so too in a thread of an earlier attempt, which can have nothing repaired.
+        """
+        if self.lib.ftrma_must_unwind():
             raise Rollback("a process failed")
 
     def barrier(self) -> None:
@@ -212,6 +214,13 @@ class World:
         """Ask for the end of the whole job with this status."""
         self.ctl.exit_status = status
         self.ctl.request = self.lib.FTRMA_ABORT
+
+    def ask_for_relaunch(self, reason: str) -> None:
+        """Have the supervisor launch the job again, unless it is asked for something already."""
+        nothing, request = self.lib.FTRMA_NOTHING, self.lib.FTRMA_RELAUNCH
+        if self.ctl.request == nothing:
+            self.emit("plan", kind="relaunch", slots=[], reason=reason, version=self.committed)
+            self.ctl.request = request
 
     def leave(self) -> None:
         """The last that this process does in the job, after it has ended well."""
@@ -312,8 +321,10 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
 def last_plan(story: list[dict[str, Any]]) -> dict[str, Any]:
     """The newest plan of a job's story; one without slots if it could not be written."""
     plans = [event for event in story if event["event"] == "plan"]
-    lost = {"kind": "unknown", "slots": [], "reason": f"the job's story is cut off: {NO_ROOM}"}
-    return plans[-1] if plans else lost
+    if plans:
+        return plans[-1]
+    reason = f"the job's story is cut off: {NO_ROOM}"
+    return {"kind": "unknown", "slots": [], "replayed": [], "reason": reason}
 
 
 def check(result: int, doing: str) -> int:

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,7 @@ def run_job(
     args: Sequence[str] = (),
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
+    stdin: str = "",
 ) -> Result:
     """Run a program protected.
 
@@ -85,9 +87,10 @@ def run_job(
         args: of the program, after the directory for its results.
         timeout: seconds until the job is killed and the test fails.
         env: additions to the environment.
+        stdin: what comes by a pipe, a page at most.
     """
     return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
-                script, args, timeout, env or {})  # fmt: skip
+                script, args, timeout, env or {}, stdin)  # fmt: skip
 
 
 def run_plain(
@@ -111,7 +114,10 @@ def run_plain(
 
 
 def run_command(
-    command: Sequence[str], timeout: float = 60, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
 ) -> Result:
     """Run any command line under the same watch: time limit, no process and no file left."""
     mark = secrets.token_hex(8)
@@ -120,9 +126,12 @@ def run_command(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         # Files, not pipes: a process that is left behind must not keep the test waiting.
         job = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
+            list(command), stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out,
+            stderr=err, env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
         )  # fmt: skip
+        if job.stdin:
+            with job.stdin:
+                job.stdin.write(stdin.encode())
         try:
             late = not _wait(job, mark, timeout, prefixes)
         finally:
@@ -153,7 +162,7 @@ def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
-         env: Mapping[str, str]) -> Result:  # fmt: skip
+         env: Mapping[str, str], stdin: str = "") -> Result:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="job-") as home:
         directory = Path(home) / "results"
         directory.mkdir()
@@ -161,7 +170,8 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
             (Path(home) / "program.py").write_text(script)
             script = Path(home) / "program.py"
         stats = Path(home) / "stats.json"
-        result = run_command([*make(stats), str(script), str(directory), *args], timeout, env)
+        command = [*make(stats), str(script), str(directory), *args]
+        result = run_command(command, timeout, env, stdin)
         if stats.exists():
             result.stats = json.loads(stats.read_text())
         logs = result.stats.get("log", [])
@@ -177,6 +187,24 @@ def read_result(path: Path) -> Any:
         with np.load(path) as archive:
             return dict(archive)
     return np.load(path) if path.suffix == ".npy" else path.read_text()
+
+
+def until(fd: int, wanted: str, text: str, deadline: float) -> str:
+    """Read what a job writes until this has come.
+
+    Args:
+        text: that was read before.
+        deadline: on the monotonic clock.
+
+    Returns:
+        All that was read.
+    """
+    while wanted not in text:
+        ready = select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]
+        piece = os.read(fd, 4096) if ready else b""
+        assert piece, f"{wanted!r} has not come: {text}"
+        text += piece.decode()
+    return text
 
 
 # ---- what is left ---------------------------------------------------------------------------

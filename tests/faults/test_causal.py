@@ -78,6 +78,7 @@ FROM_THE_START = [
     *places("locked", "put:17", "get:12", "flush:15", "lock-held:23", "lock-held:1", "end"),
     *places("atomics", "put:9", "atomic:60", "atomic:1", "flush:31", "call:5", "lock-held:1"),
     *places("windows", "put:11", "get:6", "atomic:8", "fence:37", "call:1"),
+    *places("sizes", "put:61", "get:17", "atomic:13", "fence:40"),
 ]  # fmt: skip
 
 
@@ -98,6 +99,7 @@ FROM_A_CHECKPOINT = [
     *places("locked", "put:17", "lock-held:23", "checkpoint:9"),
     *places("atomics", "atomic:60", "flush:31", "staged:9"),
     *places("windows", "put:11", "fence:37", "stage:9"),
+    *places("sizes", "get:50", "put:63", "atomic:20"),
 ]  # fmt: skip
 
 

@@ -278,7 +278,7 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
     for p in range(layout.processes):
         old.proc[p].ready = 1
         (tmp_path / f"vault-{p}").write_text(f"of process {p}")
-    made = supervisor.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), "x", [])
+    made = supervisor.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), ["x"])
     count, rename = [0], Path.rename
 
     def cut_off(self: Path, target: Any) -> Any:

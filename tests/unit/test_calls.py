@@ -117,9 +117,10 @@ def test_count_is_true(defined: set[str]) -> None:
     ("name", "kind"),
     [
         ("Put", "ours"), ("Win_free", "ours"), ("Send", "guard"), ("Wait", "guard"),
-        ("Comm_split", "guard"), ("Barrier", "ours"), ("Mprobe", "guard"), ("Waitall", "guard"),
+        ("Comm_split", "ours"), ("Graph_create", "guard"), ("Barrier", "ours"),
+        ("Mprobe", "guard"), ("Waitall", "guard"),
         ("Ibarrier", "guard"), ("Allreduce", "ours"), ("Iallreduce", "guard"),
-        ("Comm_rank", "translate"), ("Comm_size", "translate"), ("Cart_coords", "translate"),
+        ("Comm_rank", "ours"), ("Comm_get_name", "translate"), ("Cart_coords", "translate"),
         ("Comm_set_errhandler", "ours"), ("Comm_group", "translate"),
         ("Type_commit", "pass"), ("Win_set_name", "pass"), ("Wtime", None), ("Get_count", "pass"),
         ("Group_incl", "pass"), ("Finalize", None),
@@ -145,9 +146,10 @@ def test_calls_with_a_communicator_are_never_passed(calls: ModuleType, header: d
 def test_new_communicators_are_registered(calls: ModuleType, header: dict) -> None:
     """Law: the wrapper of a call that makes a communicator registers it, so that a failure can
     revoke it."""
-    for name in ("Comm_dup", "Comm_split", "Cart_create", "Intercomm_create", "Comm_create_group"):
-        assert "ftrma_register_comm(*" in calls.wrapper(header[name]), name
-    assert "ftrma_register_comm" not in calls.wrapper(header["Comm_free"])
+    for name in ("Graph_create", "Dist_graph_create", "Intercomm_create", "Comm_create_group"):
+        assert f'ftrma_register_foreign(*{header[name].parameters[-1][1]}, "MPI_{name}")' in (
+            calls.wrapper(header[name])
+        ), name
 
 
 def test_extension_loads_without_mpi_init() -> None:

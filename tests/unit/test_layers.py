@@ -32,8 +32,10 @@ LAYERS = [
     {"world", "link", "tracecut"},
     {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
     {"leftover", "guardian"},
+    {"program", "slate"},
     {"topology", "erasure", "tomlfile", "library", "private", "record"},
-    {"interval", "atomics", "causal", "ends", "key", "nodedirectory", "outfile"},
+    {"interval", "atomics", "causal", "ends", "key", "lineoutput", "nodedirectory", "outfile",
+     "standardinput", "threads"},
     {"errors"},
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -161,6 +161,16 @@ def test_arguments_of_the_program_are_its_own() -> None:
     assert arguments.slots == "2" and arguments.arguments == ["-n", "5", "--x", "y"]
 
 
+@pytest.mark.parametrize("words", [
+    ["app.py", "-m", "x"], ["-m", "pkg.app", "-n", "5", "-m", "x", "--spares"], ["-m", "pkg"],
+])  # fmt: skip
+def test_words_of_the_program(words: list[str]) -> None:
+    """Law: a module is named by -m in a script's place, and has all that follows."""
+    arguments = cli.parse(["run", "-n", "2", "--spares", "3", *words])
+    assert (arguments.slots, arguments.spares) == ("2", "3")
+    assert cli.words_of(arguments) == words
+
+
 def test_missing_slots_are_asked_for() -> None:
     """Law: without -n the message says what is missing."""
     with pytest.raises(ValueError, match="-n is missing"):

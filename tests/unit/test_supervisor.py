@@ -77,7 +77,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(supervisor, "_next_spread", lambda *_: ([], cause))
     monkeypatch.setattr(supervisor.failover, "clean_up", lambda *_: None)
     made = supervisor.Job(
-        None, tmp_path, Key.make(), make_layout(2), Options(slots=2), "x.py", []
+        None, tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"]
     )
     status = supervisor._supervise(made, Signals())
     assert status == CATASTROPHE and MadeUp.made == 2

@@ -1,0 +1,192 @@
+"""The user's stdin, which the supervisor serves to each attempt of the program from its beginning.
+
+A program that is run again from its top (by its own process after a rollback, by a spare, in
+another launch) reads its input again, so what was read must not be gone.
+
+* A regular file is opened anew for each attempt. At the end the user's own offset goes to where the
+  last attempt has stopped, as if that had read from it itself.
+* All else (a pipe, a socket, a terminal) is read by a thread, which keeps what it reads. Each
+  attempt has a pipe of its own that holds one piece. The next piece is put there, and if need be
+  read from the user, only when that was taken; so nothing is read far ahead of the program, and an
+  attempt gets the very pieces that those before it got, even if it takes them by ``os.read``.
+
+Of the second kind KEPT_BYTES are kept. Who comes to the end of them while more had been read before
+cannot be served; `StandardInput.lacking` says so in words, for which the job has to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import stat
+import threading
+from array import array
+
+KEPT_BYTES = 64 << 20
+PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many at once or none
+BACKGROUND_S = 0.2  # between looks whether the terminal is ours again
+OVER = b"\xff" * 4  # no descriptor
+
+
+class StandardInput:
+    """The supervisor's own stdin, for all launches of one job.
+
+    Attributes:
+        lacking: why the newest attempt cannot be served any more; empty while it can.
+    """
+
+    def __init__(self) -> None:
+        status = os.fstat(0)
+        self.lacking = ""
+        self.file = stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.stat(os.devnull))
+        self.offset = os.lseek(0, 0, os.SEEK_CUR) if self.file else 0
+        self.newest = -1  # of a file: the newest attempt's description
+        self.orders: int | None = None  # to the thread: descriptors to serve
+
+    def serve(self) -> int:
+        """Begin an attempt; returns what it reads from, for the caller to pass on and to close."""
+        if self.file:
+            try:
+                fd = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # who opened it had other rights
+                self.file = False
+            else:
+                os.lseek(fd, self.offset, os.SEEK_SET)
+                self._forget_newest()
+                self.newest = os.dup(fd)
+                return fd
+        if self.orders is None:
+            inbox, self.orders = os.pipe()
+            threading.Thread(target=_Thread(self, inbox).run, name="stdin", daemon=True).start()
+        fd, pipe = os.pipe()
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
+        os.write(self.orders, pipe.to_bytes(4, "little"))
+        return fd
+
+    def close(self) -> None:
+        """The job is over. The thread may be reading still, and is not waited for."""
+        if self.newest >= 0:
+            os.lseek(0, os.lseek(self.newest, 0, os.SEEK_CUR), os.SEEK_SET)
+            self._forget_newest()
+        if self.orders is not None:
+            os.write(self.orders, OVER)
+            os.close(self.orders)
+            self.orders = None
+
+    def _forget_newest(self) -> None:
+        if self.newest >= 0:
+            os.close(self.newest)
+            self.newest = -1
+
+
+class _Thread:
+    """Reads what is no file, and serves the newest attempt.
+
+    Args:
+        stdin: that it belongs to; inbox: where orders come.
+    """
+
+    def __init__(self, stdin: StandardInput, inbox: int) -> None:
+        self.stdin, self.inbox = stdin, inbox
+        self.kept = bytearray()
+        self.sizes = array("H")  # of the pieces that are kept
+        self.read_bytes = 0  # in all, kept or not
+        self.ended = False
+        self._begin(-1)
+
+    def _begin(self, pipe: int) -> None:
+        self.pipe = pipe  # of the attempt; -1: there is none, or nothing to do for it
+        self.room = False  # in the pipe
+        self.pieces = self.bytes = 0  # that the attempt has got
+
+    def run(self) -> None:
+        # The main thread takes all signals. To read a terminal that is another's fails, then, and
+        # does not stop the supervisor.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            ready = self._wait()
+            if self.inbox in ready:
+                self._drop()
+                order = os.read(self.inbox, len(OVER))
+                if order == OVER:
+                    os.close(self.inbox)
+                    return
+                self._begin(int.from_bytes(order, "little"))
+            elif ready.get(self.pipe, 0) & select.POLLERR:
+                self._drop()  # nobody reads it any more
+            elif not self.room:
+                self.room = self.pipe in ready
+            elif piece := self._piece(0 in ready):
+                self._give(piece)
+
+    def _wait(self) -> dict[int, int]:
+        """Wait until there is something to do; what is ready, by descriptor."""
+        poll = select.poll()
+        patience_ms: float | None = None
+        poll.register(self.inbox, select.POLLIN)
+        if self.pipe >= 0:
+            poll.register(self.pipe, 0 if self.room else select.POLLOUT)
+        if self.pipe >= 0 and self.room:
+            if self.ended or self.bytes < self.read_bytes:
+                patience_ms = 0
+            elif _is_ours():
+                poll.register(0, select.POLLIN)
+            else:
+                patience_ms = BACKGROUND_S * 1e3
+        return dict(poll.poll(patience_ms))
+
+    def _piece(self, readable: bool) -> bytes:
+        """What comes next for the attempt; empty if there is nothing now, or never."""
+        if self.bytes < len(self.kept):
+            return bytes(self.kept[self.bytes : self.bytes + self.sizes[self.pieces]])
+        if self.bytes < self.read_bytes:
+            self.stdin.lacking = (
+                f"the program has to read its stdin again; {self.read_bytes} bytes were read, and "
+                f"of a pipe or terminal only the first {KEPT_BYTES >> 20} MiB are kept: give it as "
+                "a file (< FILE), which is read again however long it is"
+            )
+            self.pipe = -1  # left open: to the program this must not look like the end
+        elif self.ended:
+            self._drop()
+        elif readable:
+            return self._read()
+        return b""
+
+    def _read(self) -> bytes:
+        try:
+            piece = os.read(0, PIECE_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:  # a terminal: it has gone, or we are in the background since we looked
+            self.ended = _is_ours()
+            return b""
+        self.ended = not piece
+        if len(self.kept) == self.read_bytes and self.read_bytes + len(piece) <= KEPT_BYTES:
+            self.kept += piece
+            self.sizes.append(len(piece))
+        self.read_bytes += len(piece)
+        return piece
+
+    def _give(self, piece: bytes) -> None:
+        self.room = False
+        self.pieces += 1
+        self.bytes += len(piece)
+        with contextlib.suppress(BrokenPipeError):  # the next poll tells
+            os.write(self.pipe, piece)
+
+    def _drop(self) -> None:
+        """Serve this attempt no more; what it has not read is followed by the end."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
+
+
+def _is_ours() -> bool:
+    """Reading stdin now is not reading a terminal in the background."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return True  # no terminal, or one that is not this session's

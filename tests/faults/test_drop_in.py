@@ -1,0 +1,54 @@
+"""Programs that know nothing of ftrma, killed at random moments.
+
+Law: whatever a program does with threads, its stdin, directories, communicators of its own,
+polling and shared memory, it ends well after any kill, with the memory of the run without failure,
+bit for bit; `run_job` sees to it that nothing hangs and nothing is left. ``--sweep 30`` makes some
+280 kills.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import Result, run_job
+from programs import ROOT
+
+N = 4
+HERE = ROOT / "tests/faults/dropin"
+PROGRAMS = ("executor", "answers", "folders", "polls", "shared", "grid", "groups")
+LINES = "".join(f"{i * i % 1009}\n" for i in range(900))
+MOST_S = 1.5  # a kill comes within this time: somewhere between the first import and the end
+
+
+def run(program: str, *options: str) -> Result:
+    if program == "groups":
+        return run_job(HERE.with_name("replay") / "groups.py", N, *options, args=["plain", "40"])
+    return run_job(HERE / f"{program}.py", N, *options, stdin=LINES if program == "answers" else "")
+
+
+@functools.cache
+def expected(program: str) -> list[dict[str, Any]]:
+    result = run(program)
+    assert result.status == 0 and not result.stats["failures"], result
+    return result.of_slots("slot", N)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_random_kills(program: str, repetition: int) -> None:
+    dice = random.Random(f"{program} {repetition}")
+    victims = [(dice.randrange(N), dice.uniform(0, MOST_S)) for _ in range(dice.choice((1, 1, 2)))]
+    rules = [word for slot, at_s in victims for word in ("--kill", f"{slot}@time:{at_s:.4f}")]
+    options = ("--policy", dice.choice(("auto", "auto", "rollback")), "--spares",
+               str(dice.randrange(3)), "--interval", "0")  # fmt: skip
+    print(*rules, *options)
+    result = run(program, *options, *rules)
+    assert result.status == 0, result
+    for slot, (found, right) in enumerate(zip(result.of_slots("slot", N), expected(program),
+                                              strict=True)):  # fmt: skip
+        for name, array in right.items():
+            same = np.asarray(found[name]).tobytes() == np.asarray(array).tobytes()
+            assert same, f"{program}: slot {slot}'s {name} differs\n{result}"

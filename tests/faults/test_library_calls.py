@@ -1,0 +1,107 @@
+"""Calls that are the library's own affair: partitioned communication, and sessions.
+
+Both see to it by themselves which processes there are, among them a job's servers. Law: they work
+as without ftrma, and after a death of anybody the program ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from jobs import Result, run_job
+from programs import kinds
+
+SLOTS = 3
+PARTITIONED = """
+import json, sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+time.sleep(float(sys.argv[2]))
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+sent, received = np.zeros(6), np.zeros(6)
+state = ftrma.protect("state", step=0, x=np.arange(6) + me)
+send = comm.Psend_init(sent, 3, (me + 1) % n, 5)
+receive = comm.Precv_init(received, 3, (me - 1) % n, 5)
+while state.step < 40:
+    ftrma.safepoint()
+    receive.Start()
+    sent[:] = state.x + state.step / 10
+    send.Start()
+    for part in (2, 0, 1):
+        send.Pready(part)
+    while not all(receive.Parrived(part) for part in range(3)):
+        pass
+    MPI.Request.Waitall([send, receive])
+    state.x[:] = np.sqrt(1 + received)
+    state.step += 1
+send.Free()
+receive.Free()
+with open(f"{sys.argv[1]}/end-{me}.json", "w") as f:
+    json.dump(state.x.tolist(), f)
+"""
+SESSIONS = """
+import json, sys
+import ftrma
+from ftrma import MPI
+world = MPI.COMM_WORLD
+session = MPI.Session.Init()
+group = session.Create_group("mpi://WORLD")
+size = session.Get_pset_info("mpi://WORLD").Get("mpi_size")
+order = MPI.Group.Compare(group, world.Get_group()) == MPI.IDENT
+comm = MPI.Intracomm.Create_from_group(group, "tests")
+state = ftrma.protect("state", step=0, x=float(comm.rank))
+while state.step < 40:
+    ftrma.safepoint()
+    state.x = (1 + comm.allreduce(state.x) + comm.rank) ** 0.5
+    world.Barrier()
+    state.step += 1
+with open(f"{sys.argv[1]}/end-{world.rank}.json", "w") as f:
+    json.dump([size, order, comm.rank, comm.size, state.x], f)
+"""
+PROGRAMS = {"partitioned": PARTITIONED, "sessions": SESSIONS}
+
+
+@functools.cache
+def expected(name: str) -> list[Any]:
+    result = run_job(PROGRAMS[name], SLOTS, args=["0"])
+    assert result.status == 0 and not result.stats["failures"], result
+    return result.of_slots("end", SLOTS)
+
+
+def killed(name: str, *rules: str, begin_s: str = "0") -> Result:
+    options = [word for rule in rules for word in ("--kill", rule)]
+    result = run_job(PROGRAMS[name], SLOTS, "--interval", "0", *options, args=[begin_s])
+    assert result.status == 0, result
+    assert result.of_slots("end", SLOTS) == expected(name)
+    return result
+
+
+def test_a_session_is_one_of_the_slots() -> None:
+    """Its process set "mpi://WORLD" has them in their order, and no server."""
+    for slot, (size, order, rank, n, _) in enumerate(expected("sessions")):
+        assert (size, order, rank, n) == (str(SLOTS), True, slot, SLOTS)
+
+
+@pytest.mark.parametrize("rules", [("1@safepoint:20",), ("0@call:9", "2@safepoint:30")])
+def test_a_death_with_partitioned_communication(rules: tuple[str, ...], repetition: int) -> None:
+    """The library's duplicates of its world do not survive it: the job is launched again."""
+    assert kinds(killed("partitioned", *rules))[0] == "relaunch"
+
+
+def test_a_server_dies_with_partitioned_communication(repetition: int) -> None:
+    """Servers are in these duplicates, too."""
+    assert kinds(killed("partitioned", "c0@sum:12")) == ["relaunch"]
+
+
+def test_a_server_dies_before_partitioned_communication(repetition: int) -> None:
+    """The library's world is not whole any more: so that it is, the job is launched again."""
+    assert kinds(killed("partitioned", "s0@time:0.1", begin_s="1")) == ["relaunch"]
+
+
+def test_a_death_with_a_session(repetition: int) -> None:
+    """Its communicator is made again by the replacement and the survivors."""
+    assert kinds(killed("sessions", "1@safepoint:20")) == ["rollback"]
