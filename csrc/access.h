@@ -135,9 +135,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
     struct window *w = ftrma_window(win);                                                         \
     if (unlikely(!w)) {                                                                           \
         ftrma_native_place(FTRMA_PLACE_##place);                                                  \
-        if (ftrma_window_is_stale(win))                                                           \
-            return MPI_ERR_WIN;                                                                   \
-        return ftrma_unwinding() ? ftrma_code_unwind : (pass);                                    \
+        if (ftrma_unwinding())                                                                    \
+            return ftrma_code_unwind;                                                             \
+        return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \
     }                                                                                             \
     if (unlikely((target) == MPI_PROC_NULL))                                                      \
         return MPI_SUCCESS
@@ -146,9 +146,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
     struct window *w = ftrma_window(win);                                                         \
     if (!w) {                                                                                     \
         ftrma_native_place(FTRMA_PLACE_##place);                                                  \
-        if (ftrma_window_is_stale(win))                                                           \
-            return MPI_ERR_WIN;                                                                   \
-        return ftrma_unwinding() ? ftrma_code_unwind : (pass);                                    \
+        if (ftrma_unwinding())                                                                    \
+            return ftrma_code_unwind;                                                             \
+        return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \
     }                                                                                             \
     if ((target) == MPI_PROC_NULL)                                                                \
         return ftrma_request_done(MPI_SUCCESS, request)
