@@ -182,6 +182,8 @@ int ftrma_transfer_run(struct ftrma_transfer *t)
 {
     size_t room;
     int rc = ftrma_exchange_open(ftrma_on, &room);
+    if (rc)
+        return rc;
     size_t unit = t->unit ? t->unit : room, split = (unit + room - 1) / room;
     t->bytes = 0;
     for (int i = 0; i < t->nout; i++)
