@@ -178,36 +178,15 @@ LOCKED: dict[str, Case] = {
 # ---- outside of an epoch --------------------------------------------------------------------
 
 
-def first_flush(win: MPI.Win) -> None:
-    win.Lock(right)
-    try:
-        win.Flush(me)
-    finally:
-        win.Unlock(right)
+def in_lock_of(rank: int, call: Callable[[MPI.Win], object]) -> Callable[[MPI.Win], None]:
+    def run(win: MPI.Win) -> None:
+        win.Lock(rank)
+        try:
+            call(win)
+        finally:
+            win.Unlock(rank)
 
-
-def put_elsewhere(win: MPI.Win) -> None:
-    win.Lock(me)
-    try:
-        win.Put(numbers(1), right)
-    finally:
-        win.Unlock(me)
-
-
-def lock_twice(win: MPI.Win) -> None:
-    win.Lock(me)
-    try:
-        win.Lock(me)
-    finally:
-        win.Unlock(me)
-
-
-def lock_all_too(win: MPI.Win) -> None:
-    win.Lock(me)
-    try:
-        win.Lock_all()
-    finally:
-        win.Unlock(me)
+    return run
 
 
 def of(*ranks: int) -> MPI.Group:
@@ -335,7 +314,7 @@ FREE: dict[str, Case] = {
     "get outside": lambda win: win.Get(numbers(1), right),
     "accumulate outside": lambda win: win.Accumulate(numbers(1), right),
     "put outside to nobody": lambda win: win.Put(numbers(1), MPI.PROC_NULL),
-    "put elsewhere": put_elsewhere,
+    "put elsewhere": in_lock_of(me, lambda win: win.Put(numbers(1), right)),
     "put not started": put_not_started,
     "put after the last fence": put_after_last_fence,
     "request in a fence epoch": request_in_fence,
@@ -346,13 +325,13 @@ FREE: dict[str, Case] = {
     "flush_local unlocked": lambda win: win.Flush_local(right),
     "flush_all unlocked": lambda win: win.Flush_all(),
     "flush_local_all unlocked": lambda win: win.Flush_local_all(),
-    "flush another": first_flush,
+    "flush another": in_lock_of(right, lambda win: win.Flush(me)),
     "flush in a fence epoch": flush_in_fence,
     "flush_all in a fence epoch": flush_all_in_fence,
     "flush after Start": flush_in_start,
     "sync outside": lambda win: win.Sync(),
-    "lock twice": lock_twice,
-    "lock_all after lock": lock_all_too,
+    "lock twice": in_lock_of(me, lambda win: win.Lock(me)),
+    "lock_all after lock": in_lock_of(me, lambda win: win.Lock_all()),
     "lock rank": lambda win: win.Lock(-5),
     "lock rank n": lambda win: win.Lock(n),
     "lock nobody": lambda win: win.Lock(MPI.PROC_NULL),
