@@ -27,9 +27,6 @@
 #include "types.h"
 #include "window.h"
 
-/* A waiter looks this often for the others before it gives the library its turn too. */
-#define PATIENCE 64
-
 _Thread_local struct communicator *ftrma_on;
 
 static const char *const names[] = {
@@ -103,7 +100,7 @@ static int meet(uint64_t number)
         if (ftrma_unwinding())
             return ftrma_code_unwind;
         /* Another slot may wait for a message that this one has begun to send. */
-        if (step >= PATIENCE)
+        if (step >= FTRMA_PATIENCE)
             ftrma_progress();
         ftrma_wait_step(&step, bell, seen);
     }

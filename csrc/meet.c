@@ -4,6 +4,7 @@
  * with FTRMA_ALARM when a failure is pending.
  */
 #include "event.h"
+#include "types.h"
 
 static int holders_live(void)
 {
@@ -38,6 +39,10 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
             i++;
         if (i == c->nprocs)
             return FTRMA_OK;
+        /* Another process may not get here before the library has refused, on this side, a message
+           that it has begun to send on a communicator that is revoked. */
+        if (step >= FTRMA_PATIENCE)
+            ftrma_progress();
         ftrma_wait_step(&step, &c->bell, seen);
     }
 }

@@ -66,7 +66,9 @@ int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
 int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 
-/* Let the library bring on what it has begun: messages need their sender's calls. */
+/* Let the library bring on what it has begun: messages need the calls of both sides.  A waiter looks
+   FTRMA_PATIENCE times for the others before it gives the library its turn, too. */
+#define FTRMA_PATIENCE 64
 void ftrma_progress(void);
 
 #endif
