@@ -7,7 +7,10 @@ import sys
 
 from ftrma.errors import FtrmaError
 
-from .common import USAGE_ERROR, BenchError, UsageError, end_on_signals
+try:
+    from .common import USAGE_ERROR, BenchError, UsageError, end_on_signals
+except FtrmaError as error:  # a source tree that is not built
+    sys.exit(f"bench: error: {error}")
 
 QUESTIONS = {
     "ft": "what protection costs a whole program (NAS FT)",
@@ -34,9 +37,9 @@ def main(arguments: list[str]) -> int:
         named = f"no measurement {arguments[0]!r}" if arguments else "no measurement named"
         print(f"bench: error: {named}; choose from {', '.join(QUESTIONS)}", file=sys.stderr)
         return USAGE_ERROR
-    module = importlib.import_module(f".{arguments[0]}", __package__)
     end_on_signals()
     try:
+        module = importlib.import_module(f".{arguments[0]}", __package__)
         status: int = module.main(arguments[1:])
     except UsageError as error:
         print(f"bench {arguments[0]}: error: {error}", file=sys.stderr)

@@ -67,11 +67,11 @@ def parse(arguments: list[str]) -> Namespace:
     parser = Parser("checkpoint", "Cost of one checkpoint.")
     parser.set_defaults(rounds=15)
     parser.add_argument("-n", dest="slots", type=common.whole, default=2, metavar="N",
-                        help="ranks of the program")  # fmt: skip
+                        help="ranks of the program")
     parser.add_argument("--size", type=window_size, default="64MiB", metavar="SIZE",
-                        help="of each rank's window")  # fmt: skip
+                        help="of each rank's window")
     parser.add_argument("--directory", type=directory, default=".", metavar="DIR",
-                        help="on the disk to write to; files are removed")  # fmt: skip
+                        help="on the disk to write to; files are removed")
     return parser.parse_args(arguments)
 
 
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
         ranks=options.slots, size_bytes=options.size, rounds=options.rounds,
         disk=filesystem(options.directory), dirty_share=DIRTY_SHARE,
         units={"seconds": "s", "ratio": "time / time", "memory": "B"},
-    )  # fmt: skip
+    )
     report.update(measure(options))
     common.finish(report, options, text(report))
     if "plot" in options:
@@ -112,7 +112,7 @@ def measure(options: Namespace) -> JsonObject:
         tempfile.TemporaryDirectory(prefix="bench-ftrma-", dir=options.directory) as disk,
     ):
         program = ["--size-bytes", str(options.size), "--rounds", str(options.rounds),
-                   "--share", str(DIRTY_SHARE), "--tmpfs", tmpfs, "--disk", disk]  # fmt: skip
+                   "--share", str(DIRTY_SHARE), "--tmpfs", tmpfs, "--disk", disk]
         report, stats = common.run_protected(
             options.slots, SCRIPT, program, ["--interval", "0", "--spares", "0"], options.timeout
         )
@@ -131,7 +131,7 @@ def measure(options: Namespace) -> JsonObject:
                 "of": above, "to": below, "target": target, "ratio": spread(each), "each": each,
                 "ratio_fastest": min(times[0]) / min(times[1]),
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -164,7 +164,7 @@ def text(report: JsonObject) -> str:
                 name, "-" if share is None else f"{100 * share:.1f} %", common.with_range(in_ms),
                 f"{size_bytes / seconds[kind]['median'] / 1e9:.2f}",
             ]
-        )  # fmt: skip
+        )
     compared = [["ratio", "median (min .. max)", "fastest", "target"]]
     for r in report["ratios"]:
         target = "-"
@@ -172,7 +172,7 @@ def text(report: JsonObject) -> str:
             met = "met" if r["ratio"]["median"] <= r["target"] else "missed"
             target = f"<= {r['target']:.1f} {met}"
         compared.append([f"{r['of']} / {r['to']}", common.with_range(r["ratio"]),
-                         f"{r['ratio_fastest']:.2f}", target])  # fmt: skip
+                         f"{r['ratio_fastest']:.2f}", target])
     return "\n".join(
         [
             f"One window of {common.size_text(size_bytes)} on each of {report['ranks']} ranks, "
@@ -182,7 +182,7 @@ def text(report: JsonObject) -> str:
             "rewriting the window in between, 'nothing dirty' at once.",
             "", common.table(rows), "", common.table(compared), "", memory_text(report["memory"]),
         ]
-    )  # fmt: skip
+    )
 
 
 def memory_text(memory: JsonObject) -> str:
@@ -211,7 +211,7 @@ def draw(report: JsonObject, path: Any) -> None:
         places = [i for i, kind in enumerate(kinds) if (kind in report["dirty"]) == mine]
         found = [report["seconds"][kinds[i]] for i in places]
         axes.errorbar([1e3 * f["median"] for f in found], places, fmt="o", ms=5, color=color,
-                      xerr=common.whiskers(found, 1e3), capsize=2, lw=1, label=label)  # fmt: skip
+                      xerr=common.whiskers(found, 1e3), capsize=2, lw=1, label=label)
         for i, f in zip(places, found, strict=True):
             axes.text(1.1e3 * f["q3"], i, f"{1e3 * f['median']:.1f}", va="center", fontsize=7)
     axes.set_xscale("log", base=2)

@@ -30,12 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ftrma import settings
-from ftrma.mpirun import (
-    find_mpirun,
-    launcher_environment,
-    make_session,
-    mpirun_command,
-)
+from ftrma.launch.mpirun import find_mpirun, launcher_environment, make_session, mpirun_command
 
 USAGE_ERROR = 2
 TERM_PATIENCE_S = 10.0  # what `ftrma run` may take to clean up after SIGTERM
@@ -81,7 +76,8 @@ def protected(
     slots: int, script: Path, arguments: Sequence[str], options: Sequence[str]
 ) -> list[str]:
     """Command line of a protected run."""
-    run = [sys.executable, "-c", "from ftrma.cli import main; main()", "run", "-n", str(slots)]
+    cli = "from ftrma.command.cli import main; main()"
+    run = [sys.executable, "-c", cli, "run", "-n", str(slots)]
     return [*run, *options, str(script), *arguments]
 
 
@@ -114,7 +110,7 @@ def run_once(
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment(),
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             started(process)
             process.wait(limit_s)
@@ -132,7 +128,7 @@ def run_once(
 def run_protected(
     slots: int, script: Path, arguments: Sequence[str], options: Sequence[str], limit_s: float,
     *, deaths: int = 0, started: Started = ignore,
-) -> tuple[JsonObject, JsonObject]:  # fmt: skip
+) -> tuple[JsonObject, JsonObject]:
     """Run protected; returns the program's JSON object and that of ``--stats``.
 
     Raises:
@@ -232,7 +228,7 @@ def spread(values: Iterable[float]) -> JsonObject:
     return {
         "n": len(ordered), "min": ordered[0], "q1": quarters[0], "median": quarters[1],
         "q3": quarters[2], "max": ordered[-1],
-    }  # fmt: skip
+    }
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
@@ -269,7 +265,7 @@ def versions() -> JsonObject:
     said = subprocess.run(
         [find_mpirun(), "--version"], capture_output=True, text=True, timeout=60, check=False,
         env=environment(),
-    ).stdout  # fmt: skip
+    ).stdout
     number = re.search(r"Open MPI\D*([\d.]\S*)", said)
     found = {"python": platform.python_version(), "openmpi": number[1] if number else "unknown"}
     for package in ("mpi4py", "numpy", "ftrma"):
@@ -297,17 +293,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"python -m bench {name}", description=description,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        )  # fmt: skip
+        )
         self.add_argument("--rounds", type=whole, default=5, metavar="R",
-                          help="turns of each side")  # fmt: skip
+                          help="turns of each side")
         if launches:
             self.add_argument("--timeout", type=positive, default=300.0, metavar="SECONDS",
-                              help="time limit of each launch")  # fmt: skip
+                              help="time limit of each launch")
         # No default text for these: there is no file unless one is asked for.
         self.add_argument("--json", type=output_file, metavar="FILE", default=argparse.SUPPRESS,
-                          help="write the report to this file too")  # fmt: skip
+                          help="write the report to this file too")
         self.add_argument("--plot", type=figure_file, metavar="FILE", default=argparse.SUPPRESS,
-                          help="draw a figure (.pdf, .svg or .png; needs matplotlib)")  # fmt: skip
+                          help="draw a figure (.pdf, .svg or .png; needs matplotlib)")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -440,7 +436,7 @@ def pyplot() -> Any:
             "axes.axisbelow": True, "grid.color": "0.88", "savefig.dpi": 200,
             "legend.frameon": False, "pdf.fonttype": 42, "svg.fonttype": "none",
         }
-    )  # fmt: skip
+    )
     return plt
 
 

@@ -47,15 +47,15 @@ def duty(text: str) -> float:
 def parse(arguments: list[str]) -> Namespace:
     parser = Parser("dht", "Overhead of logging on the key-value store.")
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[2, 4],
-                        metavar="N", help="slots; several numbers in turn")  # fmt: skip
+                        metavar="N", help="slots; several numbers in turn")
     parser.add_argument("--duty", type=duty, nargs="+", default=[0.1, 1.0], metavar="SHARE",
-                        help="share of time that inserts take in no-FT; 1: all of it")  # fmt: skip
+                        help="share of time that inserts take in no-FT; 1: all of it")
     parser.add_argument("--inserts", type=common.whole, metavar="K", default=None,
-                        help="per slot (default: for some seconds)")  # fmt: skip
+                        help="per slot (default: for some seconds)")
     parser.add_argument("--log-budget", type=common.size, metavar="SIZE", default=None,
-                        help="of the protected sides (default: that of `ftrma run`)")  # fmt: skip
+                        help="of the protected sides (default: that of `ftrma run`)")
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
-                        help="spare processes of the protected sides")  # fmt: skip
+                        help="spare processes of the protected sides")
     sides.add_message_logging(parser)
     return parser.parse_args(arguments)
 
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
     report.update(
         slots=options.slots, duties=options.duty, rounds=options.rounds, spares=options.spares,
         loggers=options.loggers, units={"seconds": "s", "inserts_per_second": "1/s"},
-    )  # fmt: skip
+    )
     report["results"] = [
         measure(slots, share, options) for share in options.duty for slots in options.slots
     ]
@@ -119,7 +119,7 @@ def measure(slots: int, share: float, options: Namespace) -> JsonObject:
     return {
         "slots": slots, "duty": share, "inserts_per_slot": inserts,
         "sides": {name: summary(found, runs[BASELINE]) for name, found in runs.items()},
-    }  # fmt: skip
+    }
 
 
 def in_turns(run: JsonObject) -> JsonObject:
@@ -154,10 +154,10 @@ def text(report: JsonObject) -> str:
     ]
     for result in report["results"]:
         rows = [["side", "inserts/s", "overhead %", "target", "inserting", "logged", "checkpoints",
-                 "verified"]]  # fmt: skip
+                 "verified"]]
         rows += [row(name, found, result["duty"]) for name, found in result["sides"].items()]
         lines += ["", f"{result['slots']} slots, duty {result['duty']:g}, "
-                  f"{result['inserts_per_slot']} inserts each", common.table(rows)]  # fmt: skip
+                  f"{result['inserts_per_slot']} inserts each", common.table(rows)]
     return "\n".join(lines)
 
 
@@ -195,7 +195,7 @@ def draw(report: JsonObject, path: Any) -> None:
                 places, [f["median"] / 1e3 for f in found], yerr=common.whiskers(found, 1e-3),
                 fmt=sides.MARKERS.get(name, "^"), ls="-", ms=4, lw=1, capsize=2,
                 color=sides.COLORS[name], label=name,
-            )  # fmt: skip
+            )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xticks(report["slots"], minor=False)

@@ -26,7 +26,8 @@ from typing import Any
 import cffi
 import numpy as np
 
-from ftrma import _mpi, erasure
+from ftrma.native import loading
+from ftrma.vault import erasure
 
 from . import common
 from .common import JsonObject, Parser, UsageError, spread
@@ -62,19 +63,19 @@ Call = Callable[[int], Any]  # one call of a side, on so many bytes of each memb
 
 def parse(arguments: list[str]) -> Namespace:
     parser = Parser("encode", "Speed of the erasure kernels beside memcpy and ISA-L.",
-                    launches=False)  # fmt: skip
+                    launches=False)
     parser.set_defaults(rounds=21)
     parser.add_argument("--members", type=common.whole, default=8, metavar="K",
-                        help="members of a group")  # fmt: skip
+                        help="members of a group")
     parser.add_argument("--checksums", type=common.whole, default=2, metavar="M",
-                        help="parities of a group, and members lost")  # fmt: skip
+                        help="parities of a group, and members lost")
     parser.add_argument("--sizes", type=member_size, nargs="+", metavar="SIZE",
                         default=[common.size(s) for s in SIZES],
-                        help="bytes of a member")  # fmt: skip
+                        help="bytes of a member")
     parser.add_argument("--batch-ms", type=common.positive, default=2.0, metavar="MS",
-                        help="least time of a timed loop of calls")  # fmt: skip
+                        help="least time of a timed loop of calls")
     parser.add_argument("--kernel", metavar="NAME",
-                        help="instruction set to force instead of the best one")  # fmt: skip
+                        help="instruction set to force instead of the best one")
     options = parser.parse_args(arguments)
     if options.checksums > options.members:
         raise UsageError(
@@ -107,7 +108,7 @@ def main(arguments: list[str]) -> int:
 
 def run(options: Namespace) -> JsonObject:
     """The whole measurement."""
-    native = _mpi.load()
+    native = loading.load()
     name = options.kernel.encode() if options.kernel else native.ffi.NULL
     if native.lib.ftrma_kernel_select(name) != 0:
         raise UsageError(
@@ -121,7 +122,7 @@ def run(options: Namespace) -> JsonObject:
         batch_ms=options.batch_ms, isal=isal_version() if isal else None,
         kernel=native.ffi.string(native.lib.ftrma_kernel_name()).decode(),
         units={"*_gbs": "1e9 bytes of the members per second", "ratio*": "ours/baseline"},
-    )  # fmt: skip
+    )
     report["results"] = []
     for size_bytes in options.sizes:
         group = Group(native, isal, options.members, options.checksums, size_bytes)
@@ -193,7 +194,7 @@ class Group:
     def pointers(self, numbers: Sequence[int], kind: str = "void *[]") -> Any:
         found = self.ffi.new(kind, [
             self.ffi.cast(kind[:-2], self.rows[i].ctypes.data) for i in numbers
-        ])  # fmt: skip
+        ])
         self.kept.append(found)
         return found
 
@@ -305,7 +306,7 @@ def summary(
         "operation": operation, "size_bytes": size_bytes, "baseline": baseline,
         "ours_gbs": spread(ours), "baseline_gbs": spread(theirs), "ratio": spread(each),
         "ratio_each": each, "target": target_of(operation, baseline, size_bytes),
-    }  # fmt: skip
+    }
 
 
 def target_of(operation: str, baseline: str, size_bytes: int) -> float | None:
@@ -323,7 +324,7 @@ def titles_of(k: int, m: int) -> dict[str, str]:
     return {
         "xor": f"XOR, {k} to 1", "encode": f"encode, {k} to {m}",
         "decode": f"decode, {m} lost of {k}", "fold 1": "y ^= c*x", "fold 2": "y ^= c*x, two y",
-    }  # fmt: skip
+    }
 
 
 def text(report: JsonObject) -> str:
@@ -342,10 +343,10 @@ def text(report: JsonObject) -> str:
                 f"{r['ours_gbs']['median']:.1f}", r["baseline"],
                 f"{r['baseline_gbs']['median']:.1f}", common.with_range(r["ratio"]), target,
             ]
-        )  # fmt: skip
+        )
     isal = f"ISA-L {report['isal']}" if report["isal"] else (
         "ISA-L not found: install it with pip install 'ftrma[isal]' to compare with it"
-    )  # fmt: skip
+    )
     return (
         f"Erasure kernels ({report['kernel']}), groups of {k} + {m}, one thread, medians of "
         f"{report['rounds']} rounds;\nratio of speeds within a round: median (min .. max). {isal}."
@@ -372,7 +373,7 @@ def draw(report: JsonObject, path: Any) -> None:
             found = [r["ours_gbs" if side == "ours" else "baseline_gbs"] for r in chosen]
             axes.errorbar([r["size_bytes"] / 2**20 for r in chosen], [f["median"] for f in found],
                           yerr=common.whiskers(found), fmt="o-", ms=3, capsize=2, lw=0.9,
-                          color=colours[side], label=side)  # fmt: skip
+                          color=colours[side], label=side)
         axes.set_title(titles[operation], fontsize=9)
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [f"{size:.3g}" for size in sizes])

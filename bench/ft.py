@@ -81,23 +81,23 @@ def parse(arguments: list[str]) -> Namespace:
     parser = Parser("ft", "Overhead of protection on NAS FT.")
     question = parser.add_mutually_exclusive_group()
     question.add_argument("--logging", action="store_true",
-                          help="what logs cost, instead of checkpoints")  # fmt: skip
+                          help="what logs cost, instead of checkpoints")
     question.add_argument("--demand", action="store_true",
-                          help="what small logs cost, by demand checkpoints")  # fmt: skip
+                          help="what small logs cost, by demand checkpoints")
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
-                        help="problem class of NPB")  # fmt: skip
+                        help="problem class of NPB")
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[4], metavar="N",
-                        help="ranks of the program; several numbers in turn")  # fmt: skip
+                        help="ranks of the program; several numbers in turn")
     parser.add_argument("--repeat", type=common.whole, metavar="K", default=argparse.SUPPRESS,
-                        help="timed runs in each launch (default: for some seconds)")  # fmt: skip
+                        help="timed runs in each launch (default: for some seconds)")
     parser.add_argument("--interval", type=common.positive, default=1.0, metavar="SECONDS",
-                        help="between checkpoints of f-no-daly")  # fmt: skip
+                        help="between checkpoints of f-no-daly")
     parser.add_argument("--mtbf", type=common.positive, default=3600.0, metavar="SECONDS",
-                        help="mean time between failures, for f-daly")  # fmt: skip
+                        help="mean time between failures, for f-daly")
     parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
-                        help="memory for logs of each slot; several with --demand")  # fmt: skip
+                        help="memory for logs of each slot; several with --demand")
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
-                        help="spare processes of the protected sides")  # fmt: skip
+                        help="spare processes of the protected sides")
     sides.add_message_logging(parser)
     options = parser.parse_args(arguments)
     options.repeat = getattr(options, "repeat", REPEAT[options.problem_class])
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
         repeat=options.repeat, interval_s=options.interval, mtbf_s=options.mtbf,
         spares=options.spares, loggers=options.loggers,
         units={"seconds_*": "s", "mops": "Mop/s", "*_percent": "%", "*_bytes": "B"},
-    )  # fmt: skip
+    )
     report["results"] = [measure(slots, options) for slots in options.slots]
     telling = ft_demand if options.demand else None
     common.finish(report, options, telling.text(report) if telling else text(report))
@@ -150,7 +150,7 @@ def measure(slots: int, options: Namespace) -> JsonObject:
         runs = sides.in_turn(
             compared, options.rounds, heading,
             lambda side: launch(side, slots, program, options.timeout),
-        )  # fmt: skip
+        )
     return {
         "slots": slots,
         "variants": {name: summary(found, runs[BASELINE]) for name, found in runs.items()},
@@ -185,7 +185,7 @@ def by_turn(found: dict[str, JsonObject]) -> None:
         [[s for t, s in run["each"][len(run["each"]) // 3 :] if began <= t and t + s <= ended]
          for began, ended in run["turns"]]
         for run in found.values()
-    ]  # fmt: skip
+    ]
     cycles = [cycle for cycle in zip(*whole, strict=False) if all(cycle)]
     if not cycles:
         raise BenchError("no run lies within a turn; give a larger --repeat")
@@ -200,7 +200,7 @@ def by_turn(found: dict[str, JsonObject]) -> None:
 def summary(runs: list[JsonObject], baseline: list[JsonObject]) -> JsonObject:
     """Spreads over the rounds of one side."""
     found: JsonObject = {key: spread(sides.value(r[key]) for r in runs)
-                         for key in (*(f"seconds_{t}" for t in TIMES), "mops")}  # fmt: skip
+                         for key in (*(f"seconds_{t}" for t in TIMES), "mops")}
     found["verified"] = True  # or the launch was an error
     found.update(sides.summary_of_told(runs))
     if runs is not baseline:
@@ -225,7 +225,7 @@ def text(report: JsonObject) -> str:
     for result in report["results"]:
         rows = [["variant", "s per run", "Mop/s", "overhead %: typical run", "all runs", "fastest",
                  "target", "checkpoints", "bytes each", "held up ms", "logged",
-                 "verified"]]  # fmt: skip
+                 "verified"]]
         rows += [row(name, found) for name, found in result["variants"].items()]
         lines += ["", f"{result['slots']} ranks", common.table(sides.filled(rows))]
         lines += [
@@ -292,18 +292,18 @@ def draw(report: JsonObject, path: Any) -> None:
         bars = axes.bar(
             places, [m["median"] for m in mops], width * 0.92, color=sides.COLORS[name], label=name,
             yerr=common.whiskers(mops), capsize=2, error_kw={"lw": 0.8},
-        )  # fmt: skip
+        )
         if name != BASELINE:
             labels = [f"{f['overhead_mean_percent']['median']:+.1f} %" for f in found]
             axes.bar_label(bars, labels, label_type="center", fontsize=7, rotation=90,
-                           color="k" if name in ("f-no-daly", ML) else "w")  # fmt: skip
+                           color="k" if name in ("f-no-daly", ML) else "w")
     axes.set_xticks(range(len(results)), [str(r["slots"]) for r in results])
     axes.set_xlabel("ranks")
     axes.set_ylabel("performance [Mop/s]")
     axes.set_title(f"NAS FT class {report['problem_class']}; in the bars: overhead of all runs",
-                   fontsize=9, loc="left", pad=24)  # fmt: skip
+                   fontsize=9, loc="left", pad=24)
     axes.grid(axis="y")
     axes.set_ylim(bottom=0)
     axes.legend(ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1), fontsize=7,
-                columnspacing=0.9, handlelength=1, borderaxespad=0.2)  # fmt: skip
+                columnspacing=0.9, handlelength=1, borderaxespad=0.2)
     common.save(figure, path, report)

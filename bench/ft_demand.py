@@ -55,7 +55,7 @@ def text(report: JsonObject) -> str:
     ]
     for result in report["results"]:
         rows = [["log budget", "s per run", "overhead %: typical run", "all runs",
-                 "demand checkpoints", "other", "held up ms", "log used"]]  # fmt: skip
+                 "demand checkpoints", "other", "held up ms", "log used"]]
         rows += [row(side, found) for side, found in result["variants"].items()]
         lines += ["", f"{result['slots']} ranks", common.table(rows)]
     return "\n".join(lines)
@@ -84,22 +84,22 @@ def draw(report: JsonObject, path: Any) -> None:
     figure, panels = plt.subplots(
         2, len(results), figsize=(1.2 + 3 * len(results), 3.6), sharex=True, squeeze=False,
         height_ratios=[2, 1], layout="constrained",
-    )  # fmt: skip
+    )
     for column, result in enumerate(results):
         above, below = panels[:, column]
         for mode, color in COLORS.items():
             found = {budget_mib(side): each for side, each in result["variants"].items()
-                     if side.startswith(mode)}  # fmt: skip
+                     if side.startswith(mode)}
             overhead = [each["overhead_mean_percent"] for each in found.values()]
             above.errorbar(
                 list(found), [o["median"] for o in overhead], yerr=common.whiskers(overhead),
                 fmt="o-", ms=4, lw=1, capsize=2, color=color, label=mode,
-            )  # fmt: skip
+            )
             demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
             below.plot(list(found), [d["median"] for d in demanded], "o-", ms=4, lw=1, color=color)
         above.axhline(0, color="0.5", lw=0.8)
         above.set_title(f"FT class {report['problem_class']}, {result['slots']} ranks", fontsize=9,
-                        loc="left")  # fmt: skip
+                        loc="left")
         below.set_xscale("log", base=2)
         below.xaxis.set_major_formatter("{x:g}")
         below.set_xlabel("log budget of a slot [MiB] (log scale)")

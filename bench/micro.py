@@ -46,19 +46,19 @@ TARGETS = {
         "Put 8 B + Flush": 1.25, "Get 8 B + Flush": 1.6, "Fetch_and_op + Flush": 1.6,
         WITH_COPY: 1.10,
     },
-}  # fmt: skip
+}
 
 
 def parse(arguments: list[str]) -> Namespace:
     parser = Parser("micro", "Cost of each protected one-sided call.")
     parser.add_argument("--fence-ranks", type=common.whole, nargs="+", default=[2, 4], metavar="N",
-                        help="numbers of ranks to measure fences with")  # fmt: skip
+                        help="numbers of ranks to measure fences with")
     parser.add_argument("--batches", type=common.whole, default=51, metavar="B",
-                        help="timed loops of each call in a launch")  # fmt: skip
+                        help="timed loops of each call in a launch")
     parser.add_argument("--batch-ms", type=common.positive, default=1.0, metavar="MS",
-                        help="least time of a loop")  # fmt: skip
+                        help="least time of a loop")
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
-                        help="spare processes of the protected sides")  # fmt: skip
+                        help="spare processes of the protected sides")
     return parser.parse_args(arguments)
 
 
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         ranks=sorted({2, *options.fence_ranks}), rounds=options.rounds, batches=options.batches,
         batch_ms=options.batch_ms, spares=options.spares,
         units={"*_us": "microseconds per call or pair of calls", "ratio*": "protected/unprotected"},
-    )  # fmt: skip
+    )
     report["results"] = measure(options)
     common.finish(report, options, text(report))
     if "plot" in options:
@@ -158,7 +158,7 @@ def summary(call: str, ranks: int, times: dict[str, list[list[float]]]) -> JsonO
 def text(report: JsonObject) -> str:
     """The table for people."""
     rows = [["call", "ranks", "unprotected us", "protected", "us", "ratio, median batches",
-             "ratio, fastest", "target"]]  # fmt: skip
+             "ratio, fastest", "target"]]
     for r in report["results"]:
         if r["call"] == COLD_COPY:
             rows.append([r["call"], "1", f"{r[BASELINE]['us']['median']:.3f}", *["-"] * 5])
@@ -176,7 +176,7 @@ def text(report: JsonObject) -> str:
                     f"{found['us']['median']:.3f}", common.with_range(found["ratio"], 3),
                     f"{found['ratio_fastest']['median']:.3f}", target,
                 ]
-            )  # fmt: skip
+            )
     return (
         f"One-sided calls through mpi4py, {report['rounds']} rounds of {report['batches']} batches "
         "for each side; median (min .. max) over the rounds.\nWindows from Allocate unless named "
@@ -191,16 +191,16 @@ def draw(report: JsonObject, path: Any) -> None:
     figure, axes = plt.subplots(figsize=(5.6, 0.8 + 0.36 * len(results)))
     for i, (side, color) in enumerate(COLORS.items()):
         shown = [(place + 0.16 - 0.32 * i, r[side]) for place, r in enumerate(results)
-                 if r["call"] != WITH_COPY or r[side]["target"]]  # fmt: skip
+                 if r["call"] != WITH_COPY or r[side]["target"]]
         places = [place for place, _ in shown]
         ratio = [found["ratio"] for _, found in shown]
         axes.errorbar([r["median"] for r in ratio], places, xerr=common.whiskers(ratio), fmt="o",
-                      ms=4, capsize=2, lw=0.9, color=color, label=side)  # fmt: skip
+                      ms=4, capsize=2, lw=0.9, color=color, label=side)
         axes.plot([found["ratio_fastest"]["median"] for _, found in shown], places, "x", ms=5,
-                  color=color, label=None if i else "fastest batches")  # fmt: skip
+                  color=color, label=None if i else "fastest batches")
         aims = [(found["target"], place) for place, found in shown if found["target"]]
         axes.plot([a for a, _ in aims], [p for _, p in aims], "|", ms=12, mew=1.5, color=color,
-                  label=None if i else "target")  # fmt: skip
+                  label=None if i else "target")
     axes.axvline(1, color="0.5", lw=0.8)
     ranks = [f", {r['ranks']} ranks" if r["call"] == "Fence" else "" for r in results]
     axes.set_yticks(

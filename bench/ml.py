@@ -17,14 +17,14 @@ from pathlib import Path
 
 from csrc.build import find_mpicc
 from csrc.calls import Call, declare, read_header
-from ftrma.mpirun import mpirun_command
+from ftrma.launch.mpirun import mpirun_command
 
 from . import common
 from .common import HERE, BenchError, JsonObject, Started
 
 SOURCE = HERE / "ml.c"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations",
-         "-fPIC", "-shared"]  # fmt: skip
+         "-fPIC", "-shared"]
 # Attributes lie at the MPI library's own world, where the predefined ones are; Abort ends all.
 NOT_TRANSLATED = {"Abort", "Comm_get_attr", "Comm_set_attr", "Comm_delete_attr"}
 
@@ -61,10 +61,10 @@ def run(
 def command_line(
     slots: int, script: Path, arguments: Sequence[str], loggers: int, ring_bytes: int,
     directory: str, more: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The launcher's command line; `more` are further settings for the library."""
     settings = [f"LD_PRELOAD={library()}", f"ML_LOGGERS={loggers}", f"ML_RING_BYTES={ring_bytes}",
-                f"ML_DIRECTORY={directory}", *more]  # fmt: skip
+                f"ML_DIRECTORY={directory}", *more]
     exported = [word for setting in settings for word in ("-x", setting)]
     program = [sys.executable, str(script), *arguments]
     return [*mpirun_command(slots + loggers, common.new_session(), exported), *program]

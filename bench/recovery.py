@@ -51,19 +51,19 @@ FT_TARGETS: dict[str, tuple[str, float]] = {
 def parse(arguments: list[str]) -> Namespace:
     parser = Parser("recovery", "Time from a SIGKILL to going on.")
     parser.add_argument("-n", dest="slots", type=common.whole, default=4, metavar="N",
-                        help="slots, in one group")  # fmt: skip
+                        help="slots, in one group")
     parser.add_argument("--size", type=common.size, default="64MiB", metavar="SIZE",
-                        help="of each slot's window")  # fmt: skip
+                        help="of each slot's window")
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
-                        help="problem class of FT")  # fmt: skip
+                        help="problem class of FT")
     parser.add_argument("--steps", type=common.whole, default=30, metavar="K",
-                        help="steps of FT since the checkpoint when the slot dies")  # fmt: skip
+                        help="steps of FT since the checkpoint when the slot dies")
     parser.add_argument("--log-budget", type=common.size, default="128MiB", metavar="SIZE",
-                        help="memory for logs of each slot; must hold the steps' puts")  # fmt: skip
+                        help="memory for logs of each slot; must hold the steps' puts")
     parser.add_argument("--many", action="store_true",
-                        help="ten recoveries in ten runs of FT instead")  # fmt: skip
+                        help="ten recoveries in ten runs of FT instead")
     parser.add_argument("--runs", type=common.whole, default=10, metavar="R",
-                        help="with --many: runs of FT, with a recovery in each")  # fmt: skip
+                        help="with --many: runs of FT, with a recovery in each")
     options = parser.parse_args(arguments)
     if options.slots < 2:
         parser.error(f"-n {options.slots}: slot 0 takes the times, others die; give 2 or more")
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
         return recovery_many.main(options)
     report = common.begin("recovery")
     report.update(slots=options.slots, size_bytes=options.size, rounds=options.rounds,
-                  problem_class=options.problem_class, steps=options.steps)  # fmt: skip
+                  problem_class=options.problem_class, steps=options.steps)
     report.update(measure(options))
     common.finish(report, options, text(report))
     if "plot" in options:
@@ -104,13 +104,13 @@ def measure(options: Namespace) -> JsonObject:
         name: {policy: {key: spread(r[key] for r in rows) for key in rows[0]}
                for policy, rows in found.items()}
         for name, found in (("window", window), ("ft", transform))
-    }  # fmt: skip
+    }
 
 
 def launch(options: Namespace, policy: str, spares: int) -> JsonObject:
     """One launch with one kill; without a spare it is a relaunch."""
     flags = ["--interval", "0", "--policy", policy, "--spares", str(spares),
-             "--kill", f"{options.slots - 1}@fence:{KILLED_FENCE}"]  # fmt: skip
+             "--kill", f"{options.slots - 1}@fence:{KILLED_FENCE}"]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "stats.json"
         command = common.protected(
@@ -140,7 +140,7 @@ def launch_ft(options: Namespace, policy: str, expected: Any) -> JsonObject:
     done = run_ft(
         options, runs=2, iterations=options.steps + 1, kills=[killed], settle_s=1.0,
         flags=["--policy", policy, "--spares", "1", "--checksums", "1"],
-    )  # fmt: skip
+    )
     if done.report["sums"] != expected:
         raise BenchError(f"FT's checksums after a {policy} recovery are not those without failure")
     found = only_recovery(done.stats, policy)
@@ -258,19 +258,19 @@ def draw(report: JsonObject, path: Any) -> None:
             for key, what, total in (("window", common.size_text(report["size_bytes"]),
                                       "in place to first new step, ms"),
                                      ("ft", f"FT {report['problem_class']}", "lost, ms"))
-            for policy in POLICIES][::-1]  # fmt: skip
+            for policy in POLICIES][::-1]
     for place, (_, found, total) in enumerate(bars):
         left = 0.0
         for phase, color in recovery_many.PHASES.items():
             width = found[f"  {phase}, ms"]["median"]
             axes.barh(place, width, 0.7, left=left, color=color,
-                      label=phase if place == 0 else None)  # fmt: skip
+                      label=phase if place == 0 else None)
             left += width
         rest = max(0.0, found[total]["median"] - left)
         axes.barh(place, rest, 0.7, left=left, color="0.8",
-                  label="work done again and the rest" if place == 0 else None)  # fmt: skip
+                  label="work done again and the rest" if place == 0 else None)
         axes.errorbar(left + rest, place, xerr=common.whiskers([found[total]]), color="0.2",
-                      capsize=2, lw=0.8)  # fmt: skip
+                      capsize=2, lw=0.8)
     axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
     axes.set_xlabel("ms from the death, or from the last step before it")
     axes.grid(axis="x")

@@ -39,7 +39,7 @@ def main() -> None:
     state = ftrma.protect(
         "recovery-ft", run=0, u0=solver.new_field(),
         sums=np.zeros((options.runs, options.iterations), dtype=np.complex128),
-    )  # fmt: skip
+    )
     kills = [tuple(map(int, kill.split(":"))) for kill in options.kill]
     times = os.open(options.directory / f"times-{slot}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while state.run < options.runs:

@@ -50,7 +50,7 @@ def run_ft(
     options: Namespace, *, runs: int, iterations: int,
     kills: Sequence[tuple[int, int, int]] = (), settle_s: float = 0.0,
     flags: Sequence[str] | None = None,
-) -> Done:  # fmt: skip
+) -> Done:
     """Launch FT once; slots kill themselves.
 
     Args:
@@ -64,7 +64,7 @@ def run_ft(
         program = ["--class", options.problem_class, "--runs", str(runs),
                    "--iterations", str(iterations), "--settle-s", str(settle_s),
                    "--directory", directory,
-                   "--kill", *(":".join(map(str, kill)) for kill in kills)]  # fmt: skip
+                   "--kill", *(":".join(map(str, kill)) for kill in kills)]
         if flags is None:
             report, stats = sides.unprotected(options.slots, SCRIPT, program, options.timeout)
         else:
@@ -97,7 +97,7 @@ def main(options: Namespace) -> int:
     report = common.begin("recovery --many")
     report.update(slots=options.slots, rounds=options.rounds, runs=options.runs,
                   problem_class=options.problem_class,
-                  units={"seconds": "s", "phases": "s"})  # fmt: skip
+                  units={"seconds": "s", "phases": "s"})
     runs: dict[str, list[JsonObject]] = {BASELINE: []}
     for number in range(options.rounds):
         expected = None
@@ -134,9 +134,9 @@ def launch(options: Namespace, flags: list[str] | None) -> tuple[JsonObject, Any
     kills = [] if flags is None else [
         (1 + run % (options.slots - 1), run, iterations // 2 + 1)
         for run in range(1, options.runs + 1)
-    ]  # fmt: skip
+    ]
     done = run_ft(options, runs=options.runs + 1, iterations=iterations, kills=kills, flags=flags,
-                  settle_s=SETTLE_S_PER_SPARE * len(kills))  # fmt: skip
+                  settle_s=SETTLE_S_PER_SPARE * len(kills))
     recoveries = done.stats.get("recoveries", [])
     if len(recoveries) != len(kills):
         raise BenchError(f"{len(kills)} kills and {len(recoveries)} recoveries")
@@ -170,7 +170,7 @@ def text(report: JsonObject) -> str:
     """The table for people."""
     runs = report["runs"]
     rows = [["side", f"s for {runs} runs", "overhead %", "causal", "rollback",
-             *(f"{phase}, ms each" for phase in PHASES)]]  # fmt: skip
+             *(f"{phase}, ms each" for phase in PHASES)]]
     for name, found in report["sides"].items():
         overhead = found.get("overhead_percent")
         cells = [name, common.with_range(found["seconds"])]
@@ -188,7 +188,7 @@ def text(report: JsonObject) -> str:
         common.table(rows),
     ]
     lines += [f"note: {name}: {reason}" for name, found in report["sides"].items()
-              for reason in found["reasons"] if name.startswith("f-")]  # fmt: skip
+              for reason in found["reasons"] if name.startswith("f-")]
     return "\n".join(lines)
 
 
@@ -202,20 +202,20 @@ def draw(report: JsonObject, path: Any) -> None:
         spent = {p: found["phases"][p]["median"] for p in PHASES}
         bottom = max(0.0, total - sum(spent.values()))
         axes.bar(place, bottom, 0.7, color="0.75",
-                 label="FT, checkpoints" if place == 0 else None)  # fmt: skip
+                 label="FT, checkpoints" if place == 0 else None)
         for phase, height in spent.items():
             axes.bar(place, height, 0.7, bottom=bottom, color=PHASES[phase],
-                     label=phase if place == 0 else None)  # fmt: skip
+                     label=phase if place == 0 else None)
             bottom += height
         axes.errorbar(place, total, yerr=common.whiskers([found["seconds"]]), color="0.2",
-                      capsize=2, lw=0.8)  # fmt: skip
+                      capsize=2, lw=0.8)
         if "overhead_percent" in found:
             axes.annotate(f"{found['overhead_percent']['median']:+.0f} %", (place, total),
-                          (0, 6), textcoords="offset points", ha="center", fontsize=8)  # fmt: skip
+                          (0, 6), textcoords="offset points", ha="center", fontsize=8)
     axes.set_xticks(range(len(shown)), list(shown))
     axes.set_ylabel(f"time for {report['runs']} runs [s]")
     axes.set_title(f"FT class {report['problem_class']}, {report['slots']} slots, "
-                   f"{report['runs']} recoveries", fontsize=9, loc="left")  # fmt: skip
+                   f"{report['runs']} recoveries", fontsize=9, loc="left")
     axes.grid(axis="y")
     axes.set_ylim(0, 1.12 * max(found["seconds"]["q3"] for found in shown.values()))
     figure.legend(ncols=5, loc="outside upper left", fontsize=7, handlelength=1, columnspacing=1)

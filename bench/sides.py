@@ -27,7 +27,7 @@ ML = "ML"
 COLORS = {
     BASELINE: "0.55", ML: "#cc79a7", "f": "#0072b2", "f-puts": "#56b4e9", "f-puts-gets": "#0072b2",
     "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00",
-}  # fmt: skip
+}
 MARKERS = {BASELINE: "o", ML: "s"}
 
 # Slots, script, its arguments, time limit in seconds, who is told of the process -> the program's
@@ -64,7 +64,7 @@ def message_logging(options: Namespace) -> Side:
         report, stored = ml.run(
             slots, script, arguments, limit_s, loggers=loggers, ring_bytes=ring_bytes,
             started=started,
-        )  # fmt: skip
+        )
         return report, {"stored": stored}
 
     return side
@@ -73,9 +73,9 @@ def message_logging(options: Namespace) -> Side:
 def add_message_logging(parser: Parser) -> None:
     """The options that `message_logging` reads."""
     parser.add_argument("--loggers", type=common.whole, default=1, metavar="L",
-                        help="logger processes of ML")  # fmt: skip
+                        help="logger processes of ML")
     parser.add_argument("--ring", type=common.size, default="64MiB", metavar="SIZE",
-                        help="memory of ML's loggers for each slot")  # fmt: skip
+                        help="memory of ML's loggers for each slot")
 
 
 # ---- rounds ---------------------------------------------------------------------------------

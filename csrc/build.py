@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools.command.build_ext import build_ext
 
@@ -20,11 +21,34 @@ sys.path.insert(0, str(HERE))
 from mpicc import check_compiler  # noqa: E402
 from mpicc import find as find_mpicc  # noqa: E402
 
-SOURCES = ["control.c", "leave.c", "meet.c", "comm.c", "board.c", "communicator.c", "derived.c"]
-SOURCES += ["window.c", "create.c", "types.c", "mover.c", "access.c", "atomic.c", "sync.c"]
-SOURCES += ["vault.c", "attempt.c", "log.c", "results.c", "demand.c", "replay.c", "restore.c"]
-SOURCES += ["trace.c", "exchange.c", "collective.c", "reduction.c", "partitioned.c", "session.c"]
-SOURCES += ["kernels.c", "kernels_ref.c", "gf.c", "gf_x86.c", "gf_ref.c"]
+# Each folder uses those below it alone, and no file of a folder one that uses it
+# (tests/unit/test_c_layers.py).
+SOURCES = {
+    "interpose": [
+        *("mover.c", "access.c", "atomic.c", "sync.c", "lock.c", "winfile.c", "create.c"),
+        *("winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c", "derived.c"),
+        *("partitioned.c", "session.c", "errhandler.c", "ends.c"),
+    ],
+    "log": [
+        *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),
+        *("demand.c", "replay.c", "event.c"),
+    ],
+    "vault": [
+        "vault.c",
+    ],
+    "job": [
+        *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),
+        *("revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "comm.c", "window.c"),
+        *("watch.c", "leave.c", "rewind.c"),
+    ],
+    "kernels": [
+        *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),
+        "gf_x86.c",
+    ],
+}
+# How they follow each other in the library. Measured: in the alphabetical order that setuptools has
+# by itself a logged Get takes 3 % longer, with the same instructions.
+LINKED = ("job", "log", "interpose", "vault", "kernels")
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
@@ -60,9 +84,13 @@ class BuildExtension(build_ext):
         rpath = [f"-Wl,-rpath,{a[2:]}" for a in link if a.startswith("-L")]
         native = self.extensions[0]
         made = [out / "guards.c"]
-        native.sources = [os.path.relpath(p) for p in [*(HERE / s for s in SOURCES), *made]]
+        sources = [HERE / folder / name for folder, names in SOURCES.items() for name in names]
+        native.sources = [os.path.relpath(p) for p in [*sources, *made]]
         # In front of the environment's own directory, where another library's mpi.h may lie.
-        native.include_dirs = [str(HERE), *(a[2:] for a in keep if a.startswith("-I"))]
+        native.include_dirs = [
+            *(str(HERE / folder) for folder in ("", *SOURCES)),
+            *(a[2:] for a in keep if a.startswith("-I")),
+        ]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
         native.extra_link_args = ["-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
@@ -71,5 +99,19 @@ class BuildExtension(build_ext):
         loopback = self.extensions[1]
         loopback.sources = [os.path.relpath(HERE / "loopback.c")]
         loopback.extra_compile_args = FLAGS
-        native.depends = [os.path.relpath(p) for p in [*HERE.glob("*.[ch]"), HERE / "calls.py"]]
+        native.depends = [os.path.relpath(p) for p in [*HERE.rglob("*.[ch]"), HERE / "calls.py"]]
         super().run()
+
+    def build_extensions(self) -> None:
+        order = [f"{folder}/{Path(n).stem}.o" for folder in LINKED for n in SOURCES[folder]]
+        link = self.compiler.link_shared_object
+
+        def place(path: str) -> int:
+            name = "/".join(Path(path).parts[-2:])
+            return order.index(name) if name in order else len(order)
+
+        def link_in_order(objects: list[str], *args: Any, **kwargs: Any) -> None:
+            link(sorted(objects, key=place), *args, **kwargs)
+
+        self.compiler.link_shared_object = link_in_order
+        super().build_extensions()

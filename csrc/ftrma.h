@@ -3,21 +3,25 @@
  * A job on one node shares one directory of memory files:
  *
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
- *   vault-<proc>   the committed copy and the staged deltas of one process (vault.c)
- *   window-<s>-<k> the k-th window that slot s was first member of (create.c)
- *   exchange       what slots show each other in collective calls (exchange.c)
- *   log-<s>        what slot s did to others and learned from them (log.c)
- *   demand-<s>     a vault with the newest checkpoint that slot s took alone (demand.c)
+ *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault.c)
+ *   window-<id>-<k> the k-th window that was made on a communicator (interpose/winfile.c)
+ *   comm-<id>      what the members of a communicator show each other in collectives (job/board.c)
+ *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
+ *   demand-<s>-0/1 a vault with a checkpoint that slot s took alone (log/demand.c)
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
- * C reads roles and rules there as ever, and the supervisor does the rest (spread.py).  Windows are
- * the library's own there.
+ * C reads roles and rules there as ever, and the supervisor does the rest
+ * (ftrma/protocol/spread.py).  Windows are the library's own there.
  *
  * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
  * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
  *
- * Nothing in C decides, prints or aborts: functions return MPI codes, negative errno values, or
- * one of the FTRMA_* results below, and Python acts on them.
+ * Functions return MPI codes, negative errno values, or one of the FTRMA_* results below, and Python
+ * acts on them.  C decides where an access cannot wait for Python: what of a log can be freed
+ * (log/chunks.c), which slot is asked for a demand checkpoint (log/squeeze.c), and that a replay is
+ * refused.  It prints two errors, one that the program has made fatal (interpose/errhandler.c) and a
+ * call of MPI after MPI_Finalize (job/errors.c); the former also ends the process, as do a --kill
+ * rule (job/place.c) and MPI_Abort (interpose/ends.c).
  *
  * The part between the two CFFI marks is also read by cffi; keep it free of macros with bodies.
  */
@@ -109,6 +113,56 @@ enum ftrma_place {
     FTRMA_PLACE_LIVE,
     FTRMA_PLACE_DEMAND,
     FTRMA_PLACES
+};
+
+/* Kinds of events and of a trace's records. Accesses come first, in this order. */
+enum ftrma_what {
+    FTRMA_WHAT_PUT,
+    FTRMA_WHAT_GET,
+    FTRMA_WHAT_ACCUMULATE,
+    FTRMA_WHAT_GET_ACCUMULATE,
+    FTRMA_WHAT_FETCH_AND_OP,
+    FTRMA_WHAT_COMPARE_AND_SWAP,
+    FTRMA_WHAT_FENCE,
+    FTRMA_WHAT_LOCK,
+    FTRMA_WHAT_UNLOCK,
+    FTRMA_WHAT_LOCK_ALL,
+    FTRMA_WHAT_UNLOCK_ALL,
+    FTRMA_WHAT_FLUSH,
+    FTRMA_WHAT_FLUSH_ALL,
+    FTRMA_WHAT_SYNC,
+    FTRMA_WHAT_POST,
+    FTRMA_WHAT_START,
+    FTRMA_WHAT_COMPLETE,
+    FTRMA_WHAT_WAIT,
+    FTRMA_WHAT_COLLECTIVE,
+    FTRMA_WHAT_WINDOW,
+    FTRMA_WHAT_FREE,
+    FTRMA_WHAT_SAFEPOINT,
+    FTRMA_WHAT_CHECKPOINT,
+    FTRMA_WHAT_COMMIT,
+    FTRMA_WHAT_APPLY,
+    FTRMA_WHAT_RECOVERY,
+    FTRMA_WHAT_ROLLBACK,
+    FTRMA_WHAT_END,
+    FTRMA_WHAT_DEMAND,
+    FTRMA_WHAT_REPLAY
+};
+
+/* A record of a trace, see ftrma/trace/records.py. */
+struct ftrma_trace_record {
+    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    uint32_t what, mode;       /* enum ftrma_what; FTRMA_LIVE, _REPLAY, _PROLOGUE */
+    int32_t slot, proc;
+    uint64_t entry;            /* how often the program was entered */
+    uint64_t event;            /* own number */
+    int32_t window, target;    /* ftrma_trace_window of its name, slot; -1: none */
+    uint64_t at, bytes;        /* in the target's part */
+    uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
+    uint64_t ec, gc, sc, gnc;
+    uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
+                                  Checkpoint, Commit, Rollback: version; Replay: and horizon */
+    uint64_t spare;
 };
 
 /* Something to wait at.  Ringing costs a system call only while somebody sleeps. */
@@ -248,7 +302,7 @@ struct ftrma_ctl {
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
 
-/* ---- control.c ------------------------------------------------------------------------------ */
+/* ---- job/: control.c, watch.c, alarm.c, place.c, attempt.c, interrupt.c, leave.c, rewind.c ----- */
 
 /* Create the control file `path` for nprocs processes, with roles in their order and `strength`
    checksum ranks per group; [out] *ctl is mapped; the caller fills in slot_group. 0 or -errno. */
@@ -293,11 +347,7 @@ void ftrma_set_round(uint64_t round);
 int ftrma_alarmed(void);
 
 /* Attempts: entries of the program in this process, between rollbacks.  A thread belongs to the one
-   in which it was begun; calls of MPI by threads of earlier ones unwind, every time.  The current one
-   is over: */
-void ftrma_end_attempt(void);
-/* The calling thread belongs to the current one from now on (it enters the program). */
-void ftrma_begin_attempt(void);
+   in which it was begun; calls of MPI by threads of earlier ones unwind, every time. */
 /* What the calling thread belongs to; 0: not known yet.  A thread that is born gets its creator's. */
 uint64_t ftrma_attempt_of_thread(void);
 void ftrma_set_attempt_of_thread(uint64_t attempt);
@@ -313,14 +363,20 @@ void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
 void ftrma_visit(int place);
 void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
 
-/* ---- meet.c --------------------------------------------------------------------------------- */
+/* A rollback: the timeline of this process ends, threads of its attempt unwind from now on, and there
+   is the slots' world alone, as at the start. */
+void ftrma_timeline_end(void);
+/* The calling thread enters the program: it belongs to the current attempt from now on, and there are
+   no windows. */
+void ftrma_timeline_begin(void);
+
+/* ---- job/meet.c; log/event.c: ftrma_slots_barrier, ftrma_end ---------------------------------- */
 
 /* Wait for all living processes at `phase` of repair `round`: FTRMA_OK or FTRMA_ALARM (start
    over). Calls with a plan published check that every holder in it lives. */
 int ftrma_meet(uint64_t round, int phase, int check_holders);
 /* Barrier of all slots outside of windows: FTRMA_OK or FTRMA_ALARM. */
 int ftrma_slots_barrier(void);
-void ftrma_slots_barrier_reset(void);
 /* Wait for all slots at the end of the program, and end it: FTRMA_OK, or FTRMA_ALARM if a failure
    came first. All slots get the same answer. */
 int ftrma_end(void);
@@ -333,7 +389,7 @@ int ftrma_await_staged(uint64_t version);
 /* Announce staging of `version` and wait until every parity is at version - 1. */
 int ftrma_admit(uint64_t version);
 
-/* ---- comm.c --------------------------------------------------------------------------------- */
+/* ---- job/comm.c, job/board.c, job/errors.c; interpose/ends.c, interpose/partitioned.c ---------- */
 
 /* Learn the MPI world: rank and size of MPI_COMM_WORLD, and whether all share one node. */
 int ftrma_mpi_world(int *rank, int *size, int *on_node);
@@ -348,12 +404,9 @@ uint64_t ftrma_comm_parent(void);
 int ftrma_comm_build(uint64_t round);
 /* Forget the library's communicators, which repair `round` makes anew. */
 void ftrma_comm_forget(uint64_t round);
-/* A rollback: there is the slots' world alone, as at the start. For slots. And: remove what all have
-   shared of the others, for one process: 0 or -errno. And: free their memory here, where no call is
-   on one of them any more. */
-void ftrma_comms_rewind(void);
+/* Remove what all have shared of communicators other than the slots' world, for one process: 0 or
+   -errno. */
 int ftrma_boards_clear(void);
-void ftrma_comms_bury(void);
 /* Take this server's part in the program's partitioned communication; 1 as long as there is some. */
 int ftrma_partitioned_help(void);
 /* The error code by which C tells Python to unwind (0 before ftrma_comm_prepare). */
@@ -366,7 +419,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- window.c, create.c, access.c, atomic.c, sync.c ----------------------------------------- */
+/* ---- job/window.c; interpose/winfile.c, interpose/create.c ------------------------------------- */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */
@@ -388,10 +441,9 @@ void ftrma_set_fill(ftrma_fill_function fill);
 /* Called when the program makes a window that cannot be protected, with the call's name. */
 typedef void (*ftrma_warn_function)(const char *call);
 void ftrma_set_warn(ftrma_warn_function warn);
-void ftrma_windows_rewind(void);   /* rollback: all windows out of use, ordinals from 0 */
 uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over all windows */
 
-/* ---- log.c, replay.c: see event.h and log.h -------------------------------------------------- */
+/* ---- log/: see event.h and chunks.h; job/tape.c: ftrma_refuse; interpose/settle.c -------------- */
 
 /* The least budget of a slot's logs, bytes. */
 uint64_t ftrma_log_least(void);
@@ -460,7 +512,7 @@ void ftrma_refuse(const char *reason);
 /* The same as long as this repair lasts, without asking for another. */
 void ftrma_keep_refusal(const char *reason);
 
-/* ---- vault.c -------------------------------------------------------------------------------- */
+/* ---- vault/vault.c --------------------------------------------------------------------------- */
 
 struct ftrma_vault;
 /* What the vault tells whoever finds it after its process. A slot's copy is at `version`, or at
@@ -540,7 +592,7 @@ int64_t ftrma_rebuild(struct ftrma_vault *lost, struct ftrma_vault *parity, int 
 uint64_t ftrma_clear(void *to, uint64_t size_bytes);
 uint64_t ftrma_copy_out(struct ftrma_vault *vault, uint64_t block, void *to, uint64_t size_bytes);
 
-/* ---- kernels.c, gf.c: see kernels.h and gf.h ------------------------------------------------ */
+/* ---- kernels/: see kernels.h and gf.h -------------------------------------------------------- */
 
 const char *ftrma_kernel_name(void);
 int ftrma_kernel_select(const char *name);

@@ -49,7 +49,7 @@ ftrma_ulfm
 
 def _load_library() -> ModuleType:
     """ftrma/library.py; the package itself cannot be imported before it is built."""
-    path = Path(__file__).resolve().parent.parent / "ftrma" / "library.py"
+    path = Path(__file__).resolve().parent.parent / "ftrma" / "native" / "library.py"
     spec = importlib.util.spec_from_file_location("ftrma_library", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

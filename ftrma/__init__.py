@@ -21,7 +21,6 @@ from .errors import (
     CorruptVault,
     FtrmaError,
     NotRecoverable,
-    ProcessFailed,
     Rollback,
 )
 from .state import State
@@ -29,7 +28,7 @@ from .state import State
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from .session import FailureEvent
+    from .program.session import FailureEvent
 
 __version__ = "0.1.0"
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "CorruptVault",
     "FtrmaError",
     "NotRecoverable",
-    "ProcessFailed",
     "Rollback",
     "State",
     "on_failure",
@@ -49,14 +47,14 @@ __all__ = [
 
 
 if "mpi4py.MPI" in sys.modules:
-    from . import _mpi
+    from .native import loading
 
-    if _mpi._native is None:
-        raise FtrmaError(_mpi.too_late())
+    if loading._native is None:
+        raise FtrmaError(loading.too_late())
 
 
 def _current() -> Any:
-    module = sys.modules.get("ftrma.session")
+    module = sys.modules.get("ftrma.program.session")
     return module.current if module else None
 
 
@@ -128,7 +126,7 @@ def on_failure(callback: Callable[[FailureEvent], object]) -> None:
 
     Callbacks run in the order of registration. After a rollback they are forgotten, since the
     program registers them again on its way; after a causal recovery (``event.kind``) they stay. See
-    `ftrma.session.FailureEvent`.
+    `ftrma.program.session.FailureEvent`.
 
     MPI: local; the callback must not communicate.
     """

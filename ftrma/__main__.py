@@ -12,18 +12,18 @@ USAGE = (
 
 
 def main() -> None:
-    from . import program
     from .errors import FtrmaError
+    from .program import script
 
     words = sys.argv[1:]
-    least = 1 + (words[:1] == [program.MODULE])
+    least = 1 + (words[:1] == [script.MODULE])
     if len(words) < least or words[least - 1].startswith("-"):
         sys.exit(USAGE)
     try:
-        program.check(words, os.getcwd())
+        script.check(words, os.getcwd())
     except ValueError as error:
         sys.exit(f"ftrma: error: {error}")
-    from . import runner
+    from .program import runner
 
     try:
         runner.main(words)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 CATASTROPHE = 70  # exit status of a job that could not be recovered: EX_SOFTWARE
+NO_ROOM = "shared memory is full; free space in /dev/shm or use fewer or smaller windows"
 
 
 class FtrmaError(Exception):
     """Base of all errors that ftrma raises; the text says what is wrong and what to do."""
-
-
-class ProcessFailed(FtrmaError):
-    """A process died and the job cannot go on from here."""
 
 
 class CatastrophicFailure(FtrmaError):

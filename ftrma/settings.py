@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from . import mpirun, tomlfile
-from .tomlfile import MTBF_S, number, whole
-from .topology import NO_LEVEL, NODES, Domains, Layout, make_layout
-from .topologyfile import read_topology
-from .world import CHECKSUM, PLACES, SLOT, SPARE, World
+from .fabric.killrules import KillRule, check_number
+from .host import tomlfile
+from .host.tomlfile import MTBF_S, number, whole
+from .machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
+from .machine.topologyfile import read_topology
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
+COUNT = {"-n", "--n", "-np", "--np", "-c"}  # options of mpirun that are ours
 MOST_COUNTED = 1_000_000  # of slots and others; how many are served, `make_layout` knows
-MOST_RULES = 32  # FTRMA_MAX_RULES
-MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
 MOST_INTERVAL_S = 1e9  # who wants fewer checkpoints writes never
 MOST_RELAUNCHES = 1_000_000  # chosen: a launch takes seconds, so they last for weeks
 UNITS = {"": 1, "b": 1} | {
@@ -36,9 +35,8 @@ UNITS = {"": 1, "b": 1} | {
 MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
 # Variables that are no options: between the processes of a job, and of the tests.
 INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
-               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK"}  # fmt: skip
+               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK"}
 Parser = Callable[[str, str], Any]
-ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 
 @dataclass
@@ -75,8 +73,7 @@ class Options:
         layout = self.layout()
         for rule in self.kill:
             rule.check(layout)
-        if len(self.kill) > MOST_RULES:
-            raise ValueError(f"--kill: {len(self.kill)} rules; at most {MOST_RULES}")
+        check_number(self.kill)
         self.check_levels()
         return layout
 
@@ -100,46 +97,25 @@ class Options:
         return layout
 
 
-@dataclass(frozen=True)
-class KillRule:
-    """``SLOT@PLACE[:COUNT]``: who kills itself where, at which visit (or after how many ms)."""
+def split_mpirun(text: str, name: str = "--mpirun") -> list[str]:
+    """The words of ``--mpirun``.
 
-    role: int
-    index: int
-    place: str
-    at: int
-    text: str
-
-    @classmethod
-    def parse(cls, text: str, name: str = "--kill") -> KillRule:
-        match = re.fullmatch(r"([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
-        if not match or match[3] not in PLACES:
+    Raises:
+        ValueError: quotes do not match, or the number of processes is among them.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{name} {text!r}: {error}; quote it as a shell would") from None
+    if "\0" in text:
+        raise ValueError(f"{name} {text!r}: NUL is no character of an option; remove it")
+    for word in words:
+        if word.split("=")[0] in COUNT:
             raise ValueError(
-                f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold or "
-                f"1@time:2.5; places are {', '.join(PLACES)}"
+                f"{name} {text!r}: {word} is not yours to give; the number of processes follows "
+                "from -n, --checksums and --spares"
             )
-        try:
-            at = float(match[4] or 1)
-        except ValueError:
-            raise ValueError(f"{name} {text}: {match[4]} is not a number") from None
-        if match[3] == "time":
-            at *= 1000
-        elif at != int(at) or at < 1:
-            raise ValueError(f"{name} {text}: the count must be a whole number, 1 or more")
-        if at > MOST_VISITS:
-            raise ValueError(f"{name} {text}: it would never strike; use at most {MOST_VISITS:g}")
-        return cls(ROLE_LETTERS[match[1]], int(match[2]), match[3], int(at), text)
-
-    def check(self, layout: Layout) -> None:
-        kinds = {
-            SLOT: ("slot", layout.slots),
-            CHECKSUM: ("checksum rank", layout.checksums),
-            SPARE: ("spare", layout.spares),
-        }
-        kind, count = kinds[self.role]
-        if self.index >= count:
-            have = f"0 to {count - 1}" if count else "none"
-            raise ValueError(f"--kill {self.text}: there is no {kind} {self.index}; have {have}")
+    return words
 
 
 def _interval(name: str, text: str) -> float | str:
@@ -184,30 +160,126 @@ def _text(name: str, text: str) -> str:
     return text
 
 
-# Option, environment name, attribute, parser.  A parser takes the name under which the value was
-# given, and the value; its errors name both, and the remedy.
-TABLE: list[tuple[str, str, str, Parser]] = [
-    ("-n", "FTRMA_SLOTS", "slots", _count(1, MOST_COUNTED)),
-    ("--checksums", "FTRMA_CHECKSUMS", "checksums", _count(1, MOST_COUNTED)),
-    ("--group-size", "FTRMA_GROUP_SIZE", "group_size", _count(1, MOST_COUNTED)),
-    ("--spares", "FTRMA_SPARES", "spares", _count(0, MOST_COUNTED)),
-    ("--policy", "FTRMA_POLICY", "policy", _one_of(*POLICIES)),
-    ("--log", "FTRMA_LOG", "log", _one_of("all", "puts")),
-    ("--rollback", "FTRMA_ROLLBACK", "rollback", _one_of(*ROLLBACKS)),
-    ("--log-budget", "FTRMA_LOG_BUDGET", "log_budget", lambda name, text: size(text, name)),
-    ("--demand", "FTRMA_DEMAND", "demand", _one_of(*DEMAND_MODES)),
-    ("--interval", "FTRMA_INTERVAL", "interval", _interval),
-    ("--mtbf", "FTRMA_MTBF", "mtbf", lambda name, text: number(name, text, *MTBF_S, "seconds")),
-    ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "max_relaunch", _count(0, MOST_RELAUNCHES)),
-    ("--mpirun", "FTRMA_MPIRUN", "mpirun",
-     lambda name, text: text if mpirun.split(text, name) else ""),
-    ("--bind", "FTRMA_BIND", "bind", _address),
-    ("--topology", "FTRMA_TOPOLOGY", "topology", _text),
-    ("--aware", "FTRMA_AWARE", "aware", _text),
-    ("--trace", "FTRMA_TRACE", "trace", _text),
-    ("--kill", "FTRMA_KILL", "kill",
-     lambda name, text: [KillRule.parse(rule, name) for rule in text.split()]),
-]  # fmt: skip
+@dataclass(frozen=True)
+class Option:
+    """One option of ``ftrma run``, which the environment gives as well.
+
+    Attributes:
+        flag: on the command line.
+        attribute: of `Options`.
+        metavar, help: as the command line explains it.
+        parse: takes the name under which a value was given, and the value; its errors name both,
+            and the remedy.
+    """
+
+    flag: str
+    attribute: str
+    metavar: str
+    help: str
+    parse: Parser
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return f"FTRMA_{self.attribute.upper()}"
+
+
+OPTIONS = [
+    Option(
+        "-n", "slots", "N",
+        "slots: ranks of the program",
+        _count(1, MOST_COUNTED),
+    ),
+    Option(
+        "--checksums", "checksums", "M",
+        "checksum ranks in all, equally many per group (default: one)",
+        _count(1, MOST_COUNTED),
+    ),
+    Option(
+        "--group-size", "group_size", "K",
+        "slots per group; a group survives as many losses at a time as it has checksum ranks "
+        "(default: N / M)",
+        _count(1, MOST_COUNTED),
+    ),
+    Option(
+        "--spares", "spares", "S",
+        "processes that wait to replace dead ones (default: 1)",
+        _count(0, MOST_COUNTED),
+    ),
+    Option(
+        "--topology", "topology", "FILE",
+        "TOML file: which nodes share switches, racks and so on",
+        _text,
+    ),
+    Option(
+        "--aware", "aware", "LEVEL",
+        "let no element up to this level (nodes, or one of the topology file) hold more members "
+        "of a group than it can lose (default: none)",
+        _text,
+    ),
+    Option(
+        "--policy", "policy", "auto|causal|rollback",
+        "after a failure: replay the dead slot and let the others go on, or roll all back where "
+        "that is not exact (auto, the default) or end the job there (causal); or always roll back",
+        _one_of(*POLICIES),
+    ),
+    Option(
+        "--rollback", "rollback", "in-place|fresh",
+        "go back in the same processes (in-place, the default), or let all start again (fresh)",
+        _one_of(*ROLLBACKS),
+    ),
+    Option(
+        "--log-budget", "log_budget", "SIZE",
+        "memory for the access logs of each slot, such as 64M (the default)",
+        lambda name, text: size(text, name),
+    ),
+    Option(
+        "--log", "log", "all|puts",
+        "log puts and gets, or puts alone (default: all)",
+        _one_of("all", "puts"),
+    ),
+    Option(
+        "--demand", "demand", "bulk|stream",
+        "when logs run short, keep a slot's last demand checkpoint until the next is complete "
+        "(bulk, the default), or write over it, in half of the memory (stream)",
+        _one_of(*DEMAND_MODES),
+    ),
+    Option(
+        "--mtbf", "mtbf", "SECONDS",
+        "mean time between failures, for Daly's interval (default: 3600)",
+        lambda name, text: number(name, text, *MTBF_S, "seconds"),
+    ),
+    Option(
+        "--interval", "interval", "SECONDS|daly|never",
+        "time between checkpoints; 0: at every safepoint (default: daly)",
+        _interval,
+    ),
+    Option(
+        "--max-relaunch", "max_relaunch", "R",
+        "how often the job may be launched again (default: 3)",
+        _count(0, MOST_RELAUNCHES),
+    ),
+    Option(
+        "--kill", "kill", "SLOT@PLACE[:COUNT]",
+        "let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; repeatable",
+        lambda name, text: [KillRule.parse(rule, name) for rule in text.split()],
+    ),
+    Option(
+        "--mpirun", "mpirun", "OPTIONS",
+        'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
+        lambda name, text: text if split_mpirun(text, name) else "",
+    ),
+    Option(
+        "--bind", "bind", "ADDRESS",
+        "over several nodes: the address of this host at which ranks reach it (default: all)",
+        _address,
+    ),
+    Option(
+        "--trace", "trace", "FILE",
+        "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer",
+        _text,
+    ),
+]
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
@@ -217,15 +289,16 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
         ValueError: a value is wrong; the text names the variable, the value, the remedy.
     """
     options = Options(job=environ.get("FTRMA_JOB", ""))
-    for _, name, attribute, parse in TABLE:
-        if environ.get(name):
-            setattr(options, attribute, parse(name, environ[name]))
+    for option in OPTIONS:
+        text = environ.get(option.variable)
+        if text:
+            setattr(options, option.attribute, option.parse(option.variable, text))
     return options
 
 
 def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Names in the environment that look like options and are none, each with the nearest."""
-    known = {name for _, name, _, _ in TABLE}
+    known = {option.variable for option in OPTIONS}
     return [
         f"{name} (the nearest is {get_close_matches(name, sorted(known), 1, 0.0)[0]})"
         for name in sorted(environ)
@@ -236,28 +309,12 @@ def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
 def to_environment(options: Options) -> dict[str, str]:
     """The environment that carries the options to the processes of a job."""
     found = {}
-    for _, name, attribute, _parse in TABLE:
-        value = getattr(options, attribute)
-        if attribute == "kill":
+    for option in OPTIONS:
+        value = getattr(options, option.attribute)
+        if option.attribute == "kill":
             value = " ".join(rule.text for rule in value) or None
         if value not in (None, ""):
-            found[name] = str(value)
+            found[option.variable] = str(value)
     if options.job:
         found["FTRMA_JOB"] = options.job
     return found
-
-
-def write_kill_rules(ffi: Any, ctl: Any, rules: list[KillRule]) -> None:
-    """Put the rules in the control file, before any process visits a place."""
-    if len(rules) > len(ctl.rules):
-        raise ValueError(f"--kill: {len(rules)} rules; at most {len(ctl.rules)}")
-    for i, rule in enumerate(rules):
-        ctl.rules[i].role, ctl.rules[i].index = rule.role, rule.index
-        ctl.rules[i].place, ctl.rules[i].at = PLACES[rule.place], rule.at
-    ctl.nrules = len(rules)
-
-
-def apply_kill_rules(world: World, options: Options) -> None:
-    """Where no supervisor has written them, the first process does."""
-    if not options.job and world.proc == 0:
-        write_kill_rules(world.ffi, world.ctl, options.kill)

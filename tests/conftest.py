@@ -7,15 +7,25 @@ takes long by itself. ``--rest`` runs that, and as many other cases; both are wh
 
 import pytest
 
-# Files with many cases of one kind, and tests that take ten seconds and more.
-MANY = ("test_sweep.py", "test_causal.py", "test_not_replayable.py", "test_trace.py",
-        "test_demand.py", "test_strength.py", "test_dht.py", "test_errors.py", "test_node_loss.py",
-        "test_killed_supervisor.py", "test_ends.py", "test_collectives.py", "test_attempts.py",
-        "test_reentry.py", "test_stdin.py", "test_lines.py", "test_communicators.py",
-        "test_polling.py", "test_library_calls.py", "test_drop_in.py")  # fmt: skip
-SLOW = ("[columns]", "-sanitized]", "test_the_hashtable_at_random_moments", "of_what_costs_much",
-        "test_deaths_of_slots_relaunch", "test_node_loss_without_awareness",
-        "test_an_old_thread_beside_the_next_attempt")  # fmt: skip
+# Files with many cases of one kind, and tests that take five seconds and more.
+MANY = {f"faults/test_{name}.py" for name in (
+    "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
+    "killed_supervisor", "library_calls", "lines", "node_loss", "not_replayable", "polling",
+    "reentry", "stdin", "strength", "sweep", "trace")}
+MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.py",
+         "unit/test_protocol_model.py", "unit/test_result_log.py"}
+SLOW = (
+    "[columns]", "-sanitized]", "of_what_costs_much", "test_a_resumed_job_is_given_it_again",
+    "test_an_old_thread_beside_the_next_attempt", "test_closed_and_null",
+    "test_death_of_a_node_relaunches", "test_deaths_of_slots_relaunch",
+    "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
+    "test_five_successive_failures", "test_launcher_death_relaunches",
+    "test_much_output_comes_whole", "test_node_loss_with", "test_over_several_nodes",
+    "test_polling_is_exact_by_its_trace", "test_strangers_at_the_port_cost_nothing",
+    "test_stuck_inside_the_library_relaunches", "test_the_hashtable_at_random_moments",
+    "test_the_smallest_run_reports", "test_two_in_one_group_without_a_spare",
+    "test_what_cannot_be_resumed_is_told",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,8 +46,8 @@ def when(item: pytest.Item, seen: dict[str, int]) -> str:
     """Which run takes a test: a plain one, the rest, or sweeps alone; counts each test's cases."""
     if item.get_closest_marker("rest") or any(part in item.nodeid for part in SLOW):
         return "rest"
-    directory, name = item.path.parent.name, item.path.name
-    if directory == "unit" or name not in MANY or not hasattr(item, "callspec"):
+    file = f"{item.path.parent.name}/{item.path.name}"
+    if file not in MANY or not hasattr(item, "callspec"):
         return "plain"
     test = item.nodeid.partition("[")[0]
     seen[test] = seen.get(test, 0) + 1

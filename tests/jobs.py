@@ -90,7 +90,7 @@ def run_job(
         stdin: what comes by a pipe, a page at most.
     """
     return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
-                script, args, timeout, env or {}, stdin)  # fmt: skip
+                script, args, timeout, env or {}, stdin)
 
 
 def run_plain(
@@ -105,12 +105,12 @@ def run_plain(
 
     It runs by ``-m mpi4py``, which ends all ranks when one raises.
     """
-    from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
+    from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
     with session_directory() as session:
         command = [*mpirun_command(n, session), sys.executable, "-m", "mpi4py"]
         return _run(lambda stats: command, script, args, timeout,
-                    {**launcher_environment(), **(env or {})})  # fmt: skip
+                    {**launcher_environment(), **(env or {})})
 
 
 def run_command(
@@ -128,7 +128,7 @@ def run_command(
         job = subprocess.Popen(
             list(command), stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out,
             stderr=err, env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
-        )  # fmt: skip
+        )
         if job.stdin:
             with job.stdin:
                 job.stdin.write(stdin.encode())
@@ -162,7 +162,7 @@ def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
-         env: Mapping[str, str], stdin: str = "") -> Result:  # fmt: skip
+         env: Mapping[str, str], stdin: str = "") -> Result:
     with tempfile.TemporaryDirectory(prefix="job-") as home:
         directory = Path(home) / "results"
         directory.mkdir()

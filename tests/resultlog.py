@@ -17,7 +17,7 @@ from typing import Any
 
 from cffi import FFI
 
-from ftrma import _mpi
+from ftrma.native import loading
 
 CALL, SAFEPOINT = 18, 21  # enum ftrma_what: any call that learns something, and a safepoint
 RESULTS = 1
@@ -57,10 +57,10 @@ class Slot:
     """
 
     def __init__(self, directory: Path, budget: int) -> None:
-        native = _mpi.load()
+        native = loading.load()
         self.lib, self.ffi, self.inner = native.lib, native.ffi, FFI()
         self.inner.cdef(INNER)
-        self.log: Any = self.inner.dlopen(str(_mpi.EXTENSION))
+        self.log: Any = self.inner.dlopen(str(loading.EXTENSION))
         pointer = self.ffi.new("struct ftrma_ctl **")
         path = str(directory / "control").encode()
         assert self.lib.ftrma_ctl_create(path, 2, 1, 1, 1, 1, 16, pointer) == 0

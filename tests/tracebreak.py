@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracesim import trace_of
 
-from ftrma.tracecheck import Report, check
-from ftrma.tracefile import Record
+from ftrma.trace.check import Report, check
+from ftrma.trace.records import Record
 
 Records = list[Record]
 
@@ -24,7 +24,7 @@ def told(records: Records) -> str:
 def index(records: Records, number: int = 0, **fields: int) -> int:
     """The place of the number-th record with these fields."""
     found = [i for i, r in enumerate(records)
-             if all(getattr(r, name) == value for name, value in fields.items())]  # fmt: skip
+             if all(getattr(r, name) == value for name, value in fields.items())]
     return found[number]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrma.tracefile import LIVE, PROLOGUE, RECORD, REPLAY, Record, Trace, What
+from ftrma.trace.records import LIVE, PROLOGUE, RECORD, REPLAY, Record, Trace, What
 
 BEGAN_NS = 10**13
 ATOMS = (What.Fetch_and_op, What.Compare_and_swap, What.Get_accumulate)
@@ -80,7 +80,7 @@ class Job:
             "begin_ns": begin_ns, "end_ns": self.tick(), "what": what, "mode": LIVE, "slot": slot,
             "proc": self.proc[slot] if slot >= 0 else self.slots + 90, "entry": self.entry,
             "window": -1, "target": -1, **fields,
-        }  # fmt: skip
+        }
         self.records.append(Record(**data))
         return self.records[-1]
 
@@ -125,7 +125,7 @@ class Job:
     ) -> None:
         event = self.next_event(slot, what)
         self.add(what, slot, event=event, target=target, window=window, at=at, bytes=size,
-                 **self.number(target, window), **self.counters(slot, window))  # fmt: skip
+                 **self.number(target, window), **self.counters(slot, window))
         if window == 1:
             self.state.memory[target, at] = self.rng.randint(0, 999)
 
@@ -135,7 +135,7 @@ class Job:
         self.slow[slot] = self.add(
             What.Put, slot, event=event, target=target, window=0, at=at, bytes=8,
             clock=self.state.clock[target], **self.counters(slot, 0),
-        )  # fmt: skip
+        )
         self.records.pop()
 
     def settle(self, slot: int) -> None:
@@ -149,7 +149,7 @@ class Job:
         self.add(
             What.Get, slot, event=self.next_event(slot, What.Get), target=target, window=0, at=at,
             bytes=8, **self.counters(slot, 0),
-        )  # fmt: skip
+        )
 
     def atomic(self, slot: int, target: int, at: int, what: What = What.Fetch_and_op) -> None:
         event = self.next_event(slot, what)
@@ -158,7 +158,7 @@ class Job:
         self.add(
             what, slot, event=event, target=target, window=1, at=at, bytes=8, value0=old,
             value1=new, **self.number(target, 1), **self.counters(slot, 1),
-        )  # fmt: skip
+        )
 
     def look(self, slot: int, target: int, at: int) -> None:
         """An atomic that changes nothing, and takes no number."""
@@ -166,7 +166,7 @@ class Job:
         self.add(
             What.Get_accumulate, slot, event=event, target=target, window=1, at=at, bytes=8,
             value0=value, value1=value, **self.counters(slot, 1),
-        )  # fmt: skip
+        )
 
     def store(self, slot: int, at: int) -> None:
         """The owner changes a location itself, between two calls that make that no race."""
@@ -190,7 +190,7 @@ class Job:
                     What.Checkpoint, slot, event=self.state.event[slot], window=window,
                     seq=self.state.seq[slot, window], clock=self.state.clock[slot],
                     value0=self.version + 1, **self.counters(slot, window),
-                )  # fmt: skip
+                )
 
     def checkpoint(self, *, complete: bool = True) -> None:
         self.all_call(What.Collective)
@@ -206,7 +206,7 @@ class Job:
                 self.add(What.Commit, -1, value0=self.version)
 
     def demand(self, slot: int, *, behind: int = -1, between: int = -1,
-               published: bool = True) -> None:  # fmt: skip
+               published: bool = True) -> None:
         """The slot checkpoints alone; a slot `behind` has not said yet that its last event is over.
 
         The slot `between` makes an access after the numbers were read and before the events are.
@@ -220,18 +220,18 @@ class Job:
         if between >= 0:
             self.write(What.Accumulate, between, slot, 16)
         events = {p: self.state.event[p] - (p == behind or p in self.slow)
-                  for p in range(self.slots)}  # fmt: skip
+                  for p in range(self.slots)}
         demand = Demand(
             self.taken[slot], self.state.event[slot], self.state.clock[slot],
             seq, events,
-        )  # fmt: skip
+        )
         pairs = [(w, p) for w in windows for p in events if p != slot]
         for window, other in pairs or [(-1, -1)]:
             self.add(
                 What.Demand, slot, event=demand.event, clock=demand.clock, window=window,
                 target=other, seq=demand.seq.get(window, 0), value0=demand.number,
                 value1=demand.events.get(other, 0),
-            )  # fmt: skip
+            )
         if published:
             self.demands[slot] = demand
         else:
@@ -300,7 +300,7 @@ class Job:
         self.add(
             What.Replay, slot, mode=REPLAY, event=event, clock=clock, at=number,
             value0=self.version, value1=horizon,
-        )  # fmt: skip
+        )
         for before in range(1, event + 1)[-2:]:
             self.add(What.Window, slot, event=before, mode=PROLOGUE, window=0)
         left = self.apply(slot, left, clock, event)
@@ -330,7 +330,7 @@ class Job:
                     self.add(
                         What.Apply, slot, mode=REPLAY, window=r.window, at=at, bytes=size,
                         seq=r.seq, clock=r.clock, value0=r.slot, value1=r.event,
-                    )  # fmt: skip
+                    )
         return left
 
     def die(self, slot: int) -> None:
@@ -382,7 +382,7 @@ class Job:
             ["put", "slow", "over", "accumulate", "get", "atomic", "look", "flush", "fence",
              "locked", "store", "checkpoint", "torn", "demand", "die"],
             [6, 3, 2, 4, 3, 8, 1, 4, 2, 2, 2, 1, 0.3, 1.5, 0.7],
-        )[0]  # fmt: skip
+        )[0]
         if kind == "put":
             self.write(What.Put, slot, target, 256 + at, 8)
         elif kind == "slow":

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ftrma import _mpi
-from ftrma.group import coefficients, forget_vault, rebuild_slot, scrub
-from ftrma.key import Key
-from ftrma.record import Seal
-from ftrma.vault import BLOCK, Vault, blocks
-from ftrma.world import World
+from ftrma.fabric.world import World
+from ftrma.host.key import Key
+from ftrma.host.record import Seal
+from ftrma.native import loading
+from ftrma.vault.group import coefficients, forget_vault, rebuild_slot, scrub
+from ftrma.vault.vault import BLOCK, Vault, blocks
 
 CAPACITY = 4096
 SEAL = Seal(Key(bytes(range(32))), "slot 0", "1")
@@ -28,7 +28,7 @@ class Group:
 
     def __init__(self, directory: Path, sizes: list[int], seed: int, strength: int = 1) -> None:
         print(f"seed {seed}, sizes {sizes}, m {strength}")
-        self.native = _mpi.load()
+        self.native = loading.load()
         self.lib, self.ffi = self.native.lib, self.native.ffi
         self.directory, self.count, self.strength = directory, len(sizes), strength
         self.random = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ class Group:
         self.members = [self.vault(i) for i in range(self.count)]
         self.parities = [self.vault(self.count + j) for j in range(strength)]
         self.weights = [self.ffi.new("uint8_t[]", coefficients(self.count, strength, j))
-                        for j in range(strength)]  # fmt: skip
+                        for j in range(strength)]
         self.version = 0
         self.history = {0: [np.zeros(n, "u1") for n in sizes]}
 
@@ -158,7 +158,7 @@ class Group:
     def remake(self, vault: Vault, j: int = 0) -> int:
         """Compute parity j afresh into a vault."""
         return int(self.lib.ftrma_parity_rebuild(vault.c, self.list(), self.weights[j], self.count,
-                                                 self.version))  # fmt: skip
+                                                 self.version))
 
     def scrub(self, i: int) -> int:
         return scrub(self.world, 0, i)

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
     state = ftrma.protect(
         "dht", step=0, think_s=None, busy_s=0.0, thought_s=0.0, began=np.zeros(2),
         seconds=np.zeros(2), found=0, wrong=0, cells=None,
-    )  # fmt: skip
+    )
     store.open()
     if state.think_s is None:
         state.think_s = warm_up(store, options)
@@ -382,7 +382,7 @@ def parse(arguments: list[str], comm: Any) -> Namespace:
     pause.add_argument(
         "--duty", type=float, default=0.1, metavar="SHARE",
         help="share of the time that inserts take; 1: no thinking (default 0.1)",
-    )  # fmt: skip
+    )
     pause.add_argument(
         "--think-us", type=float, metavar="US", help="mean time to think, instead of --duty"
     )
@@ -398,7 +398,7 @@ def parse(arguments: list[str], comm: Any) -> Namespace:
 def check(options: Namespace, parser: Parser) -> None:
     """Refuse values that make no sense."""
     bounds = {"inserts": (1, MOST), "lookups": (0, MOST), "buckets": (1, MOST), "heap": (0, MOST),
-              "batch": (1, MOST), "seed": (0, 2**volume.SEED_BITS - 1)}  # fmt: skip
+              "batch": (1, MOST), "seed": (0, 2**volume.SEED_BITS - 1)}
     for name, (least, most) in bounds.items():
         value = getattr(options, name)
         if not least <= value <= most:

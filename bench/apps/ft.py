@@ -320,7 +320,7 @@ def parse(arguments: list[str], slot: int) -> argparse.Namespace:
     parser.add_argument(
         "--class", dest="problem_class", default="S", choices=sorted(npb.PROBLEMS),
         help="problem class of NPB (default S)",
-    )  # fmt: skip
+    )
     parser.add_argument("--iterations", type=int, metavar="N", help="instead of the class's own")
     parser.add_argument("--repeat", type=int, default=1, metavar="R", help="timed runs (default 1)")
     parser.add_argument("--dump", metavar="DIR", help="write the final data to DIR/slot-<slot>.npz")

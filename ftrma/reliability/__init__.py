@@ -14,7 +14,8 @@ simulation.
     report, plots  tables and figures
     command        ``ftrma reliability`` and ``ftrma plan``
 
-Nothing here is imported by a running job, and scipy and matplotlib only where they are used.
+Of this a running job imports `interval` alone; scipy and matplotlib are imported where they are
+used.
 
 **What had to be interpreted.** The printed equations leave these points open:
 

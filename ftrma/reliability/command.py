@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
-from ..outfile import say
-from ..tomlfile import MTBF_S, number, size, whole
-from ..topology import MAX_MEMBERS
+from ..host.outfile import say
+from ..host.tomlfile import MTBF_S, number, size, whole
+from ..machine.topology import MAX_MEMBERS
+from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
 
 UNITS = {"": 1.0, "b": 1.0} | {
     f"{prefix}{suffix}": 1024.0 ** (i + 1)
@@ -51,7 +51,7 @@ PLAN_OPTIONS = [
     ("--mtbf", "SECONDS", "mean time between failures of the job (default: the machine's)"),
     ("--bandwidth", "SIZE", f"bytes per second that a process copies (default: "
                             f"{FIRST_GUESS_BYTES_PER_S:g})"),
-]  # fmt: skip
+]
 
 
 def add_parsers(commands: Any) -> None:
@@ -171,7 +171,7 @@ def drawn(
     for placement in ("aligned", "scattered"):
         estimate = simulate(machine, groups, aware, placement, trials, seed)
         found[placement] = {"p_cf_per_day": estimate.p_cf_per_day, "trials": trials, "seed": seed,
-                            "between": [estimate.low, estimate.high]}  # fmt: skip
+                            "between": [estimate.low, estimate.high]}
     return found
 
 
@@ -191,7 +191,7 @@ def fit(arguments: argparse.Namespace) -> int:
     for level, counts in record.levels.items():
         try:
             fits[level] = [history.fit_by_least_squares(counts, record.days),
-                           history.fit_by_likelihood(counts, record.days)]  # fmt: skip
+                           history.fit_by_likelihood(counts, record.days)]
         except ValueError as error:
             problems[level] = str(error)
     found = report.fit_object(record, fits, problems)
@@ -235,7 +235,7 @@ def plan(arguments: argparse.Namespace) -> int:
         "daly_s": daly_interval(delta_s, demand.mtbf_s),
         "offers": [report.offer_object(offer, demand) for offer in offers],
         "safest": report.offer_object(safest, demand) if safest else None,
-    }  # fmt: skip
+    }
     if arguments.json:
         say(json.dumps(shown, indent=1))
     elif offers:
@@ -255,7 +255,7 @@ def needed(arguments: argparse.Namespace, name: str) -> str:
     text = getattr(arguments, name)
     if text is None:
         raise ValueError(f"--{name.replace('_', '-')} is missing; see ftrma "
-                         f"{arguments.command} -h")  # fmt: skip
+                         f"{arguments.command} -h")
     return str(text)
 
 

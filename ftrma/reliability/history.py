@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..tomlfile import number, read_text, whole
+from ..host.tomlfile import number, read_text, whole
 from .distribution import Array, Exponential
 
 HEAD = ["time", "level", "count"]
@@ -109,7 +109,7 @@ def read(path: Path, days: float | None = None) -> History:
     span = max(times) - min(times)
     if days is None and span < DAYS[0]:
         raise ValueError(f"{path}: all failures at one time; say how long was recorded "
-                         "(--history-days)")  # fmt: skip
+                         "(--history-days)")
     if days is not None and span > days:
         raise ValueError(
             f"{path}: failures span {span:g} days and {days:g} were recorded; correct "
@@ -188,7 +188,7 @@ def fit_by_least_squares(counts: Counts, days: float) -> Fit:
             (amplitude, decay), _ = curve_fit(
                 lambda x, a, b: a * np.exp(-b * (x - 1)), x, per_day / scale,
                 p0=[1.0, first.decay], bounds=([0, 1e-9], [np.inf, 50.0]),
-            )  # fmt: skip
+            )
     except RuntimeError:
         amplitude, decay = 0.0, 1.0
     if not amplitude > 0:

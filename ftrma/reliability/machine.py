@@ -27,9 +27,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import tomlfile
-from ..tomlfile import Table as TomlTable
-from ..topology import NO_LEVEL
+from ..host import tomlfile
+from ..host.tomlfile import Table as TomlTable
+from ..machine.topology import NO_LEVEL
 from .distribution import Distribution, Exponential, Table
 
 MOST_COUNT = 1_000_000  # elements of a level; arrays of so many are summed within seconds

@@ -22,7 +22,7 @@ from functools import cache
 
 import numpy as np
 
-from ..topology import MAX_MEMBERS
+from ..machine.topology import MAX_MEMBERS
 from .distribution import Array, Distribution
 from .machine import Level, Machine
 
@@ -106,7 +106,7 @@ def check_placement(machine: Machine, groups: Groups, aware: int) -> None:
             remedy = (
                 f"use {-(-groups.ranks // most) * groups.m} checksum ranks or more, or a lower "
                 "level" if most > 0 else "use a lower level"
-            )  # fmt: skip
+            )
             raise ValueError(
                 f"--aware {machine.levels[aware - 1].name}: a group has {groups.members} members "
                 f"and {machine.name} {level.count} {level.name}; {remedy}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import outfile
+from ..host import outfile
 from .history import Fit, History, histogram
 from .machine import Machine
 from .report import JsonObject, value_of
@@ -53,7 +53,7 @@ def pyplot() -> Any:
             "axes.axisbelow": True, "axes.grid": True, "grid.color": "0.88", "savefig.dpi": 200,
             "legend.frameon": False, "pdf.fonttype": 42, "svg.fonttype": "none",
         }
-    )  # fmt: skip
+    )
     return plt
 
 
@@ -92,7 +92,7 @@ def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> No
         color = COLORS[i % len(COLORS)]
         label = "none (no-topo)" if strategy == "none" else plain(strategy)
         axes.plot(x, [value_of(p, "eq9") for p in chosen], color=color, lw=1.4, ms=3.5,
-                  marker=MARKS[i % len(MARKS)], label=label)  # fmt: skip
+                  marker=MARKS[i % len(MARKS)], label=label)
         if strategy != "none":
             axes.plot(x, [value_of(p, "scattered") for p in chosen], color=color, lw=1, ls=":")
     axes.plot([], [], color="0.3", lw=1.4, label="eq. (9)")
@@ -104,7 +104,7 @@ def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> No
     first = points[0]
     axes.set_title(f"{plain(machine.name)}, {first['ranks']:,} ranks, m = {first['m']}", fontsize=9)
     axes.legend(fontsize=7, title="members apart up to", title_fontsize=7, alignment="left",
-                loc="upper left", bbox_to_anchor=(1.0, 1.0))  # fmt: skip
+                loc="upper left", bbox_to_anchor=(1.0, 1.0))
     save(plt, figure, path, "Source: " + machine.source)
 
 
@@ -127,7 +127,7 @@ def draw_fits(history: History, fits: dict[str, list[Fit]], path: Path) -> None:
         for fit, color, style in zip(fits.get(name, []), COLORS[1:], ("-", "--"), strict=False):
             a, b = fit.distribution.amplitude_per_day, fit.distribution.decay
             axes.plot(fine, fit.distribution.per_day(fine), color=color, ls=style, lw=1.3,
-                      label=f"{fit.method}:\n{a:.3g}/day $e^{{-{b:.3g}x}}$")  # fmt: skip
+                      label=f"{fit.method}:\n{a:.3g}/day $e^{{-{b:.3g}x}}$")
         axes.set_yscale("log")
         seen = per_day[per_day > 0]
         axes.set_ylim(seen.min() / 5, seen.max() * 10 * (seen.max() / seen.min()) ** 0.4)

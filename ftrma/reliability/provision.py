@@ -18,8 +18,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..interval import daly_interval, expected_waste
-from ..topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
+from ..machine.topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
+from .interval import daly_interval, expected_waste
 from .machine import Machine
 from .model import Groups, at_level
 
@@ -170,4 +170,4 @@ def price(
     return Offer(
         groups, aware, spares, p_cf_per_day, delta_s, interval_s, waste, parts * memory,
         processes / groups.ranks * slower - 1,
-    )  # fmt: skip
+    )

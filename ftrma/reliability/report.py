@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]
 HEADS = {
     "eq9": "eq. (9), as printed", "aligned": "exact, groups aligned",
     "scattered": "exact, groups scattered",
-}  # fmt: skip
+}
 NOT_POSSIBLE = "-"
 RUNNERS_UP = 6  # that a plan shows; JSON has all
 
@@ -50,7 +50,7 @@ def head(name: str, groups: Groups, aware: str) -> JsonObject:
     return {
         "machine": name, "ranks": groups.ranks, "checksums": groups.checksums, "aware": aware,
         "m": groups.m, "group_size": groups.size,
-    }  # fmt: skip
+    }
 
 
 def value_of(point: JsonObject, kind: str) -> float | None:
@@ -72,7 +72,7 @@ def text(machine: Machine, points: Sequence[JsonObject]) -> str:
     if len(checksums) == 1:
         lines[0] += f"; {checksums[0]} checksum ranks, {members_text(first)}"
         lines += ["", levels_table(machine, first) if len(points) == 1 else
-                  strategies_table(points)]  # fmt: skip
+                  strategies_table(points)]
     else:
         for kind in model.MODELS:
             lines += ["", HEADS[kind], sweep_table(points, kind)]
@@ -94,7 +94,7 @@ def levels_table(machine: Machine, point: JsonObject) -> str:
         apart = "apart" if j < machine.awareness(point["aware"]) else "anywhere"
         rows.append([level.name, str(level.count), apart, *map(number, values)])
     rows.append([f"P_cf (aware: {point['aware']})", "", "",
-                 *(number(value_of(point, kind)) for kind in model.MODELS)])  # fmt: skip
+                 *(number(value_of(point, kind)) for kind in model.MODELS)])
     return table(rows)
 
 
@@ -115,7 +115,7 @@ def sweep_table(points: Sequence[JsonObject], kind: str) -> str:
         found = {p["aware"]: p for p in points if p["checksums"] == checksums}
         some = next(iter(found.values()))
         rows.append([str(checksums), f"{some['group_size']} + {some['m']}",
-                     *(number(value_of(found[s], kind)) for s in strategies)])  # fmt: skip
+                     *(number(value_of(found[s], kind)) for s in strategies)])
     return table(rows)
 
 
@@ -182,7 +182,7 @@ def fit_object(
 def fit_text(found: JsonObject) -> str:
     """Return the fits as a table, and as lines for a machine file."""
     rows = [["level", "failures", "fit of A exp(-b x)", "A per day", "b", "R^2", "chi^2 / dof",
-             "p"]]  # fmt: skip
+             "p"]]
     lines, snippets = [], []
     for name, level in found["levels"].items():
         for fit in level["fits"]:
@@ -192,20 +192,20 @@ def fit_text(found: JsonObject) -> str:
                 name, str(level["failures"]), fit["method"], number(fit["amplitude_per_day"]),
                 f"{fit['decay']:.4f}", r, f"{fit['chi_squared']:.3g} / {fit['degrees_of_freedom']}",
                 p,
-            ])  # fmt: skip
+            ])
         if "problem" in level:
             lines.append(f"{name}: {level['problem']}")
         else:
             best = level["fits"][-1]
             snippets += ["", f"# {name}", "[level.failures]",
                          f"amplitude_per_day = {best['amplitude_per_day']:.6g}",
-                         f"decay = {best['decay']:.6g}"]  # fmt: skip
+                         f"decay = {best['decay']:.6g}"]
     title = f"{found['history']}: {found['days']:g} days"
     body = [table(rows)] if len(rows) > 1 else []
     return "\n".join(
         [title, "", *body, *lines, "", "For a machine file, by maximum likelihood:", *snippets]
         if snippets else [title, "", *body, *lines]
-    )  # fmt: skip
+    )
 
 
 # ---- ftrma plan -----------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def offer_object(offer: Offer, demand: Demand) -> JsonObject:
         "checkpoint_s": offer.delta_s, "waste": offer.waste,
         "added_memory_bytes": offer.memory_bytes, "added_processor_time": offer.processor_time,
         "command": offer.command(demand.mtbf_s), "note": offer.too_large,
-    }  # fmt: skip
+    }
 
 
 def plan_text(found: JsonObject) -> str:
@@ -255,7 +255,7 @@ def plan_text(found: JsonObject) -> str:
     rows = [
         ["runner-up: group", "m", "aware", "P_cf per day", "processes", "interval (s)",
          "lost time", "processor time"]
-    ]  # fmt: skip
+    ]
     rows += [
         [
             str(o["group_size"]), str(o["m"]), o["aware"], number(o["p_cf_per_day"]),
@@ -263,7 +263,7 @@ def plan_text(found: JsonObject) -> str:
             f"{100 * o['added_processor_time']:+.2f} %",
         ]
         for o in offers[1 : 1 + RUNNERS_UP]
-    ]  # fmt: skip
+    ]
     if len(rows) > 1:
         lines += ["", table(rows)]
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def draw_level(
 def place(count: int, groups: Groups, placement: str, rng: np.random.Generator) -> Places:
     """Return the element of each member, one row per group; `count` stands for no member."""
     members = [groups.ranks // groups.count + (i < groups.ranks % groups.count) + groups.m
-               for i in range(groups.count)]  # fmt: skip
+               for i in range(groups.count)]
     where = np.full((groups.count, max(members)), count)
     order = rng.permutation(count)
     width = max(members)

@@ -1,7 +1,8 @@
 /*
  * Throughput of the memory kernels beside memcpy, memcmp and a read-only scan.
  *
- *   cc -std=c11 -O2 -Icsrc csrc/kernels.c csrc/gf.c csrc/gf_x86.c tests/c/bench_kernels.c -o bench_kernels
+ *   cd csrc/kernels && cc -std=c11 -O2 -I. kernels.c variant.c gf.c gf_portable.c gf_x86.c \
+ *      ../../tests/c/bench_kernels.c -o bench_kernels
  *   ./bench_kernels [NAME ...]       see ftrma_kernel_name; default: the best the processor has
  *
  * GB/s are 1e9 bytes of one buffer per second: a kernel that reads two buffers and writes one

@@ -2,8 +2,8 @@
  * Every variant of the erasure kernels against the references: one line per law, exit 1 if one does
  * not hold.
  *
- *   cc -std=c11 -O1 -g -fsanitize=address,undefined -Icsrc csrc/kernels.c csrc/gf.c csrc/gf_x86.c \
- *      csrc/gf_ref.c tests/c/test_gf.c -o test_gf && ./test_gf
+ *   cd csrc/kernels && cc -std=c11 -O1 -g -fsanitize=address,undefined -I. kernels.c variant.c \
+ *      gf.c gf_portable.c gf_x86.c gf_ref.c ../../tests/c/test_gf.c -o test_gf && ./test_gf
  *
  * Every buffer ends where its allocation ends, so that the sanitizer sees a byte too many, and has
  * its own alignment; the bytes before it are compared as well.

@@ -2,8 +2,8 @@
  * Every variant of the memory kernels against the references: one line per law, exit 1 if one
  * does not hold.
  *
- *   cc -std=c11 -O1 -g -fsanitize=address,undefined -Icsrc csrc/kernels.c csrc/gf.c \
- *      csrc/gf_x86.c csrc/kernels_ref.c tests/c/test_kernels.c -o test_kernels && ./test_kernels
+ *   cd csrc/kernels && cc -std=c11 -O1 -g -fsanitize=address,undefined -I. kernels.c variant.c \
+ *      gf.c gf_portable.c gf_x86.c kernels_ref.c ../../tests/c/test_kernels.c -o test_kernels && ./test_kernels
  *
  * Every buffer lies in an arena with random bytes around it, and whole arenas are compared: a
  * byte changed beside the buffer is a failure like one changed wrongly within it.

@@ -64,7 +64,7 @@ def main(directory: str) -> None:
     np.savez(
         Path(directory) / f"slot-{me}.npz", cells=cells, own=own, trace=state.trace,
         draw=state.noise.integers(1 << 30),
-    )  # fmt: skip
+    )
     world.Barrier()
     counters.Free()
     table.Free()

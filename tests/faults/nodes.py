@@ -40,7 +40,7 @@ def why_not() -> str:
         outcome = subprocess.run(
             ["unshare", "--uts", "--mount", "hostname", NODES[0]], capture_output=True, text=True,
             timeout=10,
-        )  # fmt: skip
+        )
     except FileNotFoundError as error:
         return str(error)
     return outcome.stderr.strip() if outcome.returncode else ""
@@ -74,7 +74,7 @@ def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (),
-                 tidy: bool = True) -> Result:  # fmt: skip
+                 tidy: bool = True) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
     Unless `tidy` is false, nothing may be left on them.
@@ -82,9 +82,9 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     result = run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
-                     timeout=timeout)  # fmt: skip
+                     timeout=timeout)
     left = [f"{node}: {p.name}" for node in nodes if shared_of(node).exists()
-            for p in shared_of(node).iterdir()]  # fmt: skip
+            for p in shared_of(node).iterdir()]
     remove(shared_of(node) for node in nodes)
     assert not (tidy and left), f"files left on nodes: {left}\n{result}"
     return result

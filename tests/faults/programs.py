@@ -24,7 +24,7 @@ runpy.run_path(app, run_name="__main__")
 """
 STENCIL = ("stencil.py", "--n", "128", "--steps", "40")
 DHT = ("dht.py", "--inserts", "400", "--lookups", "200", "--buckets", "20", "--heap", "500",
-       "--batch", "50", "--duty", "1")  # fmt: skip
+       "--batch", "50", "--duty", "1")
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "stencil": STENCIL,
     "lock": (*STENCIL, "--mode", "lock"),

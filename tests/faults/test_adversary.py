@@ -56,7 +56,7 @@ class Job:
         self.process = subprocess.Popen(
             [*command, str(seconds)], env={**os.environ, MARK: self.mark}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Job:
         deadline = time.monotonic() + 30
@@ -85,7 +85,7 @@ def listening(pids: list[int]) -> dict[int, list[tuple[str, int]]]:
             if words[3] in ("0A", "07"):
                 packed, port = words[1].split(":")
                 raw = b"".join(int(packed[i : i + 8], 16).to_bytes(4, sys.byteorder)
-                               for i in range(0, len(packed), 8))  # fmt: skip
+                               for i in range(0, len(packed), 8))
                 family = socket.AF_INET6 if len(raw) == 16 else socket.AF_INET
                 sockets[words[9]] = socket.inet_ntop(family, raw), int(port, 16)
     found: dict[int, list[tuple[str, int]]] = {}
@@ -108,7 +108,7 @@ def test_a_job_on_one_node_listens_on_loopback_only(tmp_path: Path) -> None:
         ports = listening(pids)
         assert ports, "the launcher listens somewhere; this test looks at the wrong processes"
         outside = {p: a for p, found in ports.items() for a in found
-                   if a[0] not in ("127.0.0.1", "::1")}  # fmt: skip
+                   if a[0] not in ("127.0.0.1", "::1")}
         assert not outside
         ranks = [p for p in pids if b"OMPI_COMM_WORLD_RANK" in environment(p)]
         assert len(ranks) == SLOTS + 2
@@ -242,7 +242,7 @@ def test_strangers_at_the_port_cost_nothing(tmp_path: Path) -> None:
                 time.sleep(max(0.0, stop - time.monotonic()))
 
         threads = [threading.Thread(target=push, args=(data,))
-                   for kind in NOISE.values() for data in kind]  # fmt: skip
+                   for kind in NOISE.values() for data in kind]
         threads += [threading.Thread(target=idle) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -261,6 +261,6 @@ def test_bind_says_where(tmp_path: Path) -> None:
     wrong = subprocess.run(
         [FTRMA, "run", "-n", "2", "--mpirun", launcher_options(), "--bind", "192.0.2.77",
          str(tmp_path / "program.py")], capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
+    )
     assert wrong.returncode == 2 and "--bind 192.0.2.77: cannot listen" in wrong.stderr
     assert wrong.stderr.count("\n") == 1

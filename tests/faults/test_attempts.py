@@ -14,7 +14,7 @@ import pytest
 from jobs import Result, run_command, run_job, run_plain
 from programs import assert_same_bits, kinds, run
 
-from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
+from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
 HEAD = """
 import os, sys, threading, time
@@ -65,7 +65,7 @@ def memory_of(result: Result, n: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("kills", [
     ["1@atomic:150"], ["1@atomic:150", "2@atomic:300", "0@lock-held:500"],
-])  # fmt: skip
+])
 @pytest.mark.parametrize("interval", ["0", "never"])
 def test_workers_of_an_executor(kills: list[str], interval: str) -> None:
     """Law: what a pool had queued when all were rolled back is counted once, by the next attempt,
@@ -181,7 +181,7 @@ save("steps", np.array([state.step]))
 """)
     with session_directory() as session:
         environment = {"FTRMA_SLOTS": "3", "FTRMA_INTERVAL": "0", "FTRMA_KILL": "1@atomic:5",
-                       **launcher_environment()}  # fmt: skip
+                       **launcher_environment()}
         ranks = [sys.executable, "-m", "ftrma", str(script), str(tmp_path)]
         result = run_command([*mpirun_command(5, session), *ranks], 60, environment)
     assert result.status == 0, result
@@ -355,7 +355,7 @@ def test_rollback_by_fresh_processes(kills: list[str]) -> None:
     """Law: with --rollback fresh every rollback is a relaunch from the checkpoint."""
     rules = [word for rule in kills for word in ("--kill", rule)]
     result = run("stencil", "--policy", "rollback", "--rollback", "fresh", "--interval", "0",
-                 *rules)  # fmt: skip
+                 *rules)
     assert_same_bits("stencil", result)
     assert kinds(result) == ["relaunch"] * len(kills)
     assert all(r["version"] > 0 for r in result.stats["recoveries"])
@@ -414,7 +414,7 @@ comm.Barrier()
 np.save(f"{sys.argv[1]}/memory-{comm.rank}.npy", shared_counter.value())
 """.replace("AGAIN", str(again == "always"))
     result = run_job(text, 3, "--policy", "rollback", "--kill", "1@atomic:20",
-                     env=library(tmp_path))  # fmt: skip
+                     env=library(tmp_path))
     assert kinds(result) == ["rollback", "relaunch"], result
     assert "when its program was entered again in the same process" in result.stderr
     assert "launching the job again from the start" in result.stderr
@@ -434,7 +434,7 @@ def test_a_first_error_is_the_programs_own() -> None:
 def test_fresh_needs_a_supervisor(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("")
     result = run_command([sys.executable, "-m", "ftrma", str(tmp_path / "program.py")], 30,
-                         {"FTRMA_ROLLBACK": "fresh"})  # fmt: skip
+                         {"FTRMA_ROLLBACK": "fresh"})
     assert result.status == 1 and result.stderr.count("\n") == 1, result
     assert "FTRMA_ROLLBACK=fresh: without 'ftrma run'" in result.stderr
 

@@ -79,7 +79,7 @@ FROM_THE_START = [
     *places("atomics", "put:9", "atomic:60", "atomic:1", "flush:31", "call:5", "lock-held:1"),
     *places("windows", "put:11", "get:6", "atomic:8", "fence:37", "call:1"),
     *places("sizes", "put:61", "get:17", "atomic:13", "fence:40"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("program", "place", "slot"), FROM_THE_START)
@@ -100,7 +100,7 @@ FROM_A_CHECKPOINT = [
     *places("atomics", "atomic:60", "flush:31", "staged:9"),
     *places("windows", "put:11", "fence:37", "stage:9"),
     *places("sizes", "get:50", "put:63", "atomic:20"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("program", "place", "slot"), FROM_A_CHECKPOINT)
@@ -382,7 +382,7 @@ def test_puts_past_the_caches(repetition: int) -> None:
 # Long enough that nearly every moment from FIRST_S to LAST_S lies in its inserts; time counts from
 # where the slots have come up.
 LONG_DHT = ("dht.py", "--inserts", "40000", "--lookups", "2000", "--buckets", "30000", "--heap",
-            "60000", "--batch", "4000", "--duty", "1")  # fmt: skip
+            "60000", "--batch", "4000", "--duty", "1")
 FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 

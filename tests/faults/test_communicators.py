@@ -16,8 +16,8 @@ from jobs import Result, run_job
 from programs import assert_rollback, kinds
 from test_causal import SLOTS, assert_same, run
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import read
+from ftrma.trace.check import check
+from ftrma.trace.records import read
 
 SET_UP = range(1, 10)  # calls of a slot that make the communicators
 IN_STEPS = (12, 17, 23, 31, 40, 55)
@@ -38,7 +38,7 @@ def test_any_call(place: str) -> None:
 def test_from_a_checkpoint(mode: str, place: str) -> None:
     """Also where the communicators are made between protect() and the checkpoint's place."""
     result = run("groups", mode, "--interval", "0", "--policy", "causal", "--kill", f"1@{place}",
-                 "--kill", f"3@{place}0", "--spares", "2", steps=16)  # fmt: skip
+                 "--kill", f"3@{place}0", "--spares", "2", steps=16)
     assert_same("groups", result, steps=16)
     assert set(kinds(result)) == {"causal"}, result
 
@@ -48,7 +48,7 @@ def test_rolled_back(places: tuple[str, str]) -> None:
     """The same communicators are made again, and nothing is left of those before."""
     result = run("groups", "top", "--interval", "0.01", "--policy", "rollback", "--kill",
                  f"2@{places[0]}", "--kill", f"0@{places[1]}", "--spares", "2",
-                 steps=16)  # fmt: skip
+                 steps=16)
     assert_same("groups", result, steps=16)
     assert kinds(result) == ["rollback"] * 2, result
 
@@ -58,7 +58,7 @@ def test_windows_of_some(tmp_path: Path, mode: str) -> None:
     """A window that has another number at each slot is the same one in logs and trace."""
     path = tmp_path / "trace.json"
     result = run("uneven", mode, "--interval", "0", "--policy", "causal", "--trace", str(path),
-                 "--kill", "1@put:15", steps=14)  # fmt: skip
+                 "--kill", "1@put:15", steps=14)
     assert_same("uneven", result, steps=14)
     assert kinds(result) == ["causal"], result
     assert check(read(path)).violation is None
@@ -136,7 +136,7 @@ def test_handles_of_an_earlier_attempt_are_none(tmp_path: Path) -> None:
     home.mkdir()
     (home / "library.py").write_text(LIBRARY)
     result = run_job(CACHED, 3, "--policy", "rollback", "--kill", "1@fence:12",
-                     env={"PYTHONPATH": str(home)})  # fmt: skip
+                     env={"PYTHONPATH": str(home)})
     assert result.status == 0, result
     assert kinds(result) == ["rollback", "relaunch"], result
     for found in result.of_slots("slot", 3):
@@ -201,7 +201,7 @@ def test_a_window_outlives_its_communicator() -> None:
 @pytest.mark.parametrize("place", [f"call:{i}" for i in range(1, 9)])
 def test_rolled_back_while_communicators_are_made(place: str) -> None:
     result = run("groups", "plain", "--policy", "rollback", "--kill", f"1@{place}", "--kill",
-                 f"2@{place}", "--spares", "2", steps=6)  # fmt: skip
+                 f"2@{place}", "--spares", "2", steps=6)
     assert_same("groups", result, steps=6)
     assert set(kinds(result)) == {"rollback"}, result
 
@@ -258,7 +258,7 @@ def test_what_is_gone_is_no_reason() -> None:
     """A communicator that no replay can make, freed before the checkpoint."""
     during = f"\n    if step == 2:\n        {GRAPH}\n        graph.Free()"
     result = run_job(STEPPING.format(before="", during=during), 3, "--interval", "0",
-                     "--policy", "causal", "--kill", "1@fence:31")  # fmt: skip
+                     "--policy", "causal", "--kill", "1@fence:31")
     assert result.status == 0 and kinds(result) == ["causal"], result
 
 

@@ -17,8 +17,8 @@ from programs import run as run_app
 from test_causal import assert_same, kills, run
 from test_not_replayable import assert_within
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import What, read
+from ftrma.trace.check import check
+from ftrma.trace.records import What, read
 
 STEPS = 150
 BUDGET = 65536
@@ -255,7 +255,7 @@ def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
     ("program", "rule"),
     [("atomics", "2@atomic:900"), *(pytest.param(p, r, marks=pytest.mark.long) for p, r in
      [("fenced", "3@put:230"), ("locked", "0@lock-held:700"), ("windows", "1@fence:400")])],
-)  # fmt: skip
+)
 def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str, rule: str) -> None:
     """What the checkpoint holds is not applied, everything else is, once and in cohb order."""
     path = tmp_path / "trace.json"
@@ -277,7 +277,7 @@ def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str,
 SMALL_LOGS = ("--interval", "never", "--log-budget", "6M")
 INSERTING = range(120_000, 205_000)
 LONG_DHT = ("dht.py", "--inserts", "50000", "--lookups", "2000", "--buckets", "40000", "--heap",
-            "80000", "--batch", "100", "--duty", "1")  # fmt: skip
+            "80000", "--batch", "100", "--duty", "1")
 SEED = 20150616
 
 
@@ -295,5 +295,5 @@ def test_the_hashtable_with_small_logs(mode: str) -> None:
         found += kinds(result)
         demands += any(r["demand"] for r in result.stats["recoveries"])
     print(f"seed {SEED}: {found.count('causal')} of {len(found)} are causal, {demands} from a "
-          "demand checkpoint")  # fmt: skip
+          "demand checkpoint")
     assert len(found) == 40 and found.count("causal") >= 36 and demands > 5

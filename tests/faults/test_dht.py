@@ -40,7 +40,7 @@ SCRIPT = str(ROOT / "bench/apps/dht.py")
 CASES = [(2, "put:1100"), (0, "atomic:2200"), (2, "flush:2700"), (0, "get:500")]
 LONG_CASES = [(2, "start"), (2, "get:500"), (2, "checkpoint:5"), (2, "stage:5"), (2, "staged:5"),
               (2, "end"), (0, "put:1100"), (0, "flush:2700"), (2, "atomic:2200"),
-              (2, "lock-held:1"), (2, "safepoint:5"), (0, "stage:5")]  # fmt: skip
+              (2, "lock-held:1"), (2, "safepoint:5"), (0, "stage:5")]
 FROM_THE_START = {"start", "lock-held"}
 
 
@@ -80,7 +80,7 @@ def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
 def test_second_failure(policy: str, repetition: int) -> None:
     """Another slot dies, in the batch that is being done again if all have gone back."""
     result = run("dht", "--interval", "0", "--policy", policy, "--spares", "2", "--kill",
-                 "1@atomic:2200", "--kill", "3@atomic:2650")  # fmt: skip
+                 "1@atomic:2200", "--kill", "3@atomic:2650")
     assert_same_bits("dht", result)
     assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 3)]
     assert len(kinds(result)) == 2
@@ -113,7 +113,7 @@ def test_unprotected_run_has_the_same_result() -> None:
 def test_few_buckets() -> None:
     """All slots prepend to the same two chains of each volume, so that they often meet."""
     result = plain("--inserts", "500", "--lookups", "20", "--buckets", "2", "--heap", "2000",
-                   "--duty", "1")  # fmt: skip
+                   "--duty", "1")
     assert result.status == 0, result
     found = report(result)
     assert found["verified"] is True

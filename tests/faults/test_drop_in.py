@@ -43,12 +43,12 @@ def test_random_kills(program: str, repetition: int) -> None:
     victims = [(dice.randrange(N), dice.uniform(0, MOST_S)) for _ in range(dice.choice((1, 1, 2)))]
     rules = [word for slot, at_s in victims for word in ("--kill", f"{slot}@time:{at_s:.4f}")]
     options = ("--policy", dice.choice(("auto", "auto", "rollback")), "--spares",
-               str(dice.randrange(3)), "--interval", "0")  # fmt: skip
+               str(dice.randrange(3)), "--interval", "0")
     print(*rules, *options)
     result = run(program, *options, *rules)
     assert result.status == 0, result
     for slot, (found, right) in enumerate(zip(result.of_slots("slot", N), expected(program),
-                                              strict=True)):  # fmt: skip
+                                              strict=True)):
         for name, array in right.items():
             same = np.asarray(found[name]).tobytes() == np.asarray(array).tobytes()
             assert same, f"{program}: slot {slot}'s {name} differs\n{result}"

@@ -132,7 +132,7 @@ def test_a_status_is_the_jobs(how: str) -> None:
     [("segfault", signal.SIGSEGV), ("faulthandler", signal.SIGSEGV), ("abort", signal.SIGABRT),
      pytest.param("SIGFPE", signal.SIGFPE, marks=LONG),
      pytest.param("stack overflow", signal.SIGSEGV, marks=LONG)],
-)  # fmt: skip
+)
 def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
     result = run_job(PROGRAM, 3, args=[how], timeout=20)
     quiet_but_python = result.stderr.replace("Fatal Python error", "")
@@ -149,7 +149,7 @@ def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
      pytest.param("dup", "communicator", "invalid rank", marks=LONG),
      ("file", "file", "MPI_File_seek on a file"),
      ("win", "window", "leaves its window of 64 bytes")],
-)  # fmt: skip
+)
 def test_a_fatal_mpi_error_is_shown(how: str, object_: str, words: str) -> None:
     """Law: with MPI_ERRORS_ARE_FATAL the error's class is the status, as under plain mpirun, and
     its text is shown."""
@@ -233,7 +233,7 @@ def test_a_childs_end_is_its_own() -> None:
     "options",
     [["--policy", "rollback"], ["--spares", "5"], pytest.param([], marks=LONG),
      pytest.param(["--policy", "causal"], marks=LONG)], ids=str,
-)  # fmt: skip
+)
 def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
     """Law: three times, then the job ends with 137 and says so, whatever is left."""
     result = run_job(PROGRAM, 3, *options, args=["killed"], timeout=30)
@@ -246,7 +246,7 @@ def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
     [("os._exit", 7, "slot 1 ended itself with status 7"),
      pytest.param("segfault", 139, "slot 1 crashed: SIGSEGV", marks=LONG),
      pytest.param("comm", 6, "invalid rank", marks=LONG)],
-)  # fmt: skip
+)
 def test_over_several_nodes(how: str, status: int, words: str) -> None:
     result = run_on_nodes(PROGRAM, 4, args=[how], timeout=30)
     quiet(result)

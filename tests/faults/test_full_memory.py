@@ -64,7 +64,7 @@ def run_full(home: Path, what: str, *options: str, limit: str = "") -> Result:
     return run_command(
         ["unshare", "--mount", "sh", "-c", f'{mount}; {limit} exec "$@"', "sh", *command,
          str(home / "program.py"), str(home), what], timeout=40,
-    )  # fmt: skip
+    )
 
 
 def test_nothing_new_is_needed(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_job_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
     result = run_command(
         ["unshare", "--mount", "sh", "-c", script, "sh", FTRMA, "run", "-n", "2",
          str(tmp_path / "program.py")], timeout=20,
-    )  # fmt: skip
+    )
     assert result.stdout.strip() == "70" and "no shared memory for the job" in result.stderr, result
 
 

@@ -63,7 +63,7 @@ class Job:
             [FTRMA, "run", "-n", str(SLOTS), "--interval", "0.05", *options, "program.py",
              str(home)], cwd=home, env=self.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+        )
 
     @property
     def directory(self) -> Path:
@@ -147,7 +147,7 @@ def test_a_killed_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int
     assert directory.name in listed and "program.py" in listed and "--resume JOB" in listed
     (elsewhere := tmp_path / "elsewhere").mkdir()
     resumed = ftrma("run", "--resume", directory.name, "--trace", "trace", cwd=elsewhere,
-                    env=killed.env)  # fmt: skip
+                    env=killed.env)
     assert resumed.returncode == 0, resumed.stderr
     assert "ftrma run was killed; launching the job again from" in resumed.stderr
     assert same(results(tmp_path), expected), resumed.stderr
@@ -158,7 +158,7 @@ def test_a_killed_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int
 def marked_ranks(killed: Job) -> bool:
     """A rank has been started; the program has not."""
     return any(b"OMPI_COMM_WORLD_RANK" in Path(f"/proc/{p}/environ").read_bytes()
-               for p in marked(killed.mark))  # fmt: skip
+               for p in marked(killed.mark))
 
 
 @pytest.mark.long
@@ -171,7 +171,7 @@ def test_it_may_be_killed_again(job: Any, tmp_path: Path, expected: Any) -> None
         again = subprocess.Popen(
             [FTRMA, "run", "--resume", str(directory)], env=killed.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         killed.until((tmp_path / f"step-{step}").exists)
         again.kill()
         again.wait()
@@ -251,7 +251,7 @@ def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -
     killed.until((tmp_path / "step-10").exists)
     directory = killed.directory
     (late,) = [p for p in marked(killed.mark)
-               if b"guardian.py" in Path(f"/proc/{p}/cmdline").read_bytes()]  # fmt: skip
+               if b"guardian.py" in Path(f"/proc/{p}/cmdline").read_bytes()]
     os.kill(late, signal.SIGSTOP)
     killed.process.kill()
     refused = ftrma("run", "--resume", directory.name)
@@ -265,12 +265,15 @@ def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -
 @pytest.mark.parametrize("step", range(6))
 def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatch: Any) -> None:
     """Law: whoever is killed between two launches leaves vaults that the next attempt finds."""
-    from ftrma import _mpi, leftover, settings, supervisor
-    from ftrma.key import Key
-    from ftrma.topology import make_layout
-    from ftrma.world import make_control
+    from ftrma import settings
+    from ftrma.fabric.world import make_control
+    from ftrma.host.key import Key
+    from ftrma.host.lock import lock_alone
+    from ftrma.launch import relaunch
+    from ftrma.machine.topology import make_layout
+    from ftrma.native import loading
 
-    native, layout = _mpi.load(), make_layout(3)
+    native, layout = loading.load(), make_layout(3)
     old = make_control(native, tmp_path / "control", layout)
     old.commit = 5 << 1
     for s, p in enumerate((4, 1, 2)):  # a spare has slot 0
@@ -278,7 +281,7 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
     for p in range(layout.processes):
         old.proc[p].ready = 1
         (tmp_path / f"vault-{p}").write_text(f"of process {p}")
-    made = supervisor.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), ["x"])
+    made = relaunch.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), ["x"])
     count, rename = [0], Path.rename
 
     def cut_off(self: Path, target: Any) -> Any:
@@ -289,16 +292,16 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
 
     monkeypatch.setattr(Path, "rename", cut_off)
     with contextlib.suppress(KeyboardInterrupt):
-        supervisor.prepare_relaunch(made, supervisor.SUPERVISOR_DIED, set(), 1)
+        relaunch.prepare_relaunch(made, relaunch.SUPERVISOR_DIED, set(), 1)
     monkeypatch.undo()
-    supervisor.finish_arranging(made)
+    relaunch.finish_arranging(made)
     if made.ctl.resume == 0:  # it was taken back
-        assert supervisor.prepare_relaunch(made, supervisor.SUPERVISOR_DIED, set(), 1) == (5, [])
+        assert relaunch.prepare_relaunch(made, relaunch.SUPERVISOR_DIED, set(), 1) == (5, [])
     assert made.ctl.resume == 1 and made.ctl.commit == 5 << 1
     found = {p.name: p.read_text() for p in tmp_path.glob("[vk]*-*")}
     assert found == {"vault-0": "of process 4", "vault-1": "of process 1",
-                     "vault-2": "of process 2", "vault-3": "of process 3"}  # fmt: skip
-    assert leftover.lock_alone(tmp_path) is None, "not yet old enough to be taken for dead"
+                     "vault-2": "of process 2", "vault-3": "of process 3"}
+    assert lock_alone(tmp_path) is None, "not yet old enough to be taken for dead"
 
 
 def test_over_several_nodes_it_is_refused(job: Any, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ if MPI.COMM_WORLD.rank == 0:
     with subprocess.Popen(
         [FTRMA, "run", "-n", "2", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, MARK: mark, **UNBUFFERED[how]},
-    ) as job:  # fmt: skip
+    ) as job:
         try:
             assert job.stdin and job.stdout and job.stderr
             text = until(job.stdout.fileno(), "50 %", "", time.monotonic() + LIMIT_S)

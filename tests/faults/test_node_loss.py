@@ -96,7 +96,7 @@ def assert_same_bits(result: Result, reference: Result, least: int) -> None:
      *(pytest.param(*case, marks=pytest.mark.long) for case in (
          ("2@safepoint:6", 5), ("1@checkpoint:6", 5), ("0@staged:6", 5), ("c0@sum:9", 4),
          ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)))],
-)  # fmt: skip
+)
 def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
     result = run("--aware", "nodes", "--kill", kill)
     assert_same_bits(result, reference, least)

@@ -198,7 +198,7 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
     job = subprocess.Popen(
         [FTRMA, "run", "-n", str(SLOTS), "--mpirun", launcher_options(), str(program)],
         env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         deadline = time.monotonic() + 20
         while not started.exists():

@@ -16,8 +16,8 @@ from jobs import Result, run_job
 from programs import ROOT, assert_rollback, kinds
 from test_causal import assert_same, run
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import read
+from ftrma.trace.check import check
+from ftrma.trace.records import read
 
 # What is inserted runs in each step. `again` is true in slot 1's second life alone.
 PROGRAM = """

@@ -16,8 +16,8 @@ import pytest
 from jobs import Result, run_job
 from programs import ROOT, assert_causal
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import read
+from ftrma.trace.check import check
+from ftrma.trace.records import read
 
 SLOTS = 3
 BUDGET = 256 << 10

@@ -16,7 +16,7 @@ import pytest
 from jobs import FTRMA, Result, run_command, run_job
 from programs import kinds
 
-from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
+from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
 TAIL = """
 import numpy as np
@@ -134,7 +134,7 @@ def in_directory(directory: Path, *words: str, timeout: float = 60) -> Result:
 @pytest.mark.parametrize("options, recovery", [
     (KILL, ["rollback"]), ((), []), ((*KILL, "--spares", "0"), ["relaunch"]),
     (("--kill", "1@fence:15"), ["causal"]),
-])  # fmt: skip
+])
 def test_a_file_beside_the_script(
     tmp_path: Path, options: tuple[str, ...], recovery: list[str]
 ) -> None:
@@ -159,7 +159,7 @@ assert sys.modules["__main__"].__file__ == __file__
     (tmp_path / "results").mkdir()
     stats = tmp_path / "stats.json"
     result = in_directory(tmp_path, FTRMA, "run", "-n", "2", "--stats", str(stats), *options,
-                          "program/app.py", "x")  # fmt: skip
+                          "program/app.py", "x")
     assert result.status == 0, result
     assert [r["kind"] for r in json.loads(stats.read_text())["recoveries"]] == recovery
     assert_done([np.load(tmp_path / f"results/memory-{s}.npy") for s in range(2)], 2)
@@ -198,7 +198,7 @@ def run_module(package: Path, *options: str) -> dict:
     result = in_directory(
         package, FTRMA, "run", "-n", "3", "--stats", str(stats), *options, "-m", "pkg.sub.app",
         str(package / "results"), "--spares", "-m", "x",
-    )  # fmt: skip
+    )
     assert result.status == 0, result
     assert_done([np.load(package / f"results/memory-{s}.npy") for s in range(3)], 3)
     return json.loads(stats.read_text())
@@ -207,7 +207,7 @@ def run_module(package: Path, *options: str) -> dict:
 @pytest.mark.parametrize("options", [
     ("--interval", "0", "--kill", "1@time:0.06"), ("--policy", "rollback", "--kill", "0@time:0.13"),
     ("--spares", "0", "--interval", "0", "--kill", "2@time:0.1"), (),
-])  # fmt: skip
+])
 def test_a_module(package: Path, options: tuple[str, ...]) -> None:
     """Law: -m starts it as Python does, in each process and at each entry; killed at some time."""
     stats = run_module(package, *options)
@@ -217,10 +217,10 @@ def test_a_module(package: Path, options: tuple[str, ...]) -> None:
 def test_a_module_without_supervisor(package: Path) -> None:
     with session_directory() as session:
         command = [*mpirun_command(3, session), sys.executable, "-m", "ftrma", "-m", "pkg.sub.app",
-                   str(package / "results"), "--spares", "-m", "x"]  # fmt: skip
+                   str(package / "results"), "--spares", "-m", "x"]
         environment = " ".join(f"{k}='{v}'" for k, v in launcher_environment().items())
         result = in_directory(package, "sh", "-c", f'{environment} exec "$@"', "sh", "env",
-                              "FTRMA_SPARES=0", *command)  # fmt: skip
+                              "FTRMA_SPARES=0", *command)
     assert result.status == 0, result
     assert_done([np.load(package / f"results/memory-{s}.npy") for s in range(2)], 2)
 
@@ -236,12 +236,12 @@ def test_a_package(package: Path) -> None:
     (["pkg.other.x"], "-m pkg.other.x: no such module, since pkg.other is no package"),
     (["pkg/sub/app.py"], "-m pkg/sub/app.py: no such module"), ([], "-m: a module is expected"),
     (["pkg..other"], "-m pkg..other: no such module"), ([""], "-m: a module is expected"),
-])  # fmt: skip
+])
 def test_no_such_module(package: Path, words: list[str], why: str) -> None:
     """Law: told in one line, with status 2, and no package is imported for it."""
     for command in ([FTRMA, "run", "-n", "2", "-m"], [sys.executable, "-m", "ftrma", "-m"]):
         found = subprocess.run([*command, *words], cwd=package, capture_output=True, text=True,
-                               timeout=30)  # fmt: skip
+                               timeout=30)
         if words and words[0]:
             assert why in found.stderr and found.stderr.count("\n") == 1, found
         elif command[0] == FTRMA:

@@ -19,9 +19,9 @@ import pytest
 from jobs import FTRMA, Result, marked, run_job
 from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run
 
-from ftrma import erasure
-from ftrma.tracecheck import check
-from ftrma.tracefile import read
+from ftrma.trace.check import check
+from ftrma.trace.records import read
+from ftrma.vault import erasure
 
 ROLLBACK = ("--policy", "rollback", "--interval", "0")
 
@@ -41,13 +41,13 @@ def test_five_successive_failures() -> None:
     assert [f for f in deaths(result)] == [
         ("slot", 0, "fence"), ("slot", 1, "fence"), ("slot", 1, "put"), ("slot", 2, "fence"),
         ("slot", 3, "stage"),
-    ]  # fmt: skip
+    ]
     assert kinds(result) == ["rollback"] * 5
 
 
 def test_two_at_once_in_different_groups() -> None:
     result = run("stencil", "--interval", "0", "--group-size", "2", "--spares", "2", "--kill",
-                 "0@fence:20", "--kill", "3@fence:20")  # fmt: skip
+                 "0@fence:20", "--kill", "3@fence:20")
     assert_same_bits("stencil", result)
     assert [d[:2] for d in deaths(result)] == [("slot", 0), ("slot", 3)]
 
@@ -55,7 +55,7 @@ def test_two_at_once_in_different_groups() -> None:
 def test_two_in_one_group_is_catastrophic() -> None:
     """The job ends with a status of its own and names the group and its lost members."""
     result = run("stencil", "--interval", "0", "--spares", "2", "--kill", "1@staged:20", "--kill",
-                 "2@repair:1")  # fmt: skip
+                 "2@repair:1")
     assert result.status == 70
     assert "CatastrophicFailure: group 0 lost slot 1 and slot 2" in result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
@@ -63,7 +63,7 @@ def test_two_in_one_group_is_catastrophic() -> None:
 
 def test_slot_and_its_checksum_is_catastrophic() -> None:
     result = run("stencil", "--interval", "0", "--spares", "3", "--kill", "1@put:40", "--kill",
-                 "c0@repair:1")  # fmt: skip
+                 "c0@repair:1")
     assert result.status == 70
     assert "lost slot 1 and checksum 0" in result.stderr
 
@@ -71,7 +71,7 @@ def test_slot_and_its_checksum_is_catastrophic() -> None:
 def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
     """Nothing is lost that the start of the program does not give back."""
     result = run("stencil", "--interval", "never", "--spares", "2", "--kill", "1@fence:9",
-                 "--kill", "2@fence:9")  # fmt: skip
+                 "--kill", "2@fence:9")
     assert_same_bits("stencil", result)
     assert result.stats["recoveries"][-1]["version"] == 0
 
@@ -237,7 +237,7 @@ def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
         text = text.replace("bytes([1] * 3000)", "bytes([PARITY] * 3000)")
         text = text.replace("PARITY", str(second_parity([1, 2, 3])))
     result = run_job(text, 3, *ROLLBACK, "--checksums", "2", "--group-size", "3",
-                     "--kill", "2@call:13")  # fmt: skip
+                     "--kill", "2@call:13")
     role = "slot 0" if vault == "vault-0" else "checksum 1"
     assert f"{role}: 1 corrupt blocks found and rebuilt from the others" in result.stderr, result
     assert_cells(result)
@@ -282,7 +282,7 @@ def start(program: str, directory: Path, mark: str, *options: str) -> subprocess
          str(ROOT / "bench/apps" / name), *args],
         env={**os.environ, "FTRMA_TEST_MARK": mark}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def wait_until(condition: object, seconds: float = 20) -> None:
@@ -412,7 +412,7 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     """``mpiexec -n P python -m ftrma app.py`` protects without a supervisor."""
     from jobs import run_command
 
-    from ftrma.mpirun import launcher_environment, mpirun_command, session_directory
+    from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
     (tmp_path / "program.py").write_text(APP)
     name, *args = PROGRAMS["stencil"]
@@ -421,6 +421,6 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
             [*mpirun_command(SLOTS + 2, session), sys.executable, "-m", "ftrma",
              str(tmp_path / "program.py"), str(tmp_path), str(ROOT / "bench/apps" / name), *args],
             env={**launcher_environment(), "FTRMA_INTERVAL": "0", "FTRMA_KILL": "2@put:20"},
-        )  # fmt: skip
+        )
     assert "slot 2 died; replayed from checkpoint" in result.stderr, result
     assert (tmp_path / "slot-2.npz").exists()

@@ -106,7 +106,7 @@ def check(result: Result, happened: str) -> None:
     ("all", AUTO, "0@fence:2", "slot 0 died; replayed"),
     ("pieces", ROLLBACK, "1@fence:7", "slot 1 died; back at the start"),
     ("pieces", RELAUNCH, "1@fence:5", "launching the job again"),
-])  # fmt: skip
+])
 def test_a_pipe_is_read_again(
     program: Path, how: str, options: tuple[str, ...], kill: str, happened: str
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_pipe_is_read_again(
 def test_a_pipe_is_read_again_and_again(program: Path) -> None:
     """Two replacements, a rollback by another's death, and a launch."""
     kills = [w for kill in ("0@fence:3", "0@replay:1", "1@fence:4", "0@fence:9")
-             for w in ("--kill", kill)]  # fmt: skip
+             for w in ("--kill", kill)]
     job = words(FTRMA, "run", "-n", 2, "--spares", 3, *kills, program, "input")
     check(shell(f"seq 6 | {job}"), "launching the job again")
 
@@ -154,7 +154,7 @@ print(comm.rank, field.tolist(), [head])
     (("--kill", "0@fence:6"), "replayed from checkpoint [123]"),
     ((*ROLLBACK, "--kill", "1@fence:6"), "back at checkpoint [123]"),
     ((*RELAUNCH, "--kill", "0@fence:6"), "again from checkpoint [123]"),
-])  # fmt: skip
+])
 def test_behind_protect_the_program_passes_over_what_it_has_had(
     tmp_path: Path, options: tuple[str, ...], happened: str
 ) -> None:
@@ -164,7 +164,7 @@ def test_behind_protect_the_program_passes_over_what_it_has_had(
     result = shell(f"seq 0 4 | {words(FTRMA, 'run', '-n', 2, '--interval', 0, *options, program)}")
     assert sorted(result.stdout.splitlines()) == [
         "0 [1.0, 2.0, 3.0, 4.0] ['0\\n']", "1 [1.0, 2.0, 3.0, 4.0] ['']"
-    ], result  # fmt: skip
+    ], result
     assert re.search(happened, result.stderr), result
 
 
@@ -180,7 +180,7 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize("options", [(), ("--policy", "rollback", "--kill", "0@fence:3"),
-                                     ("--spares", "0", "--kill", "1@fence:3")])  # fmt: skip
+                                     ("--spares", "0", "--kill", "1@fence:3")])
 def test_a_file_is_left_where_the_program_stopped(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Each attempt begins where the file stood; who reads it afterwards, where the last ended."""
     program, numbers = tmp_path / "offsets.py", tmp_path / "numbers"
@@ -267,7 +267,7 @@ for step in range(5):
 @pytest.mark.parametrize("options", [
     ("--kill", "0@fence:6"), (*ROLLBACK, "--kill", "1@fence:6"),
     (*RELAUNCH, "--kill", "0@fence:6"),
-])  # fmt: skip
+])
 def test_a_dialogue_goes_on(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Who answers prompts is asked nothing twice, and who never ends does not hold up the end."""
     program = tmp_path / "talk.py"
@@ -276,7 +276,7 @@ def test_a_dialogue_goes_on(tmp_path: Path, options: tuple[str, ...]) -> None:
     with subprocess.Popen(
         [FTRMA, "run", "-n", "2", *options, str(program)], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, MARK: mark},
-    ) as job:  # fmt: skip
+    ) as job:
         try:
             assert job.stdin and job.stdout and job.stderr
             text, deadline = "", time.monotonic() + LIMIT_S
@@ -315,7 +315,7 @@ def test_closed_and_null(tmp_path: Path) -> None:
     """Without a stdin slot 0 reads an empty one; ranks other than 0 always do."""
     program = tmp_path / "empty.py"
     program.write_text("import sys\nfrom mpi4py import MPI\n"
-                       "print(MPI.COMM_WORLD.rank, repr(sys.stdin.read()))\n")  # fmt: skip
+                       "print(MPI.COMM_WORLD.rank, repr(sys.stdin.read()))\n")
     job = words(FTRMA, "run", "-n", 2, program)
     for source, read in (("<&-", ""), ("< /dev/null", ""), ("<<< word", "word\n")):
         result = shell(f"{job} {source}")
@@ -433,9 +433,9 @@ def test_a_resumed_job_is_given_it_again(program: Path, tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text(program.read_text().replace("\nwindow.Fence()\nprint",
                     "\nprint('waiting', flush=True)\nimport time; time.sleep(3)\n"
-                    "window.Fence()\nprint"))  # fmt: skip
+                    "window.Fence()\nprint"))
     job = subprocess.Popen([FTRMA, "run", "-n", "2", str(slow), "readline"], env=env, text=True,
-                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert job.stdin and job.stdout
         job.stdin.write("".join(f"{i}\n" for i in range(1, 7)))

@@ -22,7 +22,7 @@ SLOT_PLACES = {
     "lock": ["lock-held:30", "put:30"],
     "lockall": ["lock-held:1", "flush:30"],
     "pscw": ["put:30", "call:7"],
-}  # fmt: skip
+}
 PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
 # By default every second place with auto, slots 0 and 2 in turn, and every fourth with rollback;
 # all in longer sweeps.
@@ -40,7 +40,7 @@ SERVER_CASES = [
     for program in ("stencil", "ft")
     for kill in ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4", "c0@time:0.02",
                  "s0@time:0.02")
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("program", "place", "slot", "policy"), CASES)
@@ -78,7 +78,7 @@ GROUPS = ("--interval", "0", "--policy", "rollback", "--group-size", "2", "--spa
     ["2@repair:1", "3@restore:1", "c1@restore:1", "3@reentry:1", "c0@folded:9",
      *(pytest.param(kill, marks=pytest.mark.long)
        for kill in ("1@restore:1", "c1@repair:1", "s1@repair:1", "s2@restore:1"))],
-)  # fmt: skip
+)
 def test_second_failure_during_rollback(program: str, second: str, repetition: int) -> None:
     result = run(program, *GROUPS, "--kill", "1@put:9", "--kill", second)
     assert_same_bits(program, result)

@@ -15,8 +15,8 @@ import pytest
 from jobs import FTRMA
 from programs import SLOTS, assert_same_bits, kinds, run
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import REPLAY, Trace, What, read
+from ftrma.trace.check import check
+from ftrma.trace.records import REPLAY, Trace, What, read
 
 
 def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
@@ -29,14 +29,14 @@ def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
 
 
 KILLS = [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
-         ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")]  # fmt: skip
+         ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")]
 
 
 @pytest.mark.parametrize(
     "program, kill, interval",
     [pytest.param(*case, interval, marks=[pytest.mark.long] * (i % 2 != turn))
      for i, case in enumerate(KILLS) for turn, interval in enumerate(("0", "never"))],
-)  # fmt: skip
+)
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, interval: str
 ) -> None:

@@ -166,7 +166,7 @@ thread: none
 BADLY = {"Create get fewer", "Create requests"}
 # What it does depends on more than the call: on what lies behind, on who is first.
 UNSTEADY = {"accumulate more", "accumulate more into holes", "get_accumulate more",
-            "lock_all after lock"}  # fmt: skip
+            "lock_all after lock"}
 BEYOND = "the library writes behind the target's count"
 NOBODY = "what goes to MPI_PROC_NULL is not looked at"
 DIFFERENT = {

@@ -14,7 +14,7 @@ from jobs import run_job
 PROGRAMS = Path(__file__).parent / "programs"
 CALLS = {"Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Gatherv", "Scatterv", "Allgatherv",
          "Alltoallv", "Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter",
-         "Reduce_scatter_block", "objects"}  # fmt: skip
+         "Reduce_scatter_block", "objects"}
 
 
 @pytest.mark.parametrize("slots", [1, 3, 4])
@@ -106,7 +106,7 @@ def test_mistakes_raise_the_library_classes() -> None:
         truncated = {"bcast": slot > 0, "scatter": slot == 1, "gather": slot == 0}
         expected = {"root": "ERR_ROOT", "root gather": "ERR_ROOT", "root reduce": "ERR_ROOT",
                     "op": "ERR_OP", "op null": "ERR_OP", "type": "ERR_TYPE",
-                    "after": [3.0] * 4}  # fmt: skip
+                    "after": [3.0] * 4}
         for call, told in truncated.items():
             for size in (4, 100_000):
                 expected[f"{call} {size}"] = "ERR_TRUNCATE" if told else "none"

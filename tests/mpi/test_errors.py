@@ -54,7 +54,7 @@ def test_mistake_with_a_window_raises_what_it_is(noted: list[dict[str, list]], k
         right = (slot + 1) % SLOTS
         room = 10 + right
         values = {"right": right, "room": room, "last": room - 1, "beyond": room + 5,
-                  "bytes": 8 * room}  # fmt: skip
+                  "bytes": 8 * room}
         for mistake, (expected_class, words) in MISTAKES.items():
             got_class, text = of_slot[f"{kind} {mistake}"]
             if got_class != expected_class or not re.search(words.format(**values), text):
@@ -125,7 +125,7 @@ COMMANDS = {
                          "--mpirun '--host a -np 3': -np is not yours to give"),
     "stats nowhere": (["-n", "1", "--stats", "no/where.json", "{app}"], "no directory no"),
     "stats directory": (["-n", "1", "--stats", ".", "{app}"], "--stats ."),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", COMMANDS)
@@ -223,7 +223,7 @@ def test_finalize_by_the_program_ends_the_job() -> None:
     result = ends(FINALIZE)
     assert result.status == 0, str(result)
     assert result.of_slots("said", 2) == [[True, False, True, True, -11],
-                                          [True, False, True, True, 0]]  # fmt: skip
+                                          [True, False, True, True, 0]]
     assert "slot 1 calls MPI after MPI_Finalize" in result.stderr, str(result)
 
 

@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).parent / "programs" / "mpi4py_module.py"
 SLOTS = 3
 QUICK = ("comm", "session", "win")
 REST = ("attributes", "cco_obj", "comm_inter", "comm_topo", "environ", "errhandler", "exceptions",
-        "group", "handle", "info", "p2p_obj", "request", "rma", "status")  # fmt: skip
+        "group", "handle", "info", "p2p_obj", "request", "rma", "status")
 # What the library itself does not get through, not twice in the same way.
 BROKEN = {
     "spawn": "the library's Spawn fails and hangs under this launcher, without ftrma too",
@@ -38,7 +38,7 @@ def fetch(cache: Path) -> Path | None:
     name = f"mpi4py-{version('mpi4py')}"
     if not (cache / name).is_dir():
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "mpi4py",
-               name.replace("-", "=="), "-d", str(cache)]  # fmt: skip
+               name.replace("-", "=="), "-d", str(cache)]
         if subprocess.run(pip, capture_output=True).returncode:
             return None
         with tarfile.open(cache / f"{name}.tar.gz") as archive:

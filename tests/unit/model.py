@@ -311,7 +311,7 @@ class Machine:
         if op.kind == "safepoint":
             own.staged = goal
             yield lambda: (self.checkpoint.processes[q].round >= goal
-                           or all(p.staged >= goal for p in self.processes))  # fmt: skip
+                           or all(p.staged >= goal for p in self.processes))
             if self.checkpoint.processes[q].round < goal:
                 self.commit(op)
             return None
@@ -327,7 +327,7 @@ class Machine:
     def snapshot(self) -> Checkpoint:
         return Checkpoint([replace(p, pending=[]) for p in self.processes],
                           [[s.value(at) for at in range(DATA + 1)] for s in self.shared],
-                          [list(s.numbers) for s in self.shared], len(self.history))  # fmt: skip
+                          [list(s.numbers) for s in self.shared], len(self.history))
 
     def commit(self, op: Op) -> None:
         """Everybody has arrived at the safepoint and nobody has left: one step in the model."""
@@ -342,7 +342,7 @@ class Machine:
         """Drop what checkpoints on demand hold from the slot's put log."""
         me = self.shared[q]
         me.records = [r for r in me.records
-                      if not held(self.shared[r.target].demand, r, self.rules)]  # fmt: skip
+                      if not held(self.shared[r.target].demand, r, self.rules)]
 
     def roll_back(self, reason: str) -> None:
         self.outcomes.append(reason)
@@ -354,7 +354,7 @@ class Machine:
             part = [list(value) for value in self.checkpoint.parts[q]]
             numbers = list(self.checkpoint.numbers[q])
             self.shared[q] = Shared(part, own.clock, numbers, horizon=own.event,
-                                    arrived=own.round, chain=[own.chain] * 2)  # fmt: skip
+                                    arrived=own.round, chain=[own.chain] * 2)
             self.running[q], self.blocked[q] = self.execute(q), None
 
     # ---- causal recovery -----------------------------------------------------------------------
@@ -399,7 +399,7 @@ class Machine:
         # What takes effect above the horizon does so when it is executed again.  An arrival stays:
         # it says only that what came before may be seen.
         self.history = [h for h in self.history
-                        if h[0] == "arrive" or h[1] != q or h[2] <= me.horizon]  # fmt: skip
+                        if h[0] == "arrive" or h[1] != q or h[2] <= me.horizon]
 
     def restore(self, q: int) -> None:
         me, demand, numbers = self.shared[q], self.shared[q].demand, self.checkpoint.numbers[q]
@@ -412,7 +412,7 @@ class Machine:
         own = self.processes[q] = replace(base, replaying=True, pending=[
             r for r in records
             if r.number > numbers[r.at % WINDOWS] and not held(demand, r, self.rules)
-        ])  # fmt: skip
+        ])
         if self.rules.by_number:
             own.pending.sort(key=lambda r: r.number)
         self.apply(q, None if self.rules.all_at_once else own.clock)

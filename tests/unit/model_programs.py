@@ -224,4 +224,4 @@ def programs(draw: st.DrawFn) -> Program:
 def settled(program: Program) -> bool:
     """Whether the result depends on no order of locks or atomics: then every run ends alike."""
     return not any(op.kind in {"lock", "lock_shared", "poll", *ATOMIC} for ops in program
-                   for op in ops)  # fmt: skip
+                   for op in ops)

@@ -8,10 +8,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from atomics import final_value, order_free
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from ftrma.atomics import final_value, order_free
 
 WIDTH = 2**16
 Edge = tuple[int, int]
@@ -35,7 +34,7 @@ def histories(draw: st.DrawFn) -> tuple[int, list[Edge]]:
     for slot in draw(st.permutations(order)):
         kind, operand = next(left[slot])
         new = {"add": (value + operand) % WIDTH, "swap": operand, "read": value,
-               "compare": operand if value == last[slot] else value}[kind]  # fmt: skip
+               "compare": operand if value == last[slot] else value}[kind]
         edges.append((value, new))
         last[slot], value = value, new
     return start, edges
@@ -135,7 +134,7 @@ OPERATIONS = {
     "BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor,
     "LAND": np.logical_and, "LOR": np.logical_or, "LXOR": np.logical_xor,
     "REPLACE": lambda old, new: new, "NO_OP": lambda old, new: old,
-}  # fmt: skip
+}
 
 
 def ends(op: str, dtype: str, values: list[float]) -> set[bytes]:
@@ -151,7 +150,7 @@ def ends(op: str, dtype: str, values: list[float]) -> set[bytes]:
 
 
 @given(st.sampled_from(sorted(OPERATIONS)), st.sampled_from(["i1", "i4", "u1", "u8", "?"]),
-       st.lists(st.integers(0, 127), min_size=2, max_size=5))  # fmt: skip
+       st.lists(st.integers(0, 127), min_size=2, max_size=5))
 def test_what_is_said_to_commute_does(op: str, dtype: str, values: list[float]) -> None:
     """Law: where an operation needs no order, all orders give the same bits."""
     assume(order_free(op, np.dtype(dtype).kind))

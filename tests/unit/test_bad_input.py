@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from ftrma import cli, settings, supervisor
+from ftrma import settings
+from ftrma.command import cli
 from ftrma.errors import FtrmaError
+from ftrma.launch import supervisor
 
 LIMIT_S = 15  # none takes more than 4 s on two cores
 MANY = "9" * 400
@@ -100,22 +102,22 @@ def process(words: list[str], **more: object) -> subprocess.CompletedProcess[str
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         [str(Path(sys.executable).with_name("ftrma")), *words],
         text=True, timeout=LIMIT_S, **{**options, **more},
-    )  # fmt: skip
+    )
 
 
 # ---- ftrma run: values ----------------------------------------------------------------------
 
 NOT_WHOLE = ["", "x", "1.5", "-1", "-0x1", "1e3", "nan", "inf", "1_0", "٤x", MANY, HUGE, "1 2",
-             "1\n", "0x10", SURROGATE, "\0", "--"]  # fmt: skip
+             "1\n", "0x10", SURROGATE, "\0", "--"]
 WHOLE = ["-n", "--checksums", "--group-size", "--spares", "--max-relaunch"]
 NOT_SECONDS = ["", "x", "nan", "-nan", "inf", "-1", "1e400", "1e13", MANY, HUGE, "1h", "1\0", "\n",
-               SURROGATE, "0x1p3"]  # fmt: skip
+               SURROGATE, "0x1p3"]
 NOT_SIZES = ["", "x", "64MB", "-1", "1e400", "nan", "inf", MANY, MANY + "G", HUGE, "2048G", "1K1",
-             "64 M M", ".", "K", "1.2.3M", SURROGATE]  # fmt: skip
+             "64 M M", ".", "K", "1.2.3M", SURROGATE]
 NOT_RULES = ["x", "1@", "@put", "1@lunch", "1@put:0", "1@put:1.5", "1@put:-1", "1@put:nan",
              f"{MANY}@put", f"1@put:{MANY}", f"1@put:{HUGE}", "1@time:1e9", f"1@time:{MANY}",
              "1@put:9999999999999999", "1@put\0", f"{SURROGATE}@put", "c9@fold", "s5@start",
-             "7@put", "1@" + "p" * 3000]  # fmt: skip
+             "7@put", "1@" + "p" * 3000]
 NOT_CHOSEN = ["", "x", "Auto", "auto\n", "auto ", "a" * 3000, SURROGATE, "\0"]
 RUN_VALUES = [
     *((flag, value) for flag in WHOLE for value in NOT_WHOLE),
@@ -127,7 +129,7 @@ RUN_VALUES = [
     *(("--aware", value) for value in ["", "rack", "all", "x" * 3000, SURROGATE, "a\nb"]),
     *(("--mpirun", value) for value in ["-n 4", "-np 4", "--n=4", "'", "--host 'a", "-c\n5",
                                         "a\0", "-n " + "x" * 3000]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_values_of_run(capsys: pytest.CaptureFixture[str], flag: str, value: str
     told = [value] if value.strip() and flag != "--mpirun" else []
     refused(capsys, words, name if not value else flag, *told)
     if value and "\0" not in value:
-        variable = next(row[1] for row in settings.TABLE if row[0] == flag)
+        variable = next(o.variable for o in settings.OPTIONS if o.flag == flag)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(variable, value)
             refused(capsys, ["run", *given, "app.py"], variable, *told)
@@ -169,7 +171,7 @@ def test_a_wrong_variable_is_told_where_only_the_whole_is_wrong(
     for name, value in (("FTRMA_CHECKSUMS", "3"), ("FTRMA_GROUP_SIZE", "2")):
         monkeypatch.setenv(name, value)
     line = refused(capsys, ["run", "-n", "4", "--group-size", "4", "--checksums", "3",
-                            "--aware", "rows", "app.py"], "--aware rows")  # fmt: skip
+                            "--aware", "rows", "app.py"], "--aware rows")
     assert "FTRMA_" not in line
     refused(capsys, ["run", "-n", "4", "app.py"], "in the environment: FTRMA_CHECKSUMS")
     for name in ("FTRMA_CHECKSUMS", "FTRMA_GROUP_SIZE"):
@@ -222,7 +224,7 @@ def test_odd_words(capsys: pytest.CaptureFixture[str], words: list[str], told: s
 
 
 @pytest.mark.parametrize("words", [["--mpirun", "--host a:2"], ["--mpirun=--host a:2"],
-                                   ["--mpirun=--oversubscribe"], ["--mpirun", ""]])  # fmt: skip
+                                   ["--mpirun=--oversubscribe"], ["--mpirun", ""]])
 def test_launcher_options_are_taken(words: list[str]) -> None:
     """Law: what users write for the launcher is read as they mean it."""
     arguments = cli.parse(["run", "-n", "2", *words, "app.py", "--mpirun", "--x"])
@@ -232,7 +234,7 @@ def test_launcher_options_are_taken(words: list[str]) -> None:
 # ---- files ----------------------------------------------------------------------------------
 
 NO_FILES = ["dir", "fifo", "link", "none", NAME, "/dev/zero", "/dev/full", "none/x", "file/x",
-            "a\0b", "a\nb", SURROGATE, "x" * 6000, "/dev/fd/987", "socket"]  # fmt: skip
+            "a\0b", "a\nb", SURROGATE, "x" * 6000, "/dev/fd/987", "socket"]
 FILE_OPTIONS = {
     "script": ["run", "-n", "2", "{}"],
     "--topology": ["run", "-n", "2", "--topology", "{}", "app.py"],
@@ -241,7 +243,7 @@ FILE_OPTIONS = {
     "plan --machine": ["plan", "--machine", "{}", "--ranks", "4", "--memory", "1G", "--target-pcf",
                        "1e-3"],
     "--fit": ["reliability", "--fit", "{}"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("option", FILE_OPTIONS)
@@ -270,7 +272,7 @@ def test_files_without_end(capsys: pytest.CaptureFixture[str], option: str) -> N
      b"x" * 5_000_000,     b"{" * 9999, b'"' * 9999, b"\n" * 9999 + b"x", b"a." * 20000 + b"a = 1",
      b"".join(b"k%d = 1\n" % i for i in range(50_000))],
     ids=range(16),
-)  # fmt: skip
+)
 def test_contents_of_no_sense(
     capsys: pytest.CaptureFixture[str], option: str, content: bytes
 ) -> None:
@@ -287,7 +289,7 @@ def test_output_files_of_run(capsys: pytest.CaptureFixture[str], flag: str, name
 
 
 @pytest.mark.parametrize("name", ["dir/.svg", "link.svg", "none/x.svg", "file/x.svg", f"{NAME}.svg",
-                                  "a\0b.svg", "x.gif", "x", ".svg", "dir"])  # fmt: skip
+                                  "a\0b.svg", "x.gif", "x", ".svg", "dir"])
 def test_output_files_of_reliability(capsys: pytest.CaptureFixture[str], name: str) -> None:
     words = ["reliability", *(word for pair in BASE.items() for word in pair), "--plot", name]
     refused(capsys, words, "--plot", name)
@@ -317,13 +319,13 @@ def test_files_without_permission(tmp_path: Path) -> None:
     Path("secret").write_text("x")
     Path("secret").chmod(0)
     user = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-            str(Path(sys.executable).with_name("ftrma"))]  # fmt: skip
+            str(Path(sys.executable).with_name("ftrma"))]
     probe = subprocess.run([*user, "--version"], capture_output=True, timeout=LIMIT_S)
     if probe.returncode:
         pytest.skip("another user cannot run this Python")
     for words in (["run", "-n", "2", "secret"], ["check", "secret"],
                   ["reliability", "--fit", "secret"],
-                  ["run", "-n", "2", "--stats", "secret", "app.py"]):  # fmt: skip
+                  ["run", "-n", "2", "--stats", "secret", "app.py"]):
         done = subprocess.run([*user, *words], capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == 2
         one_line(done.stderr, "secret", "ermission")
@@ -343,14 +345,14 @@ MODEL_VALUES = [
     *(("--aware", value) for value in ["", "row", "x" * 3000, SURROGATE, "a\nb"]),
     *(("--machine", value) for value in ["", "tsubame", "x" * 3000]),
     ("--seed", "-1"), ("--seed", MANY), ("--seed", "x"), ("--history-days", "5"),
-]  # fmt: skip
+]
 PLAN_VALUES = [
     *(("--ranks", value) for value in NOT_COUNTS),
     *(("--target-pcf", value) for value in NOT_SHARES),
     *((flag, value) for flag in ("--memory", "--bandwidth")
       for value in ["", "0", "-1", "nan", "1e99", "1e400", MANY, HUGE, "2XiB", "0.5", SURROGATE]),
     *(("--mtbf", value) for value in ["", "0", "-1", "nan", "inf", "1e99", MANY, HUGE, "1h"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("flag", "value"), MODEL_VALUES, ids=range(len(MODEL_VALUES)))
@@ -362,12 +364,12 @@ def test_values_of_reliability(capsys: pytest.CaptureFixture[str], flag: str, va
 @pytest.mark.parametrize(("flag", "value"), PLAN_VALUES, ids=range(len(PLAN_VALUES)))
 def test_values_of_plan(capsys: pytest.CaptureFixture[str], flag: str, value: str) -> None:
     refused(capsys, ["plan", *words_of({**PLAN, flag: value})], flag.lstrip("-"),
-            value.strip() or "''")  # fmt: skip
+            value.strip() or "''")
 
 
 def words_of(values: dict[str, str]) -> list[str]:
     return [word for flag, value in values.items()
-            for word in ([f"{flag}={value}"] if value else [flag, ""])]  # fmt: skip
+            for word in ([f"{flag}={value}"] if value else [flag, ""])]
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ def words_of(values: dict[str, str]) -> list[str]:
      '1,"nodes,1', "1,nodes," + "1" * 200_000, "\n".join(f"{i},l{i},1" for i in range(99)),
      "1,nodes,²", "\0,nodes,1", "x" * 200_000],
     ids=range(26),
-)  # fmt: skip
+)
 def test_records_of_no_sense(capsys: pytest.CaptureFixture[str], rows: str) -> None:
     """Law: file and line are told; in no line there is anything that is worked on."""
     Path("f.csv").write_text(f"time,level,count\n{rows}\n")
@@ -412,7 +414,7 @@ LEVEL = 'name = "m"\n[[level]]\nname = "nodes"\ncount = 9\n[level.failures]\n'
        f"{LEVEL}history = 'f.csv'\nhistory_days = 1e300\n",
        'name = "m"\n' + "".join(f"[[level]]\nname = 'l{i}'\ncount = 9\n" for i in range(99))],
     ids=range(27),
-)  # fmt: skip
+)
 def test_machines_of_no_sense(capsys: pytest.CaptureFixture[str], text: str) -> None:
     """Law: file, line and column are told."""
     Path("m.toml").write_text(text)
@@ -429,7 +431,7 @@ def test_machines_of_no_sense(capsys: pytest.CaptureFixture[str], text: str) -> 
      f'levels = ["r"]\n[r]\nr1 = "n[1-{MANY}]"\n',
      f"levels = {[f'l{i}' for i in range(99)]}\n", 'levels = ["a\\nb"]\n', 'levels = [""]\n'],
     ids=range(8),
-)  # fmt: skip
+)
 def test_topologies_of_no_sense(capsys: pytest.CaptureFixture[str], lines: str) -> None:
     """Law: names are counted before they are made."""
     Path("t.toml").write_text(lines)
@@ -581,7 +583,7 @@ def in_shell(words: list[str], redirected: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         ["sh", "-c", f'"$@" {redirected}', "sh", *command], capture_output=True, text=True,
         timeout=LIMIT_S, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
@@ -591,13 +593,13 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
         (TABLE, 0, ""), (["run", "-n", "2", str(script)], 2, "the current directory is gone"),
         (["run", "-n", "2", "--stats", "s", str(script)], 2, "--stats s"), (["check", "x"], 2, "x"),
         ([*TABLE, "--plot", str(tmp_path / "x.svg")], 0, ""),
-    ):  # fmt: skip
+    ):
         (tmp_path / "gone").mkdir()
         done = subprocess.run(
             ["sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh",
              str(Path(sys.executable).with_name("ftrma")), *words],
             capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         assert done.returncode == status, done.stderr
         if status:
             one_line(done.stderr, told)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,7 +32,7 @@ SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
 def test_spread_orders_and_takes_quartiles() -> None:
     assert common.spread([5.0, 1.0, 3.0, 2.0, 4.0]) == {
         "n": 5, "min": 1.0, "q1": 2.0, "median": 3.0, "q3": 4.0, "max": 5.0
-    }  # fmt: skip
+    }
 
 
 def test_spread_of_one_value_is_that_value() -> None:
@@ -153,14 +155,14 @@ def test_settings_of_the_user_reach_neither_side(monkeypatch: Any) -> None:
 def ft_runs(seconds: list[float], checkpoints: int) -> list[dict[str, Any]]:
     taken = [{"version": i, "kind": "coordinated", "seconds": 0.001, "bytes": 2 << 20,
               "dirty_bytes": 1 << 20}
-             for i in range(checkpoints)]  # fmt: skip
+             for i in range(checkpoints)]
     return [
         {
             "seconds_median": s, "seconds_mean": 2 * s, "seconds_fastest": s / 2, "mops": 1 / s,
             "checkpoints": taken,
         }
         for s in seconds
-    ]  # fmt: skip
+    ]
 
 
 def ft_report() -> dict[str, Any]:
@@ -173,7 +175,7 @@ def ft_report() -> dict[str, Any]:
             {"slots": n, "variants": {v: ft.summary(r, runs["no-FT"]) for v, r in runs.items()}}
             for n in (2, 4)
         ],
-    }  # fmt: skip
+    }
 
 
 def test_ft_compares_within_a_round() -> None:
@@ -217,7 +219,7 @@ def checkpoint_report(monkeypatch: Any, dirty_share: float = checkpoint.DIRTY_SH
     return {
         **common.begin("checkpoint"), "ranks": 2, "size_bytes": 1 << 20, "rounds": 2,
         "disk": "ext4", **checkpoint.measure(options),
-    }  # fmt: skip
+    }
 
 
 def test_checkpoint_reports_ratios_and_memory(monkeypatch: Any) -> None:
@@ -238,12 +240,12 @@ def micro_report() -> dict[str, Any]:
     times = {
         "unprotected": [[1e-6, 2e-6, 9e-6]], "without logs": [[2e-6, 3e-6, 4e-6]],
         "with logs": [[3e-6, 6e-6, 7e-6]],
-    }  # fmt: skip
+    }
     calls = ("Fence", "Get 8 B + Flush", micro.COLD_COPY, micro.WITH_COPY)
     return {
         **common.begin("micro"), "rounds": 1, "batches": 3,
         "results": [micro.summary(call, 2, times) for call in calls],
-    }  # fmt: skip
+    }
 
 
 def test_micro_takes_the_median_and_the_fastest_batch() -> None:
@@ -297,7 +299,7 @@ def test_encode_computes_the_same_as_isal() -> None:
     isal = encode.load_isal()
     if isal is None:
         pytest.skip("ISA-L is not installed")
-    group = encode.Group(encode._mpi.load(), isal, 5, 3, 4096)
+    group = encode.Group(encode.loading.load(), isal, 5, 3, 4096)
     for operation in ("xor", "encode", "decode", "fold 1", "fold 2"):
         results = []
         for side in ("ours", "ISA-L"):
@@ -341,3 +343,17 @@ def test_figures_are_drawn(
         module.draw(report, path)
         assert path.stat().st_size > 5000
         path.unlink()
+
+
+def test_a_source_tree_that_is_not_built_is_told(tmp_path: Path) -> None:
+    """Law: where the source tree hides an installed package, the remedy is told in one line."""
+    for name in ("ftrma", "bench"):
+        shutil.copytree(Path(bench_main.__file__).parents[1] / name, tmp_path / name,
+                        ignore=shutil.ignore_patterns("_declarations.py", "*.so", "__pycache__"))
+    # Without the finder of an editable installation, which would find the missing module.
+    code = ("import runpy, sys; sys.meta_path = [finder for finder in sys.meta_path if 'Editable' "
+            "not in getattr(finder, '__name__', '')]; runpy.run_module('bench', None, '__main__')")
+    done = subprocess.run([sys.executable, "-c", code, "micro"], cwd=tmp_path, text=True,
+                          capture_output=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done
+    assert f"{tmp_path / 'ftrma'} is not built" in done.stderr

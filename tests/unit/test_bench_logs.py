@@ -26,7 +26,7 @@ from bench.recovery_many import Times
 
 def stats(demanded: int, peaks: list[int]) -> dict[str, Any]:
     taken = [{"version": i, "kind": kind, "seconds": 0.002, "bytes": 9, "dirty_bytes": 3}
-             for i, kind in enumerate(["coordinated"] + ["demand"] * demanded)]  # fmt: skip
+             for i, kind in enumerate(["coordinated"] + ["demand"] * demanded)]
     return {
         "checkpoints": taken,
         "log": [{"peak_bytes": peak, "budget_bytes": 4 << 20} for peak in peaks],
@@ -58,7 +58,7 @@ def test_sides_take_turns() -> None:
     runs = sides.in_turn(
         {"a": side("a"), "b": side("b")}, 2, "test",
         lambda s: s(1, Path(), [], 1.0, common.ignore)[0],
-    )  # fmt: skip
+    )
     assert order == ["a", "b", "a", "b"]
     assert runs == {"a": [{"n": 1}, {"n": 3}], "b": [{"n": 2}, {"n": 4}]}
 
@@ -66,7 +66,7 @@ def test_sides_take_turns() -> None:
 def test_columns_that_say_nothing_are_left_out() -> None:
     assert sides.filled([["x", "y", "z"], ["1", "-", "-"], ["2", "-", "3"]]) == [
         ["x", "z"], ["1", "-"], ["2", "3"]
-    ]  # fmt: skip
+    ]
 
 
 # ---- turns ----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
             given = dict(zip(arguments[::2], arguments[1::2], strict=True))
             think_us = float(given["--think-us"]) if "--think-us" in given else next(rounds)
             report = {"verified": True, "began": 100.0, "seconds": 1000 + think_us * pace,
-                      "inserts": 1000, "think_us": think_us, "duty": 0.1}  # fmt: skip
+                      "inserts": 1000, "think_us": think_us, "duty": 0.1}
             return report, {}
 
         return side
@@ -165,7 +165,7 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
         """Each is stopped for 1000 s in the middle of its time."""
         found = {name: launch(common.ignore) for name, launch in launches.items()}
         return {name: {**run, "turns": [(0.0, 110.0), (1110.0, 2000.0)]}
-                for name, run in found.items()}  # fmt: skip
+                for name, run in found.items()}
 
     monkeypatch.setattr(dht, "take_turns", in_turns)
     monkeypatch.setattr(sides, "unprotected", launched(1.0))
@@ -174,7 +174,7 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
     options = dht.parse(["--rounds", "2"])
     results = [dht.measure(slots, 0.1, options) for slots in (2, 4)]
     return {**common.begin("dht"), "rounds": 2, "duties": [0.1], "slots": [2, 4], "loggers": 1,
-            "results": results}  # fmt: skip
+            "results": results}
 
 
 def test_all_sides_of_a_round_think_as_long_as_an_unprotected_launch(monkeypatch: Any) -> None:
@@ -183,7 +183,7 @@ def test_all_sides_of_a_round_think_as_long_as_an_unprotected_launch(monkeypatch
     assert [arguments[-2:] for arguments in seen[:10]] == [
         ["--duty", "0.1"], *[["--think-us", "30.0"]] * 4,
         ["--duty", "0.1"], *[["--think-us", "50.0"]] * 4,
-    ]  # fmt: skip
+    ]
 
 
 def test_dht_compares_within_a_round_and_with_the_targets(monkeypatch: Any) -> None:
@@ -201,24 +201,24 @@ def test_dht_compares_within_a_round_and_with_the_targets(monkeypatch: Any) -> N
 def demand_report() -> dict[str, Any]:
     options = ft.parse(["--demand", "--log-budget", "4MiB", "8MiB"])
     baseline = [{"seconds_median": 1.0, "seconds_mean": 1.0, "seconds_fastest": 1.0, "mops": 1.0,
-                 **sides.told({})}] * 2  # fmt: skip
+                 **sides.told({})}] * 2
     variants = {}
     for name in ft.sides_of(options):
         runs = baseline
         if name != sides.BASELINE:
             demanded = int(8 / ft_demand.budget_mib(name))
             runs = [{**b, "seconds_mean": 1 + demanded / 10, **sides.told(stats(demanded, [1000]))}
-                    for b in baseline]  # fmt: skip
+                    for b in baseline]
         variants[name] = ft.summary(runs, baseline)
     return {**common.begin("ft --demand"), "problem_class": "S", "rounds": 2, "repeat": 3,
-            "results": [{"slots": 4, "variants": variants}]}  # fmt: skip
+            "results": [{"slots": 4, "variants": variants}]}
 
 
 def test_demand_tells_checkpoints_and_overhead_for_each_budget() -> None:
     report = demand_report()
     assert list(report["results"][0]["variants"]) == [
         "no-FT", "bulk-4MiB", "stream-4MiB", "bulk-8MiB", "stream-8MiB",
-    ]  # fmt: skip
+    ]
     rows = {line.split()[0]: line.split() for line in ft_demand.text(report).splitlines() if line}
     # After the overhead of a typical run, that of all; then demand checkpoints and others.
     assert rows["bulk-4MiB"][6:12] == ["20.0", "(20.0", "..", "20.0)", "2", "1"]
@@ -266,24 +266,24 @@ def recovery_report() -> dict[str, Any]:
     phases = {f"  {p}, ms": common.spread([5.0]) for p in recovery_many.PHASES}
     rows = {"in place to first new step, ms": common.spread([30.0, 50.0]), **phases}
     moved = {"lost, ms": common.spread([25.0, 35.0]), **phases,
-             "replay speed / original speed": common.spread([3.0])}  # fmt: skip
+             "replay speed / original speed": common.spread([3.0])}
     return {
         **common.begin("recovery"), "slots": 4, "rounds": 2, "size_bytes": 64 << 20, "steps": 30,
         "problem_class": "W", "window": {p: rows for p in recovery.POLICIES},
         "ft": {p: moved for p in recovery.POLICIES},
-    }  # fmt: skip
+    }
 
 
 def many_report() -> dict[str, Any]:
     rows = [{"seconds": 2.0, "kinds": {"causal": 3, "rollback": 1}, "reasons": ["two at once"],
-             "phases": dict.fromkeys(recovery_many.PHASES, 0.2)}]  # fmt: skip
+             "phases": dict.fromkeys(recovery_many.PHASES, 0.2)}]
     return {
         **common.begin("recovery --many"), "slots": 4, "rounds": 1, "runs": 4, "problem_class": "S",
         "sides": {
             name: recovery_many.summary(rows, [{**rows[0], "seconds": 1.0}] if i else rows)
             for i, name in enumerate(["no-FT", "f-4", "f-2", "rollback-4"])
         },
-    }  # fmt: skip
+    }
 
 
 def test_recovery_tells_whether_targets_are_met() -> None:
@@ -351,7 +351,7 @@ SMALLEST = {
     "name",
     ["dht", "ft", *(pytest.param(name, marks=pytest.mark.long)
                     for name in ("ft ", "micro", "recovery", "recovery "))],
-)  # fmt: skip
+)
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
     arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]

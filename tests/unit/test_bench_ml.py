@@ -116,7 +116,7 @@ def test_every_access_is_logged_with_its_data(tmp_path: Path, large: int) -> Non
     assert [(r.call, r.target, r.words) for r in records if r.source == 1] == [("GET", 0, [1])]
     assert ml.stored(tmp_path, 1) == {
         "records": 8, "bytes": 8 * (large + 12), "wraps": 0,
-    }  # fmt: skip
+    }
 
 
 def test_slots_share_the_loggers(tmp_path: Path) -> None:

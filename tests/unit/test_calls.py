@@ -7,16 +7,15 @@ import ctypes
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from ftrma import _mpi
+from ftrma.native import loading
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTENSION = Path(_mpi.__file__).with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+EXTENSION = loading.EXTENSION
 MPICC = shutil.which("mpicc", path=str(Path(sys.executable).parent)) or shutil.which("mpicc")
 
 pytestmark = pytest.mark.skipif(MPICC is None, reason="no mpicc")
@@ -45,7 +44,7 @@ def header(calls: ModuleType) -> dict:
 def defined() -> set[str]:
     """Functions that the built extension itself defines and exports."""
     listing = subprocess.run(["nm", "-D", "--defined-only", str(EXTENSION)], capture_output=True,
-                             text=True, check=True).stdout  # fmt: skip
+                             text=True, check=True).stdout
     names = [line.split() for line in listing.splitlines()]
     return {n[2] for n in names if len(n) == 3 and n[1] in "TW"}
 
@@ -57,7 +56,7 @@ def test_header_is_read_whole(calls: ModuleType, header: dict) -> None:
         assert name in header, name
     put = header["Put"].parameters
     assert [kind for kind, _ in put] == ["const void *", "int", "MPI_Datatype", "int", "MPI_Aint",
-                                         "int", "MPI_Datatype", "MPI_Win"]  # fmt: skip
+                                         "int", "MPI_Datatype", "MPI_Win"]
     assert len(header) > 300
 
 
@@ -68,7 +67,7 @@ def test_every_window_call_is_listed(calls: ModuleType, header: dict) -> None:
     windows = {
         call.name for call in header.values()
         if call.name.startswith("Win_") or any("MPI_Win" in kind for kind, _ in call.parameters)
-    }  # fmt: skip
+    }
     handles = {"Win_c2f", "Win_f2c", "Win_toint", "Win_fromint"}
     create = {"Win_create_keyval"}
     unlisted = {n for n in windows - handles - create if n.removesuffix("_c") not in listed}
@@ -109,7 +108,7 @@ def test_passed_calls_are_not_intercepted(header: dict, defined: set[str]) -> No
 
 def test_count_is_true(defined: set[str]) -> None:
     """Law: ftrma_count_intercepted, which ``ftrma doctor`` shows, is the number of them."""
-    count = _mpi.load().lib.ftrma_count_intercepted()
+    count = loading.load().lib.ftrma_count_intercepted()
     assert count == len({n for n in defined if n.startswith("MPI_")})
 
 
@@ -125,7 +124,7 @@ def test_count_is_true(defined: set[str]) -> None:
         ("Type_commit", "pass"), ("Win_set_name", "pass"), ("Wtime", None), ("Get_count", "pass"),
         ("Group_incl", "pass"), ("Finalize", None),
     ],
-)  # fmt: skip
+)
 def test_kinds_by_example(header: dict, name: str, kind: str | None) -> None:
     """Law: the treatment follows from what a call does; None: not decided here."""
     if kind is not None:
@@ -154,7 +153,7 @@ def test_new_communicators_are_registered(calls: ModuleType, header: dict) -> No
 
 def test_extension_loads_without_mpi_init() -> None:
     """Law: loading starts nothing; the calls can be reached before MPI is initialized."""
-    _mpi.load()
+    loading.load()
     flag = ctypes.c_int(7)
     assert ctypes.CDLL(str(EXTENSION)).MPI_Initialized(ctypes.byref(flag)) == 0
     assert flag.value == 0

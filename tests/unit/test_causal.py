@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pytest
 
-from ftrma.causal import CHECKSUM, DEMAND, FOREIGN, FULL, GETS, RECOVERED, Logs, obstacle
+from ftrma.protocol.causal import CHECKSUM, DEMAND, FOREIGN, FULL, GETS, RECOVERED, Logs, obstacle
 
 SOUND = {s: Logs() for s in range(3)}
 
 
 def reason(lost: tuple[int, ...] = (1,), policy: str = "auto", refusal: str = "",
-           version: int = 4, **broken: Logs) -> str:  # fmt: skip
+           version: int = 4, **broken: Logs) -> str:
     logs = {**SOUND, **{int(name[1:]): log for name, log in broken.items()}}
     return obstacle(policy, lost, logs, version, 65536, refusal)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma import checkpoint
-from ftrma.checkpoint import Policy, daly_interval
+from ftrma.protocol import checkpoints
+from ftrma.protocol.checkpoints import Policy, daly_interval
 
 getcontext().prec = 40
 DELTAS = st.floats(1e-6, 1e4)
@@ -75,7 +75,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(checkpoint, "time", made)
+    monkeypatch.setattr(checkpoints, "time", made)
     return made
 
 
@@ -115,5 +115,5 @@ def test_daly_uses_what_was_measured(clock: Clock) -> None:
     clock.now = 1000.0 + interval + 0.001
     assert policy.due(size(0))
     few, many = Policy("daly", 3600), Policy("daly", 3600)
-    clock.now += daly(10**8 / checkpoint.FIRST_GUESS_BYTES_PER_S, 3600) + 0.001
+    clock.now += daly(10**8 / checkpoints.FIRST_GUESS_BYTES_PER_S, 3600) + 0.001
     assert few.due(size(10**8)) and not many.due(size(10**10))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ftrma.ends import STRIKES, End, Left, decide, repeated
+from ftrma.protocol.ends import STRIKES, End, Left, decide, repeated
 
 CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
 LIBRARY = Left(status=1, sure=False)
@@ -50,9 +50,9 @@ def test_the_words_name_slot_and_signal() -> None:
 
 
 def death(slot: int = 1, at: Any = (0, 5), place: str = "unknown", waited: bool = False,
-          role: str = "slot") -> dict[str, Any]:  # fmt: skip
+          role: str = "slot") -> dict[str, Any]:
     return {"event": "failure", "role": role, "index": slot, "at": list(at), "place": place,
-            "waited": waited}  # fmt: skip
+            "waited": waited}
 
 
 def test_killed_again_and_again() -> None:

@@ -1,8 +1,8 @@
 """Erasure codes: any m lost elements of a group are sums over those that are left.
 
-The coefficients (`ftrma.erasure`) and the C kernels that apply them (``csrc/gf.c``) are tested
-together and apart, with every instruction set that the processor has, against the plain reference
-in C and against reedsolo, which computes by polynomials and shares nothing with either.
+The coefficients (`ftrma.vault.erasure`) and the kernels that apply them (``csrc/kernels/gf.c``) are
+tested together and apart, with every instruction set that the processor has, against the plain
+reference in C and against reedsolo, which computes by polynomials and shares nothing with either.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import reedsolo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ftrma import _mpi, erasure
 from ftrma.errors import NotRecoverable
+from ftrma.native import loading
+from ftrma.vault import erasure
 
 KERNELS = ["portable", "ssse3", "avx2", "gfni256", "avx512", "gfni512"]
 STREAMED = (2 << 20) + 4133  # beyond what is stored through the caches
@@ -33,7 +34,7 @@ Rows = list[np.ndarray]
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of an instruction set that is in use."""
-    native = _mpi.load()
+    native = loading.load()
     if native.lib.ftrma_kernel_select(request.param.encode()) != 0:
         pytest.skip(f"this processor has no {request.param}")
     yield request.param
@@ -56,7 +57,7 @@ def buffers(random: np.random.Generator, count: int, size_bytes: int) -> Rows:
 
 def call(name: str, outputs: Rows, inputs: Sequence[np.ndarray | None], coef: np.ndarray) -> None:
     """One of the C functions; an input that is None is zero everywhere."""
-    native = _mpi.load()
+    native = loading.load()
     ffi = native.ffi
 
     def pointers(rows: Sequence[np.ndarray | None]) -> Any:
@@ -183,7 +184,7 @@ def test_elements_that_are_none_are_refused(element: int) -> None:
 @given(
     nout=st.integers(1, 9), nin=st.integers(0, 40), size_bytes=st.integers(0, 1400),
     fold=st.booleans(), seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_a_kernel_equals_its_reference(
     kernel: str, nout: int, nin: int, size_bytes: int, fold: bool, seed: int
 ) -> None:
@@ -202,7 +203,7 @@ def test_a_kernel_equals_its_reference(
 @given(
     k=st.integers(1, 20), m=st.integers(1, 6), sizes=st.lists(st.integers(0, 700), min_size=20),
     data=st.data(),
-)  # fmt: skip
+)
 def test_lost_members_come_back(
     kernel: str, k: int, m: int, sizes: list[int], data: st.DataObject
 ) -> None:
@@ -214,7 +215,7 @@ def test_lost_members_come_back(
     parities = sums(
         [r if n else None for r, n in zip(members, sizes[:k], strict=True)],
         erasure.coefficients(k, m), whole,
-    )  # fmt: skip
+    )
     everything = [*members, *parities]
     how = erasure.decoding(k, m, lost)
     found = sums([everything[s] for s in how.sources], how.coefficients, whole)

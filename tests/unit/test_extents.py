@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.vault import BLOCK, Extents, blocks
+from ftrma.vault.vault import BLOCK, Extents, blocks
 
 KEYS = st.sampled_from(["a", "b", "c", "d", "e", ("window", 1), "record"])
 SIZES = st.one_of(st.integers(0, 12 * BLOCK), st.sampled_from([0, 1, BLOCK, BLOCK + 1]))

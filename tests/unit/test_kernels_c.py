@@ -1,4 +1,4 @@
-"""The kernels (csrc/kernels.c, csrc/gf.c) against their references, compiled and run as C."""
+"""The kernels (csrc/kernels/) against their references, compiled and run as C."""
 
 import os
 import platform
@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = [ROOT / "csrc" / name for name in ("kernels.c", "gf.c", "gf_x86.c")]
+FOLDER = ROOT / "csrc" / "kernels"
+NAMES = ("kernels.c", "variant.c", "gf.c", "gf_portable.c", "gf_x86.c")
+KERNELS = [FOLDER / name for name in NAMES]
 SOURCES = {
-    driver: [ROOT / "csrc" / reference, ROOT / "tests" / "c" / f"{driver}.c"]
+    driver: [FOLDER / reference, ROOT / "tests" / "c" / f"{driver}.c"]
     for driver, reference in [("test_kernels", "kernels_ref.c"), ("test_gf", "gf_ref.c")]
 }
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which(COMPILER[0]) is None, reason="no C 
 
 def compile_c(flags, sources, program):
     """Compile the sources with all warnings as errors; return the finished process."""
-    command = [*COMPILER, *WARNINGS, *flags, f"-I{ROOT / 'csrc'}", *map(str, sources)]
+    command = [*COMPILER, *WARNINGS, *flags, f"-I{FOLDER}", *map(str, sources)]
     return subprocess.run(
         [*command, "-o", str(program)], capture_output=True, text=True, timeout=TIMEOUT
     )

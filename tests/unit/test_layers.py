@@ -1,4 +1,8 @@
-"""The order of the modules: each imports only from below, and the edges are kept to few."""
+"""The house: which package may use which, and that no two modules use each other.
+
+The folders of `ftrma` are its architecture. A module imports from packages below its own, and from
+its own package without a circle; what is pure, and what judges others, stays so.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +13,17 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ftrma"
 
-# From the top down; modules of one line know nothing of each other.
-LAYERS = [
-    {"__main__", "cli"},
-    {"reliability"},
-    {"tracecheck"},
-    {"doctor"},
-    {"demo"},
-    {"supervisor"},
-    {"launch"},
-    {"failover"},
-    {"switchboard"},
-    {"__init__"},
-    {"runner"},
-    {"session", "job"},
-    {"exchange"},
-    {"checkpoint", "demand"},
-    {"recovery", "retrieval"},
-    {"spread"},
-    {"group", "salvage", "tracereplay"},
-    {"settings", "vault", "traceattempt"},
-    {"world", "link", "tracecut"},
-    {"tracefile", "_mpi", "state", "stats", "placement", "topologyfile", "mpirun"},
-    {"leftover", "guardian"},
-    {"program", "slate"},
-    {"topology", "erasure", "tomlfile", "library", "private", "record"},
-    {"interval", "atomics", "causal", "ends", "key", "lineoutput", "nodedirectory", "outfile",
-     "standardinput", "threads"},
-    {"errors"},
-]
-LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
-# The package's front reads the version and the errors from no module above it.
-FRONT = "__init__"
+# From the top down: packages, and the modules beside them. The front is what users import.
+ORDER = ("__main__", "command", "launch", "__init__", "program", "protocol", "settings", "vault",
+         "fabric", "trace", "reliability", "machine", "native", "host", "state",
+         "errors")
+LEVEL = {name: i for i, name in enumerate(ORDER)}
+FRONT = "__init__"  # all may ask it for the version
+
+
+def name_of(path: Path) -> str:
+    *packages, stem = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(packages if stem == FRONT and packages else [*packages, stem])
 
 
 def imports_of(path: Path) -> set[str]:
@@ -50,68 +33,65 @@ def imports_of(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found |= {node.module or ""} | {f"{node.module}.{a.name}" for a in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(
-                [*package[: len(package) + 1 - node.level], *filter(None, [node.module])]
-            )
-            found |= {base} if node.module else {f"{base}.{a.name}" for a in node.names}
-            # From a package, what is named may be a module of it.
-            found |= {f"{base}.{a.name}" for a in node.names if base.count(".") == 1}
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            found |= {f"{base}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 
 
 # The build writes _declarations.py, which holds no code.
-MODULES = {path.stem: imports_of(path) for path in sorted(PACKAGE.glob("*.py"))
-           if path.stem != "_declarations"}  # fmt: skip
-# A package within counts as one module; its own order is below.
-RELIABILITY = {path.stem: imports_of(path) for path in sorted(PACKAGE.glob("reliability/*.py"))}
-MODULES["reliability"] = set().union(*RELIABILITY.values())
-RELIABILITY_LAYERS = [
-    {"command"},
-    {"plots"},
-    {"report"},
-    {"provision", "simulate"},
-    {"model"},
-    {"machine"},
-    {"history"},
-    {"distribution"},
-    {"__init__"},
-]
+MODULES = {name_of(path): imports_of(path) for path in sorted(PACKAGE.rglob("*.py"))
+           if path.stem != "_declarations"}
 
 
-def inner(name: str) -> set[str]:
-    """Modules of the package that a module imports."""
-    names = {i.split(".")[1] for i in MODULES[name] if i.startswith("ftrma.")}
-    return {n if n in MODULES else FRONT for n in names} - {name, "_declarations"}
+def used_by(name: str) -> set[str]:
+    """Modules of ours that a module imports, or whose names it imports."""
+    found = set()
+    for imported in MODULES[name]:
+        first, *parts = imported.split(".")
+        while parts and ".".join(parts) not in MODULES:
+            parts.pop()
+        if first == "ftrma" and "_declarations" not in imported:
+            found.add(".".join(parts) or FRONT)
+    return found - {name}
 
 
-def test_every_module_has_its_layer() -> None:
-    """Law: the table above is complete and names no module that is gone or to come, except those
-    announced by the command line."""
-    assert set(MODULES) <= set(LEVEL)
-    assert set(LEVEL) - set(MODULES) <= {"demo", "doctor"}
+def package_of(name: str) -> str:
+    return name.split(".")[0]
+
+
+def users(target: str) -> set[str]:
+    return {name for name, found in MODULES.items()
+            if any(i == target or i.startswith(target + ".") for i in found)}
+
+
+def test_the_order_is_complete() -> None:
+    """Law: every package and every module beside them has its place, and the table names no other;
+    there are few enough to be looked at."""
+    assert {package_of(name) for name in MODULES} == set(ORDER)
+    assert len(ORDER) <= 16
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_go_down(name: str) -> None:
-    """Law: a module imports only modules of lower layers. (The package's front may be asked for
-    its version by all.)"""
-    upward = {other for other in inner(name) - {FRONT} if LEVEL[other] <= LEVEL[name]}
+    """Law: a module imports from packages below its own only, and from its own."""
+    upward = {other for other in used_by(name) - {FRONT}
+              if LEVEL[package_of(other)] <= LEVEL[package_of(name)]
+              and package_of(other) != package_of(name)}
     assert not upward, f"{name} imports {sorted(upward)}"
 
 
-def test_no_cycles() -> None:
-    """Law: the import graph, without the front, has no cycle."""
+def test_no_circles() -> None:
+    """Law: no module uses itself by way of others (the front aside, whose version all may ask)."""
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join([*path, name])
         if name not in done:
-            for other in sorted(inner(name) - {FRONT}):
+            for other in sorted(used_by(name) - {FRONT}):
                 visit(other, (*path, name))
             done.add(name)
 
@@ -119,46 +99,45 @@ def test_no_cycles() -> None:
         visit(name, ())
 
 
-def users(target: str) -> set[str]:
-    return {name for name, found in MODULES.items()
-            if any(i == target or i.startswith(target + ".") for i in found)}  # fmt: skip
-
-
-def test_only_the_loader_knows_the_extension() -> None:
-    """Law: the extension and its declarations are loaded by _mpi alone, so that it interposes."""
-    assert users("ftrma._declarations") == {"_mpi"} and not users("ftrma._native")
-    openers = {p.stem for p in PACKAGE.glob("*.py") if "dlopen(" in p.read_text()}
-    assert openers - {"_declarations"} == {"_mpi"}
+def test_only_native_knows_the_extension() -> None:
+    """Law: the extension is loaded in one place, so that it interposes; its declarations are read
+    there and where constants are derived from them."""
+    assert users("ftrma._declarations") == {"native.loading", "native.constants"}
+    assert not users("ftrma._native")
+    openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
+    assert openers - {"_declarations"} == {"native.loading"}
 
 
 def test_only_the_loader_imports_mpi4py() -> None:
-    """Law: whoever imports mpi4py too early breaks interposing; only _mpi and the front may."""
-    assert users("mpi4py") <= {"_mpi", FRONT}
+    """Law: whoever imports mpi4py too early breaks interposing."""
+    assert users("mpi4py") <= {"native.loading", FRONT}
 
 
 def test_pure_modules_stay_pure() -> None:
-    """Law: placement and errors need nothing of the package; codes, state and statistics know
-    neither processes nor files."""
-    assert not inner("topology") and not inner("errors") and not inner("tomlfile")
-    assert inner("state") <= {"errors"} and inner("stats") <= {"topology"}
-    assert inner("placement") <= {"topology"} and inner("erasure") <= {"errors"}
-    assert not inner("interval") and not inner("atomics")
-    assert inner("tracefile") <= {"outfile", "tomlfile"}
+    """Law: what decides or computes needs nothing that touches processes, files or C."""
+    for name in ("errors", "host.tomlfile", "reliability.interval"):
+        assert not used_by(name), name
+    for name in ("protocol.causal", "machine.topology"):
+        assert used_by(name) <= {"native.constants"}, name
+    assert used_by("state") <= {"errors"} and used_by("vault.erasure") <= {"errors"}
+    assert used_by("protocol.plan") <= {"errors", "machine.placement", "machine.topology",
+                                        "protocol.ends", "vault.salvage"}
+    assert used_by("launch.stats") <= {"machine.topology"}
+    assert used_by("machine.placement") <= {"machine.topology"}
+    assert used_by("vault.salvage") <= {"errors", "machine.placement", "machine.topology"}
 
 
 def test_the_checker_knows_nothing_of_what_it_checks() -> None:
-    """Law: a trace is judged by modules that use nothing of the library but the trace's format."""
-    assert inner("tracecheck") <= {"tracecut", "traceattempt", "tracereplay", "tracefile"}
-    assert inner("tracereplay") <= {"traceattempt", "tracecut", "tracefile"}
-    assert inner("traceattempt") <= {"tracecut", "tracefile"}
-    assert inner("tracecut") <= {"tracefile"}
+    """Law: a trace is judged by what uses nothing of the library but the trace's format, and of
+    the extension its declarations."""
+    for name in MODULES:
+        if package_of(name) == "trace":
+            assert {package_of(other) for other in used_by(name)} <= {"trace", "host", "native"}
 
 
-@pytest.mark.parametrize("name", RELIABILITY)
-def test_reliability_has_an_order_too(name: str) -> None:
-    """Law: within the package imports go down; it needs of the rest only what is pure."""
-    level = {module: i for i, names in enumerate(RELIABILITY_LAYERS) for module in names}
-    assert set(level) == set(RELIABILITY)
-    below = {i.split(".")[2] for i in RELIABILITY[name] if i.startswith("ftrma.reliability.")}
-    assert all(level[other] > level[name] for other in below & set(RELIABILITY)), below
-    assert inner("reliability") <= {"interval", "outfile", "tomlfile", "topology", "errors"}
+def test_the_calculator_needs_only_what_is_pure() -> None:
+    """Law: failure probabilities are computed without a job."""
+    for name in MODULES:
+        if package_of(name) == "reliability":
+            used = {package_of(other) for other in used_by(name)}
+            assert used <= {"reliability", "host", "machine", "native", "errors", FRONT}, name

@@ -1,5 +1,6 @@
-"""Other MPI libraries than Open MPI 5 are told and refused: ftrma/library.py by version strings,
-csrc/mpicc.py through the real preprocessor with headers that hold nothing but the macros."""
+"""Other MPI libraries than Open MPI 5 are told and refused: by version strings
+(ftrma/native/library.py), and through the real preprocessor (csrc/mpicc.py) with headers that hold
+nothing but the macros."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from types import ModuleType
 
 import pytest
 
-from ftrma import _mpi, doctor, library
+from ftrma.command import doctor
 from ftrma.errors import FtrmaError
+from ftrma.native import library, loading
 
 ROOT = Path(__file__).resolve().parents[2]
 CC = shutil.which("cc") or shutil.which("gcc")
@@ -65,7 +67,7 @@ STRINGS = [
      False),
     ("Intel(R) MPI Library for Linux* OS, Version 2021.6 Build 20220227 (id: 28877f3f32)\n",
      "Intel MPI 2021.6", False),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "words", "fits"), STRINGS)
@@ -106,8 +108,8 @@ def test_mpi4py_must_be_compiled_for_open_mpi() -> None:
 def test_the_loaded_library_is_asked() -> None:
     """Law: the library that the extension is linked to tells its version and its file without
     MPI_Init, and is the one that the tests run with."""
-    _mpi.load()
-    text, file = _mpi.version_of(str(_mpi.EXTENSION))
+    loading.load()
+    text, file = loading.version_of(str(loading.EXTENSION))
     assert library.judge(text).fits and "libmpi" in Path(file).name and Path(file).exists()
 
 
@@ -115,12 +117,12 @@ def test_the_loaded_library_is_asked() -> None:
 def test_loading_refuses_others(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Law: `load` raises what `refusal` says and leaves nothing loaded; asked again, it raises
     again."""
-    monkeypatch.setattr(_mpi, "_native", None)
-    monkeypatch.setattr(_mpi, "version_of", lambda name: (text, "/opt/libmpi.so"))
+    monkeypatch.setattr(loading, "_native", None)
+    monkeypatch.setattr(loading, "version_of", lambda name: (text, "/opt/libmpi.so"))
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     for _ in range(2):
         with pytest.raises(FtrmaError) as raised:
-            _mpi.load()
+            loading.load()
         assert str(raised.value) == library.refusal(text, "/opt/libmpi.so")
 
 
@@ -128,19 +130,19 @@ def test_a_library_that_lacks_functions_is_named(monkeypatch: pytest.MonkeyPatch
     """Law: when the linker fails, the library that it found is named, not the symbol alone."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     missing = OSError("undefined symbol: MPIX_Comm_revoke")
-    monkeypatch.setattr(_mpi, "version_of", lambda name: (OPEN_MPI_4, "/usr/lib/libmpi.so.40"))
-    assert "/usr/lib/libmpi.so.40 is Open MPI 4.1.4;" in _mpi._unloadable(missing)
+    monkeypatch.setattr(loading, "version_of", lambda name: (OPEN_MPI_4, "/usr/lib/libmpi.so.40"))
+    assert "/usr/lib/libmpi.so.40 is Open MPI 4.1.4;" in loading._unloadable(missing)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/x:/usr/lib/")
-    assert "libmpi.so.40 (found by LD_LIBRARY_PATH) is Open" in _mpi._unloadable(missing)
+    assert "libmpi.so.40 (found by LD_LIBRARY_PATH) is Open" in loading._unloadable(missing)
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
-    monkeypatch.setattr(_mpi, "version_of", lambda name: (OPEN_MPI_5, "/usr/lib/libmpi.so.40"))
-    assert "is Open MPI 5.0.11 without ULFM" in _mpi._unloadable(missing)
+    monkeypatch.setattr(loading, "version_of", lambda name: (OPEN_MPI_5, "/usr/lib/libmpi.so.40"))
+    assert "is Open MPI 5.0.11 without ULFM" in loading._unloadable(missing)
 
     def nothing(name: str) -> tuple[str, str]:
         raise OSError("cannot open shared object file")
 
-    monkeypatch.setattr(_mpi, "version_of", nothing)
-    why = _mpi._unloadable(OSError("libmpi.so.40: cannot open shared object file"))
+    monkeypatch.setattr(loading, "version_of", nothing)
+    why = loading._unloadable(OSError("libmpi.so.40: cannot open shared object file"))
     assert "libmpi.so.40: cannot open" in why and library.WHEEL in why
 
 
@@ -221,9 +223,9 @@ needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
          "Cray MPICH 8.1.28"),
         ("#define MPI_VERSION 5\n#define MPI_SUBVERSION 0\n", "unknown MPI library"),
     ],
-)  # fmt: skip
+)
 def test_build_refuses_others(mpicc: ModuleType, wrapper: Make, monkeypatch: pytest.MonkeyPatch,
-                              header: str, words: str) -> None:  # fmt: skip
+                              header: str, words: str) -> None:
     """Law: a compiler wrapper of another library ends the build with one line: its path, name and
     version, and what helps."""
     path = wrapper(header)
@@ -247,7 +249,7 @@ def test_build_refuses_others(mpicc: ModuleType, wrapper: Make, monkeypatch: pyt
 def test_build_takes_open_mpi_5(
     mpicc: ModuleType, wrapper: Make, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], version: tuple[int, ...], ext: str, told: str,
-) -> None:  # fmt: skip
+) -> None:
     """Law: an Open MPI from 5 on is taken; that ULFM is missing, or that it is newer, is told."""
     path = wrapper(OMPI.format(*version), ext)
     monkeypatch.setenv("MPICC", path)
@@ -285,9 +287,9 @@ def test_build_passes_over_others_that_nobody_named(
          "finds no C compiler (no-such-compiler); install one"),
         (f'exec {CC} "$@"  # without a path to its header', "mpi.h: No such file"),
     ],
-)  # fmt: skip
+)
 def test_build_says_what_fails(mpicc: ModuleType, wrapper: Make, monkeypatch: pytest.MonkeyPatch,
-                               body: str, words: str) -> None:  # fmt: skip
+                               body: str, words: str) -> None:
     """Law: a wrapper that fails ends the build with one line that holds its own words."""
     path = wrapper(body=body + "\n")
     monkeypatch.setenv("MPICC", path)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma import mpirun
+from ftrma.launch import mpirun
+from ftrma.settings import split_mpirun
 
 NAMES = st.lists(st.from_regex(r"[a-z]+[0-9]*", fullmatch=True), min_size=1, unique=True)
 PLACES = st.lists(
@@ -17,7 +18,7 @@ PLACES = st.lists(
         [["--host", "a:2,b:2"], ["-H", "a"], ["--hostfile", "f"], ["--machinefile", "f"],
          ["--map-by", "node"], ["--host=a:2"], ["--hostfile=f"], ["-N", "2"]]
     )
-)  # fmt: skip
+)
 OTHERS = st.lists(
     st.sampled_from([["--mca", "btl", "tcp,self"], ["-x", "PATH"], ["--verbose"], ["--tag-output"]])
 )
@@ -31,7 +32,7 @@ def flat(groups: list[list[str]]) -> list[str]:
 def test_the_next_launch_runs_on_the_hosts_that_are_left(
     before: list[list[str]], others: list[list[str]], after: list[list[str]], left: list[str],
     processes: int,
-) -> None:  # fmt: skip
+) -> None:
     """Law: all other options stay, in their order; the hosts are those given, once, and have room
     for all processes, by no more than one too many on each."""
     words = mpirun.on_hosts(flat([*before, *others, *after]), left, processes)
@@ -45,21 +46,21 @@ def test_the_next_launch_runs_on_the_hosts_that_are_left(
 
 def test_once_per_node_keeps_the_hosts() -> None:
     """Law: only the mapping is replaced."""
-    words = mpirun.split("--host a:2,b:2 --map-by ppr:2:node --mca x 'y z'")
+    words = split_mpirun("--host a:2,b:2 --map-by ppr:2:node --mca x 'y z'")
     assert mpirun.once_per_node(words) == [
         "--host", "a:2,b:2", "--mca", "x", "y z", "--map-by", "ppr:1:node",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [("--host 'a", "No closing quotation"), ("-n 4", "-n is not yours"), ("-np 4", "-np is not"),
      ("--host a --np=3", "--np=3 is not")],
-)  # fmt: skip
+)
 def test_bad_options_are_named(text: str, words: str) -> None:
     """Law: a ValueError with the option, the value and what is wrong."""
     with pytest.raises(ValueError, match=words) as error:
-        mpirun.split(text)
+        split_mpirun(text)
     assert str(error.value).startswith(f"--mpirun {text!r}: ")
 
 
@@ -92,7 +93,7 @@ def test_fabrics_are_left_out_on_one_node_only(
      (["--host", f"{socket.gethostname()}:2,localhost"], True), (["--host", "a"], False),
      (["--host", "localhost,a:2"], False), (["--machinefile", "f"], False),
      (["--add-host", "b"], False), (["--prtemca", "prte_default_hostfile", "f"], False)],
-)  # fmt: skip
+)
 def test_a_job_on_this_host_alone_is_on_one_node(options: list[str], local: bool) -> None:
     """Law: naming this host, by any of its names, brings no other into the job."""
     assert mpirun.on_one_node(options) == local

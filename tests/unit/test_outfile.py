@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from ftrma import outfile
-from ftrma.outfile import check, one_line, write
+from ftrma.host import outfile
+from ftrma.host.outfile import check, one_line, write
 
 ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not ROOT, reason="only root can make a link of another user's")
@@ -199,7 +199,7 @@ def test_where_renaming_fails_the_file_is_written_in_place(
     ("directory_mode", "file_mode", "expected"),
     [(0o755, 0o666, "new"), (0o755, 0o644, "no permission to write it"),
      (0o755, None, "no file can be made in"), (0o1777, 0o666, "new"), (0o700, 0o666, "denied")],
-)  # fmt: skip
+)
 def test_rights_of_another_user(
     tmp_path: Path, directory_mode: int, file_mode: int | None, expected: str
 ) -> None:
@@ -422,7 +422,7 @@ def test_a_full_device_is_told_and_stays(
     after = os.stat("/dev/full")
     assert (after.st_ino, after.st_rdev, after.st_mode) == (
         before.st_ino, before.st_rdev, before.st_mode,
-    )  # fmt: skip
+    )
     assert Path("link").is_symlink()
     written("/dev/null")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
@@ -503,7 +503,7 @@ def test_what_is_put_in_its_place_meanwhile_is_not_written(
     ("text", "line"),
     [("a\nb", "a\\nb"), ("a\0b\x1b[1m", "a\\x00b\\x1b[1m"), ("caf\udce9", "caf\\xe9"),
      ("ü ∞", "ü ∞"), ("x" * 400, "x" * 100 + "..." + "x" * 40), ("\u2028", "\\u2028")],
-)  # fmt: skip
+)
 def test_any_text_is_one_line(text: str, line: str) -> None:
     assert one_line(text) == line
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ftrma.placement import Placement, choose_spare, level_held, place
-from ftrma.topology import Domains, Layout, domains_of_nodes, make_layout
+from ftrma.machine.placement import Placement, choose_spare, level_held, place
+from ftrma.machine.topology import Domains, Layout, domains_of_nodes, make_layout
 
 LEVELS = ("nodes", "switches", "racks")
 
@@ -44,7 +44,7 @@ def jobs(draw: st.DrawFn, most: int = 10) -> tuple[Layout, Domains]:
             st.lists(st.integers(0, nodes - 1), min_size=layout.processes,
                      max_size=layout.processes)
         )
-    )  # fmt: skip
+    )
     return layout, Domains(LEVELS, paths)
 
 
@@ -70,7 +70,7 @@ def possible(sizes: list[int], domains: Domains, level: int, limit: int) -> bool
         # Processes of one element are alike, so only how many each gives is tried.
         ways = set(combinations(sorted(left.elements()), rest[0]))
         return any(max(Counter(way).values()) <= limit and seat(rest[1:], left - Counter(way))
-                   for way in ways)  # fmt: skip
+                   for way in ways)
 
     return seat(sizes, Counter(path[level] for path in domains.paths))
 
@@ -101,7 +101,7 @@ def test_holds_as_high_as_any_seating_could(job: tuple[Layout, Domains], asked: 
     groups = members_of(placed)
     sizes = [len(g) for g in groups]
     best = max((i for i in range(asked + 1) if possible(sizes, domains, i, layout.strength)),
-               default=-1)  # fmt: skip
+               default=-1)
     assert min(domains.height(placed.held), asked + 1) == best + 1
     assert bool(placed.shortfall) == (best < asked)
     if best >= 0:
@@ -145,7 +145,7 @@ def test_vacant_roles_do_not_count(job: tuple[Layout, Domains]) -> None:
         ("nodes", [2, 2, 1], [[[5, 1, 2]]], "none",
          ["from 1 processes (n0.0.1) to 5 (n0.0.0)", "start equally many on each"]),
     ],
-)  # fmt: skip
+)
 def test_shortfall_in_words(
     aware: str, groups: list[int], machine_: list[list[list[int]]], held: str, words: list[str]
 ) -> None:
@@ -164,7 +164,7 @@ def test_the_remedy_helps() -> None:
     layout = make_layout(32, 4, spares=4)
     assert "--group-size 3 with --checksums 11" in place(
         layout, domains_of_nodes(hosts), "nodes"
-    ).shortfall  # fmt: skip
+    ).shortfall
     better = make_layout(32, 11, 3, spares=1)
     hosts = [f"n{i % 4}" for i in range(better.processes)]
     assert place(better, domains_of_nodes(hosts), "nodes").held == "nodes"
@@ -173,7 +173,7 @@ def test_the_remedy_helps() -> None:
 def test_four_full_nodes_by_hand() -> None:
     """Law: 12 slots on 4 nodes of 4 stay together in their order, with one checksum rank each."""
     placed = place(make_layout(12, 4, spares=0),
-                   domains_of_nodes([f"n{p // 4}" for p in range(16)]), "nodes")  # fmt: skip
+                   domains_of_nodes([f"n{p // 4}" for p in range(16)]), "nodes")
     assert placed.held == "nodes" and not placed.shortfall
     assert Counter(p // 4 for p in placed.checksum_proc) == dict.fromkeys(range(4), 1)
     assert [p // 4 for p in placed.slot_proc] == sorted([0, 1, 2, 3] * 3)
@@ -241,7 +241,7 @@ def test_thousands_of_processes(slots: int, group_size: int, strength: int) -> N
     """Law: a large job is placed at once, since nothing is searched (0.1 s, measured)."""
     groups = slots // group_size
     layout = Layout(slots, strength * groups, groups, group_size,
-                    tuple(s // group_size for s in range(slots)))  # fmt: skip
+                    tuple(s // group_size for s in range(slots)))
     paths = tuple((f"n{p // 8}", f"s{p // 128}", f"r{p // 256}") for p in range(layout.processes))
     domains = Domains(LEVELS, paths)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Who takes which seat after a failure: `recovery.plan` by property."""
+"""Who takes which seat after a failure: `plan.plan` by property."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import dataclasses
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ftrma.recovery import IN_PLACE, State, plan
+from ftrma.machine.topology import domains_of_nodes
+from ftrma.protocol.plan import IN_PLACE, Situation, plan, reseat
 
 
 @st.composite
-def states(draw: st.DrawFn, mild: bool = False) -> State:
+def states(draw: st.DrawFn, mild: bool = False) -> Situation:
     """Any state that a job can be in: seats hold distinct processes, spares hold none.
 
     Mild ones have two dead at most and spares for them, so that most can go on in place.
@@ -32,7 +33,7 @@ def states(draw: st.DrawFn, mild: bool = False) -> State:
         for p in processes[:seats]
         if p in alive and (mild or draw(st.sampled_from([True] * 5 + [False])))
     )
-    return State(
+    return Situation(
         slot_proc=list(processes[:slots]),
         checksum_proc=list(processes[slots:seats]),
         slot_group=draw(st.permutations([s // group_size for s in range(slots)])),
@@ -45,28 +46,28 @@ def states(draw: st.DrawFn, mild: bool = False) -> State:
     )
 
 
-def seats_of(state: State) -> list[int]:
+def seats_of(state: Situation) -> list[int]:
     return [*state.slot_proc, *state.checksum_proc]
 
 
-def lost_in(state: State, group: int) -> list[str]:
+def lost_in(state: Situation, group: int) -> list[str]:
     names = [f"slot {s}" for s, g in enumerate(state.slot_group)
-             if g == group and state.slot_proc[s] not in state.ready]  # fmt: skip
+             if g == group and state.slot_proc[s] not in state.ready]
     return names + [f"checksum {c}" for c, p in enumerate(state.checksum_proc)
-                    if c // state.strength == group and p not in state.ready]  # fmt: skip
+                    if c // state.strength == group and p not in state.ready]
 
 
-def catastrophes(state: State) -> list[int]:
+def catastrophes(state: Situation) -> list[int]:
     groups = range(len(state.checksum_proc) // state.strength)
     return [g for g in groups if state.committed and len(lost_in(state, g)) > state.strength]
 
 
-def vacant(state: State) -> list[int]:
+def vacant(state: Situation) -> list[int]:
     return [i for i, p in enumerate(seats_of(state)) if p not in state.alive]
 
 
 @given(states(mild=True))
-def test_no_process_holds_two_roles(state: State) -> None:
+def test_no_process_holds_two_roles(state: Situation) -> None:
     """Law: all seats of a plan that goes on are held by different, living processes."""
     chosen = plan(state)
     assume(chosen.kind in IN_PLACE)
@@ -76,7 +77,7 @@ def test_no_process_holds_two_roles(state: State) -> None:
 
 
 @given(states(mild=True))
-def test_survivors_keep_their_seats(state: State) -> None:
+def test_survivors_keep_their_seats(state: Situation) -> None:
     """Law: a seat changes hands if and only if its holder is dead."""
     chosen = plan(state)
     assume(chosen.kind in IN_PLACE)
@@ -86,7 +87,7 @@ def test_survivors_keep_their_seats(state: State) -> None:
 
 
 @given(states(mild=True))
-def test_spares_are_seated_lowest_first_and_slots_before_checksums(state: State) -> None:
+def test_spares_are_seated_lowest_first_and_slots_before_checksums(state: Situation) -> None:
     """Law: the i-th vacant seat, slots in order and then checksum ranks, gets the i-th spare."""
     chosen = plan(state)
     assume(chosen.kind in IN_PLACE)
@@ -95,7 +96,7 @@ def test_spares_are_seated_lowest_first_and_slots_before_checksums(state: State)
 
 
 @given(states())
-def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: State) -> None:
+def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: Situation) -> None:
     """Law: without a catastrophe, "relaunch" holds iff there are more dead seats than spares."""
     chosen = plan(state)
     short = len(vacant(state)) > len(state.spares)
@@ -110,7 +111,7 @@ def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: State) -
 
 
 @given(states())
-def test_catastrophe_names_what_was_lost(state: State) -> None:
+def test_catastrophe_names_what_was_lost(state: Situation) -> None:
     """Law: "catastrophic" iff a version is committed and some group lost more members than it has
     checksum ranks; the failure names the group, every lost member and the version."""
     chosen = plan(state)
@@ -126,7 +127,7 @@ def test_catastrophe_names_what_was_lost(state: State) -> None:
 
 
 @given(states())
-def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: State) -> None:
+def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: Situation) -> None:
     """Law: "relaunch" and "catastrophic" leave all seats as they are."""
     chosen = plan(state)
     if chosen.kind not in IN_PLACE:
@@ -134,7 +135,7 @@ def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: State) -> None:
 
 
 @given(states())
-def test_lost_roles_are_those_without_a_sound_vault(state: State) -> None:
+def test_lost_roles_are_those_without_a_sound_vault(state: Situation) -> None:
     """Law: a role is rebuilt iff its holder, dead or alive, has no vault that is ready."""
     chosen = plan(state)
     slots = [s for s, p in enumerate(state.slot_proc) if p not in state.ready]
@@ -142,12 +143,12 @@ def test_lost_roles_are_those_without_a_sound_vault(state: State) -> None:
     assert (list(chosen.lost_slots), list(chosen.lost_checksums)) == (slots, checksums)
 
 
-ONE_DEAD = State([0, 1], [2], [0, 0], 1, frozenset({0, 2, 3}), frozenset({0, 2}), [3], 1)
+ONE_DEAD = Situation([0, 1], [2], [0, 0], 1, frozenset({0, 2, 3}), frozenset({0, 2}), [3], 1)
 
 
 @given(states())
 @example(ONE_DEAD)
-def test_plan_is_pure(state: State) -> None:
+def test_plan_is_pure(state: Situation) -> None:
     """Law: the same answer twice, and the arguments are unchanged."""
     before = copy.deepcopy(dataclasses.asdict(state))
     assert plan(state) == plan(state)
@@ -159,3 +160,58 @@ def test_one_dead_slot_by_hand() -> None:
     chosen = plan(ONE_DEAD)
     assert (chosen.kind, chosen.slot_proc, chosen.checksum_proc) == ("rollback", (0, 3), (2,))
     assert (chosen.lost_slots, chosen.lost_checksums) == ((1,), ())
+
+
+@given(states(mild=True), st.sampled_from(["auto", "causal"]), st.booleans(), st.booleans())
+def test_what_stands_against_a_cheaper_way(
+    state: Situation, policy: str, fresh: bool, hindered: bool
+) -> None:
+    """Law: nothing is repaired in place where the library cannot; a rollback is refused where the
+    policy wants none, and is a relaunch where fresh processes are wanted; all else stays."""
+    seated = plan(state)
+    hindrance = "no ULFM" if hindered else ""
+    now = dataclasses.replace(state, policy=policy, fresh=fresh, hindrance=hindrance)
+    expected = seated.kind
+    if seated.kind in IN_PLACE and hindered:
+        expected = "relaunch"
+    elif seated.kind == "rollback":
+        expected = "refused" if policy == "causal" else "relaunch" if fresh else "rollback"
+    chosen = plan(now)
+    assert chosen.kind == expected
+    assert chosen.reason == (hindrance if expected == "relaunch" and hindered and
+                             seated.kind in IN_PLACE else seated.reason)
+
+
+@given(states(), st.booleans(), st.sampled_from([None, 0]))
+def test_what_ends_the_job_whatever_could_be_done(
+    state: Situation, starved: bool, doomed: int | None
+) -> None:
+    """Law: memory that is full ends the job, and so does a slot that is killed again and again."""
+    chosen = plan(dataclasses.replace(state, starved=starved, doomed=doomed))
+    if starved:
+        assert chosen.kind == "full" and "/dev/shm" in chosen.reason
+    elif doomed is not None:
+        assert chosen.kind == "repeated" and f"slot {doomed} was killed" in chosen.reason
+    else:
+        assert chosen == plan(state)
+
+
+@given(states())
+def test_the_first_vacant_checksum_rank_gets_the_lowest_spare(state: Situation) -> None:
+    """Law: while the slots go on, one seat after the other is taken, where all run on one node."""
+    vacant_checksums = [c for c, p in enumerate(state.checksum_proc) if p not in state.alive]
+    chosen = reseat(state)
+    if vacant_checksums and state.spares:
+        assert chosen == (vacant_checksums[0], state.spares[0])
+    else:
+        assert chosen is None
+
+
+def test_a_spare_is_chosen_by_awareness() -> None:
+    """Law: where processes run on several nodes, the same rule serves a repair as a relaunch: no
+    node holds more of a group than it can lose."""
+    domains = domains_of_nodes(["a", "b", "c", "b", "d"])
+    now = Situation([0, 1], [2], [0, 0], 1, frozenset({1, 2, 3, 4}), frozenset({1, 2}), [3, 4], 1)
+    assert plan(now).slot_proc == (3, 1)
+    aware = dataclasses.replace(now, domains=domains, aware="nodes")
+    assert plan(aware).slot_proc == (4, 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ftrma.program import Program, check
+from ftrma.program.script import Program, check
 
 SHOW = """
 import json, sys
@@ -23,7 +23,7 @@ print(json.dumps([__name__, __file__, str(__package__), getattr(__spec__, "name"
 """
 OURS = """
 import sys
-from ftrma.program import Program
+from ftrma.program.script import Program
 del sys.path[0]
 mine = Program(sys.argv[1:])
 mine.add_to_path()
@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> Path:
 
 def shown(home: Path, *words: str) -> list:
     ended = subprocess.run([sys.executable, *words], cwd=home, capture_output=True, text=True,
-                           timeout=30)  # fmt: skip
+                           timeout=30)
     assert ended.returncode == 0, ended
     return json.loads(ended.stdout)
 
@@ -57,7 +57,7 @@ def shown(home: Path, *words: str) -> list:
     ["app.py"], ["app.py", "-m", "x"], ["pkg/mod.py"], ["plain"], ["latin.py"], ["link/mod.py"],
     ["link.py"], ["compiled.pyc"], ["-m", "pkg"], ["-m", "pkg.mod", "a", "-b"], ["-m", "app"],
     ["packed.pyz", "x"],
-])  # fmt: skip
+])
 def test_as_python_does(home: Path, words: list[str]) -> None:
     """Law: a program sees the same names, arguments and path as under ``python WORDS``."""
     expected, found = shown(home, *words), shown(home, "-c", OURS, *words)
@@ -72,7 +72,7 @@ def test_as_python_does(home: Path, words: list[str]) -> None:
 
 
 def test_it_is_found_again(home: Path, monkeypatch: pytest.MonkeyPatch,
-                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+                           capsys: pytest.CaptureFixture[str]) -> None:
     """Law: a program that changes its directory is found at its next entry."""
     monkeypatch.chdir(home)
     monkeypatch.setattr(sys, "argv", [])
@@ -102,7 +102,7 @@ def test_what_is_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (["-m", "pkg.none"], "-m pkg.none: no such module in pkg; name"),
     (["-m", "app.py"], "-m app.py: no such module, since app is no package"),
     (["-m", ".mod"], "-m .mod: no such module; name"), (["-m", "json"], "without a __main__"),
-])  # fmt: skip
+])
 def test_what_is_not_there(home: Path, words: list[str], why: str) -> None:
     with pytest.raises(ValueError) as error:
         check(words, str(home))
@@ -111,7 +111,7 @@ def test_what_is_not_there(home: Path, words: list[str], why: str) -> None:
 
 @pytest.mark.parametrize("words", [
     ["app.py"], ["plain"], ["-m", "pkg"], ["-m", "pkg.mod"], ["-m", "json.tool"], ["-m", "timeit"],
-])  # fmt: skip
+])
 def test_what_is_there(home: Path, words: list[str]) -> None:
     """Law: it is found without importing anything."""
     (home / "pkg" / "__init__.py").write_text("raise RuntimeError('imported')\n")

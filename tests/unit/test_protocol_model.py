@@ -28,7 +28,7 @@ Deaths = list[tuple[int, int]]
 Case = tuple[Program, int | list[int], Deaths]
 
 quick = settings(deadline=None, database=None, print_blob=True,
-                 suppress_health_check=list(HealthCheck))  # fmt: skip
+                 suppress_health_check=list(HealthCheck))
 
 
 X = (0,)
@@ -54,7 +54,7 @@ SMALL: dict[str, Program] = {
         (Op("fence"),),
         (Op("put", 0, X), Op("fence")),
     ),
-}  # fmt: skip
+}
 # Two come one after the other to what slot 0 checkpoints on demand; the second must win.
 TWO_SWAPS: Program = (
     (Op("put", 0, (1,)), Op("put", 0, (1,)), Op("demand", 0), Op("fence")),
@@ -136,11 +136,11 @@ def test_cases_reach_what_they_are_for() -> None:
             outcomes["in replay"] += self.processes[q].replaying and q in self.down
             outcomes["inside an atomic"] += any(q in s.serial for s in self.shared)
             outcomes["holding a lock"] += any(
-                s.owner == q or q in s.holders for s in self.shared)  # fmt: skip
+                s.owner == q or q in s.holders for s in self.shared)
             own = self.processes[q]
             ops = self.program[q][own.state.pc : own.state.pc + 1]
             outcomes["in a demand checkpoint"] += (
-                not own.replaying and any(op.kind == "demand" for op in ops))  # fmt: skip
+                not own.replaying and any(op.kind == "demand" for op in ops))
             outcomes["with a demand checkpoint"] += self.shared[q].demand is not None
             super().die(q)
 
@@ -181,7 +181,7 @@ BROKEN = [
 
 def breaks(rules: Rules) -> str:
     return ", ".join(f"{f.name}={getattr(rules, f.name)}" for f in fields(rules)
-                     if getattr(rules, f.name) != f.default)  # fmt: skip
+                     if getattr(rules, f.name) != f.default)
 
 
 def fails(case: Case, rules: Rules) -> bool:
@@ -197,7 +197,7 @@ def test_every_rule_is_needed(rules: Rules) -> None:
     """Law: with any one rule broken the law above fails for some case, and for that case holds
     with the rule kept."""
     found = find(cases(1), lambda case: fails(case, rules), random=random.Random(SEED),
-                 settings=settings(quick, max_examples=5000, phases=[Phase.generate]))  # fmt: skip
+                 settings=settings(quick, max_examples=5000, phases=[Phase.generate]))
     assert not fails(found, Rules())
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.errors import CorruptVault
-from ftrma.key import TAG_BYTES, Key
-from ftrma.record import Seal, decode, encode
+from ftrma.host.key import TAG_BYTES, Key
+from ftrma.host.record import Seal, decode, encode
 
 KEY = Key.make()
 SEAL = Seal(KEY, "slot 1", "5")
@@ -35,7 +35,7 @@ VALUES = st.recursive(
         st.dictionaries(KEYS, inner, max_size=4),
     ),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
@@ -62,7 +62,7 @@ def test_a_changed_bit_is_refused(data: st.DataObject) -> None:
     "other",
     [Seal(Key.make(), "slot 1", "5"), Seal(KEY, "slot 2", "5"), Seal(KEY, "slot 1", "6"),
      Seal(KEY, "slot 1", "demand 5"), Seal(KEY, "slot 15", ""), Seal(KEY, "slot", "15")],
-)  # fmt: skip
+)
 def test_a_record_is_of_one_job_role_and_version(other: Seal) -> None:
     with pytest.raises(CorruptVault):
         decode(encode({"ordinal": 3}, other), SEAL)

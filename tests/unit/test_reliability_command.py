@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from ftrma import cli
-from ftrma.interval import daly_interval, expected_waste
+from ftrma.command import cli
+from ftrma.machine.topology import make_layout
 from ftrma.reliability import machine, model, provision
+from ftrma.reliability.interval import daly_interval, expected_waste
 from ftrma.reliability.model import Groups
-from ftrma.topology import make_layout
 
 BASE = "--machine tsubame2 --ranks 4000 --checksums 200"
 PLAN = "--machine tsubame2 --ranks 4000 --memory 2GiB --target-pcf 2e-5 --mtbf 36000"
@@ -46,7 +46,7 @@ def test_one_layout_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {k: found[k] for k in ("machine", "ranks", "checksums", "aware", "m", "group_size")} == {
         "machine": "tsubame2", "ranks": 4000, "checksums": 200, "aware": "switches", "m": 1,
         "group_size": 20,
-    }  # fmt: skip
+    }
     assert list(found["by_level"]) == ["nodes", "psus", "switches", "racks"]
     assert found["p_cf_per_day"] == pytest.approx(sum(found["by_level"].values()))
     assert found["p_cf_per_day"] == pytest.approx(1.7393e-5, rel=1e-4)
@@ -180,11 +180,11 @@ def test_without_matplotlib_there_is_a_remedy(
 def test_running_a_program_loads_none_of_this() -> None:
     """Law: building the parser of all commands, as `ftrma run` does, imports nothing heavy."""
     code = (
-        "import sys, ftrma.cli; ftrma.cli.build_parser(); "
+        "import sys; from ftrma.command import cli; cli.build_parser(); "
         "print([m for m in ('scipy', 'matplotlib', 'ftrma.reliability.model') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-                         check=True).stdout  # fmt: skip
+                         check=True).stdout
     assert out.strip() == "[]"
 
 
@@ -195,7 +195,7 @@ def demand(**changed: Any) -> provision.Demand:
     given: dict[str, Any] = {
         "ranks": 120, "memory_bytes": 2**30, "target_per_day": 3e-5, "mtbf_s": 36000.0,
         "bandwidth_bytes_per_s": 2e9,
-    }  # fmt: skip
+    }
     return provision.Demand(**given | changed)
 
 
@@ -211,7 +211,7 @@ def test_the_plan_is_the_cheapest_of_all() -> None:
     assert found == sorted(found, key=provision.rank)
     for o in found:
         assert all(o.processor_time <= p.processor_time for p in every
-                   if (p.groups.m, p.aware) == (o.groups.m, o.aware))  # fmt: skip
+                   if (p.groups.m, p.aware) == (o.groups.m, o.aware))
 
 
 def test_offers_are_what_the_model_says() -> None:
@@ -287,12 +287,12 @@ def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_reader_may_stop_early() -> None:
     """Law: a closed pipe ends the command without a complaint."""
-    code = "import sys; from ftrma.cli import main; main(sys.argv[1:])"
+    code = "import sys; from ftrma.command.cli import main; main(sys.argv[1:])"
     ours, theirs = os.pipe()
     os.close(ours)
     with open(theirs, "w") as closed:
         done = subprocess.run(
             [sys.executable, "-c", code, "reliability", *BASE.split()],
             stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60,
-        )  # fmt: skip
+        )
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,7 +36,7 @@ def test_shipped_machines_are_whole() -> None:
     tsubame = machine.load("tsubame2")
     assert [(level.name, level.count) for level in tsubame.levels] == [
         ("nodes", 1408), ("psus", 1408 // 4), ("switches", 1408 // 16), ("racks", 1408 // 32),
-    ]  # fmt: skip
+    ]
     assert tsubame.strategies == ["none", "nodes", "psus", "switches", "racks"]
 
 
@@ -88,7 +88,7 @@ def test_failures_from_a_record(tmp_path: Path) -> None:
          "taken"),
         ('name = "m"\n[[level]\n', "2:8", "not valid TOML"),
     ],
-)  # fmt: skip
+)
 def test_bad_machines_are_told(tmp_path: Path, text: str, where: str, words: str) -> None:
     """Law: one line with file, line, column, and what is wrong with which value."""
     path = write(tmp_path, text)
@@ -110,7 +110,7 @@ def test_unknown_names_are_told() -> None:
 
 
 @pytest.mark.parametrize("times", [("2012-03-01", "2012-03-31T12:00"), ("4.5", "35"),
-                                   ("2012-03-01T00:00Z", "2012-03-31T13:00+01:00")])  # fmt: skip
+                                   ("2012-03-01T00:00Z", "2012-03-31T13:00+01:00")])
 def test_records_are_read(tmp_path: Path, times: tuple[str, str]) -> None:
     """Law: failures are counted by level and number; days run from first to last, or as told."""
     text = f"time,level,count\n{times[0]},nodes,1\n\n{times[1]}, nodes ,2\n{times[0]},racks,1\n"

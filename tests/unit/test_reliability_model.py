@@ -259,7 +259,7 @@ def test_a_million_ranks_in_time() -> None:
     """Law: 10^6 ranks on 10^5 nodes take less than a second of computing a point."""
     counts = (100_000, 25_000, 6_250, 3_125)
     levels = tuple(Level(level.name, count, level.failures)
-                   for level, count in zip(TSUBAME.levels, counts, strict=True))  # fmt: skip
+                   for level, count in zip(TSUBAME.levels, counts, strict=True))
     large = Machine("large", "", levels)
     began = time.process_time()
     by_m = []
@@ -270,4 +270,4 @@ def test_a_million_ranks_in_time() -> None:
         by_m.append(found)
     assert time.process_time() - began < 3
     assert all(b < a / 100 for one, two in itertools.pairwise(by_m)
-               for a, b in zip(one, two, strict=True))  # fmt: skip
+               for a, b in zip(one, two, strict=True))

@@ -34,7 +34,7 @@ class Program:
     def loop(self) -> Loop:
         calls = [self.random.randrange(10) for _ in range(self.random.choice([1, 2, 3, 20, 300]))]
         return [(call, [self.value() for _ in range(self.random.choice([0, 1, 1, 1, 3]))])
-                for call in calls]  # fmt: skip
+                for call in calls]
 
     def change(self, values: list[bytes]) -> list[bytes]:
         """What a round learns now where it had learned `values`."""

@@ -1,7 +1,7 @@
 """What a launch finds of the one before: the committed version is never lost while losses are
 within the code's strength, and roles go where their vaults are.
 
-`Machine` plays the protocol of `exchange` on the words alone that vaults keep, in any order in
+`Machine` plays the protocol of `distributed` on the words alone that vaults keep, in any order in
 which processes can come to their steps.
 """
 
@@ -14,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ftrma.errors import CatastrophicFailure
-from ftrma.salvage import Role, elements, group_of, newest_version, roles_of, seats
-from ftrma.topology import Layout, domains_of_nodes, make_layout
+from ftrma.machine.topology import Layout, domains_of_nodes, make_layout
+from ftrma.vault.salvage import Role, elements, group_of, newest_version, roles_of, seats
 
 
 @st.composite
@@ -145,7 +145,7 @@ def test_roles_go_where_their_vaults_are(layout: Layout, data: st.DataObject) ->
     node, unless more were found there than processes run there."""
     names = ["a", "b", "c"]
     hosts = data.draw(st.lists(st.sampled_from(names), min_size=layout.processes,
-                               max_size=layout.processes))  # fmt: skip
+                               max_size=layout.processes))
     found = data.draw(
         st.dictionaries(st.sampled_from(roles_of(layout)), st.sampled_from([*names, "gone"]))
     )

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma import cli, settings
-from ftrma.settings import KillRule, Options, from_environment, to_environment
-from ftrma.topology import make_layout
-from ftrma.world import CHECKSUM, PLACES, SLOT, SPARE
+from ftrma import settings
+from ftrma.command import cli
+from ftrma.fabric.killrules import KillRule
+from ftrma.machine.topology import make_layout
+from ftrma.native.constants import CHECKSUM, PLACES, SLOT, SPARE
+from ftrma.settings import Options, from_environment, to_environment
 
 LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 NAMED = sorted(set(PLACES) - {"time"})
@@ -19,11 +21,11 @@ RULES = st.builds(
     lambda letter, index, place, at: f"{letter}{index}@{place}" + (f":{at}" if at else ""),
     st.sampled_from(sorted(LETTERS)), st.integers(0, 99), st.sampled_from(NAMED),
     st.integers(0, 10**6),
-)  # fmt: skip
+)
 
 
 @given(st.sampled_from(sorted(LETTERS)), st.integers(0, 10**4), st.sampled_from(NAMED),
-       st.integers(1, 10**9))  # fmt: skip
+       st.integers(1, 10**9))
 def test_kill_rule_is_read_as_written(letter: str, index: int, place: str, at: int) -> None:
     """Law: role by letter, number, place and count are those of the text; the count is 1 if left
     out."""
@@ -43,7 +45,7 @@ def test_time_is_given_in_seconds() -> None:
     ["", "1", "1@", "@fence", "1@lunch", "x1@fence", "-1@fence", "1@fence:", "1@fence:-1",
      "1@fence:0", "1@fence:1.5", "1@fence:two", "1.5@fence", "1@fence:1.2.3", "1@FENCE", "c@fold",
      "1@time:1.2.3", "1@fence 2", " 1@fence"],
-)  # fmt: skip
+)
 def test_bad_kill_rule_is_named(text: str) -> None:
     """Law: a ValueError with the rule and with what was expected."""
     with pytest.raises(ValueError) as error:
@@ -69,7 +71,7 @@ OPTIONS = st.builds(
     interval=st.sampled_from(["daly", "never"]) | st.floats(0, 1e6), mtbf=st.floats(1e-3, 1e9),
     max_relaunch=st.integers(0, 9), kill=st.lists(RULES.map(KillRule.parse), max_size=3),
     job=st.sampled_from(["", "/dev/shm/ftrma-0-00000000"]),
-)  # fmt: skip
+)
 
 
 @given(OPTIONS)
@@ -78,21 +80,20 @@ def test_environment_carries_all_options(options: Options) -> None:
     environment = {"HOME": "/", "FTRMA_UNKNOWN": "1", **to_environment(options)}
     assert dataclasses.asdict(from_environment(environment)) == dataclasses.asdict(options)
     assert all(isinstance(v, str) and k.startswith("FTRMA_")
-               for k, v in to_environment(options).items())  # fmt: skip
+               for k, v in to_environment(options).items())
 
 
 def test_every_option_has_its_twin() -> None:
     """Law: each field of Options except the job's directory is in the table, once, under names
     that belong together."""
-    rows = {attribute: (option, name) for option, name, attribute, _ in settings.TABLE}
-    assert set(rows) == {f.name for f in dataclasses.fields(Options)} - {"job"}
-    assert len(rows) == len(settings.TABLE)
-    for attribute, (option, name) in rows.items():
-        assert name == f"FTRMA_{attribute.upper()}"
-        assert option in ("-n", "--" + attribute.replace("_", "-"))
+    attributes = [option.attribute for option in settings.OPTIONS]
+    assert sorted(attributes) == sorted({f.name for f in dataclasses.fields(Options)} - {"job"})
+    for option in settings.OPTIONS:
+        assert option.variable == f"FTRMA_{option.attribute.upper()}"
+        assert option.flag in ("-n", "--" + option.attribute.replace("_", "-"))
 
 
-@pytest.mark.parametrize("name", [name for _, name, _, _ in settings.TABLE])
+@pytest.mark.parametrize("name", [option.variable for option in settings.OPTIONS])
 def test_empty_variable_is_none(name: str) -> None:
     """Law: an empty variable means the default."""
     assert from_environment({name: ""}) == Options()
@@ -115,7 +116,7 @@ WRONG = [
     ("--mtbf", "FTRMA_MTBF", "0"), ("--mtbf", "FTRMA_MTBF", "1 h"),
     ("--max-relaunch", "FTRMA_MAX_RELAUNCH", "-1"), ("--kill", "FTRMA_KILL", "1@lunch"),
     ("--log-budget", "FTRMA_LOG_BUDGET", "64MB"), ("--log-budget", "FTRMA_LOG_BUDGET", "iB"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("option", "name", "value"), WRONG)
@@ -127,8 +128,8 @@ def test_wrong_value_is_named_with_its_remedy(
     with pytest.raises(ValueError) as error:
         from_environment({name: value})
     assert str(error.value).startswith(f"{name} {value}: expected ")
-    for _, other, _, _ in settings.TABLE:
-        monkeypatch.delenv(other, raising=False)
+    for other in settings.OPTIONS:
+        monkeypatch.delenv(other.variable, raising=False)
     arguments = cli.build_parser().parse_args(
         ["run", f"{option}={value}", "app.py"] if option != "-n" else ["run", "-n", value, "app.py"]
     )
@@ -140,14 +141,14 @@ def test_wrong_value_is_named_with_its_remedy(
 def test_command_line_beats_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: option by option, the command line wins over the environment, this over the default."""
     given_ = {"FTRMA_SLOTS": "7", "FTRMA_SPARES": "3", "FTRMA_INTERVAL": "never",
-              "FTRMA_KILL": "1@fence", "FTRMA_JOB": "/somewhere"}  # fmt: skip
-    for _, name, _, _ in settings.TABLE:
-        monkeypatch.delenv(name, raising=False)
+              "FTRMA_KILL": "1@fence", "FTRMA_JOB": "/somewhere"}
+    for known in settings.OPTIONS:
+        monkeypatch.delenv(known.variable, raising=False)
     for name, value in given_.items():
         monkeypatch.setenv(name, value)
     parse = cli.build_parser().parse_args
     options = cli.options_of(parse(["run", "--spares", "0", "--kill", "0@put", "--kill", "c0@sum",
-                                    "--interval", "2.5", "app.py", "--spares", "9"]))  # fmt: skip
+                                    "--interval", "2.5", "app.py", "--spares", "9"]))
     assert (options.slots, options.spares, options.interval) == (7, 0, 2.5)
     assert [rule.text for rule in options.kill] == ["0@put", "c0@sum"]
     assert options.mtbf == Options().mtbf and options.job == ""
@@ -163,7 +164,7 @@ def test_arguments_of_the_program_are_its_own() -> None:
 
 @pytest.mark.parametrize("words", [
     ["app.py", "-m", "x"], ["-m", "pkg.app", "-n", "5", "-m", "x", "--spares"], ["-m", "pkg"],
-])  # fmt: skip
+])
 def test_words_of_the_program(words: list[str]) -> None:
     """Law: a module is named by -m in a script's place, and has all that follows."""
     arguments = cli.parse(["run", "-n", "2", "--spares", "3", *words])

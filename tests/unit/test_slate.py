@@ -10,7 +10,7 @@ import pytest
 
 HEAD = """
 import atexit, logging, os, signal, sys, threading, time, warnings
-from ftrma.slate import Slate
+from ftrma.program.slate import Slate
 mine = os.path.dirname(__file__) + os.sep
 slate = Slate(lambda file: (file or "").startswith(mine) and "library" not in file)
 """
@@ -44,14 +44,14 @@ CASES = {
     "the hook of threads": ("threading.excepthook = print", "threading.excepthook"),
     "streams": ("sys.stdout = sys.stderr = sys.stdin = open(os.devnull)",
                 "[id(s) for s in (sys.stdin, sys.stdout, sys.stderr)]"),
-}  # fmt: skip
+}
 
 
 def run(directory: Path, text: str) -> str:
     script = directory / "script.py"
     script.write_text(HEAD + text)
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
-                           timeout=60)  # fmt: skip
+                           timeout=60)
     assert ended.returncode == 0 and not ended.stderr, ended
     return ended.stdout
 

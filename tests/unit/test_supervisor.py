@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ftrma import supervisor
 from ftrma.errors import CATASTROPHE
-from ftrma.key import Key
+from ftrma.host.key import Key
+from ftrma.launch import relaunch, supervisor
+from ftrma.launch.supervisor import Interrupted, Signals
+from ftrma.launch.switchboard import Cause
+from ftrma.machine.topology import make_layout
 from ftrma.settings import Options
-from ftrma.supervisor import Interrupted, Signals
-from ftrma.switchboard import Cause
-from ftrma.topology import make_layout
 
 
 def test_signals_interrupt_the_watching_only() -> None:
@@ -49,7 +49,7 @@ class MadeUp:
         self.switchboard = SimpleNamespace(spread=MadeUp.made == 1, cause=cause)
         self.ctl = SimpleNamespace(start_ns=0, resume=0, request=0)
         lib = SimpleNamespace(ftrma_now_ns=lambda: 0, FTRMA_RELAUNCH=1, FTRMA_NOTHING=0,
-                              FTRMA_DEAD=2)  # fmt: skip
+                              FTRMA_DEAD=2)
         self.memory_was_full, self.own_end = False, None
         self.native, self.ranks = SimpleNamespace(lib=lib), {}
         self.log = directory / "launcher.log"
@@ -76,7 +76,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(supervisor, "watch", lambda made: "the launcher died")
     monkeypatch.setattr(supervisor, "_next_spread", lambda *_: ([], cause))
     monkeypatch.setattr(supervisor.failover, "clean_up", lambda *_: None)
-    made = supervisor.Job(
+    made = relaunch.Job(
         None, tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"]
     )
     status = supervisor._supervise(made, Signals())

@@ -18,13 +18,16 @@ from typing import Any
 
 import pytest
 
-from ftrma import failover, link, settings, switchboard
+from ftrma import settings
 from ftrma.errors import FtrmaError
-from ftrma.key import NONCE_BYTES, TAG_BYTES, Key
-from ftrma.settings import KillRule, Options
-from ftrma.switchboard import Cause, Switchboard, describe
-from ftrma.topology import make_layout
-from ftrma.world import emit, read_events
+from ftrma.fabric import link
+from ftrma.fabric.killrules import KillRule
+from ftrma.fabric.world import emit, read_events
+from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
+from ftrma.launch import failover, switchboard
+from ftrma.launch.switchboard import Cause, Switchboard, describe
+from ftrma.machine.topology import make_layout
+from ftrma.settings import Options
 
 PATIENCE_S = 5.0
 
@@ -39,13 +42,13 @@ class Board:
             processes, self.key, "127.0.0.1",
             lambda event, **d: self.story.append({"event": event, **d}),
             lambda: self.story, cause, {"committed": 0},
-        )  # fmt: skip
+        )
         self.open: list[socket.socket] = []
 
     def connect(
         self, rank: int, host: str = "node1", kind: str = "link",
         key: Key | None = None,
-    ) -> tuple[socket.socket, dict[str, Any]]:  # fmt: skip
+    ) -> tuple[socket.socket, dict[str, Any]]:
         """Connect as a rank would, from a thread, while the switchboard is served here."""
         got: list[Any] = []
 
@@ -53,7 +56,7 @@ class Board:
             try:
                 got.append(link.connect(
                     self.address, key or self.key, kind, rank=rank, pid=1000 + rank, host=host
-                ))  # fmt: skip
+                ))
             except FtrmaError as error:
                 got.append(error)
 
@@ -142,7 +145,7 @@ def test_an_answer_does_not_serve_twice(board: Board) -> None:
         board.until(lambda: len(board.board.peers) == len(board.open))
         challenge = connection.recv(NONCE_BYTES)
         answers.append((challenge, nonce := secrets.token_bytes(NONCE_BYTES),
-                        board.key.answer(challenge, nonce)))  # fmt: skip
+                        board.key.answer(challenge, nonce)))
     first, second = board.open
     second.sendall(answers[0][1] + answers[0][2])
     board.until(lambda: len(board.board.peers) == 1)
@@ -155,7 +158,7 @@ NOISE = [
     b"GET / HTTP/1.1\r\n\r\n" + bytes(64), b"[" * 60_000 + b"\n", b"{" * 100_000,
     link.line("hello", kind="link", rank=0, pid=1, host="x") * 3, b"x" * 1_000_000,
     secrets.token_bytes(NONCE_BYTES + TAG_BYTES), secrets.token_bytes(200), b"\n" * 100,
-]  # fmt: skip
+]
 
 
 def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +211,7 @@ sys.stdin.read()
     with subprocess.Popen(
         [sys.executable, "-c", f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, "
          f"(1500, {before[1]}))\n{siege}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as besieger:  # fmt: skip
+    ) as besieger:
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20 + descriptors, before[1]))
         try:
             said: list[bytes] = []
@@ -237,7 +240,7 @@ def test_who_makes_room_for_another_holds_nothing_up(board: Board) -> None:
     time.sleep(0.05)  # both are ready in one turn now
     began = time.monotonic()
     board.until(lambda: newcomer.getsockname() in {
-        peer.socket.getpeername() for peer in board.board.peers.values()})  # fmt: skip
+        peer.socket.getpeername() for peer in board.board.peers.values()})
     assert time.monotonic() - began < 0.5
 
 
@@ -356,7 +359,7 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     (failure,) = read_events(tmp_path)
     assert [failure[k] for k in ("role", "index", "host", "place", "pid")] == [
         "slot", 1, "node2", "fence", 1001,
-    ]  # fmt: skip
+    ]
     assert [rule.text for rule in options.kill] == ["0@put:9"]
     assert settings.to_environment(options)["FTRMA_KILL"] == "0@put:9"
     assert cause.slots == (1,) and cause.died_at <= cause.noticed_at
@@ -387,8 +390,8 @@ def test_the_dead_in_words() -> None:
 RANK = """
 import os, sys, time
 from pathlib import Path
-from ftrma import link
-from ftrma.key import Key
+from ftrma.fabric import link
+from ftrma.host.key import Key
 here = link.Link(link.Address.parse(os.environ[link.VARIABLE]), Key.take(), 0)
 assert Key.take() is None
 here.directory = Path(sys.argv[1])
@@ -416,7 +419,7 @@ def test_the_end_reaches_a_rank(
     with subprocess.Popen(
         [sys.executable, "-c", RANK, str(directory), how], start_new_session=True,
         env={**os.environ, link.VARIABLE: board.address.text(), "FTRMA_KEY": board.key.text()},
-    ) as rank:  # fmt: skip
+    ) as rank:
         try:
             board.until(lambda: bool(board.story))
             if how == "goodbye":

@@ -8,10 +8,10 @@ import sys
 HEAD = """
 import _thread, threading, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from ftrma import _mpi
+from ftrma.native import loading
 from ftrma.errors import Rollback
-from ftrma.threads import Helper, Threads, executors_closing
-lib = _mpi.load().lib
+from ftrma.program.threads import Helper, Threads, executors_closing
+lib = loading.load().lib
 lib.ftrma_set_attempt_of_thread(7)
 threads = Threads(lib)
 threads.watch_births()
@@ -21,7 +21,7 @@ mine = lib.ftrma_attempt_of_thread
 
 def run(text: str) -> list[str]:
     ended = subprocess.run([sys.executable, "-c", HEAD + text], capture_output=True, text=True,
-                           timeout=60)  # fmt: skip
+                           timeout=60)
     assert ended.returncode == 0 and not ended.stderr, ended
     return ended.stdout.split("\n")[:-1]
 
@@ -46,7 +46,7 @@ for start in (lambda: threading.Thread(target=report, args=("thread",)).start(),
 report("main")
 """
     assert run(text) == ["thread 7 1", "bare 7 1", "named 7 1", "timer 7 1", "child 8 2",
-                         "main 7 0"]  # fmt: skip
+                         "main 7 0"]
 
 
 def test_ends_of_threads() -> None:
@@ -75,7 +75,7 @@ for wrong in ((3, ()), (print, [])):
         print("no thread", threads.left())
 """
     assert run(text)[1:] == ["[\"'Thread-2 (wait)'\", \"'waits'\"] 3 1", "no thread []",
-                             "no thread []"]  # fmt: skip
+                             "no thread []"]
 
 
 def test_executors() -> None:

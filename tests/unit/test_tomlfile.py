@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftrma.tomlfile import Keys, Table, TomlError, positions, read
+from ftrma.host.tomlfile import Keys, Table, TomlError, positions, read
 
 TEXT = '''\
 # a comment = with [signs]
@@ -96,7 +96,7 @@ VALUE = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(lambda v: "[" + ", # ]\n".join(v) + "\n]")
     | inner.map(lambda v: "{ a = " + v + " }" if "\n" not in v else "[ " + v + " ]"),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 @settings(deadline=None)
@@ -118,7 +118,7 @@ def test_paths_of_generated_files_agree(values: list[str]) -> None:
     [("a = \n", "1:5"), ("a = 1\nb = 2 c\n", "2:7"), ("a = 1\na = 2\n", "2:6"),
      ("[t\n", "1:3"), ("a = [1,\n", "2:1"), ("a = " + "[" * 5000, "1:1"),
      ("a = 1\r\nb = x\r\n", "2:5"), ("a = " + "9" * 5000, "1:5005")],
-)  # fmt: skip
+)
 def test_a_syntax_error_has_its_place(text: str, where: str) -> None:
     """Law: FILE:LINE:COLUMN, one line, with a remedy."""
     with pytest.raises(TomlError) as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ftrma.topology import (
+from ftrma.machine.topology import (
     MAX_MEMBERS,
     MAX_PROCESSES,
     Domains,

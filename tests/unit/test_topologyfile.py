@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.topologyfile import expand, read_topology
+from ftrma.machine.topologyfile import expand, read_topology
 
 SMALL = """\
 levels = ["switches", "racks"]
@@ -73,7 +73,7 @@ def test_hosts_are_found_with_and_without_domain() -> None:
     assert domains.levels == ("nodes", "switches", "racks")
     assert domains.paths == (
         ("node03", "s1", "west"), ("node17", "s2", "west"), ("node03", "s1", "west"),
-    )  # fmt: skip
+    )
 
 
 def test_unknown_hosts_are_named() -> None:
@@ -148,7 +148,7 @@ TWO = 'levels = ["switches", "racks"]\n[switches]\n"s[1-2]" = "n[1-4]"\n[racks]\
         (GOOD + "r1 = n1", "3:6", "not valid TOML", "correct this line"),
         (GOOD + 'r1 = "n1"\nr1 = "n2"', "4:10", "not valid TOML", "correct this line"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told_with_place_and_remedy(
     text: str, place: str, value: str, remedy: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tracebreak import Records, changed, dropped, index, report, told
 from tracesim import Job
 
-from ftrma.tracefile import REPLAY, Record, What
+from ftrma.trace.records import REPLAY, Record, What
 
 
 def demanded() -> Records:
@@ -41,7 +41,7 @@ def applied_too(records: Records, made: Record) -> Records:
     row = first._replace(
         end_ns=first.begin_ns, at=made.at, bytes=made.bytes, seq=made.seq, clock=made.clock,
         value0=made.slot, value1=made.event,
-    )  # fmt: skip
+    )
     return [*records[:place], row, *records[place:]]
 
 
@@ -120,7 +120,7 @@ DEMANDS: list[tuple[str, Callable[[Records], Records], str]] = [
         r"recovery of slot 1 from version 1 by process 4: .* saw the slot at clock 5, was applied "
         r"at clock 4",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("change, words", [d[1:] for d in DEMANDS], ids=[d[0] for d in DEMANDS])

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tracebreak import Records, changed, doubled, dropped, index, report, swapped, times, told
 from tracesim import BEGAN_NS, Job, random_job, trace_of
 
-from ftrma.tracecheck import check
-from ftrma.tracefile import LIVE, REPLAY, Record, What
+from ftrma.trace.check import check
+from ftrma.trace.records import LIVE, REPLAY, Record, What
 
 
 def scenario() -> Records:
@@ -150,7 +150,7 @@ ANYTHING = st.builds(
     Record, *[st.integers(BEGAN_NS, BEGAN_NS + 9)] * 2, st.sampled_from(What), st.integers(0, 2),
     st.integers(-1, 2), st.integers(0, 3), NUMBERS, NUMBERS, st.integers(-1, 1),
     st.integers(-1, 2), *[NUMBERS] * 10, st.just(0),
-)  # fmt: skip
+)
 
 
 @given(st.lists(ANYTHING, max_size=12))
@@ -246,7 +246,7 @@ CUTS: list[tuple[str, Callable[[Records], Records], str]] = [
                    else r for r in t],
         r"version 1 was committed, but slot 0 had staged it in entry 0 and slot 2 in entry 7",
     ),
-]  # fmt: skip
+]
 
 
 # ---- broken replays ---------------------------------------------------------------------------
@@ -414,7 +414,7 @@ REPLAYS: list[tuple[str, Callable[[Records], Records], str]] = [
         lambda t: dropped(t, index(t, what=What.Replay)),
         r"process 3 replays slot 1, but does not say from what",
     ),
-]  # fmt: skip
+]
 
 
 # ---- broken trails and rollbacks --------------------------------------------------------------
@@ -459,11 +459,11 @@ REST: list[tuple[str, Callable[[Records], Records], str]] = [
         lambda t: changed(t, index(t, what=What.Rollback), value0=5),
         r"version 5 was taken for slot 0's rollback, but slot 0 had not staged it",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("breaking, text", [pytest.param(b, t, id=n) for n, b, t in
-                                            [*CUTS, *REPLAYS, *REST]])  # fmt: skip
+                                            [*CUTS, *REPLAYS, *REST]])
 def test_each_way_to_break_a_run_is_named(
     breaking: Callable[[Records], Records], text: str
 ) -> None:
@@ -510,7 +510,7 @@ def test_whatever_is_left_out_of_a_replay_is_found(seed: int) -> None:
             r for r in finished(records)
             if (r.entry, *((r.value0, r.value1) if r.what == What.Apply else (r.slot, r.event)))
             in made
-        ]  # fmt: skip
+        ]
         return dropped(records, records.index(rng.choice(work))) if work else None
 
     broken_anywhere(seed, drop)
@@ -538,7 +538,7 @@ def test_a_checkpoint_that_is_off_by_one_access_is_found(seed: int) -> None:
                  and r.value0 in versions
                  and any(w.target == r.slot and w.window == r.window and w.seq == r.seq
                          and w.entry == 0 and w.mode == LIVE and w.what in tracesim.WRITES
-                         for w in records)]  # fmt: skip
+                         for w in records)]
         if not parts:
             return None
         part = rng.choice(parts)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracesim import BEGAN_NS, Job, random_job, trace_of, write_files
 
-from ftrma import cli
-from ftrma.tracefile import RECORD, Record, What, convert, read
+from ftrma.command import cli
+from ftrma.trace.records import RECORD, Record, What, convert, read
 
 STORY = [
     {"event": "failure", "time": 0.0, "role": "slot", "index": 1, "pid": 7, "place": "put"},
@@ -58,7 +58,7 @@ def test_the_record_is_that_of_the_data_plane() -> None:
     """Law: 17 words of 8 bytes, the last a spare; two of them hold pairs of 4 bytes, and so on."""
     assert RECORD.itemsize == 144
     assert [RECORD.fields[n][1] for n in ("what", "entry", "window", "at", "seq", "ec", "value0")] \
-        == [16, 32, 48, 56, 72, 88, 120]  # fmt: skip
+        == [16, 32, 48, 56, 72, 88, 120]
 
 
 @given(st.integers(0, 10**6))
@@ -69,7 +69,7 @@ def test_records_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) 
     found = read(written(directory, job))
     instants = [What.Commit, What.Replay, What.Recovery, What.Rollback, What.End]
     expected = trace_of([r._replace(end_ns=r.begin_ns) if r.what in instants else r
-                         for r in job.records], job.slots)  # fmt: skip
+                         for r in job.records], job.slots)
     assert found.slots == job.slots and found.began_ns == expected.began_ns
     assert found.rows() == expected.rows()
 
@@ -214,7 +214,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         (b'{"otherData":{"format":"ftrma trace","version":2,"slots":1,"began_ns":1}}',
          "traceEvents is no list; the file is damaged"),
     ],
-)  # fmt: skip
+)
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes, text: str) -> None:
     """Law: binary, text, other JSON and other versions are told apart."""
     (tmp_path / "x.json").write_bytes(content)
@@ -274,9 +274,9 @@ def test_check_of_a_good_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     names = [line[:13] for line in out.splitlines()]
     assert [n.strip() for n in names] == [
         "accesses", "checkpoints", "recoveries", "rollbacks", "result",
-    ]  # fmt: skip
+    ]
     assert all(n.endswith(" ") and line[13] != " " for n, line in zip(names, out.splitlines(),
-                                                                      strict=True))  # fmt: skip
+                                                                      strict=True))
     assert out.splitlines()[-1].endswith(" consistent")
 
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from vaultgroup import CAPACITY, SEAL, SIZES, Group, content, flip
 
-from ftrma import _mpi
-from ftrma.checkpoint import Server
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
-from ftrma.recovery import settle
-from ftrma.vault import BLOCK, Vault, blocks
-from ftrma.world import CHECKSUM
+from ftrma.native import loading
+from ftrma.native.constants import CHECKSUM
+from ftrma.protocol.rounds import settle
+from ftrma.protocol.server import Server
+from ftrma.vault.vault import BLOCK, Vault, blocks
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -228,7 +228,7 @@ def test_parity_of_the_old_version_from_new_copies(
         group.rebuild(group.count + j)
         for i in staged:
             group.lib.ftrma_parity_unstage(group.parities[j].c, group.members[i].c, i,
-                                           group.weights[j][i])  # fmt: skip
+                                           group.weights[j][i])
         assert content(group.parities[j], group.room) == group.parity_at(2, j)
     rest = [i for i in range(group.count) if i not in staged]
     if rest:
@@ -392,14 +392,14 @@ def test_foreign_file_is_refused(make: Callable[..., Group], tmp_path: Path) -> 
         (tmp_path / "other", CAPACITY), (tmp_path / "missing", CAPACITY),
         (tmp_path / "begun", CAPACITY),
         (group.world.vault_path(1), CAPACITY // 2),
-    ):  # fmt: skip
+    ):
         with pytest.raises(FtrmaError, match="opening"):
             Vault(group.native, path, capacity, 1, create=False)
 
 
 def test_clear_and_copy_touch_only_what_differs() -> None:
     """Law: clearing zeros writes nothing, a changed byte costs one block."""
-    lib, ffi = _mpi.load().lib, _mpi.load().ffi
+    lib, ffi = loading.load().lib, loading.load().ffi
     memory = np.zeros(5 * BLOCK + 3, "u1")
     address = ffi.cast("void *", memory.ctypes.data)
     assert lib.ftrma_clear(address, memory.nbytes) == 0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from vaultgroup import Group, content
 
-from ftrma.vault import BLOCK, Vault
+from ftrma.vault.vault import BLOCK, Vault
 
 
 def killed_at(address: Any, work: Callable[[], object]) -> None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pytest
 from vaultgroup import SEAL
 
-from ftrma import _mpi
 from ftrma.errors import FtrmaError
-from ftrma.vault import BLOCK, Regions, Vault
+from ftrma.native import loading
+from ftrma.vault.vault import BLOCK, Regions, Vault
 
 CAPACITY = 512
 SEED = 141421
@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[Vault]:
-    made = Vault(_mpi.load(), tmp_path / "vault", CAPACITY, 0, create=True)
+    made = Vault(loading.load(), tmp_path / "vault", CAPACITY, 0, create=True)
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def some(seed: int) -> list[Bytes]:
 
 def assert_holds(vault: Vault, arrays: list[Bytes], path: Path) -> None:
     """Also for one who opens the file anew, and with checksums that match."""
-    again = Vault(_mpi.load(), path, CAPACITY, 0, create=False)
+    again = Vault(loading.load(), path, CAPACITY, 0, create=False)
     assert again.lib.ftrma_check(again.c, again.c, -1, 0, again.used) == -1
     assert again.read_record(SEAL)["note"] == "kept"
     for i, array in enumerate(arrays):

@@ -77,7 +77,7 @@ def accumulate(count: int, target: object, op: MPI.Op = MPI.SUM, type: MPI.Datat
 
 
 def get_accumulate(count: int, room: int, target: object, op: MPI.Op = MPI.SUM,
-                   type: MPI.Datatype = D) -> Case:  # fmt: skip
+                   type: MPI.Datatype = D) -> Case:
     def call(win: MPI.Win) -> list[float]:
         result = np.zeros(8)
         win.Get_accumulate([numbers(8), count, type], [result, room, D], right, target, op)
@@ -173,7 +173,7 @@ LOCKED: dict[str, Case] = {
     "flush_all": lambda win: win.Flush_all(),
     "fence in lock_all": lambda win: win.Fence(),
     "start in lock_all": lambda win: win.Start(MPI.GROUP_EMPTY),
-}  # fmt: skip
+}
 
 # ---- outside of an epoch --------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def everyone(count: int) -> None:
 
 
 OPS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum,
-       "BXOR": np.bitwise_xor, "LAND": np.logical_and}  # fmt: skip
+       "BXOR": np.bitwise_xor, "LAND": np.logical_and}
 
 
 def reductions(count: int, dtype: str, name: str) -> None:
@@ -217,7 +217,7 @@ def user_operations() -> None:
             comm.Scan([mine, elements, kind], [out, elements, kind], op)
             check("Scan user", out, chain(all_[: me + 1]))
     plain = MPI.Op.Create(lambda a, b, _: np.add(np.frombuffer(a), np.frombuffer(b),
-                                                 out=np.frombuffer(b)), commute=True)  # fmt: skip
+                                                 out=np.frombuffer(b)), commute=True)
     out = empty(50)
     comm.Allreduce(of(me, 50), out, plain)
     check("Allreduce user commutative", out, every(50).sum(0))

@@ -11,7 +11,7 @@ LOGIC = {"LAND": np.logical_and, "LOR": np.logical_or, "LXOR": np.logical_xor}
 ORDER = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
 WHOLE = {**ORDER, **BITS, **LOGIC}
 TABLE = {"i4": WHOLE, "i8": WHOLE, "u1": WHOLE, "f8": ORDER, "f4": ORDER,
-         "c16": {"SUM": np.add, "PROD": np.multiply}, "?": LOGIC}  # fmt: skip
+         "c16": {"SUM": np.add, "PROD": np.multiply}, "?": LOGIC}
 
 
 def reductions(kind: str) -> None:

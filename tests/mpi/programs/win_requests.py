@@ -67,7 +67,7 @@ def nowhere(kind: str) -> None:
         win.Rput(values, MPI.PROC_NULL), win.Rget(got, MPI.PROC_NULL),
         win.Raccumulate(values, MPI.PROC_NULL),
         win.Rget_accumulate(values, got, MPI.PROC_NULL),
-    ]  # fmt: skip
+    ]
     Request.Waitall(requests)
     assert all(r == MPI.REQUEST_NULL for r in requests)
     win.Unlock_all()

@@ -27,7 +27,7 @@ def flushes(kind: str) -> None:
         lambda: win.Flush(target), lambda: win.Flush_all(),
         lambda: (win.Flush_local(target), win.Flush(target)),
         lambda: (win.Flush_local_all(), win.Flush_all()),
-    ]):  # fmt: skip
+    ]):
         win.Put(np.full(2, 100.0 * turn + me), target, 2 * turn)
         flush()
         comm.Barrier()

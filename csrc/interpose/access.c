@@ -1,0 +1,304 @@
+/* Puts and gets on protected windows.
+ *
+ * Contiguous predefined types take the fast path.  Everything else goes through a packed copy made
+ * by the library's own datatype engine (a message to oneself).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "access.h"
+
+/* ---- before an access ----------------------------------------------------------------------- */
+
+int ftrma_access_check(struct window *w, const char *call, int place, int target)
+{
+    ftrma_place(place);
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (unlikely(target < 0 || target >= w->n))
+        return ftrma_window_fail(w, MPI_ERR_RANK, "%s: rank %d is not in this window's group of "
+                                 "%d", call, target, w->n);
+    if (unlikely(!w->fence_open && !w->all_locked && !w->locked[target] && !w->started[target]))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "%s to rank %d outside of an epoch: Fence, "
+                                 "Lock or Start first", call, target);
+    return MPI_SUCCESS;
+}
+
+/* [out] *bytes, packed. */
+static int count_bytes(struct window *w, const char *call, int count, MPI_Datatype type,
+                       size_t *bytes)
+{
+    if (count < 0)
+        return ftrma_window_fail(w, MPI_ERR_COUNT, "%s: count %d is negative", call, count);
+    if (!ftrma_usable(type))
+        return ftrma_window_fail(w, MPI_ERR_TYPE, "%s: a datatype is null or not committed", call);
+    return ftrma_packed_bytes(count, type, bytes);
+}
+
+/* There may be more room than what goes there. */
+static int make_equal(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                      size_t bytes, size_t target_bytes)
+{
+    if (from_target ? target_bytes > bytes : bytes > target_bytes)
+        return ftrma_window_fail(w, MPI_ERR_TRUNCATE, "%s: origin has %zu bytes, target %zu: the "
+                                 "data must fit where it goes", call, bytes, target_bytes);
+    if (from_target)
+        return ftrma_cut(&s->count, &s->type, target_bytes, &s->made);
+    return ftrma_cut(&s->target_count, &s->target_type, bytes, &s->made);
+}
+
+int ftrma_access_layouts(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                         int target, MPI_Aint disp, struct reach *r, int *plain)
+{
+    size_t bytes, target_bytes;
+    int rc = count_bytes(w, call, s->count, s->type, &bytes);
+    if (!rc)
+        rc = count_bytes(w, call, s->target_count, s->target_type, &target_bytes);
+    if (!rc && bytes != target_bytes)
+        rc = make_equal(w, call, s, from_target, bytes, target_bytes);
+    *plain = *plain && s->made == MPI_DATATYPE_NULL;
+    return rc ? rc : ftrma_reach(w, call, target, disp, s->target_count, s->target_type, r);
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+uint64_t ftrma_access_sample(const char *bytes, size_t n)
+{
+    uint64_t words[4] = {0};
+    if (!ftrma_counts())
+        return 0;
+    if (n <= 8) {
+        memcpy(words, bytes, n);
+        return words[0];
+    }
+    memcpy(&words[0], bytes, 8);
+    memcpy(&words[1], bytes + n / 3, n / 3 + 8 <= n ? 8 : 0);
+    memcpy(&words[2], bytes + n / 2, n / 2 + 8 <= n ? 8 : 0);
+    memcpy(&words[3], bytes + n - 8, 8);
+    return ftrma_mix(ftrma_mix(ftrma_mix(words[0], words[1]), words[2]), words[3]);
+}
+
+int ftrma_access_log(int log, const struct reach *r, struct ftrma_record *record,
+                     const char *memory, int count, MPI_Datatype type)
+{
+    if (!ftrma_logs() || !r->span)
+        return MPI_SUCCESS;
+    if (ftrma_basic_size(type)) {
+        ftrma_log_small(log, record, memory, r->span);
+        return MPI_SUCCESS;
+    }
+    char *mask;
+    int rc = ftrma_make_mask(r, count, type, &mask);
+    uint64_t first = record->at;
+    for (size_t at = 0, end; !rc && at < r->span; at = end) {
+        const char *run = memchr(mask + at, 1, r->span - at);
+        at = run ? (size_t)(run - mask) : r->span;
+        const char *hole = at < r->span ? memchr(mask + at, 0, r->span - at) : NULL;
+        end = hole ? (size_t)(hole - mask) : r->span;
+        record->at = first + at;
+        if (end > at)
+            ftrma_log_append(log, record, memory + r->low + at, end - at, NULL, 0);
+    }
+    record->at = first;
+    free(mask);
+    return rc;
+}
+
+int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datatype type, int what,
+                       int answered)
+{
+    size_t bytes;
+    char *packed = origin, *owned = NULL;
+    int rc = MPI_SUCCESS;
+    if (likely(ftrma_basic_size(type)))
+        bytes = ftrma_basic_size(type) * (size_t)count;
+    else
+        rc = ftrma_packed_bytes(count, type, &bytes);
+    if (rc || !bytes)
+        return rc;
+    if (!answered && !ftrma_logs()) {
+        ftrma_result_drop(ftrma_basic_size(type) ? origin : NULL, bytes);
+        return MPI_SUCCESS;
+    }
+    if (!answered && ftrma_tape.logging != FTRMA_LOG_ALL) {
+        ftrma_break(FTRMA_BROKEN_GETS);
+        return MPI_SUCCESS;
+    }
+    if (!ftrma_basic_size(type)) {
+        packed = owned = malloc(bytes);
+        if (!owned)
+            return MPI_ERR_NO_MEM;
+    }
+    if (answered) {
+        rc = ftrma_result_read(packed, bytes);
+        if (!rc && owned)
+            rc = ftrma_convert(packed, (int)bytes, MPI_BYTE, origin, count, type);
+    } else {
+        struct ftrma_record record = record_of(r, FTRMA_RECORD_RESULT, what);
+        if (owned)
+            rc = ftrma_convert(origin, count, type, packed, (int)bytes, MPI_BYTE);
+        if (!rc)
+            ftrma_result_append(&record, packed, bytes);
+    }
+    free(owned);
+    return rc;
+}
+
+/* ---- put and get ---------------------------------------------------------------------------- */
+
+/* The own part is memory that died with the process: a put to it is made again in a replay. */
+static inline int again(const struct reach *r, int skip)
+{
+    return skip == 1 && r->target == r->w->me && ftrma_tape.mode == FTRMA_REPLAY;
+}
+
+/* Large pieces of a large part have left the caches before they are read; the edges of a grid, say,
+   have not.  Measured: the gain is there from 64 KiB on. */
+#define LARGE_PART ((size_t)16 << 20)
+#define LARGE_PUT ((size_t)64 << 10)
+
+static inline int leaves_caches(const struct reach *r)
+{
+    return r->span >= LARGE_PUT && r->w->members[r->target].size_bytes >= LARGE_PART;
+}
+
+static int move_in(const struct reach *r, const void *origin, const struct ftrma_sides *s,
+                   int plain, int log)
+{
+    struct ftrma_record record;
+    char *to, *owned;
+    int rc;
+    if (log && !ftrma_logs()) {
+        drop(r->span);
+        log = 0;
+    }
+    if (log || unlikely(ftrma_tracing)) {
+        record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
+        number(r, &record);
+    }
+    if (likely(plain)) {
+        to = ftrma_direct(r);
+        if (log && to && r->span > 64) {
+            ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to, leaves_caches(r));
+            return MPI_SUCCESS;
+        }
+        if (log)
+            ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
+        if (unlikely(!to))
+            return ftrma_remote(r, (void *)(uintptr_t)origin, 1);
+        memcpy(to, origin, r->span);
+        return MPI_SUCCESS;
+    }
+    rc = ftrma_image(r, &to, &owned);
+    if (!rc)
+        rc = ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
+    if (!rc && log)
+        rc = ftrma_access_log(FTRMA_PUTS, r, &record, to, s->target_count, s->target_type);
+    return ftrma_put_back(r, owned, s->target_count, s->target_type, rc);
+}
+
+static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
+               MPI_Aint disp, int target_count, MPI_Datatype target_type)
+{
+    struct reach r;
+    struct ftrma_sides s = SIDES(count, type, target_count, target_type);
+    int plain, rc = ftrma_access_prepare(w, "Put", FTRMA_PLACE_PUT, &s, 0, target, disp, &r,
+                                         &plain);
+    if (unlikely(rc))
+        return ftrma_access_done(&s, rc);
+    int skip = enter(&r, FTRMA_WHAT_PUT, plain && r.span ? ftrma_access_sample(origin, r.span) : 0);
+    if (unlikely(skip > 1))
+        return ftrma_access_done(&s, skip);
+    if (likely(!skip) || again(&r, skip))
+        rc = move_in(&r, origin, &s, plain, target != w->me);
+    if (likely(!rc))
+        ftrma_event_end();
+    return ftrma_access_done(&s, rc);
+}
+
+static int move_out(const struct reach *r, void *origin, const struct ftrma_sides *s, int plain)
+{
+    char *from, *owned;
+    if (likely(plain)) {
+        from = ftrma_direct(r);
+        if (unlikely(!from))
+            return ftrma_remote(r, origin, 0);
+        memcpy(origin, from, r->span);
+        return MPI_SUCCESS;
+    }
+    int rc = ftrma_image(r, &from, &owned);
+    if (!rc)
+        rc = ftrma_convert(from, s->target_count, s->target_type, origin, s->count, s->type);
+    free(owned);
+    return rc;
+}
+
+static int get(struct window *w, void *origin, int count, MPI_Datatype type, int target,
+               MPI_Aint disp, int target_count, MPI_Datatype target_type)
+{
+    struct reach r;
+    struct ftrma_sides s = SIDES(count, type, target_count, target_type);
+    int plain, rc = ftrma_access_prepare(w, "Get", FTRMA_PLACE_GET, &s, 1, target, disp, &r,
+                                         &plain);
+    if (unlikely(rc))
+        return ftrma_access_done(&s, rc);
+    int skip = enter(&r, FTRMA_WHAT_GET, 0);
+    if (unlikely(skip > 1))
+        return ftrma_access_done(&s, skip);
+    if (likely(!skip))
+        rc = move_out(&r, origin, &s, plain);
+    if (likely(!rc) && ftrma_counts()) {
+        rc = ftrma_access_learn(&r, origin, s.count, s.type, FTRMA_WHAT_GET, skip);
+        if (likely(!rc))
+            ftrma_event_end();
+    }
+    return ftrma_access_done(&s, rc);
+}
+
+int ftrma_interposed(void)
+{
+    /* mpi4py binds to the first MPI_Put of the global scope; is that ours? */
+    return dlsym(RTLD_DEFAULT, "MPI_Put") == (void *)(uintptr_t)MPI_Put;
+}
+
+/* ---- the MPI calls -------------------------------------------------------------------------- */
+
+int ftrma_request_done(int rc, MPI_Request *request)
+{
+    return rc ? rc : PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
+}
+
+int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+            int target_count, MPI_Datatype target_type, MPI_Win win)
+{
+    OURS(PUT, win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type,
+         win));
+    return put(w, origin, count, type, target, disp, target_count, target_type);
+}
+
+int MPI_Get(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+            int target_count, MPI_Datatype target_type, MPI_Win win)
+{
+    OURS(GET, win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type,
+         win));
+    return get(w, origin, count, type, target, disp, target_count, target_type);
+}
+
+int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+             int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+    OURS_REQUEST(PUT, win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
+                 target_type, win, request));
+    return ftrma_request_done(put(w, origin, count, type, target, disp, target_count, target_type),
+                              request);
+}
+
+int MPI_Rget(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
+             int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+    OURS_REQUEST(GET, win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
+                 target_type, win, request));
+    return ftrma_request_done(get(w, origin, count, type, target, disp, target_count, target_type),
+                              request);
+}

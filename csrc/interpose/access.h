@@ -1,0 +1,161 @@
+/* Data calls on protected windows: what access.c (put, get) and atomic.c have in common. */
+#ifndef FTRMA_ACCESS_H
+#define FTRMA_ACCESS_H
+
+#include <string.h>
+
+#include "errors.h"
+#include "event.h"
+#include "log.h"
+#include "meet.h"
+#include "mover.h"
+#include "place.h"
+#include "results.h"
+#include "types.h"
+
+/* How a transfer's bytes lie on both sides.  After ftrma_access_prepare as many on each: of the
+   larger side the first ones. */
+struct ftrma_sides {
+    int count, target_count;
+    MPI_Datatype type, target_type;
+    MPI_Datatype made; /* freed by ftrma_access_done, if it is a type */
+};
+#define SIDES(count, type, target_count, target_type)                                             \
+    {count, target_count, type, target_type, MPI_DATATYPE_NULL}
+
+static inline int ftrma_access_done(struct ftrma_sides *s, int rc)
+{
+    if (unlikely(s->made != MPI_DATATYPE_NULL))
+        PMPI_Type_free(&s->made);
+    return rc;
+}
+
+/* May `call` access the target now?  FTRMA_OK, or an MPI code. */
+int ftrma_access_check(struct window *w, const char *call, int place, int target);
+
+/* The same as ftrma_access_sizes, for layouts and for sides that differ. */
+int ftrma_access_layouts(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
+                         int target, MPI_Aint disp, struct reach *r, int *plain);
+
+/* The sizes of a transfer from the target, or to it; [out] r, and plain = both sides are
+   contiguous. */
+static inline int ftrma_access_sizes(struct window *w, const char *call, struct ftrma_sides *s,
+                                     int from_target, int target, MPI_Aint disp, struct reach *r,
+                                     int *plain)
+{
+    size_t size = ftrma_basic_size(s->type), target_size = ftrma_basic_size(s->target_type);
+    *plain = size && target_size && s->count >= 0 && s->target_count >= 0;
+    if (unlikely(!*plain || size * (size_t)s->count != target_size * (size_t)s->target_count))
+        return ftrma_access_layouts(w, call, s, from_target, target, disp, r, plain);
+    return ftrma_reach(w, call, target, disp, s->target_count, s->target_type, r);
+}
+
+/* All that is looked at before a transfer. */
+static inline int ftrma_access_prepare(struct window *w, const char *call, int place,
+                                       struct ftrma_sides *s, int from_target, int target,
+                                       MPI_Aint disp, struct reach *r, int *plain)
+{
+    int rc = ftrma_access_check(w, call, place, target);
+    return unlikely(rc) ? rc : ftrma_access_sizes(w, call, s, from_target, target, disp, r, plain);
+}
+
+/* A few words of what is put, so that a program that puts something else in its second life is
+   found out. */
+uint64_t ftrma_access_sample(const char *bytes, size_t n);
+
+/* Log the touched bytes of an image of the target's part, one record for each run without a hole.
+   memory corresponds to the displacement. */
+int ftrma_access_log(int log, const struct reach *r, struct ftrma_record *record,
+                     const char *memory, int count, MPI_Datatype type);
+
+/* What was learned into a layout, packed; or that from the log. */
+int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datatype type, int what,
+                       int answered);
+
+/* A request that is complete already: what it stands for is done. */
+int ftrma_request_done(int rc, MPI_Request *request);
+
+/* ---- events and records --------------------------------------------------------------------- */
+
+static inline void trace_access(const struct reach *r)
+{
+    struct window *w = r->w;
+    struct ftrma_trace_record *t = &ftrma_trace;
+    t->target = w->members[r->target].slot;
+    t->at = (uint64_t)((int64_t)r->at + r->low);
+    t->bytes = r->span;
+    t->ec = w->ec[r->target];
+    t->gc = w->gc;
+    t->sc = w->sc[r->target];
+    t->gnc = w->gnc;
+}
+
+/* 0: do it; 1: it has been done; else an MPI code. */
+static inline int enter(const struct reach *r, int what, uint64_t data)
+{
+    struct window *w = r->w;
+    if (unlikely(LOAD(&ftrma_ctl->replays)) && r->target != w->me && !ftrma_tape.mode) {
+        int rc = ftrma_await_live(w->members[r->target].slot);
+        if (rc)
+            return rc;
+    }
+    int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
+                                data);
+    if (unlikely(ftrma_tracing))
+        trace_access(r);
+    return rc;
+}
+
+static inline struct ftrma_record record_of(const struct reach *r, int kind, int what)
+{
+    struct window *w = r->w;
+    return (struct ftrma_record){
+        .kind = (uint16_t)kind, .what = (uint16_t)what, .target = w->members[r->target].slot,
+        .window = w->name_number, .at = (uint64_t)((int64_t)r->at + r->low),
+        .event = ftrma_tape.events + 1, .ec = (uint32_t)w->ec[r->target], .gc = (uint32_t)w->gc,
+        .sc = (uint32_t)w->sc[r->target], .gnc = (uint32_t)w->gnc};
+}
+
+/* These bytes would be logged if the budget were not spent. */
+static inline void drop(size_t bytes)
+{
+    ftrma_tape.dropped += bytes + sizeof(struct ftrma_record);
+}
+
+/* Take down the target's clock, then take a number: the order that event.h and replay.c rest on. */
+static inline void number(const struct reach *r, struct ftrma_record *record)
+{
+    struct ftrma_member *m = &r->w->members[r->target];
+    record->clock = LOAD(&ftrma_ctl->slots[m->slot].clock);
+    record->seq = __atomic_add_fetch(&m->seq, 1, __ATOMIC_SEQ_CST);
+    if (unlikely(ftrma_tracing)) {
+        ftrma_trace.clock = record->clock;
+        ftrma_trace.seq = record->seq;
+    }
+}
+
+/* ---- the MPI calls -------------------------------------------------------------------------- */
+
+#define OURS(place, win, target, pass)                                                            \
+    struct window *w = ftrma_window(win);                                                         \
+    if (unlikely(!w)) {                                                                           \
+        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
+        if (ftrma_unwinding())                                                                    \
+            return ftrma_code_unwind;                                                             \
+        return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \
+    }                                                                                             \
+    if (unlikely((target) == MPI_PROC_NULL))                                                      \
+        return MPI_SUCCESS
+
+#define OURS_REQUEST(place, win, target, pass)                                                    \
+    struct window *w = ftrma_window(win);                                                         \
+    if (!w) {                                                                                     \
+        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
+        if (ftrma_unwinding())                                                                    \
+            return ftrma_code_unwind;                                                             \
+        return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \
+    }                                                                                             \
+    if ((target) == MPI_PROC_NULL)                                                                \
+        return ftrma_request_done(MPI_SUCCESS, request)
+
+#endif

@@ -1,0 +1,32 @@
+/* What collective.c and reduction.c share. */
+#ifndef FTRMA_COLLECTIVE_H
+#define FTRMA_COLLECTIVE_H
+
+#include "comm.h"
+#include "errors.h"
+#include "event.h"
+#include "exchange.h"
+#include "place.h"
+
+/* First in every collective call: on the library's communicators it is the library's, guarded like all
+   its calls; on ours it goes on below, with ftrma_on set. */
+#define OURS_OR(native)                                                                           \
+    do {                                                                                          \
+        size_t ours_room;                                                                         \
+        struct communicator *ours_on = ftrma_communicator(comm);                                  \
+        ftrma_place(FTRMA_PLACE_CALL);                                                            \
+        if (unlikely(ftrma_finalized))                                                            \
+            return ftrma_after_finalize();                                                        \
+        if (!ours_on) {                                                                           \
+            ftrma_foreign_on(comm, __func__);                                                     \
+            return GUARDED(native);                                                               \
+        }                                                                                         \
+        int ours_rc = ftrma_exchange_open(ours_on, &ours_room);                                   \
+        if (ours_rc)                                                                              \
+            return ours_rc;                                                                       \
+    } while (0)
+
+/* Tell the communicator's error handler of a mistake; returns the class. */
+int ftrma_collective_fail(int class);
+
+#endif

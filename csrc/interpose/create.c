@@ -1,0 +1,394 @@
+/* Making windows and freeing them.
+ *
+ * All members exchange what they bring to a window (struct offer), the first one makes its file,
+ * all map it, and each restores its part if it belongs to a checkpoint.  The error of one is
+ * everybody's and leaves no file.
+ *
+ * In replay the others do not answer: their offers come from the result log, and on the way to the
+ * place of a checkpoint, where no log answers, from the file, which is still there (winfile.c).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm.h"
+#include "exchange.h"
+#include "errhandler.h"
+#include "errors.h"
+#include "event.h"
+#include "replay.h"
+#include "sync.h"
+#include "winfile.h"
+
+/* Set once by ftrma_set_warn, before the program runs. */
+static ftrma_warn_function warn;
+
+void ftrma_set_warn(ftrma_warn_function function)
+{
+    warn = function;
+}
+
+/* A window that could not be made by all: the file goes, and the struct unless it was in use. */
+static void abandon(struct window *w)
+{
+    if (!w)
+        return;
+    if (w->me == 0 && w->name[0])
+        ftrma_winfile_unlink(w);
+    if (!ftrma_window_listed(w))
+        ftrma_window_discard(w);
+}
+
+/* ---- agreeing ------------------------------------------------------------------------------- */
+
+/* Whom a window is made with: a communicator that is ours, or one of the library's (on: NULL). */
+struct making {
+    MPI_Comm comm;
+    struct communicator *on;
+    int allocated, shared, packed, n, me;
+    char name[48];
+    struct ftrma_offer mine, *offers; /* [n] */
+    uint64_t *offset;           /* [n] */
+    struct window *w;
+};
+
+/* On the way to the place of a checkpoint nobody answers, and no log does; the file of the window
+   is still there. */
+static int read_offers(struct making *m)
+{
+    struct window w = {.n = m->n};
+    memcpy(w.name, m->name, sizeof w.name);
+    if (ftrma_winfile_map(&w, 0))
+        return MPI_ERR_OTHER;
+    const struct ftrma_window_header *header = (const void *)w.map;
+    const struct ftrma_member *member = (const void *)(header + 1);
+    for (int i = 0; i < w.n; i++)
+        m->offers[i] = (struct ftrma_offer){
+            (int64_t)member[i].size_bytes, member[i].disp_unit, member[i].base, member[i].slot,
+            (int32_t)(uint32_t)header->name_number, m->mine.allocated, 0};
+    munmap(w.map, w.file_bytes);
+    return MPI_SUCCESS;
+}
+
+/* Every member's offer, in their order. */
+static int exchange_offers(struct making *m)
+{
+    int bytes = (int)sizeof m->mine, passed = 0, rc;
+    size_t room;
+    if (!m->on)
+        return GUARDED(PMPI_Allgather(&m->mine, bytes, MPI_BYTE, m->offers, bytes, MPI_BYTE,
+                                      m->comm));
+    rc = ftrma_exchange_open(m->on, &room);
+    if (!rc)
+        rc = ftrma_gather_all(&m->mine, sizeof m->mine, m->offers, &passed);
+    return passed && !rc ? read_offers(m) : rc;
+}
+
+/* [out] *worst: the least of all members' errors. */
+static int agree(const struct making *m, int error, int *worst)
+{
+    if (!m->on)
+        return GUARDED(PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, m->comm));
+    int all[FTRMA_MAX_PROCS], passed, rc = ftrma_gather_all(&error, sizeof error, all, &passed);
+    *worst = error;
+    for (int i = 0; i < m->n && !rc && !passed; i++)
+        *worst = all[i] < *worst ? all[i] : *worst;
+    return rc;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* The window that the offers ask for: one of before a rollback, or a new one.  0, or -errno. */
+static int choose(struct making *m)
+{
+    const struct ftrma_offer *first = &m->offers[0];
+    for (int i = 0; i < m->n; i++)
+        if (m->offers[i].allocated != m->mine.allocated)
+            return -EPROTO;
+        else if (m->offers[i].size_bytes < 0 || m->offers[i].disp_unit < 1)
+            return -EINVAL;
+    if (!m->on)
+        snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
+    size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
+    struct window *w = ftrma_window_named(m->name, m->allocated, file_bytes);
+    if (w && w->n != m->n) { /* the members were others in the timeline before */
+        ftrma_window_unlist(w);
+        ftrma_window_discard(w);
+        w = NULL;
+    }
+    if (!w)
+        w = ftrma_window_new(m->n);
+    if (!w)
+        return -ENOMEM;
+    if (!w->map) {
+        memcpy(w->name, m->name, sizeof w->name);
+        w->allocated = m->allocated;
+        w->file_bytes = file_bytes;
+    }
+    w->me = m->me;
+    w->shared = m->shared;
+    w->name_number = (uint64_t)(uint32_t)first->slot << 32 | (uint32_t)first->ordinal;
+    m->w = w;
+    return 0;
+}
+
+/* The first member makes the file before anybody maps it. */
+static int make_file(struct making *m)
+{
+    if (m->w->map || ftrma_winfile_made_before(m->w))
+        return 0;
+    if (ftrma_tape.mode && !ftrma_replay_over())
+        return ftrma_winfile_ghost(m->w, m->offers, m->offset);
+    return m->me == 0 ? ftrma_winfile_map(m->w, 1) : 0;
+}
+
+/* The file is there for all. */
+static int join(struct making *m, MPI_Info info)
+{
+    struct window *w = m->w;
+    int error = w->map ? 0 : ftrma_winfile_map(w, 0);
+    w->ordinal = ftrma_next_ordinal++;
+    if (!error && m->me == 0 && (!ftrma_tape.mode || ftrma_replay_over()))
+        *(struct ftrma_window_header *)(void *)w->map =
+            (struct ftrma_window_header){.name_number = w->name_number};
+    if (!error && ftrma_window_attach(w, &m->mine, m->offset[m->me], info))
+        error = -EIO;
+    return error ? error : ftrma_window_list(w);
+}
+
+/* [out] *worst: -errno, the same on all members.  Returns an MPI code. */
+static int make_together(struct making *m, MPI_Info info, int *worst)
+{
+    int rc = exchange_offers(m);
+    if (rc)
+        return rc;
+    int error = choose(m);
+    if (!error)
+        error = make_file(m);
+    rc = agree(m, error, worst);
+    return rc || *worst ? rc : agree(m, join(m, info), worst);
+}
+
+/* The members, as processes of today. */
+static int members_of(const struct making *m, MPI_Group *group)
+{
+    if (!m->on)
+        return PMPI_Comm_group(m->comm, group);
+    MPI_Group world;
+    int rc = PMPI_Comm_group(ftrma_user_world, &world);
+    if (!rc)
+        rc = PMPI_Group_incl(world, m->n, m->on->spec.slots, group);
+    return rc ? rc : PMPI_Group_free(&world);
+}
+
+/* Rank, size and the names that the members agree on without asking each other. */
+static int identify(struct making *m)
+{
+    if (!m->on) {
+        int rc = PMPI_Comm_size(m->comm, &m->n);
+        return rc ? rc : PMPI_Comm_rank(m->comm, &m->me);
+    }
+    m->n = m->on->spec.n;
+    m->me = m->on->me;
+    snprintf(m->name, sizeof m->name, "window-%016llx-%llu", (unsigned long long)m->on->spec.id,
+             (unsigned long long)++m->on->windows);
+    return MPI_SUCCESS;
+}
+
+static int fail(int error, MPI_Aint size, int disp_unit)
+{
+    if (error == -EINVAL)
+        return ftrma_window_fail(NULL, disp_unit < 1 ? MPI_ERR_DISP : MPI_ERR_SIZE, "window of %lld bytes with displacement "
+                                 "unit %d: the size must be >= 0 and the unit >= 1 on every "
+                                 "member", (long long)size, disp_unit);
+    if (error == -EPROTO)
+        return ftrma_window_fail(NULL, MPI_ERR_RMA_FLAVOR, "one slot calls Allocate where another "
+                                 "calls Create: make windows in the same order on every slot");
+    if (error == -EIO)
+        return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a slot could not restore its part of this "
+                                 "window");
+    if (error == -EMFILE)
+        return ftrma_window_fail(NULL, MPI_ERR_OTHER, "more than %d windows: free some",
+                                 FTRMA_MAX_WINDOWS);
+    return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a window of %lld bytes (%s): "
+                             "free space in /dev/shm or use smaller windows", (long long)size,
+                             strerror(-error));
+}
+
+static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
+                void *baseptr, MPI_Win *win)
+{
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    int slot, worst = 0, rc = identify(&m);
+    if (rc)
+        return rc;
+    ftrma_my_role(&slot);
+    m.mine = (struct ftrma_offer){size, disp_unit, (uint64_t)(uintptr_t)base, slot, ftrma_next_ordinal,
+                            m.allocated + m.shared, 0};
+    if (!m.on && m.n > 1)
+        ftrma_foreign("a window on a communicator that it cannot make again");
+    m.offers = calloc((size_t)m.n, sizeof *m.offers);
+    m.offset = calloc((size_t)m.n, sizeof *m.offset);
+    rc = m.offers && m.offset ? make_together(&m, info, &worst) : MPI_ERR_NO_MEM;
+    free(m.offers);
+    free(m.offset);
+    if (rc)
+        return ftrma_result(rc);
+    if (worst) {
+        abandon(m.w);
+        return fail(worst, size, disp_unit);
+    }
+    struct window *w = m.w;
+    if (w->group != MPI_GROUP_NULL)
+        PMPI_Group_free(&w->group); /* of the processes before a failure */
+    rc = members_of(&m, &w->group);
+    if (rc)
+        return rc;
+    w->in_use = 1;
+    if (w->allocated)
+        PMPI_Win_set_name(w->handle, ""); /* as the library has it for its own */
+    if (baseptr)
+        *(void **)baseptr = part(w, w->me);
+    *win = w->handle;
+    ftrma_win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);
+    return MPI_SUCCESS;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* Only communicators made of slots can carry protected windows; all of them are registered, and
+   MPI_COMM_SELF of a slot is one too. */
+static int protectable(MPI_Comm comm)
+{
+    int inter = 1, index;
+    if (comm == MPI_COMM_NULL || !ftrma_ctl || ftrma_user_world == MPI_COMM_NULL
+        || ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
+        return 0;
+    return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
+}
+
+/* Take note of a window that the library has made, and restore its part before anybody can access
+   it.  Collective over comm. */
+static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm, MPI_Win *win)
+{
+    if (rc || !protectable(comm))
+        return ftrma_result(rc);
+    struct ftrma_window_info info = {.ordinal = ftrma_next_ordinal, .allocated = allocated,
+                                     .base = base, .size_bytes = (uint64_t)size};
+    int error = ftrma_native_list(*win, &info), worst = 0;
+    if (!error) {
+        ftrma_next_ordinal++;
+        error = ftrma_window_fill(info.ordinal, allocated, base, info.size_bytes) ? -EIO : 0;
+    }
+    rc = agree(&(struct making){.comm = comm}, error, &worst);
+    return rc || !worst ? rc : fail(worst, size, 1);
+}
+
+/* A communicator that is ours can be gone already in a replay: its face is as good. */
+static struct making making_on(MPI_Comm comm)
+{
+    struct communicator *on = ftrma_communicator(comm);
+    return (struct making){.comm = on ? on->face : ftrma_comm(comm), .on = on};
+}
+
+int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
+                     MPI_Win *win)
+{
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    struct making m = making_on(comm);
+    m.allocated = 1;
+    if (ftrma_link < 0 && protectable(m.comm))
+        return make(m, NULL, size, disp_unit, info, baseptr, win);
+    int rc = PMPI_Win_allocate(size, disp_unit, info, m.comm, baseptr, win);
+    return adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
+}
+
+int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
+                   MPI_Win *win)
+{
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    struct making m = making_on(comm);
+    if (ftrma_link < 0 && protectable(m.comm))
+        return make(m, base, size, disp_unit, info, NULL, win);
+    int rc = PMPI_Win_create(base, size, disp_unit, info, m.comm, win);
+    return adopt(rc, 0, base, size, m.comm, win);
+}
+
+/* Whether each part begins where the one before ends. */
+static int is_packed(MPI_Info info)
+{
+    char value[8] = "";
+    int flag = 0;
+    if (info != MPI_INFO_NULL)
+        PMPI_Info_get(info, "alloc_shared_noncontig", sizeof value - 1, value, &flag);
+    return !flag || strcmp(value, "true") != 0;
+}
+
+/* Its parts are saved and restored like all others.  What the members store into each other's is seen
+   by nobody, so that a failure rolls them back. */
+int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
+                            void *baseptr, MPI_Win *win)
+{
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    struct making m = making_on(comm);
+    m.allocated = m.shared = 1;
+    m.packed = is_packed(info);
+    int rc;
+    if (ftrma_link < 0 && protectable(m.comm))
+        rc = make(m, NULL, size, disp_unit, info, baseptr, win);
+    else {
+        rc = GUARDED(PMPI_Win_allocate_shared(size, disp_unit, info, m.comm, baseptr, win));
+        rc = adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
+    }
+    if (!rc && ftrma_window_held())
+        ftrma_hold(__func__);
+    return rc;
+}
+
+/* What is attached to it cannot be restored, and the user is told. */
+int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+    int rc = GUARDED(PMPI_Win_create_dynamic(info, ftrma_comm(comm), win));
+    if (rc || !ftrma_ctl)
+        return rc;
+    if (warn)
+        warn("Create_dynamic");
+    if (!ftrma_is_alone(comm)) {
+        ftrma_window_hold(*win);
+        ftrma_hold(__func__);
+    }
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_free(MPI_Win *win)
+{
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    struct window *w = ftrma_window(*win);
+    ftrma_native_unlist(*win);
+    if (!w) {
+        ftrma_window_release(*win);
+        return GUARDED(PMPI_Win_free(win));
+    }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    int rc = ftrma_sync_begin(FTRMA_WHAT_FREE, w->ordinal, -1, 0);
+    int done = rc == 1 || w->ghost; /* a ghost's others have all been here */
+    if (!done && !rc)
+        rc = ftrma_window_barrier(w);
+    if (rc > 1)
+        return rc;
+    ftrma_event_end();
+    if (w->me == 0 && !done)
+        ftrma_winfile_unlink(w);
+    ftrma_window_unlist(w);
+    ftrma_window_discard(w);
+    *win = MPI_WIN_NULL;
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,412 @@
+/* Communicators derived from the slots' world: the calls that make and free them.
+ *
+ * Who belongs to one follows from the program alone (Dup, Create, Cart_create, Cart_sub) or from one
+ * exchange, which is answered from the log in a replay (Split).  So a replacement comes to the same
+ * communicators without the others, and their exchanges and windows are found by the same names.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alarm.h"
+#include "collective.h"
+#include "event.h"
+#include "replay.h"
+#include "revoke.h"
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+static int fail(MPI_Comm face, int class)
+{
+    PMPI_Comm_call_errhandler(face, class);
+    return class;
+}
+
+static int fail_at_board(MPI_Comm face, int error)
+{
+    if (error == -EPROTO)
+        return fail(face, ftrma_window_fail(NULL, MPI_ERR_OTHER, "slots make different "
+                                            "communicators in the same place: calls come in the "
+                                            "same order, with arguments that agree, on all"));
+    return fail(face, ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a communicator (%s): "
+                                        "free space in /dev/shm", strerror(-error)));
+}
+
+/* Here for the first time, or replayed.  All members meet before they turn to the library, which can
+   wait for ever for one that died before it came. */
+static int settle(struct communicator *c)
+{
+    struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1};
+    int past = ftrma_tape.mode && !ftrma_replay_over();
+    int error = past ? ftrma_board_find(c) : ftrma_board_open(c);
+    size_t chunk;
+    c->ghost = past && error == -ENOENT;
+    if (error && !c->ghost)
+        return fail_at_board(c->face, error);
+    int rc = ftrma_exchange_open(c, &chunk);
+    if (!rc)
+        rc = ftrma_transfer_run(&t);
+    if (!rc && c->live == MPI_COMM_NULL)
+        c->live = ftrma_take_pending(c->spec.id);
+    if (!rc && !past)
+        rc = ftrma_enliven(c);
+    if (!rc) /* nobody goes on, and perhaps dies, while others still need it */
+        rc = ftrma_transfer_run(&t);
+    return rc || c->live == MPI_COMM_NULL ? rc : ftrma_inherit(c->face, c->live);
+}
+
+/* The communicator of `spec`, this slot's part of it behind `face`. */
+static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm face,
+                MPI_Comm *made)
+{
+    int slot, rc;
+    *made = face;
+    if (spec->n == 1) { /* what a slot does with itself any replay repeats: the library's own */
+        if (spec->ndims < 0)
+            return MPI_SUCCESS;
+        rc = PMPI_Cart_create(face, spec->ndims, spec->dims, spec->periods, 0, made);
+        return rc ? rc : PMPI_Comm_free(&face);
+    }
+    struct communicator *c = calloc(1, sizeof *c);
+    if (!c)
+        return fail(parent->face, MPI_ERR_NO_MEM);
+    c->face = face;
+    c->live = MPI_COMM_NULL;
+    c->spec = *spec;
+    ftrma_my_role(&slot);
+    while (c->me < spec->n && spec->slots[c->me] != slot)
+        c->me++;
+    rc = ftrma_derived_list(c);
+    if (!rc)
+        rc = settle(c);
+    if (!rc)
+        return MPI_SUCCESS;
+    *made = MPI_COMM_NULL;
+    ftrma_derived_discard(c);
+    return rc;
+}
+
+/* Without attributes, as all but Dup make them. */
+static int make_fresh(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm *made)
+{
+    MPI_Comm face;
+    int rc = ftrma_fresh_face(&face);
+    if (!rc)
+        rc = ftrma_inherit(parent->face, face);
+    return rc ? rc : make(parent, spec, face, made);
+}
+
+/* Two numbers into one, so that no two communicators get the same: the steps are those of splitmix64
+   (Steele, Lea, Flood 2014). */
+static uint64_t derive(uint64_t id, uint64_t from)
+{
+    uint64_t h = id * 0x9e3779b97f4a7c15ull + from + 1;
+    for (int i = 0; i < 2; i++) {
+        h += 0x9e3779b97f4a7c15ull;
+        h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
+        h = (h ^ h >> 27) * 0x94d049bb133111ebull;
+        h ^= h >> 31;
+    }
+    return h;
+}
+
+/* Of the call that makes one of this one, which all its members make in the same order. */
+static uint64_t next_child(struct communicator *parent)
+{
+    return derive(parent->spec.id, ++parent->children);
+}
+
+static int dup(struct communicator *parent, MPI_Info info, MPI_Comm *made)
+{
+    struct ftrma_spec spec = parent->spec;
+    MPI_Comm face;
+    int rc = info == MPI_INFO_NULL ? PMPI_Comm_dup(parent->face, &face)
+                                   : PMPI_Comm_dup_with_info(parent->face, info, &face);
+    spec.id = next_child(parent);
+    return rc ? rc : make(parent, &spec, face, made);
+}
+
+struct bid {
+    int32_t color, key;
+};
+
+static const struct bid *bids; /* for by_key */
+
+static int by_key(const void *a, const void *b)
+{
+    int x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return bids[x].key != bids[y].key ? (bids[x].key < bids[y].key ? -1 : 1) : x < y ? -1 : x > y;
+}
+
+static int split(struct communicator *parent, int color, int key, MPI_Comm *made)
+{
+    static pthread_mutex_t sorting = PTHREAD_MUTEX_INITIALIZER;
+    struct bid mine = {color, key}, all[FTRMA_MAX_PROCS];
+    struct ftrma_spec spec = {.ndims = -1};
+    size_t chunk;
+    int passed, rc = ftrma_exchange_open(parent, &chunk);
+    if (!rc)
+        rc = ftrma_gather_all(&mine, sizeof mine, all, &passed);
+    if (rc)
+        return rc;
+    uint64_t id = derive(next_child(parent), (uint64_t)(uint32_t)color);
+    *made = MPI_COMM_NULL;
+    if (color == MPI_UNDEFINED)
+        return MPI_SUCCESS;
+    if (passed && ftrma_spec_find(id, &spec)) {
+        ftrma_refuse("it splits a communicator between protect() and the place of its checkpoint, "
+                     "and the result has one member or is freed again");
+        return ftrma_code_unwind;
+    }
+    for (int r = 0; r < parent->spec.n && !passed; r++)
+        if (all[r].color == color)
+            spec.slots[spec.n++] = r;
+    pthread_mutex_lock(&sorting);
+    bids = all;
+    if (!passed)
+        qsort(spec.slots, (size_t)spec.n, sizeof *spec.slots, by_key);
+    pthread_mutex_unlock(&sorting);
+    for (int r = 0; r < spec.n && !passed; r++)
+        spec.slots[r] = parent->spec.slots[spec.slots[r]];
+    spec.id = id;
+    return make_fresh(parent, &spec, made);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* First in each call: the library's own communicators are made by the library, of what it knows. */
+#define DERIVED_OR(native)                                                                        \
+    ftrma_place(FTRMA_PLACE_CALL);                                                                \
+    struct communicator *parent = ftrma_communicator(comm);                                       \
+    if (!parent) {                                                                                \
+        ftrma_foreign_on(comm, __func__);                                                         \
+        int native_rc = GUARDED(native);                                                          \
+        if (!native_rc)                                                                           \
+            ftrma_register_foreign(*made, __func__);                                                           \
+        return native_rc;                                                                         \
+    }                                                                                             \
+    if (unlikely(ftrma_finalized))                                                                \
+        return ftrma_after_finalize();                                                            \
+    if (ftrma_unwinding())                                                                        \
+        return ftrma_code_unwind
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Comm_dup(ftrma_comm(comm), made));
+    return dup(parent, MPI_INFO_NULL, made);
+}
+
+int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Comm_dup_with_info(ftrma_comm(comm), info, made));
+    return dup(parent, info, made);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Comm_split(ftrma_comm(comm), color, key, made));
+    if (color < 0 && color != MPI_UNDEFINED)
+        return fail(parent->face, MPI_ERR_ARG);
+    return split(parent, color, key, made);
+}
+
+/* All slots share one node; what else there is to split by is for the library to know. */
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
+    int all[FTRMA_MAX_PROCS], passed, ours = 1;
+    size_t chunk;
+    int asked = ftrma_exchange_open(parent, &chunk);
+    if (!asked)
+        asked = ftrma_gather_all(&type, sizeof type, all, &passed);
+    if (asked)
+        return asked;
+    for (int r = 0; r < parent->spec.n && !passed; r++)
+        ours &= all[r] == MPI_COMM_TYPE_SHARED || all[r] == MPI_UNDEFINED;
+    if (ours)
+        return split(parent, type == MPI_UNDEFINED ? type : 0, key, made);
+    ftrma_foreign(__func__);
+    int rc = GUARDED(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
+    if (!rc)
+        ftrma_register_foreign(*made, __func__);
+    return rc;
+}
+
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Comm_create(ftrma_comm(comm), group, made));
+    struct ftrma_spec spec = {.ndims = -1};
+    int slot, rc = PMPI_Group_size(group, &spec.n);
+    if (rc || spec.n > parent->spec.n)
+        return fail(parent->face, MPI_ERR_GROUP);
+    uint64_t id = next_child(parent);
+    ftrma_my_role(&slot);
+    for (int r = 0; r < spec.n; r++) {
+        spec.slots[r] = ftrma_slot_in(group, r);
+        if (!ftrma_is_member(&parent->spec, spec.slots[r]))
+            return fail(parent->face, MPI_ERR_GROUP);
+        id = derive(id, (uint64_t)spec.slots[r]);
+    }
+    spec.id = id;
+    *made = MPI_COMM_NULL;
+    return ftrma_is_member(&spec, slot) ? make_fresh(parent, &spec, made) : MPI_SUCCESS;
+}
+
+/* Arguments that make no topology are left to the library, to be refused. */
+static int makes_grid(int n, int ndims, const int *dims)
+{
+    int64_t all = 1;
+    for (int d = 0; d < ndims && all > 0 && all <= n; d++)
+        all *= dims[d] > 0 ? dims[d] : 0;
+    return ndims >= 0 && ndims <= FTRMA_MAX_DIMS && all > 0 && all <= n ? (int)all : 0;
+}
+
+int MPI_Cart_create(MPI_Comm comm, int ndims, const int dims[], const int periods[], int reorder,
+                    MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Cart_create(ftrma_comm(comm), ndims, dims, periods, reorder, made));
+    int n = makes_grid(parent->spec.n, ndims, dims);
+    if (!n) {
+        ftrma_foreign(__func__);
+        int rc = GUARDED(PMPI_Cart_create(ftrma_comm(comm), ndims, dims, periods, reorder, made));
+        if (!rc)
+            ftrma_register_foreign(*made, __func__);
+        return rc;
+    }
+    struct ftrma_spec spec = {.id = next_child(parent), .n = n, .ndims = ndims};
+    memcpy(spec.dims, dims, (size_t)ndims * sizeof *dims);
+    memcpy(spec.periods, periods, (size_t)ndims * sizeof *periods);
+    memcpy(spec.slots, parent->spec.slots, (size_t)n * sizeof *spec.slots);
+    *made = MPI_COMM_NULL;
+    return parent->me < n ? make_fresh(parent, &spec, made) : MPI_SUCCESS;
+}
+
+int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
+{
+    DERIVED_OR(PMPI_Cart_sub(ftrma_comm(comm), remain, made));
+    const struct ftrma_spec *p = &parent->spec;
+    if (p->ndims < 0)
+        return fail(parent->face, MPI_ERR_TOPOLOGY);
+    struct ftrma_spec spec = {.id = next_child(parent)};
+    for (int d = 0; d < p->ndims; d++)
+        if (remain[d]) {
+            spec.dims[spec.ndims] = p->dims[d];
+            spec.periods[spec.ndims++] = p->periods[d];
+        }
+    for (int r = 0; r < p->n; r++) {
+        int same = 1, mine = parent->me, theirs = r; /* in row-major order, from the last dimension */
+        for (int d = p->ndims - 1; d >= 0; mine /= p->dims[d], theirs /= p->dims[d], d--)
+            same &= remain[d] || mine % p->dims[d] == theirs % p->dims[d];
+        if (same)
+            spec.slots[spec.n++] = p->slots[r];
+    }
+    spec.id = derive(spec.id, (uint64_t)spec.slots[0]);
+    return make_fresh(parent, &spec, made);
+}
+
+/* All members have come here when one goes on: nobody needs the board any more. */
+static int release(MPI_Comm *comm)
+{
+    struct communicator *c = ftrma_derived(*comm);
+    size_t chunk;
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    struct ftrma_transfer t = {.collective = FTRMA_COMM_FREE, .root = -1};
+    int rc = ftrma_exchange_open(c, &chunk);
+    if (!rc)
+        rc = ftrma_transfer_run(&t);
+    if (rc)
+        return rc;
+    if (c->me == 0)
+        ftrma_board_remove(c->spec.id);
+    if (c->live != MPI_COMM_NULL && !ftrma_pending()) {
+        MPI_Comm live = c->live;
+        ftrma_unregister_comm(live);
+        ftrma_enter_call();
+        PMPI_Comm_free(&live);
+        ftrma_leave_call();
+    }
+    rc = PMPI_Comm_free(comm); /* what deletes attributes still finds it */
+    ftrma_derived_discard(c);
+    return rc;
+}
+
+static int is_derived(MPI_Comm comm)
+{
+    ftrma_place(FTRMA_PLACE_CALL);
+    return ftrma_nderived && ftrma_derived(comm);
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    if (is_derived(*comm))
+        return release(comm);
+    ftrma_foreign_on(*comm, __func__);
+    ftrma_unregister_comm(*comm);
+    ftrma_forget_stale(*comm);
+    return GUARDED(PMPI_Comm_free(comm));
+}
+
+int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+    if (is_derived(*comm))
+        return release(comm);
+    ftrma_foreign_on(*comm, __func__);
+    ftrma_unregister_comm(*comm);
+    return GUARDED(PMPI_Comm_disconnect(comm));
+}
+
+int MPI_Comm_size(MPI_Comm comm, int *size)
+{
+    const struct communicator *c = ftrma_communicator(comm);
+    if (!c)
+        return PMPI_Comm_size(ftrma_comm(comm), size);
+    *size = c->spec.n;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_rank(MPI_Comm comm, int *rank)
+{
+    const struct communicator *c = ftrma_communicator(comm);
+    if (!c)
+        return PMPI_Comm_rank(ftrma_comm(comm), rank);
+    *rank = c->me;
+    return MPI_SUCCESS;
+}
+
+/* Not by groups: the library (Open MPI 5.0) tells those with a process apart that it has and has not
+   talked to yet, which a replacement is. */
+int MPI_Comm_compare(MPI_Comm one, MPI_Comm other, int *result)
+{
+    const struct communicator *a = ftrma_communicator(one), *b = ftrma_communicator(other);
+    *result = MPI_IDENT;
+    if (a && a == b)
+        return MPI_SUCCESS;
+    if (!a || !b)
+        return PMPI_Comm_compare(ftrma_comm(one), ftrma_comm(other), result);
+    int found = 0, n = a->spec.n;
+    for (int i = 0; i < n; i++)
+        found += ftrma_is_member(&b->spec, a->spec.slots[i]);
+    int same = found == n && b->spec.n == n;
+    size_t bytes = (size_t)n * sizeof *a->spec.slots;
+    *result = !same ? MPI_UNEQUAL
+              : memcmp(a->spec.slots, b->spec.slots, bytes) ? MPI_SIMILAR : MPI_CONGRUENT;
+    return MPI_SUCCESS;
+}
+
+/* ---- attributes ----------------------------------------------------------------------------- */
+
+/* The standard attaches these to MPI_COMM_WORLD alone. */
+static int is_predefined(int keyval)
+{
+    return keyval == MPI_TAG_UB || keyval == MPI_HOST || keyval == MPI_IO
+           || keyval == MPI_WTIME_IS_GLOBAL || keyval == MPI_UNIVERSE_SIZE
+           || keyval == MPI_LASTUSEDCODE || keyval == MPI_APPNUM;
+}
+
+int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
+{
+    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_face(comm), keyval, value,
+                              flag);
+}

@@ -1,0 +1,55 @@
+/* How the program ends MPI, or everything. */
+#include <mpi.h>
+#include <unistd.h>
+
+#include "alarm.h"
+#include "attempt.h"
+#include "control.h"
+#include "errors.h"
+
+/* The library's own would wait for checksum ranks, spares and the dead; a protected job ends by
+   the agreement of its slots instead (ftrma/program/session.py). */
+int MPI_Finalize(void)
+{
+    ftrma_finalized = ftrma_ctl != NULL;
+    return ftrma_ctl ? MPI_SUCCESS : PMPI_Finalize();
+}
+
+int MPI_Finalized(int *flag)
+{
+    int rc = PMPI_Finalized(flag);
+    *flag |= ftrma_finalized;
+    return rc;
+}
+
+int ftrma_mpi_finalize(void)
+{
+    return PMPI_Finalize();
+}
+
+int ftrma_mpi_abort(int status)
+{
+    return PMPI_Abort(MPI_COMM_WORLD, status);
+}
+
+/* The program gives up: everybody ends with its status, in an orderly way if a supervisor is
+   there to see to it (it reads the request within milliseconds).  In a job over several nodes the
+   program is unwound meanwhile. */
+int MPI_Abort(MPI_Comm comm, int status)
+{
+    if (!ftrma_ctl)
+        return PMPI_Abort(comm, status);
+    if (ftrma_pending() || ftrma_stale())
+        return ftrma_code_unwind;
+    if (ftrma_link >= 0) {
+        /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */
+        ftrma_tell("{\"event\": \"abort\", \"status\": %d}\n", status);
+        return ftrma_code_unwind;
+    }
+    if (ftrma_claim_error())
+        STORE(&ftrma_ctl->exit_status, status);
+    STORE(&ftrma_ctl->request, FTRMA_ABORT);
+    for (int waited = 0; waited < 100; waited++)
+        usleep(100000); /* ended by the supervisor */
+    return PMPI_Abort(MPI_COMM_WORLD, status);
+}

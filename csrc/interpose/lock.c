@@ -1,0 +1,279 @@
+/* Synchronization of protected windows: locks and flushes.  What sync.c says of waiting holds here,
+ * too. */
+#include "errors.h"
+#include "event.h"
+#include "place.h"
+#include "sync.h"
+
+static int bad_rank(struct window *w, int rank, const char *call)
+{
+    if (rank >= 0 && rank < w->n)
+        return MPI_SUCCESS;
+    return ftrma_window_fail(w, MPI_ERR_RANK, "%s: rank %d is not in this window's group of %d",
+                             call, rank, w->n);
+}
+
+/* ---- locks ---------------------------------------------------------------------------------- */
+
+/* Nothing of a replay depends on SC, so it is in no log; the pair keeps it over a death. */
+static void note_sc(struct window *w, int target, uint64_t word)
+{
+    w->sc[target] = LOCK_SC(word);
+    __atomic_store_n(&pair(w, w->me, target)->sc, w->sc[target], __ATOMIC_RELAXED);
+}
+
+/* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
+   and in its pair (both kinds).  The pair also says when the step is being taken, so that repair can
+   settle a death in the middle; the replacement then finds itself holding the lock, or not. */
+static int take(struct window *w, int target, int exclusive)
+{
+    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
+    uint32_t seen = LOAD(&w->header->bell.word);
+    for (unsigned step = 0; !LOAD(holds); seen = LOAD(&w->header->bell.word)) {
+        uint64_t word = LOAD(lock), next = word + (1ull << 32);
+        if (!LOCK_OWNER(word) && (!exclusive || !LOCK_SHARED(word))) {
+            next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
+            STORE(holds, HOLDS_TAKING);
+            if (ftrma_cas(lock, word, next)) {
+                note_sc(w, target, next);
+                STORE(holds, exclusive ? HOLDS_EXCLUSIVE : HOLDS_SHARED);
+                return MPI_SUCCESS;
+            }
+            STORE(holds, HOLDS_NONE);
+            continue;
+        }
+        if (ftrma_unwinding())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, &w->header->bell, seen);
+    }
+    note_sc(w, target, LOAD(lock));
+    return MPI_SUCCESS;
+}
+
+static void give(struct window *w, int target, int exclusive)
+{
+    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
+    if (!LOAD(holds))
+        return;
+    STORE(holds, HOLDS_GIVING);
+    __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
+    STORE(holds, HOLDS_NONE);
+    ftrma_wake(&w->header->bell);
+}
+
+static int lock_event(struct window *w, int what, int rank, int exclusive)
+{
+    int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
+    if (rc)
+        return rc == 1 ? MPI_SUCCESS : rc;
+    ftrma_trace.value[0] = (uint64_t)exclusive;
+    return take(w, rank, exclusive);
+}
+
+int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w) {
+        int native_rc = GUARDED(PMPI_Win_lock(type, rank, assert, win));
+        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
+        return native_rc;
+    }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = bad_rank(w, rank, "Lock");
+    if (!rc)
+        rc = ftrma_bad_assert(w, assert, MPI_MODE_NOCHECK, "Lock");
+    if (rc)
+        return rc;
+    if (type != MPI_LOCK_SHARED && type != MPI_LOCK_EXCLUSIVE)
+        return ftrma_window_fail(w, MPI_ERR_LOCKTYPE, "Lock: %d is no lock type", type);
+    if (w->locked[rank] || w->all_locked)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock: rank %d is locked already; Unlock it "
+                                 "first", rank);
+    w->nocheck[rank] = (assert & MPI_MODE_NOCHECK) != 0;
+    if (!w->nocheck[rank]) {
+        rc = lock_event(w, FTRMA_WHAT_LOCK, rank, type == MPI_LOCK_EXCLUSIVE);
+        if (rc)
+            return rc;
+    }
+    w->locked[rank] = (unsigned char)type;
+    w->lc++;
+    if (!w->nocheck[rank])
+        ftrma_event_end();
+    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_unlock(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_unlock(rank, win));
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = bad_rank(w, rank, "Unlock");
+    if (rc)
+        return rc;
+    if (!w->locked[rank])
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
+    rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
+    if (rc > 1)
+        return rc;
+    ftrma_close_epoch(w, rank);
+    w->gc++;
+    w->lc--;
+    if (!w->nocheck[rank] && !rc)
+        give(w, rank, w->locked[rank] == MPI_LOCK_EXCLUSIVE);
+    w->locked[rank] = 0;
+    ftrma_event_end();
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_lock_all(int assert, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w) {
+        int native_rc = GUARDED(PMPI_Win_lock_all(assert, win));
+        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
+        return native_rc;
+    }
+    if (unlikely(ftrma_finalized))
+        return ftrma_after_finalize();
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (w->all_locked || w->lc)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Lock_all: this window is locked already");
+    int rc = ftrma_bad_assert(w, assert, MPI_MODE_NOCHECK, "Lock_all");
+    if (rc)
+        return rc;
+    rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
+    if (rc > 1)
+        return rc;
+    for (int t = 0; t < w->n && !rc; t++) {
+        rc = assert & MPI_MODE_NOCHECK ? MPI_SUCCESS : take(w, t, 0);
+        if (rc)
+            return rc;
+    }
+    w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
+    w->lc++;
+    ftrma_event_end();
+    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_unlock_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_unlock_all(win));
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (!w->all_locked)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock_all: this window is not locked");
+    int rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK_ALL, w->ordinal, -1, 0);
+    if (rc > 1)
+        return rc;
+    for (int t = 0; t < w->n; t++) {
+        ftrma_close_epoch(w, t);
+        if (w->all_locked == 1 && !rc)
+            give(w, t, 0);
+    }
+    w->gc++;
+    w->lc--;
+    w->all_locked = 0;
+    ftrma_event_end();
+    return MPI_SUCCESS;
+}
+
+/* ---- flushes -------------------------------------------------------------------------------- */
+
+static int flush(struct window *w, int rank, int remote)
+{
+    ftrma_place(FTRMA_PLACE_FLUSH);
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (rank == MPI_PROC_NULL)
+        return MPI_SUCCESS;
+    int rc = bad_rank(w, rank, "Flush");
+    if (rc)
+        return rc;
+    if (unlikely(!w->all_locked && !w->locked[rank]))
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
+                                 "belong between Lock and Unlock", rank);
+    rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH, w->ordinal, rank, (uint64_t)remote);
+    if (unlikely(rc > 1))
+        return rc;
+    if (remote) {
+        ftrma_close_epoch(w, rank);
+        w->gc++;
+    }
+    ftrma_event_end();
+    return MPI_SUCCESS;
+}
+
+static int flush_all(struct window *w, int remote)
+{
+    ftrma_place(FTRMA_PLACE_FLUSH);
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (!w->all_locked && !w->lc)
+        return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
+                                 "flushes belong between Lock and Unlock");
+    int rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH_ALL, w->ordinal, -1, (uint64_t)remote);
+    if (rc > 1)
+        return rc;
+    for (int t = 0; remote && t < w->n; t++)
+        ftrma_close_epoch(w, t);
+    w->gc += (uint64_t)remote;
+    ftrma_event_end();
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_flush(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
+    return w ? flush(w, rank, 1) : GUARDED(PMPI_Win_flush(rank, win));
+}
+
+int MPI_Win_flush_local(int rank, MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
+    return w ? flush(w, rank, 0) : GUARDED(PMPI_Win_flush_local(rank, win));
+}
+
+int MPI_Win_flush_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
+    return w ? flush_all(w, 1) : GUARDED(PMPI_Win_flush_all(win));
+}
+
+int MPI_Win_flush_local_all(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        ftrma_native_place(FTRMA_PLACE_FLUSH);
+    return w ? flush_all(w, 0) : GUARDED(PMPI_Win_flush_local_all(win));
+}
+
+int MPI_Win_sync(MPI_Win win)
+{
+    struct window *w = ftrma_window(win);
+    if (!w)
+        return GUARDED(PMPI_Win_sync(win));
+    MEMORY_FENCE();
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    int rc = ftrma_sync_begin(FTRMA_WHAT_SYNC, w->ordinal, -1, 0);
+    if (rc > 1)
+        return rc;
+    ftrma_event_end();
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,182 @@
+/* The mover, the one part that knows how bytes travel.  See mover.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "alarm.h"
+#include "control.h"
+#include "errors.h"
+#include "interrupt.h"
+#include "meet.h"
+#include "mover.h"
+#include "types.h"
+
+int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
+                MPI_Datatype type, struct reach *r)
+{
+    struct ftrma_member *m = &w->members[target];
+    size_t size = ftrma_basic_size(type);
+    r->w = w;
+    r->target = target;
+    r->low = 0;
+    r->span = size * (size_t)count;
+    if (unlikely(!size) && count > 0) {
+        MPI_Aint lb, extent, tlb, textent;
+        int rc = PMPI_Type_get_extent(type, &lb, &extent);
+        if (!rc)
+            rc = PMPI_Type_get_true_extent(type, &tlb, &textent);
+        if (rc)
+            return rc;
+        MPI_Aint shift = (count - 1) * extent;
+        r->low = shift < 0 ? tlb + shift : tlb;
+        r->span = (size_t)(textent + (shift < 0 ? -shift : shift));
+    }
+    int64_t first = (int64_t)disp * m->disp_unit + r->low;
+    r->at = (uint64_t)((int64_t)disp * m->disp_unit);
+    if (unlikely(disp < 0))
+        return ftrma_window_fail(w, MPI_ERR_DISP, "%s: displacement %lld to rank %d is negative",
+                                 call, (long long)disp, target);
+    if (unlikely(r->span && (first < 0 || (uint64_t)first > m->size_bytes
+                             || r->span > m->size_bytes - (uint64_t)first)))
+        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
+                                 "(%lld bytes) to rank %d leaves its window of %llu bytes", call,
+                                 r->span, (long long)disp, (long long)first, target,
+                                 (unsigned long long)m->size_bytes);
+    return MPI_SUCCESS;
+}
+
+/* 0: the slot has been replaced in place, try again. */
+static int remote_failure(struct window *w, int target)
+{
+    if (errno == ESRCH) {
+        int slot = w->members[target].slot;
+        ftrma_note_death(ftrma_roles(ftrma_ctl)->slot_proc[slot]);
+        return ftrma_unwinding() ? ftrma_code_unwind : ftrma_await_live(slot);
+    }
+    return ftrma_window_fail(w, MPI_ERR_OTHER, "cannot reach the memory of rank %d in a window "
+                             "from Create (%s): use Allocate, or allow process_vm_readv between "
+                             "processes of one user", target, strerror(errno));
+}
+
+static pid_t owner_pid(const struct reach *r)
+{
+    const struct ftrma_member *m = &r->w->members[r->target];
+    return ftrma_ctl->proc[ftrma_roles(ftrma_ctl)->slot_proc[m->slot]].pid;
+}
+
+/* Move bytes between `local` and the touched stretch of a part from Create. */
+int ftrma_remote(const struct reach *r, void *local, int write)
+{
+    const struct ftrma_member *m = &r->w->members[r->target];
+    size_t done = 0;
+    while (done < r->span) {
+        uint64_t address = m->base + r->at + (uint64_t)r->low + done;
+        struct iovec here = {(char *)local + done, r->span - done};
+        struct iovec there = {(void *)(uintptr_t)address, r->span - done};
+        ssize_t moved = write ? process_vm_writev(owner_pid(r), &here, 1, &there, 1, 0)
+                              : process_vm_readv(owner_pid(r), &here, 1, &there, 1, 0);
+        if (moved <= 0) {
+            int rc = remote_failure(r->w, r->target);
+            if (rc)
+                return rc;
+            m = &r->w->members[r->target];
+            done = 0; /* the replacement has lost what had arrived */
+            continue;
+        }
+        done += (size_t)moved;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Write those bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
+static int remote_runs(const struct reach *r, const char *local, const char *mask)
+{
+    enum { RUNS = 512 }; /* below the kernel's limit of 1024 */
+    struct iovec here[RUNS], there[RUNS];
+    uint64_t base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
+    size_t at = 0, n = 0, bytes = 0;
+    while (at < r->span || n) {
+        while (at < r->span && !mask[at])
+            at++;
+        size_t first = at;
+        while (at < r->span && mask[at])
+            at++;
+        if (at > first) {
+            here[n] = (struct iovec){(void *)(uintptr_t)(local + first), at - first};
+            there[n++] = (struct iovec){(void *)(uintptr_t)(base + first), at - first};
+            bytes += at - first;
+        }
+        if (n == RUNS || (at == r->span && n)) {
+            if (process_vm_writev(owner_pid(r), here, n, there, n, 0) != (ssize_t)bytes) {
+                int rc = remote_failure(r->w, r->target);
+                if (rc)
+                    return rc;
+                at = n = bytes = 0;
+                base = r->w->members[r->target].base + r->at + (uint64_t)r->low;
+                continue;
+            }
+            n = bytes = 0;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+/* Memory with the layout of the touched stretch: the part itself, or a private image of it that
+   put_back returns.  `address` corresponds to the displacement. */
+int ftrma_image(const struct reach *r, char **address, char **owned)
+{
+    *owned = NULL;
+    *address = ftrma_direct(r);
+    if (*address || !r->span)
+        return MPI_SUCCESS;
+    *owned = malloc(r->span);
+    if (!*owned)
+        return MPI_ERR_NO_MEM;
+    *address = *owned - r->low;
+    return ftrma_remote(r, *owned, 0);
+}
+
+/* [out] *mask, to be freed: 1 for each byte of the touched stretch that the layout covers. */
+int ftrma_make_mask(const struct reach *r, int count, MPI_Datatype type, char **mask)
+{
+    size_t bytes;
+    int rc = ftrma_packed_bytes(count, type, &bytes);
+    char *ones = malloc(bytes + 1);
+    *mask = calloc(r->span + 1, 1);
+    if (!rc && (!ones || !*mask))
+        rc = MPI_ERR_NO_MEM;
+    if (!rc) {
+        memset(ones, 1, bytes);
+        rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, *mask - r->low, count, type);
+    }
+    free(ones);
+    return rc;
+}
+
+int ftrma_put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc)
+{
+    if (owned && !rc && ftrma_basic_size(type)) {
+        rc = ftrma_remote(r, owned, 1);
+    } else if (owned && !rc) {
+        char *mask;
+        rc = ftrma_make_mask(r, count, type, &mask);
+        if (!rc)
+            rc = remote_runs(r, owned, mask);
+        free(mask);
+    }
+    free(owned);
+    return rc;
+}
+
+int ftrma_part_write(struct window *w, int member, uint64_t at, const void *bytes, size_t n)
+{
+    struct reach r = {.w = w, .target = member, .at = at, .span = n};
+    char *to = ftrma_direct(&r);
+    if (!to)
+        return ftrma_remote(&r, (void *)(uintptr_t)bytes, 1);
+    memcpy(to, bytes, n);
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,183 @@
+/* The file of a window, and what this process has of it: mapping, this slot's part.
+ *
+ * In replay the file is the one that the dead process has made; a window that all have freed since
+ * has none, and gets private memory in its place.
+ */
+#include "winfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "replay.h"
+#include "tape.h"
+
+#define PAGE 4096u
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n)
+{
+    return (n + PAGE - 1) / PAGE * PAGE;
+}
+
+/* packed: one part begins where the other ends. */
+size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocated, int packed,
+                            uint64_t *offset)
+{
+    size_t head = sizeof(struct ftrma_window_header) + (size_t)n * sizeof(struct ftrma_member)
+                  + (size_t)n * (size_t)n * sizeof(struct ftrma_pair);
+    size_t at = round_up(head);
+    for (int i = 0; i < n; i++) {
+        offset[i] = at;
+        if (allocated)
+            at += packed ? (size_t)offers[i].size_bytes : round_up((size_t)offers[i].size_bytes);
+    }
+    return round_up(at);
+}
+
+/* Memory of a replayed window that all have freed since. */
+int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers, const uint64_t *offset)
+{
+    void *p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    w->map = p;
+    w->ghost = 1;
+    struct ftrma_member *m = (struct ftrma_member *)(void *)(
+        w->map + sizeof(struct ftrma_window_header));
+    for (int i = 0; i < w->n; i++)
+        m[i] = (struct ftrma_member){.size_bytes = (uint64_t)offers[i].size_bytes,
+                                     .offset = offset[i], .disp_unit = offers[i].disp_unit,
+                                     .slot = offers[i].slot};
+    return 0;
+}
+
+int ftrma_winfile_map(struct window *w, int create)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name) >= (int)sizeof path)
+        return -ENAMETOOLONG;
+    int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
+    if (fd < 0)
+        return fd;
+    /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
+    int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
+    void *p = MAP_FAILED;
+    if (!w->file_bytes) {
+        struct stat st;
+        error = fstat(fd, &st) ? errno : 0;
+        w->file_bytes = (size_t)st.st_size;
+    }
+    if (!error) {
+        p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        error = p == MAP_FAILED ? errno : 0;
+    }
+    close(fd);
+    if (error && create)
+        unlink(path);
+    w->map = error ? NULL : p;
+    return -error;
+}
+
+void ftrma_winfile_unlink(const struct window *w)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    unlink(path);
+}
+
+/* The dead process has made the file already. */
+int ftrma_winfile_made_before(const struct window *w)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    return ftrma_tape.mode && !access(path, F_OK);
+}
+
+/* ---- this slot's part ----------------------------------------------------------------------- */
+
+/* Set once by ftrma_set_fill, before the program runs. */
+static ftrma_fill_function fill;
+
+void ftrma_set_fill(ftrma_fill_function function)
+{
+    fill = function;
+}
+
+int ftrma_window_fill(int ordinal, int allocated, void *base, uint64_t size_bytes)
+{
+    return fill ? fill(ordinal, allocated, base, size_bytes) : 0;
+}
+
+struct window *ftrma_window_new(int n)
+{
+    struct window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    size_t k = (size_t)n;
+    w->n = n;
+    w->handle = MPI_WIN_NULL;
+    w->group = MPI_GROUP_NULL;
+    w->locked = calloc(4 * k, 1);
+    w->ec = calloc(4 * k, sizeof *w->ec);
+    if (!w->locked || !w->ec) {
+        free(w->locked);
+        free(w->ec);
+        free(w);
+        return NULL;
+    }
+    w->nocheck = w->locked + k;
+    w->started = w->nocheck + k;
+    w->exposed = w->started + k;
+    w->sc = w->ec + k;
+    w->posted = w->sc + k;
+    w->completed = w->posted + k;
+    return w;
+}
+
+/* Everything a timeline leaves in a window that the program is about to create again. */
+static void reset_own(struct window *w, const struct ftrma_offer *offer, uint64_t offset)
+{
+    size_t k = (size_t)w->n;
+    memset(w->locked, 0, 4 * k);
+    memset(w->ec, 0, 4 * k * sizeof *w->ec);
+    w->gc = w->gnc = w->lc = w->barriers = 0;
+    w->fence_open = w->all_locked = w->access_open = w->exposure_open = 0;
+    struct ftrma_member *m = &w->members[w->me];
+    if (ftrma_tape.mode && !ftrma_replay_over()) {
+        m->base = offer->base; /* everything else is as the dead process has left it */
+        return;
+    }
+    *m = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes, .offset = offset,
+                               .base = offer->base, .disp_unit = offer->disp_unit,
+                               .slot = offer->slot};
+    for (int t = 0; t < w->n; t++)
+        *pair(w, w->me, t) = (struct ftrma_pair){0};
+}
+
+int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint64_t offset,
+                        MPI_Info info)
+{
+    size_t n = (size_t)w->n;
+    w->header = (struct ftrma_window_header *)(void *)w->map;
+    w->members = (struct ftrma_member *)(void *)(w->map + sizeof *w->header);
+    w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
+    reset_own(w, offer, offset);
+    void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
+    if (ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
+        return MPI_ERR_OTHER;
+    if (w->handle != MPI_WIN_NULL) {
+        if (w->allocated)
+            return MPI_SUCCESS;
+        PMPI_Win_free(&w->handle); /* user memory may lie elsewhere after re-entry */
+    }
+    return PMPI_Win_create(base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info,
+                           MPI_COMM_SELF, &w->handle);
+}

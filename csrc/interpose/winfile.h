@@ -1,0 +1,35 @@
+/* The file of a window, and this slot's part of it (winfile.c). */
+#ifndef FTRMA_WINFILE_H
+#define FTRMA_WINFILE_H
+
+#include "window.h"
+
+/* What one member tells the others before the file exists. */
+struct ftrma_offer {
+    int64_t size_bytes, disp_unit;
+    uint64_t base;
+    int32_t slot, ordinal;
+    int32_t allocated, pad;
+};
+
+/* [out] offset[n]: where each part begins; returns the bytes of the file.  packed: one part begins
+   where the other ends. */
+size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocated, int packed,
+                            uint64_t *offset);
+/* Memory of a replayed window that all have freed since. 0 or -errno. */
+int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers,
+                        const uint64_t *offset);
+/* Map the file, or make it. 0 or -errno. */
+int ftrma_winfile_map(struct window *w, int create);
+void ftrma_winfile_unlink(const struct window *w);
+/* The dead process has made the file already. */
+int ftrma_winfile_made_before(const struct window *w);
+
+struct window *ftrma_window_new(int n); /* NULL: no memory */
+/* This slot's part is there, restored, behind a handle. An MPI code. */
+int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint64_t offset,
+                        MPI_Info info);
+/* Restore a part, if it belongs to a checkpoint: 0 unless that fails (ftrma_set_fill). */
+int ftrma_window_fill(int ordinal, int allocated, void *base, uint64_t size_bytes);
+
+#endif

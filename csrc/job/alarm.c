@@ -1,0 +1,91 @@
+/* The alarm: deaths that are noticed, and the repair rounds that they ask for.
+ *
+ * Rounds.  The alarm is the number of the newest repair round asked for.  A death is marked DEAD
+ * *before* the alarm is read and raised; a repair round looks at the marks *after* reading the
+ * alarm and again just before it ends.  So either the round sees the mark, or the death is
+ * numbered with a later round: none is lost, and two processes that notice the same death agree
+ * on its number because the first to write death_round wins.
+ */
+#include "alarm.h"
+
+#include "control.h"
+
+uint64_t ftrma_round;
+
+static void raise_to(uint64_t round)
+{
+    uint64_t seen = LOAD(&ftrma_ctl->alarm);
+    while (seen < round && !ftrma_cas(&ftrma_ctl->alarm, seen, round))
+        seen = LOAD(&ftrma_ctl->alarm);
+    ftrma_ring();
+}
+
+void ftrma_raise(uint64_t round)
+{
+    raise_to(round + 1);
+}
+
+/* A checksum rank is gone and nobody can take its seat.  While this looks, spares may be taking
+   seats: a rank found dead may have been followed by what was the last spare, so it looks again. */
+static int seat_stays_vacant(void)
+{
+    uint64_t seats;
+    uint32_t vacant, spares;
+    int index;
+    do {
+        seats = LOAD(&ftrma_ctl->roles_seq);
+        const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+        vacant = spares = 0;
+        for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
+            vacant += LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) == FTRMA_DEAD;
+        for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
+            spares += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
+                      && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE;
+    } while (seats != LOAD(&ftrma_ctl->roles_seq));
+    return vacant > 0 && spares == 0;
+}
+
+/* A rule that struck since the last death was noticed struck this one. */
+static uint64_t when_it_died(void)
+{
+    uint64_t killed = LOAD(&ftrma_ctl->kill_ns), before = LOAD(&ftrma_ctl->death_ns);
+    return killed > before ? killed : ftrma_now_ns();
+}
+
+void ftrma_note_death(int proc)
+{
+    if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED || LOAD(&ftrma_ctl->request))
+        return; /* everybody is ending */
+    struct ftrma_proc *p = &ftrma_ctl->proc[proc];
+    int32_t alive = FTRMA_ALIVE;
+    if (__atomic_compare_exchange_n(&p->state, &alive, FTRMA_DEAD, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+        STORE(&ftrma_ctl->death_ns, when_it_died());
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    int index;
+    int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
+    int slot = ftrma_role_of(ftrma_ctl, proc, &index) == FTRMA_ROLE_SLOT;
+    /* No failure: the supervisor ends the job. */
+    if (slot && LOAD(&ftrma_ctl->supervisor)
+        && (leaving & FTRMA_LEFT_BY_STATUS
+            || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {
+        ftrma_ring();
+        return;
+    }
+    if (!slot && !repairing && !seat_stays_vacant() && !LOAD(&ftrma_ctl->partitioned)) {
+        ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
+        return;
+    }
+    ftrma_cas(&p->death_round, 0, alarm + 1);
+    raise_to(LOAD(&p->death_round));
+}
+
+void ftrma_set_round(uint64_t round)
+{
+    STORE(&ftrma_round, round);
+}
+
+int ftrma_alarmed(void)
+{
+    return ftrma_pending();
+}

@@ -1,0 +1,174 @@
+/* The slots' world: building it.
+ *
+ * The user's program never uses the MPI library's MPI_COMM_WORLD, which also contains checksum
+ * ranks and spares: every wrapper puts ftrma_user_world in its place.  After a failure the world
+ * of the slots is built anew: all the living shrink a duplicate of the MPI world that carries no
+ * other traffic, and the slots' holders take their group from the result (2 ms with Open MPI
+ * 5.0.11).  Taking the group from the duplicate itself would spare the others the call, but fails
+ * with MPI_ERR_PROC_FAILED as soon as the library has noticed the death.  Should another process
+ * die meanwhile, the watching thread revokes what is being used, everybody comes back with an
+ * error, and the next round shrinks the same duplicate again.
+ *
+ * A job over several nodes is never repaired, so there nothing is shrunk, ever.
+ */
+#include <mpi.h>
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+#include <stdlib.h>
+
+#include "comm.h"
+#include "control.h"
+#include "errors.h"
+#include "revoke.h"
+#include "types.h"
+
+static MPI_Comm parent = MPI_COMM_NULL; /* of all processes, dead ones too */
+
+int ftrma_mpi_world(int *rank, int *size, int *on_node)
+{
+    MPI_Comm node;
+    int rc = PMPI_Comm_rank(MPI_COMM_WORLD, rank);
+    if (!rc)
+        rc = PMPI_Comm_size(MPI_COMM_WORLD, size);
+    if (!rc)
+        rc = PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    if (!rc)
+        rc = PMPI_Comm_size(node, on_node);
+    return rc ? rc : PMPI_Comm_free(&node);
+}
+
+int ftrma_mpi_bcast(void *buffer, int size_bytes)
+{
+    return PMPI_Bcast(buffer, size_bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+int ftrma_comm_prepare(void)
+{
+    ftrma_learn_types();
+    int rc = ftrma_unwind_prepare();
+    if (!rc)
+        rc = PMPI_Comm_dup(MPI_COMM_WORLD, &parent);
+    if (!rc)
+        rc = PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
+    return rc ? rc : ftrma_refill_jolts();
+}
+
+uint64_t ftrma_comm_parent(void)
+{
+    return (uint64_t)(uintptr_t)parent;
+}
+
+int ftrma_has_ulfm(void)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* The dead stay in `parent`; what is left of it, in an order that all share. */
+static int living(MPI_Comm *alive)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    int rc = MPIX_Comm_shrink(parent, alive);
+#else
+    int rc = PMPI_Comm_dup(parent, alive);
+#endif
+    return rc ? rc : PMPI_Comm_set_errhandler(*alive, MPI_ERRORS_RETURN);
+}
+
+static int make_world(MPI_Comm alive, MPI_Comm *world)
+{
+    MPI_Group all = MPI_GROUP_NULL, left = MPI_GROUP_NULL, slots = MPI_GROUP_NULL;
+    int n = (int)ftrma_ctl->nslots, rc = PMPI_Comm_group(parent, &all);
+    int *ranks = calloc((size_t)n, sizeof *ranks);
+    if (!ranks)
+        rc = MPI_ERR_NO_MEM;
+    if (!rc)
+        rc = PMPI_Comm_group(alive, &left);
+    if (!rc)
+        rc = PMPI_Group_translate_ranks(all, n, ftrma_roles(ftrma_ctl)->slot_proc, left, ranks);
+    if (!rc)
+        rc = PMPI_Group_incl(left, n, ranks, &slots);
+    if (!rc)
+        rc = PMPI_Comm_create_group(alive, slots, 0, world);
+    if (!rc)
+        rc = PMPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 3; i++) {
+        MPI_Group *group = i == 0 ? &all : i == 1 ? &left : &slots;
+        if (*group != MPI_GROUP_NULL)
+            PMPI_Group_free(group);
+    }
+    free(ranks);
+    return rc;
+}
+
+/* Groups of all the worlds so far: the program may hold groups of processes that are dead by now. */
+#define GROUPS 256
+static MPI_Group groups[GROUPS];
+static int ngroups;
+
+static void keep_group(MPI_Comm world)
+{
+    int at = ngroups++ % GROUPS;
+    if (ngroups > GROUPS)
+        PMPI_Group_free(&groups[at]);
+    if (PMPI_Comm_group(world, &groups[at]))
+        groups[at] = MPI_GROUP_EMPTY;
+}
+
+int ftrma_slot_in(MPI_Group group, int rank)
+{
+    int slot = MPI_UNDEFINED, kept = ngroups < GROUPS ? ngroups : GROUPS;
+    for (int i = 0; i < kept && slot == MPI_UNDEFINED; i++)
+        if (PMPI_Group_translate_ranks(group, 1, &rank, groups[i], &slot))
+            slot = MPI_UNDEFINED;
+    return slot;
+}
+
+static int failed_meanwhile(uint64_t round)
+{
+    return LOAD(&ftrma_ctl->alarm) != round;
+}
+
+int ftrma_comm_build(uint64_t round)
+{
+    MPI_Comm world = MPI_COMM_NULL, alive = MPI_COMM_NULL;
+    int index, slot = ftrma_my_role(&index) == FTRMA_ROLE_SLOT;
+    ftrma_enter_call();
+    int rc = MPI_SUCCESS;
+    if (ftrma_link >= 0)
+        alive = parent;
+    else
+        rc = living(&alive);
+    if (!rc && slot) {
+        ftrma_revoke_building(alive);
+        /* From here on the watching thread will see to it that we come back; before, it could
+           have looked in vain. */
+        rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
+        ftrma_revoke_building(MPI_COMM_NULL);
+    }
+    if (!rc && slot) {
+        ftrma_register_comm(world);
+        keep_group(world);
+        rc = ftrma_world_set(world);
+        if (!rc && ftrma_link < 0 && LOAD(&ftrma_ctl->causal))
+            rc = ftrma_derived_rebuild(round);
+    }
+    ftrma_leave_call();
+    if (rc)
+        return failed_meanwhile(round) ? FTRMA_ALARM : rc;
+    ftrma_refill_jolts(); /* with fewer, the next failure may take a relaunch: no error of this one */
+    return 0;
+}
+
+void ftrma_comm_forget(uint64_t round)
+{
+    /* The communicators themselves are left to the library: freeing a revoked one is collective
+       in disguise.  A program leaks a few kilobytes per failure. */
+    ftrma_revoke_forget(round);
+    ftrma_user_world = MPI_COMM_NULL;
+    ftrma_derived_forget();
+}

@@ -1,0 +1,247 @@
+/* The control file, and this process's place in the job: words, bells, roles. */
+#define _GNU_SOURCE
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
+
+#define MAGIC 0x4654524d41000003ull /* "FTRMA", layout 3 */
+
+/* A waiter spins this often before it yields; measured: longer only helps when every process has
+   a core of its own, and costs the others their time slice when not. */
+#define SPINS 64
+#define YIELDS 256
+#define NAP_NS 1000000L
+
+struct ftrma_ctl *ftrma_ctl;
+int ftrma_me = -1;
+const char *ftrma_directory;
+int ftrma_link = -1;
+
+int ftrma_open(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    int error = fstat(fd, &st) ? errno : 0;
+    if (!error && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077))
+        error = EPERM;
+    if (!error)
+        return fd;
+    close(fd);
+    return -error;
+}
+
+static int map_ctl(int fd, struct ftrma_ctl **ctl)
+{
+    void *p = mmap(NULL, sizeof **ctl, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = p == MAP_FAILED ? -errno : 0;
+    close(fd);
+    if (!error)
+        *ctl = p;
+    return error;
+}
+
+int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_t ngroups,
+                     uint32_t strength, uint32_t group_size, uint64_t capacity_blocks,
+                     struct ftrma_ctl **ctl)
+{
+    if (nprocs > FTRMA_MAX_PROCS)
+        return -E2BIG;
+    int fd = ftrma_open(path, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0)
+        return fd;
+    int error = posix_fallocate(fd, 0, sizeof **ctl);
+    if (error) {
+        close(fd);
+        return -error;
+    }
+    error = map_ctl(fd, ctl);
+    if (error)
+        return error;
+    struct ftrma_ctl *c = *ctl;
+    c->nprocs = nprocs;
+    c->nslots = nslots;
+    c->ngroups = ngroups;
+    c->strength = strength;
+    c->nchecksums = ngroups * strength;
+    c->group_size = group_size;
+    c->capacity_blocks = capacity_blocks;
+    c->entry = 1;
+    for (uint32_t s = 0; s < nslots; s++) /* there are no logs yet */
+        c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
+    for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
+        c->proc[p].spare = (int32_t)(p - nslots - c->nchecksums);
+    struct ftrma_roles *roles = &c->roles[0];
+    for (uint32_t s = 0; s < nslots; s++)
+        roles->slot_proc[s] = (int32_t)s;
+    for (uint32_t k = 0; k < c->nchecksums; k++)
+        roles->checksum_proc[k] = (int32_t)(nslots + k);
+    STORE(&c->magic, MAGIC);
+    return 0;
+}
+
+int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
+{
+    int fd = ftrma_open(path, O_RDWR);
+    if (fd < 0)
+        return fd;
+    struct stat st;
+    if (fstat(fd, &st) || (size_t)st.st_size < sizeof **ctl) {
+        close(fd);
+        return -EINVAL;
+    }
+    int error = map_ctl(fd, ctl);
+    return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
+}
+
+#define STORY_BYTES (1 << 18) /* some thousand events, and one more even if memory is full */
+
+int ftrma_story_create(const char *path)
+{
+    int fd = ftrma_open(path, O_WRONLY | O_CREAT);
+    if (fd < 0)
+        return fd;
+    int error = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, STORY_BYTES) ? -errno : 0;
+    close(fd);
+    return error == -EOPNOTSUPP ? 0 : error;
+}
+
+void ftrma_die_with_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}
+
+void ftrma_set_link(int fd)
+{
+    ftrma_link = fd;
+}
+
+void ftrma_tell(const char *format, ...)
+{
+    char line[128];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    /* A supervisor that is gone ends this process anyway; there is nobody else to tell. */
+    if (n > 0 && n < (int)sizeof line)
+        (void)!send(ftrma_link, line, (size_t)n, MSG_NOSIGNAL);
+}
+
+uint64_t ftrma_load(const uint64_t *word)
+{
+    return LOAD(word);
+}
+
+void ftrma_store(uint64_t *word, uint64_t value)
+{
+    STORE(word, value);
+}
+
+int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n(word, &expected, desired, 0, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+}
+
+int ftrma_claim_error(void)
+{
+    int32_t nobody = 0;
+    return __atomic_compare_exchange_n(&ftrma_ctl->error_owner, &nobody, ftrma_me + 1, 0,
+                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+uint64_t ftrma_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+/* The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
+   looks for sleepers: one of the two sees the other.  A process killed asleep stays counted, which
+   costs later wakers a system call each and nothing else. */
+static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    int32_t *waiting = &ftrma_ctl->proc[ftrma_me].waiting;
+    __atomic_store_n(waiting, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
+    __atomic_sub_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(waiting, 0, __ATOMIC_RELAXED);
+}
+
+void ftrma_wake(struct ftrma_bell *bell)
+{
+    __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen)
+{
+    if (*step < SPINS) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    } else if (*step < SPINS + YIELDS) {
+        sched_yield();
+    } else {
+        nap(bell, seen, NAP_NS);
+        return;
+    }
+    ++*step;
+}
+
+void ftrma_ring(void)
+{
+    ftrma_wake(&ftrma_ctl->bell);
+}
+
+void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
+{
+    nap(&ftrma_ctl->bell, seen, timeout_us * 1000);
+}
+
+/* ---- roles ---------------------------------------------------------------------------------- */
+
+int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ctl);
+    for (uint32_t s = 0; s < ctl->nslots; s++)
+        if (roles->slot_proc[s] == proc) {
+            *index = (int)s;
+            return FTRMA_ROLE_SLOT;
+        }
+    for (uint32_t k = 0; k < ctl->nchecksums; k++)
+        if (roles->checksum_proc[k] == proc) {
+            *index = (int)k;
+            return FTRMA_ROLE_CHECKSUM;
+        }
+    *index = ctl->proc[proc].spare;
+    return FTRMA_ROLE_SPARE;
+}
+
+int ftrma_my_role(int *index)
+{
+    return ftrma_role_of(ftrma_ctl, ftrma_me, index);
+}

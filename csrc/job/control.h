@@ -1,0 +1,37 @@
+/* The control file and this process's place in the job (control.c). */
+#ifndef FTRMA_CONTROL_H
+#define FTRMA_CONTROL_H
+
+#include "internal.h"
+
+/* Written once, by ftrma_join and ftrma_set_link; NULL and -1 until then. */
+extern struct ftrma_ctl *ftrma_ctl;
+extern int ftrma_me;
+extern const char *ftrma_directory;
+extern int ftrma_link; /* socket to the supervisor of a job over several nodes, or -1 */
+
+static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
+{
+    return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
+}
+
+/* Brackets around an MPI call that may block: the watchdog reads call_seq. */
+static inline void ftrma_enter_call(void)
+{
+    if (ftrma_ctl)
+        STORE(&ftrma_ctl->proc[ftrma_me].call_seq, ftrma_ctl->proc[ftrma_me].call_seq + 1);
+}
+#define ftrma_leave_call ftrma_enter_call
+
+/* One line to the supervisor of a job over several nodes, past Python; printf-like. */
+void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
+int ftrma_open(const char *path, int flags);
+
+/* One step of a wait: spin, then yield, then sleep until the bell is rung; seen: bell->word as it
+   was before the condition was looked at. */
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
+void ftrma_wake(struct ftrma_bell *bell);
+
+#endif

@@ -1,0 +1,94 @@
+/* Errors of MPI calls: what one of the library means, and our own with words. */
+#include "errors.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+
+#include "alarm.h"
+#include "attempt.h"
+#include "control.h"
+#include "window.h"
+
+int ftrma_code_unwind;
+int ftrma_finalized;
+
+static char last_error[512];
+static int code_of[128]; /* MPI class -> code with our text */
+
+int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_error, sizeof last_error, format, args);
+    va_end(args);
+    int code = class;
+    if (class > 0 && class < (int)(sizeof code_of / sizeof *code_of)) {
+        if (!code_of[class] && PMPI_Add_error_code(class, &code_of[class]))
+            code_of[class] = 0;
+        char text[MPI_MAX_ERROR_STRING];
+        snprintf(text, sizeof text, "%.*s", MPI_MAX_ERROR_STRING - 1, last_error);
+        if (code_of[class] && !PMPI_Add_error_string(code_of[class], text))
+            code = code_of[class];
+    }
+    if (w)
+        PMPI_Win_call_errhandler(w->handle, code);
+    return code;
+}
+
+/* The library may notice a death before the watching thread was scheduled, and reports it to some as
+   an unspecific error (Open MPI 5.0: class 16, "other").  Wait a moment for the alarm before taking
+   such an error for the program's own. */
+int ftrma_judge(int rc)
+{
+    int class = MPI_ERR_UNKNOWN;
+    PMPI_Error_class(rc, &class);
+    unsigned patience_ms = class == MPI_ERR_OTHER || class == MPI_ERR_UNKNOWN
+                                   || class == MPI_ERR_INTERN
+                               ? 50
+                               : 0;
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (class == MPI_ERR_PROC_FAILED || class == MPI_ERR_PROC_FAILED_PENDING
+        || class == MPI_ERR_REVOKED)
+        patience_ms = 2000;
+#endif
+    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A
+       node that vanished shows only when its connection times out. */
+    if (ftrma_link >= 0)
+        patience_ms *= 10;
+    for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
+        if (ftrma_pending() || ftrma_stale())
+            return ftrma_code_unwind;
+        if (waited < patience_ms)
+            usleep(1000);
+    }
+    return rc;
+}
+
+/* Others may have ended already, and mpi4py no longer asks what an error means. */
+int ftrma_after_finalize(void)
+{
+    static int told;
+    int slot;
+    ftrma_my_role(&slot);
+    if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
+        dprintf(STDERR_FILENO, "ftrma: slot %d calls MPI after MPI_Finalize: an error\n", slot);
+    return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a call of MPI after MPI_Finalize");
+}
+
+int ftrma_unwind_prepare(void)
+{
+    int class, rc = PMPI_Add_error_class(&class);
+    if (!rc)
+        rc = PMPI_Add_error_code(class, &ftrma_code_unwind);
+    return rc ? rc : PMPI_Add_error_string(ftrma_code_unwind, "a process failed: rolling back");
+}
+
+int ftrma_unwind_code(void)
+{
+    return ftrma_code_unwind;
+}

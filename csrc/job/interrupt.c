@@ -1,0 +1,51 @@
+/* What a pending failure means for a thread that makes a call.
+ *
+ * This costs the program nothing: each thread compares the alarm with a word of its own, and goes
+ * into the matter only where they differ.  The word becomes the round that the process has left, for
+ * threads of the current attempt alone.  An attempt ends before the round is left, and here the
+ * round is read first, so that no thread gets a round that was left after its attempt.
+ */
+#include "interrupt.h"
+
+#include "alarm.h"
+#include "tape.h"
+
+/* Set once by ftrma_set_interrupt, before the program runs. */
+static ftrma_interrupt_function interrupt;
+
+void ftrma_set_interrupt(ftrma_interrupt_function function)
+{
+    interrupt = function;
+    ftrma_counted = 1; /* this thread runs the program */
+}
+
+/* A call that another thread than the program's was about to make is lost with it, as that thread
+   unwinds; so the failure cannot be repaired in place.  A plan that does not know yet is made anew. */
+static void forbid_repair_in_place(void)
+{
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    if (ftrma_tape.on && ftrma_uncounted() && ftrma_pending())
+        ftrma_raise(alarm);
+}
+
+int ftrma_interrupted(void)
+{
+    uint64_t round = LOAD(&ftrma_round);
+    if (!ftrma_thread.attempt)
+        ftrma_attempt_begin();
+    if (ftrma_stale())
+        return 1;
+    if (!ftrma_pending()) {
+        ftrma_thread.round = round;
+        return 0;
+    }
+    if (ftrma_counted)
+        return interrupt ? interrupt() : 1;
+    forbid_repair_in_place();
+    return 1;
+}
+
+int ftrma_must_unwind(void)
+{
+    return ftrma_unwinding();
+}

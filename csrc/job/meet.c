@@ -1,0 +1,148 @@
+/* Where processes wait for each other: in a repair, at a checkpoint, in barriers, at the end.
+ *
+ * Who waits looks at words of one writer each in the control file, sleeps on a bell, and comes back
+ * with FTRMA_ALARM when a failure is pending.
+ */
+#include "meet.h"
+
+#include "alarm.h"
+#include "control.h"
+#include "errors.h"
+#include "interrupt.h"
+#include "types.h"
+
+static int holders_live(void)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].state) != FTRMA_ALIVE)
+            return 0;
+    for (uint32_t k = 0; k < ftrma_ctl->nchecksums; k++)
+        if (LOAD(&ftrma_ctl->proc[roles->checksum_proc[k]].state) != FTRMA_ALIVE)
+            return 0;
+    return 1;
+}
+
+int ftrma_meet(uint64_t round, int phase, int check_holders)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    uint64_t mark = round << 8 | (uint64_t)phase;
+    STORE(&c->proc[ftrma_me].met, mark);
+    ftrma_ring();
+    unsigned step = 0;
+    for (;;) {
+        uint32_t seen = LOAD(&c->bell.word);
+        if (LOAD(&c->alarm) != round)
+            return FTRMA_ALARM;
+        if (check_holders && !holders_live()) {
+            ftrma_raise(round);
+            return FTRMA_ALARM;
+        }
+        uint32_t i = 0;
+        while (i < c->nprocs
+               && (LOAD(&c->proc[i].state) != FTRMA_ALIVE || LOAD(&c->proc[i].met) >= mark))
+            i++;
+        if (i == c->nprocs)
+            return FTRMA_OK;
+        /* Another process may not get here before the library has refused, on this side, a message
+           that it has begun to send on a communicator that is revoked. */
+        if (step >= FTRMA_PATIENCE)
+            ftrma_progress();
+        ftrma_wait_step(&step, &c->bell, seen);
+    }
+}
+
+uint64_t ftrma_barriers;
+
+void ftrma_slots_barrier_reset(void)
+{
+    int slot;
+    ftrma_barriers = 0;
+    if (ftrma_my_role(&slot) == FTRMA_ROLE_SLOT)
+        STORE(&ftrma_ctl->slots[slot].arrived, 0);
+}
+
+int ftrma_arrive(uint64_t ordinal, int targeted)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    const struct ftrma_roles *roles = ftrma_roles(c);
+    uint32_t seen = LOAD(&c->barrier.word);
+    STORE(&c->proc[ftrma_me].arrived, ordinal);
+    ftrma_wake(&c->barrier);
+    for (unsigned step = 0;; seen = LOAD(&c->barrier.word)) {
+        uint32_t here = 0;
+        int ended = 0;
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        for (uint32_t s = 0; s < c->nslots; s++) {
+            const struct ftrma_proc *p = &c->proc[roles->slot_proc[s]];
+            /* Look at the end first: who arrived and then ended has arrived. */
+            int end = LOAD(&p->finished) == LOAD(&c->entry);
+            int arrived = LOAD(&p->arrived) >= ordinal;
+            here += (uint32_t)arrived;
+            ended |= end && !arrived;
+        }
+        if (here == c->nslots)
+            return FTRMA_OK;
+        if (ended || (targeted && LOAD(&c->target) != ordinal))
+            return FTRMA_TIMEOUT;
+        ftrma_wait_step(&step, &c->barrier, seen);
+    }
+}
+
+int ftrma_await_staged(uint64_t version)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    uint32_t seen = LOAD(&c->barrier.word);
+    ftrma_wake(&c->barrier);
+    for (unsigned step = 0;; seen = LOAD(&c->barrier.word)) {
+        const struct ftrma_roles *roles = ftrma_roles(c);
+        uint32_t s = 0;
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        while (s < c->nslots && LOAD(&c->proc[roles->slot_proc[s]].staged) >= version)
+            s++;
+        if (s == c->nslots)
+            return FTRMA_OK;
+        ftrma_wait_step(&step, &c->barrier, seen);
+    }
+}
+
+/* A checksum rank that takes a vacant seat computes the parity from its members' copies, and must
+   not read one that is being written.  Both sides announce before they look: the slot its staging,
+   the checksum rank (by role and a cleared `ready`) its rebuild.  Whoever finds the other first
+   waits; a slot that has to wait takes its announcement back. */
+int ftrma_admit(uint64_t version)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    struct ftrma_proc *me = &c->proc[ftrma_me];
+    uint32_t seen = LOAD(&c->bell.word);
+    for (unsigned step = 0;; seen = LOAD(&c->bell.word)) {
+        STORE(&me->staging, version);
+        const struct ftrma_roles *roles = ftrma_roles(c);
+        uint32_t at = 0;
+        for (uint32_t k = 0; k < c->nchecksums; k++) {
+            const struct ftrma_proc *p = &c->proc[roles->checksum_proc[k]];
+            at += LOAD(&p->state) == FTRMA_ALIVE && LOAD(&p->ready)
+                  && LOAD(&p->folded) + 1 >= version;
+        }
+        if (at == c->nchecksums)
+            return FTRMA_OK;
+        STORE(&me->staging, 0);
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        ftrma_wait_step(&step, &c->bell, seen);
+    }
+}
+
+int ftrma_await_live(int slot)
+{
+    struct ftrma_bell *bell = &ftrma_ctl->live;
+    uint32_t seen = LOAD(&bell->word);
+    for (unsigned step = 0; LOAD(&ftrma_ctl->slots[slot].replaying); seen = LOAD(&bell->word)) {
+        if (ftrma_unwinding())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, bell, seen);
+    }
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,15 @@
+/* Where processes wait for each other (meet.c). */
+#ifndef FTRMA_MEET_H
+#define FTRMA_MEET_H
+
+#include "internal.h"
+
+/* Barriers of all slots that this process has passed; the thread that runs the program writes it. */
+extern uint64_t ftrma_barriers;
+
+/* No barrier has been passed yet. */
+void ftrma_slots_barrier_reset(void);
+/* Wait until a slot that is being replayed is live. An MPI code. */
+int ftrma_await_live(int slot);
+
+#endif

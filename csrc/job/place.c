@@ -1,0 +1,51 @@
+/* Named places, where a --kill rule can strike. */
+#include "place.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "tape.h"
+
+uint32_t ftrma_armed;
+
+static int rule_is_mine(const struct ftrma_rule *rule)
+{
+    int index, role = ftrma_my_role(&index);
+    return !LOAD(&rule->fired) && rule->role == role && rule->index == index;
+}
+
+void ftrma_arm(void)
+{
+    uint32_t armed = 0;
+    for (uint32_t i = 0; i < ftrma_ctl->nrules; i++)
+        if (rule_is_mine(&ftrma_ctl->rules[i]))
+            armed |= 1u << ftrma_ctl->rules[i].place;
+    __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
+}
+
+void ftrma_visit(int place)
+{
+    /* What is only replayed was visited before. */
+    if (ftrma_tape.mode && place <= FTRMA_PLACE_STAGED)
+        return;
+    for (uint32_t i = 0; i < ftrma_ctl->nrules; i++) {
+        struct ftrma_rule *rule = &ftrma_ctl->rules[i];
+        if (rule->place != place || !rule_is_mine(rule))
+            continue;
+        uint64_t n;
+        if (place == FTRMA_PLACE_TIME) {
+            uint64_t start = LOAD(&ftrma_ctl->start_ns);
+            n = start ? (ftrma_now_ns() - start) / 1000000u : 0;
+        } else {
+            n = __atomic_add_fetch(&rule->visits, 1, __ATOMIC_SEQ_CST);
+        }
+        if (n >= rule->at) {
+            STORE(&rule->fired, 1);
+            STORE(&ftrma_ctl->kill_ns, ftrma_now_ns());
+            if (ftrma_link >= 0)
+                ftrma_tell("{\"event\": \"strike\", \"rule\": %u}\n", i);
+            kill(getpid(), SIGKILL);
+        }
+    }
+}

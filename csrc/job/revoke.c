@@ -1,0 +1,166 @@
+/* The library's communicators that a failure must revoke, so that whoever is blocked in one comes
+ * back. */
+#include "revoke.h"
+
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "control.h"
+
+static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being taken from */
+
+/* Communicators of this process alone, to be revoked for the jolt that this gives (ftrma_jolt). */
+#define JOLTS 16
+static MPI_Comm jolts[JOLTS];
+static int njolts;
+
+/* The library's communicators that the program uses, ftrma_user_world included; maker: of those that
+   no repair makes anew. */
+static struct used {
+    MPI_Comm comm;
+    const char *maker;
+} *comms;
+static size_t ncomms, room;
+static uint64_t swept; /* newest alarm for which the list was revoked or forgotten */
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- the list ------------------------------------------------------------------------------- */
+
+void ftrma_register_made(MPI_Comm comm, const char *maker)
+{
+    if (comm == MPI_COMM_NULL || comm == MPI_COMM_SELF || !ftrma_ctl)
+        return;
+    pthread_mutex_lock(&guard);
+    if (ncomms == room) {
+        size_t more = room ? 2 * room : 16;
+        struct used *grown = realloc(comms, more * sizeof *grown);
+        if (grown) {
+            comms = grown;
+            room = more;
+        }
+    }
+    if (ncomms < room)
+        comms[ncomms++] = (struct used){comm, maker};
+    pthread_mutex_unlock(&guard);
+}
+
+void ftrma_register_comm(MPI_Comm comm)
+{
+    ftrma_register_made(comm, NULL);
+}
+
+static const char *later_maker;
+
+void ftrma_foreign_later(const char *call)
+{
+    later_maker = call;
+}
+
+const char *ftrma_foreign_maker(void)
+{
+    pthread_mutex_lock(&guard);
+    const char *maker = later_maker;
+    for (size_t i = 0; i < ncomms && !maker; i++)
+        maker = comms[i].maker;
+    pthread_mutex_unlock(&guard);
+    return maker;
+}
+
+void ftrma_unregister_comm(MPI_Comm comm)
+{
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < ncomms; i++)
+        if (comms[i].comm == comm) {
+            comms[i] = comms[--ncomms];
+            break;
+        }
+    pthread_mutex_unlock(&guard);
+}
+
+void ftrma_revoke_forget(uint64_t round)
+{
+    pthread_mutex_lock(&guard);
+    ncomms = 0;
+    swept = swept > round ? swept : round;
+    pthread_mutex_unlock(&guard);
+}
+
+void ftrma_revoke_building(MPI_Comm comm)
+{
+    pthread_mutex_lock(&guard);
+    building = comm;
+    pthread_mutex_unlock(&guard);
+}
+
+/* ---- revoking ------------------------------------------------------------------------------- */
+
+/* Local. */
+int ftrma_refill_jolts(void)
+{
+    int rc = MPI_SUCCESS;
+    pthread_mutex_lock(&guard);
+    while (!rc && njolts < JOLTS) {
+        rc = PMPI_Comm_dup(MPI_COMM_SELF, &jolts[njolts]);
+        if (!rc)
+            rc = PMPI_Comm_set_errhandler(jolts[njolts++], MPI_ERRORS_RETURN);
+    }
+    pthread_mutex_unlock(&guard);
+    return rc;
+}
+
+/* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation between
+   the two is slept through for ever.  Revoking any other communicator wakes all sleepers once more,
+   and they look again.  Called by the watching thread while the main thread stays in one call. */
+void ftrma_jolt(void)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    pthread_mutex_lock(&guard);
+    if (njolts > 0)
+        MPIX_Comm_revoke(jolts[--njolts]);
+    pthread_mutex_unlock(&guard);
+#endif
+}
+
+/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though all
+   members live.  So that is waited for, unless it takes longer than it could. */
+#define MAKING_NS 500000000u
+static int somebody_makes(void)
+{
+    static uint64_t since, what; /* of the watching thread alone */
+    int making = 0;
+    for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
+        making |= __atomic_load_n(&ftrma_ctl->proc[p].making, __ATOMIC_ACQUIRE)
+                  && LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE;
+    if (what != LOAD(&ftrma_ctl->alarm)) {
+        what = LOAD(&ftrma_ctl->alarm);
+        since = ftrma_now_ns();
+    }
+    return making && ftrma_now_ns() - since < MAKING_NS;
+}
+
+/* Called by the watching thread only.  The main thread may be blocked inside one of these.  Once
+   the main thread has forgotten the list for a round, there is nothing left to revoke for it: a
+   late sweep must not hit the communicators of the next timeline. */
+int ftrma_revoke_all(void)
+{
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (somebody_makes())
+        return 0;
+    pthread_mutex_lock(&guard);
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    if (swept >= alarm) {
+        pthread_mutex_unlock(&guard);
+        return 1;
+    }
+    swept = alarm;
+    for (size_t i = 0; i < ncomms; i++)
+        MPIX_Comm_revoke(comms[i].comm);
+    if (building != MPI_COMM_NULL)
+        MPIX_Comm_revoke(building);
+    pthread_mutex_unlock(&guard);
+#endif
+    return 1;
+}

@@ -1,0 +1,76 @@
+/* Datatypes, as access.c, atomic.c and the collective calls need them: sizes in nanoseconds, layouts
+ * through the library. */
+#ifndef FTRMA_TYPES_H
+#define FTRMA_TYPES_H
+
+#include <mpi.h>
+
+#include "internal.h"
+
+#define FTRMA_TYPES 512u /* a power of two, several times the number of predefined types */
+
+struct ftrma_type {
+    MPI_Datatype type;
+    size_t size_bytes; /* 0: an empty place of the table */
+};
+extern struct ftrma_type ftrma_types[FTRMA_TYPES];
+
+void ftrma_learn_types(void); /* fills the table; after MPI_Init, before the first window */
+
+static inline size_t ftrma_type_place(MPI_Datatype type)
+{
+    uint64_t h = (uint64_t)(uintptr_t)type * 0x9e3779b97f4a7c15ull;
+    return (size_t)(h >> 48) & (FTRMA_TYPES - 1);
+}
+
+/* Size of a predefined contiguous type, bytes; 0 for any other. */
+static inline size_t ftrma_basic_size(MPI_Datatype type)
+{
+    size_t i = ftrma_type_place(type);
+    while (likely(ftrma_types[i].size_bytes)) {
+        if (likely(ftrma_types[i].type == type))
+            return ftrma_types[i].size_bytes;
+        i = (i + 1) & (FTRMA_TYPES - 1);
+    }
+    return 0;
+}
+
+/* The one predefined type that a type is made of; MPI_DATATYPE_NULL if there are more. */
+MPI_Datatype ftrma_element_type(MPI_Datatype type);
+
+/* 1 if the type is one that data may be sent with: not null, and committed. */
+int ftrma_usable(MPI_Datatype type);
+
+/* Copy between two layouts of the same bytes. Returns an MPI code. */
+int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                  MPI_Datatype to_type);
+
+/* [out] *bytes: of count elements, packed. Returns an MPI code. */
+int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
+
+/* Let a layout of more bytes end after the first `bytes`. *made: where no whole elements are left, a
+   type to be freed.  Returns an MPI code. */
+int ftrma_cut(int *count, MPI_Datatype *type, size_t bytes, MPI_Datatype *made);
+
+/* Number of a predefined operation that computes, the same in every process; 0: any other. */
+unsigned ftrma_predefined(MPI_Op op);
+
+/* How elements of a type lie in memory. */
+struct ftrma_layout {
+    MPI_Datatype type;
+    size_t size;      /* of an element, packed */
+    MPI_Aint extent;  /* from one element to the next */
+    int basic;        /* packed and in memory it is the same */
+};
+/* Returns an MPI code. */
+int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
+/* Copy elements to or from a packed stretch of count * size bytes. Return an MPI code. */
+int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
+int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
+
+/* Let the library bring on what it has begun: messages need the calls of both sides.  A waiter looks
+   FTRMA_PATIENCE times for the others before it gives the library its turn, too. */
+#define FTRMA_PATIENCE 64
+void ftrma_progress(void);
+
+#endif

@@ -1,0 +1,232 @@
+/* Windows: the list of them, finding one, and their life across a rollback (making: create.c).
+ *
+ * The memory of a window from Allocate is a file of the job in shared memory that every member
+ * maps.  It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
+ * replacement maps the same file.  A part is nonetheless lost with its slot's process; repair
+ * restores it from the vault and never reads what the dead left behind.
+ *
+ * In a job over several nodes a window is the library's own, over the user's communicator, and data
+ * and synchronization calls pass straight to the library; all that is kept here is where this
+ * slot's part lies (struct native), so that checkpoints find it.  Section 4.1's counters are not
+ * kept there: they serve replay, and such a job goes back by relaunch.
+ *
+ * On one node the user's MPI_Win is a real window over this process alone, so that names,
+ * attributes, infos and error handlers are the library's business; data and synchronization calls
+ * find the struct window behind the handle and never reach the library.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "window.h"
+
+#define TABLE 16384 /* a power of two, at least twice FTRMA_MAX_WINDOWS */
+
+static struct window *windows[FTRMA_MAX_WINDOWS];
+static int nwindows;
+static struct window *table[TABLE];
+static struct native {
+    MPI_Win handle;
+    struct ftrma_window_info info;
+} natives[FTRMA_MAX_WINDOWS];
+static int nnatives;
+static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
+static int nheld;
+static struct window *newest_found; /* most programs use one window at a time */
+int ftrma_next_ordinal;
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+static size_t hash(MPI_Win handle)
+{
+    uint64_t h = (uint64_t)(uintptr_t)handle;
+    return (size_t)((h >> 4) * 0x9e3779b97f4a7c15ull >> 40) & (TABLE - 1);
+}
+
+struct window *ftrma_window(MPI_Win handle)
+{
+    struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
+    if (likely(w && w->handle == handle && w->in_use))
+        return w;
+    for (size_t i = hash(handle); table[i]; i = (i + 1) & (TABLE - 1))
+        if (table[i]->handle == handle && table[i]->in_use) {
+            __atomic_store_n(&newest_found, table[i], __ATOMIC_RELAXED);
+            return table[i];
+        }
+    return NULL;
+}
+
+int ftrma_window_is_stale(MPI_Win handle)
+{
+    int stale = 0;
+    for (int i = 0; i < nwindows && !stale; i++)
+        stale = windows[i]->handle == handle && !windows[i]->in_use;
+    return stale;
+}
+
+/* Windows come and go rarely; their handles change when a window from Create is made again. */
+static void reindex(void)
+{
+    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
+    memset(table, 0, sizeof table);
+    for (int k = 0; k < nwindows; k++) {
+        size_t i = hash(windows[k]->handle);
+        while (table[i])
+            i = (i + 1) & (TABLE - 1);
+        table[i] = windows[k];
+    }
+}
+
+struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (!windows[i]->in_use && windows[i]->handle != MPI_WIN_NULL
+            && windows[i]->allocated == allocated && windows[i]->file_bytes == file_bytes
+            && !strcmp(windows[i]->name, name))
+            return windows[i];
+    return NULL;
+}
+
+int ftrma_window_at(int index, struct ftrma_window_info *info)
+{
+    for (int i = 0; i < nwindows; i++) {
+        struct window *w = windows[i];
+        if (!w->in_use || index--)
+            continue;
+        struct ftrma_member *m = &w->members[w->me];
+        *info = (struct ftrma_window_info){
+            .ordinal = w->ordinal, .allocated = w->allocated, .size_bytes = m->size_bytes,
+            .base = w->allocated ? (void *)part(w, w->me) : (void *)(uintptr_t)m->base,
+            .gnc = w->gnc, .gc = w->gc, .lock_count = w->lc};
+        return 0;
+    }
+    if (index < nnatives) { /* there are windows of one kind only */
+        *info = natives[index].info;
+        return 0;
+    }
+    return -1;
+}
+
+int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i]->in_use && !index--) {
+            if (target < 0 || target >= windows[i]->n)
+                return -1;
+            *ec = windows[i]->ec[target];
+            *sc = pair(windows[i], windows[i]->me, target)->sc;
+            return 0;
+        }
+    return -1;
+}
+
+struct window *ftrma_window_number(int index)
+{
+    return index < nwindows ? windows[index] : NULL;
+}
+
+uint64_t ftrma_exclusive_locks(void)
+{
+    uint64_t locks = 0;
+    for (int i = 0; i < nwindows; i++)
+        for (int t = 0; windows[i]->in_use && t < windows[i]->n; t++)
+            locks += windows[i]->locked[t] == MPI_LOCK_EXCLUSIVE && !windows[i]->nocheck[t];
+    return locks;
+}
+
+const char *ftrma_window_held(void)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i]->in_use && windows[i]->shared && windows[i]->n > 1)
+            return "MPI_Win_allocate_shared";
+    return nheld ? "MPI_Win_create_dynamic" : NULL;
+}
+
+void ftrma_window_hold(MPI_Win handle)
+{
+    if (nheld < FTRMA_MAX_WINDOWS) /* whoever has as many keeps one of them */
+        held[nheld++] = handle;
+}
+
+void ftrma_window_release(MPI_Win handle)
+{
+    for (int i = 0; i < nheld; i++)
+        if (held[i] == handle)
+            held[i--] = held[--nheld];
+}
+
+/* ---- the list ------------------------------------------------------------------------------- */
+
+int ftrma_window_listed(const struct window *w)
+{
+    int listed = 0;
+    for (int i = 0; i < nwindows; i++)
+        listed |= windows[i] == w;
+    return listed;
+}
+
+int ftrma_window_list(struct window *w)
+{
+    if (!ftrma_window_listed(w)) {
+        if (nwindows == FTRMA_MAX_WINDOWS)
+            return -EMFILE;
+        windows[nwindows++] = w;
+    }
+    reindex();
+    return 0;
+}
+
+void ftrma_window_unlist(struct window *w)
+{
+    for (int i = 0; i < nwindows; i++)
+        if (windows[i] == w)
+            windows[i] = windows[--nwindows];
+    reindex();
+}
+
+void ftrma_window_discard(struct window *w)
+{
+    if (w->map)
+        munmap(w->map, w->file_bytes);
+    w->map = NULL;
+    if (w->handle != MPI_WIN_NULL)
+        PMPI_Win_free(&w->handle);
+    if (w->group != MPI_GROUP_NULL)
+        PMPI_Group_free(&w->group);
+    free(w->locked);
+    free(w->ec);
+    free(w);
+}
+
+int ftrma_native_list(MPI_Win handle, const struct ftrma_window_info *info)
+{
+    if (nnatives == FTRMA_MAX_WINDOWS)
+        return -EMFILE;
+    natives[nnatives++] = (struct native){handle, *info};
+    return 0;
+}
+
+void ftrma_native_unlist(MPI_Win handle)
+{
+    for (int i = 0; i < nnatives; i++)
+        if (natives[i].handle == handle) {
+            memmove(&natives[i], &natives[i + 1], (size_t)(--nnatives - i) * sizeof *natives);
+            return;
+        }
+}
+
+void ftrma_windows_rewind(void)
+{
+    int kept = 0;
+    for (int i = 0; i < nwindows; i++) {
+        windows[i]->in_use = 0;
+        if (windows[i]->ghost)
+            ftrma_window_discard(windows[i]);
+        else
+            windows[kept++] = windows[i];
+    }
+    nwindows = kept;
+    reindex();
+    ftrma_next_ordinal = nnatives = nheld = 0;
+}

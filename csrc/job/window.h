@@ -1,0 +1,113 @@
+/* Protected windows: what members share of one, what this process has of it, and the list of all
+ * (window.c). */
+#ifndef FTRMA_WINDOW_H
+#define FTRMA_WINDOW_H
+
+#include <mpi.h>
+#include <stddef.h>
+
+#include "internal.h"
+
+/* What each member shows the others; in the window's shared header. */
+struct ftrma_member {
+    uint64_t size_bytes;
+    uint64_t offset;      /* of its part in the shared file (from Allocate) */
+    uint64_t base;        /* address in its own memory (from Create) */
+    int64_t disp_unit;
+    int32_t slot;
+    int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
+    uint64_t seq;         /* accesses so far that change the part */
+    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one */
+    uint64_t arrived;     /* barriers of this window that the member has arrived at */
+};
+_Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
+
+#define LOCK_OWNER(word) ((word) & 0xffffu)
+#define LOCK_SHARED(word) (((word) >> 16) & 0xffffu)
+#define LOCK_SC(word) ((word) >> 32)
+
+/* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
+   parts from Allocate on page boundaries. */
+struct ftrma_window_header {
+    struct ftrma_bell barrier;
+    struct ftrma_bell bell; /* for locks, atomics and post-start-complete-wait */
+    uint64_t name_number;   /* as in struct window */
+    char pad[40];
+};
+
+struct ftrma_pair {
+    uint64_t posted;    /* exposures the target opened for this origin */
+    uint64_t completed; /* access epochs the origin closed toward this target */
+    uint64_t holds;     /* the lock the origin has at the target: HOLDS_* */
+    uint64_t sc;        /* the target's SC that came with the newest lock of the origin */
+    struct ftrma_cut {  /* of the target's demand checkpoint of number & 1 (demand.c) */
+        uint64_t seq;   /* accesses to the part so far */
+        uint64_t event; /* of the origin that was complete after that was read */
+    } cut[2];
+};
+
+enum { HOLDS_NONE, HOLDS_SHARED, HOLDS_EXCLUSIVE, HOLDS_TAKING, HOLDS_GIVING };
+
+struct window {
+    MPI_Win handle;   /* a window of this process alone: carries attributes, name, error handler */
+    int in_use;       /* 0 between a rollback and the program's creating it again */
+    int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
+    int shared;       /* from Allocate_shared: the members may load and store in all parts */
+    int n, me;        /* members and own number among them */
+    int ordinal;      /* number in this slot's program order */
+    int fence_open;   /* a fence opened an epoch */
+    int all_locked;
+    int access_open, exposure_open; /* by Start, by Post; perhaps toward nobody */
+    MPI_Group group;  /* the members */
+    char name[48];
+    size_t file_bytes;
+    char *map;
+    struct ftrma_window_header *header;
+    struct ftrma_member *members;
+    struct ftrma_pair *pairs;     /* [origin * n + target] */
+    uint64_t barriers;            /* passed in this timeline */
+    unsigned char *locked;        /* [target] 0 none, MPI_LOCK_SHARED or MPI_LOCK_EXCLUSIVE */
+    unsigned char *nocheck;       /* [target] locked without taking the lock */
+    unsigned char *started;       /* [target] in an access epoch of Start */
+    unsigned char *exposed;       /* [origin] in an exposure epoch of Post */
+    uint64_t *ec, *sc;            /* [target] section 4.1 */
+    uint64_t *posted;             /* [origin] exposures opened for it */
+    uint64_t *completed;          /* [target] access epochs closed toward it */
+    uint64_t name_number;         /* slot of the first member << 32 | its number there */
+    int ghost;                    /* freed by the others before this slot died: private memory */
+    uint64_t gc, gnc, lc;
+};
+
+struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
+extern int ftrma_next_ordinal; /* of the window that is made next */
+#define FTRMA_MAX_WINDOWS 4096
+/* The call that has made a window whose contents no log covers, since its members store into each
+   other's parts or it is the library's own; NULL: there is none. */
+const char *ftrma_window_held(void);
+/* One of the library's own comes, and goes. */
+void ftrma_window_hold(MPI_Win handle);
+void ftrma_window_release(MPI_Win handle);
+/* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
+struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes);
+/* A handle of an earlier attempt, whose window the program has not made again. */
+int ftrma_window_is_stale(MPI_Win handle);
+int ftrma_window_listed(const struct window *w);
+int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
+void ftrma_window_unlist(struct window *w);
+void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
+/* Windows that are the library's own, over several nodes. */
+int ftrma_native_list(MPI_Win handle, const struct ftrma_window_info *info); /* 0, or -EMFILE */
+void ftrma_native_unlist(MPI_Win handle);
+void ftrma_windows_rewind(void); /* all windows out of use, ordinals from 0 */
+struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */
+static inline struct ftrma_pair *pair(struct window *w, int origin, int target)
+{
+    return &w->pairs[(size_t)origin * (size_t)w->n + (size_t)target];
+}
+
+static inline char *part(struct window *w, int member)
+{
+    return w->map + w->members[member].offset;
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* Memory kernels; see kernels.h. What depends on the instruction set is in variant.c. */
+#include "kernels.h"
+
+#include <string.h>
+
+#include "gf_run.h"
+#include "variant.h"
+
+#define BLOCK ((size_t)FTRMA_BLOCK)
+
+/* An exclusive or is the plain sum of the erasure codes. */
+void ftrma_xor_into(void *dst, const void *src, size_t n)
+{
+    struct gf_pass pass = {.out = {dst}, .nout = 1, .add = 1, .plain = 1, .nin = 1};
+    const char *const in[1] = {src};
+    pass.in = in;
+    /* dst is read anyway: storing past the cache would only throw it out. */
+    ftrma_gf_run(&pass, 0, n, 0);
+}
+
+void ftrma_xor_many(void *dst, const void *const *src, size_t nsrc, size_t n)
+{
+    struct gf_pass pass = {.out = {dst}, .nout = 1, .plain = 1, .nin = nsrc};
+    pass.in = (const char *const *)src;
+    ftrma_gf_run(&pass, 0, n, n >= STREAM_MIN);
+}
+
+uint32_t ftrma_block_crc(const void *block)
+{
+    static const char zeros[BLOCK];
+    static uint32_t of_zeros;
+    if (of_zeros == 0) /* threads may both compute it: the same value */
+        of_zeros = ftrma_crc32c(0, zeros, BLOCK);
+    return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
+}
+
+/* What stands before it is in memory before what stands after it, should the process be killed. */
+#define IN_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
+void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
+                       uint32_t *dirty, size_t *ndirty, uint32_t *crc, size_t *corrupt)
+{
+    if (n == 0)
+        return;
+    const struct kernels *const kernel = ftrma_kernels();
+    const int stream = n >= STREAM_MIN;
+    const size_t nfull = n / BLOCK, rest = n % BLOCK;
+    const char *from = now;
+    char *to = copy;
+    char *out = (char *)stage + *ndirty * BLOCK;
+
+    for (size_t b = 0; b < nfull; b++, from += BLOCK, to += BLOCK) {
+        /* Reads up to the first difference; the second pass finds that in the nearest cache. */
+        if (!kernel->differ(from, to))
+            continue;
+        /* The checksums cost little: the block is in the nearest cache before and after. */
+        const uint32_t before = crc != NULL ? ftrma_block_crc(to) : 0;
+        if (crc != NULL && before != crc[b])
+            ++*corrupt;
+        dirty[*ndirty] = (uint32_t)(first_block + b);
+        IN_ORDER();
+        kernel->delta(from, to, out, stream);
+        IN_ORDER();
+        ++*ndirty;
+        IN_ORDER();
+        if (crc != NULL)
+            crc[b] ^= before ^ ftrma_block_crc(to); /* a mismatch stays one, undone or not */
+        out += BLOCK;
+    }
+    if (rest > 0 && memcmp(from, to, rest) != 0) {
+        const uint32_t before = crc != NULL ? ftrma_block_crc(to) : 0;
+        if (crc != NULL && before != crc[nfull])
+            ++*corrupt;
+        dirty[*ndirty] = (uint32_t)(first_block + nfull);
+        memset(out, 0, BLOCK);
+        memcpy(out, from, rest);
+        ftrma_xor_into(out, to, rest);
+        IN_ORDER();
+        for (size_t at = 0; at < rest; at++) {
+            to[at] ^= out[at]; /* not read from `from` again: others may be writing there */
+            IN_ORDER();
+        }
+        ++*ndirty;
+        IN_ORDER();
+        if (crc != NULL)
+            crc[nfull] ^= before ^ ftrma_block_crc(to);
+    }
+    stream_end(stream);
+}
+
+void ftrma_delta_undo(void *copy, const void *stage, const uint32_t *dirty, size_t ndirty,
+                      uint32_t base_block)
+{
+    for (size_t i = 0; i < ndirty; i++)
+        ftrma_xor_into((char *)copy + (dirty[i] - base_block) * BLOCK,
+                       (const char *)stage + i * BLOCK, BLOCK);
+}
+
+uint32_t ftrma_crc32c(uint32_t crc, const void *buf, size_t n)
+{
+    return ~ftrma_kernels()->crc(~crc, buf, n);
+}
+
+size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
+{
+    const struct kernels *const kernel = ftrma_kernels();
+    const char *from = src;
+    char *to = dst;
+    size_t written = 0;
+
+    for (; n >= BLOCK; n -= BLOCK, from += BLOCK, to += BLOCK) {
+        if (kernel->differ(from, to)) {
+            memcpy(to, from, BLOCK);
+            written += BLOCK;
+        }
+    }
+    if (n > 0 && memcmp(from, to, n) != 0) {
+        memcpy(to, from, n);
+        written += n;
+    }
+    return written;
+}
+
+/*
+ * Measured (Xeon, 2 MiB second-level cache, a ring of 64 MiB, both copies): 7 GB/s at 4 KiB and 9 from
+ * 16 KiB on, where two calls of memcpy reach 4 and 5; at 1 KiB there is nothing to gain.
+ */
+#define PAST_MIN ((size_t)4 << 10)
+
+/*
+ * Of two copies past the caches one is made after the other, piece by piece: the source stays in the
+ * nearest cache meanwhile. Measured (Xeon, 4 slots of FT class A, 256 KiB): 66 us, as one memcpy takes;
+ * pieces of 4 or 64 KiB 78 us; with the first copy alone past the caches 95.
+ */
+#define PIECE ((size_t)16 << 10)
+
+/* n >= LINE. */
+static void past(char *to, const char *from, size_t n, char *also)
+{
+    const size_t head = -(uintptr_t)to % LINE, lines = (n - head) / LINE * LINE, at = head + lines;
+    past_portable(to, from, head, also);
+    if (lines > 0)
+        ftrma_kernels()->past(to + head, from + head, lines, also ? also + head : NULL);
+    past_portable(to + at, from + at, n - at, also ? also + at : NULL);
+}
+
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both)
+{
+    char *const to = dst, *const second = also;
+    const char *const from = src;
+    if (n < PAST_MIN) {
+        if (n > 0)
+            past_portable(to, from, n, second);
+        return;
+    }
+    if (second == NULL || !both) {
+        past(to, from, n, second);
+    } else {
+        for (size_t at = 0, m; at < n; at += m) {
+            m = n - at < PIECE + LINE ? n - at : PIECE;
+            past(to + at, from + at, m, NULL);
+            past(second + at, from + at, m, NULL);
+        }
+    }
+    stream_end(1);
+}

@@ -1,0 +1,114 @@
+/* Access logs: what a slot did to others (put log) and what it learned from them (result log).
+ *
+ * A slot's logs fill one file of exactly the budget, whose memory is taken at the start.  It is cut
+ * into chunks; a log is a chain of chunks, a record lies within one.  Only the slot itself writes.
+ * The put log counts as lost with its process; the result log is held for the slot by the checksum
+ * rank of its group, and is lost with that one.
+ *
+ * A mark is a place in both logs that a checkpoint version belongs to.  There are two, of the
+ * committed version and of the one being taken; what lies before the older is freed, and what
+ * demand checkpoints hold (demand.c).
+ */
+#ifndef FTRMA_CHUNKS_H
+#define FTRMA_CHUNKS_H
+
+#include "internal.h"
+
+enum ftrma_record_kind {
+    FTRMA_RECORD_PUT = 1,  /* bytes that are in the target's part after the access */
+    FTRMA_RECORD_SELF,     /* the same, of an atomic or accumulate on the slot's own part */
+    FTRMA_RECORD_RESULT,   /* what an event learned */
+    FTRMA_RECORD_UNDO,     /* what an accumulate or atomic is about to change */
+    FTRMA_RECORD_REPEAT,   /* several results that had come before (results.c) */
+};
+
+/* Section 3.2.3, eq. (1): a contiguous stretch each; a layout with holes makes several. */
+struct ftrma_record {
+    uint32_t size;    /* with the payload behind it, a multiple of 8 */
+    uint16_t kind;    /* enum ftrma_record_kind */
+    uint16_t what;    /* enum ftrma_what */
+    uint32_t bytes;   /* of the payload */
+    int32_t target;   /* slot */
+    uint64_t window;  /* its name: slot of the first member << 32 | its number there */
+    union {
+        uint64_t at;   /* offset in the target's part */
+        uint64_t back; /* REPEAT: equal to the result so many before it */
+    };
+    uint64_t event;    /* of the writer; REPEAT: of the first result */
+    union {
+        uint64_t clock; /* of the target, see event.h */
+        uint64_t last;  /* REPEAT: event of the last result */
+    };
+    union {
+        uint64_t seq;   /* order among all accesses that change the part */
+        uint64_t times; /* REPEAT: results */
+    };
+    uint32_t ec, gc, sc, gnc;
+};
+
+#define FTRMA_LOG_MAGIC 0x4654524d414c4f47ull /* "FTRMALOG" */
+
+struct ftrma_chunk {
+    uint32_t next; /* of its chain; the chunk's number + 1, 0 at the end */
+    uint32_t fill; /* bytes of whole records */
+};
+
+struct ftrma_log {
+    uint64_t magic;
+    uint64_t file_bytes;
+    uint32_t chunk_bytes, nchunks;
+    uint32_t free, used; /* first free chunk + 1; chunks in use */
+    uint32_t head[2];    /* first chunk of each log + 1 */
+    struct ftrma_chunk chunk[];
+};
+
+static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk)
+{
+    return (char *)(uintptr_t)log + log->file_bytes
+           - (uint64_t)(log->nchunks - chunk) * log->chunk_bytes;
+}
+
+/* Where the next record goes; private to the writer. */
+struct ftrma_pen {
+    char *at;
+    uint32_t room, chunk;
+};
+extern struct ftrma_pen ftrma_pens[2];
+
+enum { FTRMA_PUTS, FTRMA_RESULTS };
+extern struct ftrma_log *ftrma_log; /* this slot's; mapped by ftrma_log_open */
+
+/* The mark of this version, or NULL. */
+static inline struct ftrma_mark *ftrma_mark_of(struct ftrma_slot *slot, uint64_t version)
+{
+    struct ftrma_mark *mark = &slot->marks[version & 1];
+    return mark->version == version ? mark : NULL;
+}
+
+/* Map the logs of a slot, or make them. 0 or -errno. */
+int ftrma_log_map(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log);
+/* Another slot's logs, read-only by agreement. 0 or -errno. */
+int ftrma_log_view(int slot, struct ftrma_log **log);
+void ftrma_log_close(struct ftrma_log *log);
+void ftrma_chunks_empty(struct ftrma_log *log); /* and the pens */
+
+void ftrma_chunk_free(uint32_t chunk);
+void ftrma_log_note_use(void); /* the most that was in use is told */
+void ftrma_log_trim(int log, struct ftrma_spot to);
+void ftrma_log_lose_spots(int log);
+struct ftrma_mark *ftrma_log_free_to_trim(void);
+void ftrma_log_trim_committed(void);
+/* Free what the result log has before `to`, and have no mark lead there. */
+void ftrma_trim_results(struct ftrma_spot to);
+uint64_t ftrma_results_bytes(void); /* that such trimming could free */
+
+/* Steps through a log. */
+struct ftrma_reader {
+    const struct ftrma_log *log;
+    struct ftrma_spot at;
+    uint32_t head; /* first chunk + 1, where nothing was written when the spot was taken */
+};
+/* The next record, NULL at the end. */
+const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
+
+#endif

@@ -1,0 +1,94 @@
+/* Events that Python begins and ends, and those of all slots: their barrier, and the end. */
+#include "event.h"
+
+#include "alarm.h"
+#include "control.h"
+#include "interrupt.h"
+#include "log.h"
+#include "meet.h"
+
+int ftrma_event_begin(int what, uint64_t detail)
+{
+    if (what == FTRMA_WHAT_SAFEPOINT && ftrma_logs())
+        ftrma_log_step();
+    return ftrma_sync_begin(what, -1, -1, detail);
+}
+
+void ftrma_event_finish(void)
+{
+    ftrma_event_end();
+}
+
+/* ---- barrier and end of all slots ----------------------------------------------------------- */
+
+static int all_arrived(void)
+{
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (__atomic_load_n(&ftrma_ctl->slots[s].arrived, __ATOMIC_SEQ_CST) < ftrma_barriers)
+            return 0;
+    return 1;
+}
+
+/* Words of one writer each, and absolute: arriving once more changes nothing. */
+int ftrma_slots_barrier(void)
+{
+    struct ftrma_ctl *c = ftrma_ctl;
+    if (ftrma_unwinding())
+        return FTRMA_ALARM;
+    int slot, rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, -1, 0);
+    if (rc) {
+        ftrma_barriers++;
+        ftrma_event_end();
+        return rc == 1 ? FTRMA_OK : FTRMA_ALARM;
+    }
+    ftrma_my_role(&slot);
+    uint32_t seen = LOAD(&c->barrier.word);
+    STORE(&c->slots[slot].arrived, ++ftrma_barriers);
+    if (all_arrived())
+        ftrma_wake(&c->barrier);
+    for (unsigned step = 0; !all_arrived(); seen = LOAD(&c->barrier.word)) {
+        if (ftrma_unwinding())
+            return FTRMA_ALARM;
+        ftrma_wait_step(&step, &c->barrier, seen);
+    }
+    ftrma_event_end();
+    return FTRMA_OK;
+}
+
+static int all_finished(void)
+{
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].finished) != LOAD(&ftrma_ctl->entry))
+            return 0;
+    return 1;
+}
+
+/* A barrier alone would not do: a slot that sees a failure while it waits would stay for repair, and
+   one that sees the last slot arrive would leave.  The alarm itself decides: it becomes either the
+   next round or the end.  A process that died in here counts for nothing; its replacement has to
+   come here, too, so that what the program wrote last is written. */
+int ftrma_end(void)
+{
+    struct ftrma_bell *bell = &ftrma_ctl->barrier;
+    int rc = ftrma_sync_begin(FTRMA_WHAT_END, -1, -1, 0);
+    if (rc == 1) /* the dead process had gone on behind this, or the job would be over */
+        ftrma_refuse("its program ended earlier when it was executed again");
+    if (rc)
+        return FTRMA_ALARM;
+    STORE(&ftrma_ctl->proc[ftrma_me].finished, LOAD(&ftrma_ctl->entry));
+    ftrma_wake(bell);
+    uint32_t seen = LOAD(&bell->word);
+    for (unsigned step = 0; LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED; seen = LOAD(&bell->word)) {
+        if (ftrma_unwinding())
+            return FTRMA_ALARM;
+        if (all_finished())
+            ftrma_cas(&ftrma_ctl->alarm, ftrma_round, FTRMA_ENDED);
+        else
+            ftrma_wait_step(&step, bell, seen);
+    }
+    ftrma_wake(bell);
+    ftrma_ring();
+    ftrma_trace_note(FTRMA_WHAT_END, 0, 0);
+    return FTRMA_OK;
+}

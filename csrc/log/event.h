@@ -1,0 +1,96 @@
+/* Events: the numbering of what a slot does, and whether it is done or only replayed.
+ *
+ * Every data access, synchronization call, collective on the slots' world, window creation and
+ * safepoint of a slot is one event, numbered in program order.  The number of the last complete
+ * one, the horizon, lies in shared memory beside the slot's clock, which counts the events that can
+ * order others' accesses, when they *begin*: all but puts and gets.  After a death the replacement
+ * executes the program again: events up to the horizon have taken effect and are answered from
+ * logs; the first one above it is executed, and from there on the slot is live.
+ *
+ * Why a clock.  An access to a slot's part takes down the owner's clock.  If a local access of the
+ * owner between its events c and c+1 happens before it, the origin read a clock above c; if it
+ * happens before a local access after event d, the origin read a clock of at most d.  So applying
+ * what is logged with clocks up to d when event d is complete gives every local access of a
+ * race-free program what it saw.
+ */
+#ifndef FTRMA_EVENT_H
+#define FTRMA_EVENT_H
+
+#include "control.h"
+#include "replay.h"
+#include "tape.h"
+#include "trace.h"
+
+/* Begin a synchronization event.  0: do it; 1: it is below the horizon, its results are in the log;
+   else an MPI code to return.  window: number in program order or -1; detail: what else tells this
+   call from others. */
+static inline int ftrma_sync_begin(int what, int window, int target, uint64_t detail)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!ftrma_counts()) {
+        if (unlikely(t->on))
+            ftrma_uncounted();
+        else if (ftrma_ctl)
+            ftrma_ctl->proc[ftrma_me].syncs++;
+        return 0;
+    }
+    t->signature = ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
+                             | (uint32_t)target, detail);
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
+    if (unlikely(t->mode)) {
+        int skip = ftrma_replay_begin(0, 1);
+        if (skip)
+            return skip;
+    }
+    STORE(&t->slot->clock, ++t->clock);
+    return 0;
+}
+
+/* Begin a data access.  The same, for `span` bytes from offset `at` of the target's part.  An
+   accumulate or atomic is visible at once and may be another slot's signal: it advances the clock. */
+static inline int ftrma_access_begin(int what, int window, int target, uint64_t at, uint64_t span,
+                                     uint64_t sample)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!ftrma_counts()) {
+        if (unlikely(t->on))
+            ftrma_uncounted();
+        return 0;
+    }
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_begin(what, window);
+    t->signature = ftrma_mix(ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
+                                       | (uint32_t)target, at), span ^ sample);
+    int ticks = what >= FTRMA_WHAT_ACCUMULATE;
+    if (unlikely(t->mode)) {
+        int skip = ftrma_replay_begin(1, ticks);
+        if (skip)
+            return skip;
+    }
+    if (ticks)
+        STORE(&t->slot->clock, ++t->clock);
+    return 0;
+}
+
+/* End the event that was begun. */
+static inline void ftrma_event_end(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (!ftrma_counts())
+        return;
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_end(ftrma_in_prefix() ? FTRMA_PROLOGUE : t->mode, t->events + 1, t->clock);
+    if (unlikely(t->mode)) {
+        ftrma_replay_end();
+        return;
+    }
+    t->hash = ftrma_mix(t->hash, t->signature);
+    uint64_t event = ++t->events;
+    t->slot->hash[event & 1] = t->hash; /* of the event before, the other one is kept */
+    __atomic_store_n(&t->slot->events, event, __ATOMIC_RELEASE);
+    if (unlikely(event == t->first))
+        ftrma_note_first();
+}
+
+#endif

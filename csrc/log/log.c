@@ -1,0 +1,144 @@
+/* Appending to the logs, chunk after chunk, within the budget.  See log.h. */
+#include "log.h"
+
+#include <string.h>
+
+#include "control.h"
+#include "kernels.h"
+#include "squeeze.h"
+
+static ftrma_full_function full; /* set once by ftrma_set_full, before the program runs */
+static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
+/* Chunks taken in this entry, and up to the last safepoint; the most between two safepoints lately;
+   safepoints so far. */
+static struct {
+    uint32_t taken, before, step, safepoints;
+} pace;
+
+void ftrma_set_full(ftrma_full_function function)
+{
+    full = function;
+}
+
+void ftrma_log_configure(int what)
+{
+    wanted_logging = what;
+}
+
+int ftrma_log_wanted(void)
+{
+    return wanted_logging;
+}
+
+void ftrma_log_tell_full(uint64_t needed_bytes)
+{
+    if (full)
+        full(needed_bytes);
+}
+
+/* ---- pace ----------------------------------------------------------------------------------- */
+
+void ftrma_log_pace_reset(void)
+{
+    memset(&pace, 0, sizeof pace);
+}
+
+void ftrma_log_step(void)
+{
+    uint32_t step = pace.taken - pace.before;
+    pace.before = pace.taken;
+    if (pace.safepoints++)
+        pace.step = step > pace.step ? step : pace.step - (pace.step - step) / 8;
+}
+
+/* Chunks that may be used before a slot is asked for a checkpoint: as much is left as two steps
+   take, since it answers at its next safepoint; an eighth at least, half at most. */
+static uint32_t enough(void)
+{
+    uint32_t n = ftrma_log->nchunks, left = 2 * (pace.step + 1);
+    left = left > n / 8 ? left : n / 8;
+    return pace.safepoints > 1 && left < n / 2 ? n - left : n / 2;
+}
+
+/* The budget runs short: free what can be, or have a slot checkpoint. */
+static void reclaim(void)
+{
+    static uint64_t squeezed; /* for what checkpoints that was done last */
+    ftrma_log_trim_committed();
+    struct ftrma_mark *mark = ftrma_log_free_to_trim();
+    if (!mark || ftrma_log->used < enough())
+        return;
+    uint64_t seen = ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry));
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        seen = ftrma_mix(seen, LOAD(&ftrma_ctl->slots[s].demand));
+    if (seen != squeezed) {
+        squeezed = seen;
+        ftrma_squeeze_puts(mark->events);
+        ftrma_log_lose_spots(FTRMA_PUTS); /* the events in the records tell, too */
+        ftrma_log_note_use();
+    }
+    if (ftrma_log->used >= enough())
+        ftrma_demand_ask();
+}
+
+int ftrma_log_turn(int log)
+{
+    struct ftrma_log *l = ftrma_log;
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    if (l->used >= enough())
+        reclaim();
+    if (!l->free)
+        return 0;
+    uint32_t chunk = l->free - 1;
+    l->free = l->chunk[chunk].next;
+    l->chunk[chunk] = (struct ftrma_chunk){0};
+    l->used++;
+    pace.taken++;
+    ftrma_log_note_use();
+    if (pen->at)
+        l->chunk[pen->chunk].next = chunk + 1;
+    else
+        l->head[log] = chunk + 1;
+    *pen = (struct ftrma_pen){ftrma_chunk_data(l, chunk), l->chunk_bytes, chunk};
+    return 1;
+}
+
+/* ---- appending ------------------------------------------------------------------------------ */
+
+static void run_over(void)
+{
+    ftrma_tape.logging = FTRMA_LOG_NONE;
+    ftrma_tape.dropped = 0;
+    ftrma_break(FTRMA_BROKEN_FULL);
+    STORE(&ftrma_ctl->wanted, 1);
+    ftrma_log_tell_full(0);
+}
+
+void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes,
+                      char *also, int both)
+{
+    struct ftrma_pen *pen = &ftrma_pens[log];
+    struct ftrma_record piece = *record;
+    size_t done = 0;
+    do {
+        size_t left = bytes - done, least = sizeof piece + (left < 64 ? left : 64);
+        if (pen->room < ((least + 7) & ~(size_t)7) && !ftrma_log_turn(log)) {
+            run_over();
+            if (also)
+                memcpy(also + done, (const char *)payload + done, left);
+            return;
+        }
+        size_t room = pen->room - sizeof piece, n = left < room ? left : room;
+        piece.bytes = (uint32_t)n;
+        piece.size = (uint32_t)(sizeof piece + ((n + 7) & ~(size_t)7));
+        memcpy(pen->at, &piece, sizeof piece);
+        ftrma_copy_past(pen->at + sizeof piece, (const char *)payload + done, n,
+                        also ? also + done : NULL, both);
+        pen->at += piece.size;
+        pen->room -= piece.size;
+        __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,
+                         ftrma_log->chunk[pen->chunk].fill + piece.size, __ATOMIC_RELEASE);
+        done += n;
+        piece.at += n;
+    } while (done < bytes);
+}

@@ -1,0 +1,384 @@
+/* Replay: a dead slot's replacement executes the program again up to the horizon.
+ *
+ * Modes.  A replay from the beginning of an entry is in REPLAY mode until the first event above the
+ * horizon.  One from a checkpoint first passes what every entry of the program passes, up to its
+ * last protect(), answered from the retained beginning of the result log; then, in PROLOGUE mode,
+ * what leads to the checkpoint's place, where synchronization is passed over and anything that
+ * would need an answer is refused; then it is anchored there and in REPLAY mode.
+ *
+ * Incoming accesses are those that the other slots have logged since the mark, and the slot's own
+ * atomics on its own part, in the order of (clock, seq).  That order respects every order between
+ * them: an access that happens before another read the clock no later and took its number before;
+ * atomics do both under the lock that serializes them.  An own atomic is applied when its event is
+ * replayed, and holds back what comes behind it: what must be visible to a local access before that
+ * event has a smaller number.
+ *
+ * Exact or not at all.  Nothing leaves this process before it goes live, and it goes live only if
+ * the hash over all its events agrees with the one of the dead process, and all answers have been
+ * used.  Otherwise everybody goes back to the checkpoint.
+ */
+#define _GNU_SOURCE
+#include "replay.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alarm.h"
+#include "control.h"
+#include "demand.h"
+#include "errors.h"
+#include "interrupt.h"
+#include "log.h"
+#include "marks.h"
+#include "place.h"
+#include "restore.h"
+#include "results.h"
+#include "tape.h"
+#include "trace.h"
+
+struct incoming {
+    const struct ftrma_record *record;
+    uint32_t order; /* pieces of one access have one number */
+    int slot;       /* that logged it */
+};
+
+static struct {
+    struct ftrma_mark mark;
+    uint64_t version, demand; /* what the mark belongs to */
+    uint64_t horizon, limit; /* events to replay; of this phase */
+    int in_prefix;           /* the phase before the last protect() */
+    int synchronized;        /* in PROLOGUE: synchronization was passed over */
+    struct ftrma_answers answers; /* the results that are still to be used */
+    struct incoming *list;
+    size_t n, room, next;
+    struct ftrma_log **views;
+    uint8_t *image;
+    uint64_t image_bytes;
+} replay;
+
+/* Set once by ftrma_set_live, before the program runs. */
+static ftrma_live_function live;
+
+void ftrma_set_live(ftrma_live_function function)
+{
+    live = function;
+}
+
+int ftrma_mode(void)
+{
+    return ftrma_tape.mode;
+}
+
+int ftrma_in_prefix(void)
+{
+    return ftrma_tape.mode == FTRMA_REPLAY && replay.in_prefix;
+}
+
+static int refuse(const char *reason)
+{
+    ftrma_refuse(reason);
+    return ftrma_code_unwind;
+}
+
+static int different(void)
+{
+    char why[200];
+    snprintf(why, sizeof why, "its program is not deterministic: when it was executed again, its "
+             "event %llu was not what it had been", (unsigned long long)ftrma_tape.events + 1);
+    return refuse(why);
+}
+
+/* ---- collecting ----------------------------------------------------------------------------- */
+
+static int by_order(const void *a, const void *b)
+{
+    const struct incoming *x = a, *y = b;
+    if (x->record->clock != y->record->clock)
+        return x->record->clock < y->record->clock ? -1 : 1;
+    if (x->record->seq != y->record->seq)
+        return x->record->seq < y->record->seq ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* The cut of the demand checkpoint that the replay starts from, if it does. */
+struct cut {
+    const uint64_t *words;
+    uint64_t n;
+};
+
+/* The records of slot `source` with events after..until that are not in the checkpoint. */
+static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t after,
+                   uint64_t until, struct cut cut)
+{
+    const struct ftrma_record *record;
+    while ((record = ftrma_log_next(&from))) {
+        if (record->kind != kind || record->target != slot || record->event <= after
+            || record->event > until || ftrma_cut_holds(cut.words, cut.n, record, source))
+            continue;
+        if (replay.n == replay.room) {
+            size_t more = replay.room ? 2 * replay.room : 1024;
+            struct incoming *grown = realloc(replay.list, more * sizeof *grown);
+            if (!grown)
+                return -ENOMEM;
+            replay.list = grown;
+            replay.room = more;
+        }
+        replay.list[replay.n] = (struct incoming){record, (uint32_t)replay.n, source};
+        replay.n++;
+    }
+    return 0;
+}
+
+static struct ftrma_reader reader_at(const struct ftrma_log *log, int which, struct ftrma_spot spot)
+{
+    return (struct ftrma_reader){log, spot, log->head[which]};
+}
+
+static void forget(void)
+{
+    for (uint32_t s = 0; replay.views && s < ftrma_ctl->nslots; s++)
+        if (replay.views[s])
+            ftrma_log_close(replay.views[s]);
+    free(replay.views);
+    free(replay.list);
+    free(replay.image);
+    memset(&replay, 0, sizeof replay);
+}
+
+/* The horizon, with an atomic that took effect although its call did not return. */
+static void find_horizon(struct ftrma_slot *slot)
+{
+    if (slot->atomic_done == slot->events + 1)
+        slot->events++;
+    if (slot->events < replay.mark.events) { /* it died in the safepoint that the mark is in */
+        slot->events = replay.mark.events;
+        slot->hash[slot->events & 1] = replay.mark.hash;
+    }
+    replay.horizon = slot->events;
+}
+
+/* What the replay starts from, and how far it goes: whatever becomes of it, what it did is judged
+   by that. */
+static void trace_replay(void)
+{
+    struct ftrma_trace_record record = {
+        .what = FTRMA_WHAT_REPLAY, .mode = FTRMA_REPLAY, .window = -1, .target = -1,
+        .event = replay.mark.events, .clock = replay.mark.clock, .at = replay.demand,
+        .value = {replay.version, replay.horizon}};
+    if (ftrma_tracing)
+        ftrma_trace_write(&record);
+}
+
+int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,
+                         uint64_t demand, const uint64_t *cut, uint64_t cut_words)
+{
+    forget();
+    int error = ftrma_log_open(slot, 0, 0);
+    if (error)
+        return error;
+    struct ftrma_tape *t = &ftrma_tape;
+    replay.demand = demand;
+    replay.mark = demand ? t->slot->demand_marks[demand & 1] : t->slot->marks[version & 1];
+    replay.version = version;
+    replay.image = malloc(size + 1);
+    replay.views = calloc(ftrma_ctl->nslots, sizeof *replay.views);
+    if (!replay.image || !replay.views || (!demand && replay.mark.version != version))
+        return -ENOMEM;
+    if (size)
+        memcpy(replay.image, image, size);
+    replay.image_bytes = size;
+    find_horizon(t->slot);
+    for (uint32_t s = 0; s < ftrma_ctl->nslots && !error; s++) {
+        if ((int)s == slot)
+            continue;
+        const struct ftrma_mark *mark = &ftrma_ctl->slots[s].marks[version & 1];
+        error = ftrma_log_view((int)s, &replay.views[s]);
+        if (!error)
+            error = collect(reader_at(replay.views[s], FTRMA_PUTS, mark->spot[FTRMA_PUTS]), (int)s,
+                            slot, FTRMA_RECORD_PUT, mark->events, UINT64_MAX,
+                            (struct cut){cut, cut_words});
+    }
+    struct ftrma_reader results = reader_at(ftrma_log, FTRMA_RESULTS,
+                                            replay.mark.spot[FTRMA_RESULTS]);
+    if (!error)
+        error = collect(results, slot, slot, FTRMA_RECORD_SELF, replay.mark.events, replay.horizon,
+                        (struct cut){0});
+    if (error)
+        return error;
+    if (replay.n)
+        qsort(replay.list, replay.n, sizeof *replay.list, by_order);
+    t->on = 1;
+    t->mode = FTRMA_REPLAY;
+    t->clock = t->events = t->hash = 0;
+    replay.in_prefix = !replay.mark.start;
+    replay.limit = replay.in_prefix ? t->slot->prefix_events : replay.horizon;
+    ftrma_answers_begin(&replay.answers,
+                        replay.in_prefix
+                            ? reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0})
+                            : results);
+    trace_replay();
+    return 0;
+}
+
+/* ---- incoming accesses ---------------------------------------------------------------------- */
+
+static void trace_apply(const struct incoming *in)
+{
+    const struct ftrma_record *record = in->record;
+    struct ftrma_trace_record trace = {
+        .what = FTRMA_WHAT_APPLY, .mode = FTRMA_REPLAY, .event = ftrma_tape.events,
+        .window = ftrma_trace_window(record->window), .target = record->target, .at = record->at,
+        .bytes = record->bytes, .seq = record->seq, .clock = record->clock, .ec = record->ec,
+        .gc = record->gc, .sc = record->sc, .gnc = record->gnc,
+        .value = {(uint64_t)in->slot, record->event}};
+    ftrma_trace_write(&trace);
+}
+
+static void apply_until(uint64_t clock, uint64_t events)
+{
+    for (; replay.next < replay.n; replay.next++) {
+        const struct ftrma_record *record = replay.list[replay.next].record;
+        if (record->clock > clock
+            || (record->kind == FTRMA_RECORD_SELF && record->event > events))
+            return;
+        ftrma_window_apply(record);
+        if (unlikely(ftrma_tracing))
+            trace_apply(&replay.list[replay.next]);
+    }
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static int go_live(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_spot end;
+    if (t->hash != t->slot->hash[t->events & 1] && t->events > replay.mark.events)
+        return different();
+    if (!ftrma_answers_end(&replay.answers, replay.horizon, &end))
+        return different();
+    apply_until(UINT64_MAX, UINT64_MAX);
+    ftrma_locks_load();
+    ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
+    ftrma_log_resume(end);
+    t->slot->hash[t->events & 1] = t->hash;
+    t->mode = FTRMA_LIVE;
+    t->logging = ftrma_log_wanted();
+    t->first = replay.mark.events + 1; /* unless it is past that */
+    ftrma_break(FTRMA_BROKEN_RECOVERED);
+    forget();
+    STORE(&ftrma_ctl->wanted, 1);
+    STORE(&t->slot->replaying, 0);
+    STORE(&ftrma_ctl->replays, 0);
+    ftrma_wake(&ftrma_ctl->live);
+    if (live)
+        live();
+    ftrma_place(FTRMA_PLACE_LIVE);
+    return 0;
+}
+
+static int anchor(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (ftrma_counters_load(replay.image, replay.image_bytes))
+        return refuse("its program has made other windows or communicators than before");
+    t->mode = FTRMA_REPLAY;
+    t->events = replay.mark.events;
+    t->clock = replay.mark.clock;
+    t->hash = replay.mark.hash;
+    replay.limit = replay.horizon;
+    ftrma_answers_begin(&replay.answers, reader_at(ftrma_log, FTRMA_RESULTS,
+                                                   replay.mark.spot[FTRMA_RESULTS]));
+    apply_until(t->clock, t->events);
+    return 0;
+}
+
+int ftrma_replay_anchor(void)
+{
+    if (ftrma_in_prefix()) { /* no event since protect() */
+        if (ftrma_tape.events != replay.limit)
+            return different();
+        replay.in_prefix = 0;
+        ftrma_tape.mode = FTRMA_PROLOGUE;
+    }
+    return ftrma_tape.mode == FTRMA_PROLOGUE ? anchor() : 0;
+}
+
+/* A data access before the first safepoint: the program comes from protect() straight into the step
+   behind the checkpoint, if this is that step's first event. */
+static int anchor_here(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    int known = replay.horizon > replay.mark.events;
+    if (known ? ftrma_mix(replay.mark.hash, t->signature) != replay.mark.first_hash
+              : replay.synchronized)
+        return refuse("where its checkpoint was taken cannot be told from the calls behind "
+                      "protect(); call safepoint() at the top of the loop");
+    return anchor();
+}
+
+int ftrma_replay_begin(int access, int ticks)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    ftrma_place(FTRMA_PLACE_REPLAY);
+    if (t->mode == FTRMA_REPLAY && t->events == replay.limit && replay.in_prefix) {
+        if (t->hash != t->slot->prefix_hash)
+            return different();
+        replay.in_prefix = 0;
+        t->mode = FTRMA_PROLOGUE;
+    }
+    if (t->mode == FTRMA_PROLOGUE) {
+        if (!access) {
+            replay.synchronized = 1;
+            return 1;
+        }
+        int rc = anchor_here();
+        if (rc)
+            return rc;
+    }
+    if (t->events == replay.limit)
+        return go_live();
+    t->clock += (uint64_t)ticks;
+    return 1;
+}
+
+void ftrma_replay_end(void)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    if (t->mode != FTRMA_REPLAY)
+        return;
+    t->hash = ftrma_mix(t->hash, t->signature);
+    t->events++;
+    if (!replay.in_prefix)
+        apply_until(t->clock, t->events);
+}
+
+/* The next event would be executed, not replayed. */
+int ftrma_replay_over(void)
+{
+    return ftrma_tape.mode == FTRMA_LIVE
+           || (ftrma_tape.mode == FTRMA_REPLAY && !replay.in_prefix
+               && ftrma_tape.events == replay.limit);
+}
+
+int ftrma_result_read(void *bytes, size_t n)
+{
+    if (ftrma_tape.mode == FTRMA_PROLOGUE)
+        return refuse("it needs the result of a call between protect() and the place of its "
+                      "checkpoint; call safepoint() right behind protect() or at the top of the "
+                      "loop");
+    for (size_t done = 0; done < n;) {
+        const void *from;
+        size_t size;
+        if (!ftrma_answers_next(&replay.answers, ftrma_tape.events + 1, &from, &size)
+            || size > n - done)
+            return different();
+        memcpy((char *)bytes + done, from, size);
+        done += size;
+    }
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,12 @@
+/* Windows in recovery (restore.c). */
+#ifndef FTRMA_RESTORE_H
+#define FTRMA_RESTORE_H
+
+#include "chunks.h"
+
+/* Write a logged access to the own part. */
+void ftrma_window_apply(const struct ftrma_record *record);
+/* SC of each lock as the dead process knew it. */
+void ftrma_locks_load(void);
+
+#endif

@@ -1,0 +1,206 @@
+/* What a slot has learned: into the result log, and out of it in a replay.
+ *
+ * A program that waits by looking again and again (Test, a Get under a lock, Fetch_and_op with NO_OP,
+ * a Compare_and_swap that fails) learns the same millions of times a second.  So a result that
+ * repeats one before is counted, not appended: a REPEAT record stands for any number of results that
+ * follow each other, each of them equal to the one `back` results before it.  `back` is as many as
+ * one round of the program's loop brings.
+ *
+ * Counting is one store, and it is there before the call returns, as a record would be: `last` is
+ * written first, and whatever is above the horizon is not looked at.  In which event between the first
+ * and the last each result came is not kept; a replay makes the same calls, or is found out by the
+ * hash over all of them.
+ *
+ * A record repeats nothing from before a mark, since a reader begins there and what lies before it
+ * is freed.
+ */
+#include "results.h"
+
+#include "log.h"
+
+/* Longer results are not compared: copying them costs no more. */
+#define MOST 1024
+
+static struct {
+    struct ftrma_past past;
+    struct ftrma_record *run;     /* the REPEAT record that counts on, in the log */
+    uint64_t newest[FTRMA_REACH]; /* the result that a call like this one had last, of past.n; where
+                                     nothing is logged, a sum of it */
+    uint64_t event, part;         /* of the result before; its number in that event */
+} told;
+
+/* ---- appending ------------------------------------------------------------------------------ */
+
+static int within(const struct ftrma_past *past, uint64_t back)
+{
+    return back - 1 < FTRMA_REACH && back <= past->n;
+}
+
+static void note(struct ftrma_past *past, const void *bytes, size_t size)
+{
+    past->of[past->n % FTRMA_REACH].bytes = bytes;
+    past->of[past->n++ % FTRMA_REACH].size = size;
+}
+
+void ftrma_results_break(void)
+{
+    told.past.n = 0;
+    told.run = NULL;
+}
+
+/* Where the record lies then; NULL if it does not, or in pieces. */
+static struct ftrma_record *append(const struct ftrma_record *record, const void *bytes, size_t size)
+{
+    const struct ftrma_pen *pen = &ftrma_pens[FTRMA_RESULTS];
+    size_t whole = sizeof *record + ((size + 7) & ~(size_t)7);
+    int fits = size <= 64 || whole <= pen->room;
+    ftrma_log_small(FTRMA_RESULTS, record, bytes, size);
+    return fits && ftrma_logs() ? (struct ftrma_record *)(void *)(pen->at - whole) : NULL;
+}
+
+static inline int same(const void *a, const void *b, size_t size)
+{
+    return size == 8 ? !memcmp(a, b, 8) : !memcmp(a, b, size); /* words without a call */
+}
+
+/* The entry of the call that has this result, told by its signature. */
+static uint64_t *call_of(uint64_t event)
+{
+    told.part = event == told.event ? told.part + 1 : 0;
+    told.event = event;
+    uint64_t call = ftrma_tape.signature + told.part * 0x9e3779b97f4a7c15ull;
+    return &told.newest[(call >> 48) % FTRMA_REACH];
+}
+
+/* How far back the result may be that this one repeats: as far as the last one of the same call is;
+   else it may be the last one of all. */
+static uint64_t candidate(uint64_t event)
+{
+    uint64_t *newest = call_of(event);
+    uint64_t back = told.run ? told.run->back : told.past.n - *newest;
+    *newest = told.past.n;
+    return within(&told.past, back) ? back : 1;
+}
+
+void ftrma_result_append(const struct ftrma_record *record, const void *bytes, size_t size)
+{
+    uint64_t back = candidate(record->event), i = (told.past.n - back) % FTRMA_REACH;
+    const void *at = told.past.of[i].bytes;
+    if (within(&told.past, back) && size <= MOST && told.past.of[i].size == size
+        && same(at, bytes, size)) {
+        if (told.run) {
+            __atomic_store_n(&told.run->last, record->event, __ATOMIC_RELEASE);
+            __atomic_store_n(&told.run->times, told.run->times + 1, __ATOMIC_RELEASE);
+        } else {
+            struct ftrma_record repeat = {.kind = FTRMA_RECORD_REPEAT, .back = back, .times = 1,
+                                          .event = record->event, .last = record->event};
+            told.run = append(&repeat, "", 0);
+            if (!told.run)
+                return ftrma_results_break();
+        }
+    } else {
+        told.run = NULL;
+        const struct ftrma_record *own = append(record, bytes, size);
+        if (!own)
+            return ftrma_results_break();
+        at = own + 1;
+    }
+    note(&told.past, at, size);
+}
+
+/* Values are not at hand any more, so sums are compared. */
+void ftrma_result_drop(const void *bytes, size_t size)
+{
+    if (!ftrma_counts())
+        return;
+    uint64_t *newest = call_of(ftrma_tape.events + 1), sum = size, word;
+    for (size_t at = 0; bytes && size <= MOST && at < size; at += sizeof word) {
+        word = 0;
+        memcpy(&word, (const char *)bytes + at, size - at < sizeof word ? size - at : sizeof word);
+        sum = ftrma_mix(sum, word);
+    }
+    if (!bytes || size > MOST || *newest != sum)
+        ftrma_tape.dropped += size + sizeof(struct ftrma_record);
+    *newest = sum;
+}
+
+void ftrma_result_log(const void *bytes, size_t n)
+{
+    struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT, .event = ftrma_tape.events + 1};
+    if (n && ftrma_logs())
+        ftrma_result_append(&record, bytes, n);
+    else if (n)
+        ftrma_result_drop(bytes, n);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static int is_answer(const struct ftrma_record *record)
+{
+    return record->kind == FTRMA_RECORD_RESULT || record->kind == FTRMA_RECORD_REPEAT;
+}
+
+void ftrma_answers_begin(struct ftrma_answers *answers, struct ftrma_reader reader)
+{
+    *answers = (struct ftrma_answers){.reader = reader};
+}
+
+static int next_repeated(struct ftrma_answers *a, const void **bytes, size_t *size)
+{
+    uint64_t back = a->repeat->back, i = (a->past.n - back) % FTRMA_REACH;
+    if (!within(&a->past, back))
+        return 0;
+    *bytes = a->past.of[i].bytes;
+    *size = a->past.of[i].size;
+    if (++a->used == a->repeat->times)
+        a->repeat = NULL;
+    return 1;
+}
+
+int ftrma_answers_next(struct ftrma_answers *a, uint64_t event, const void **bytes, size_t *size)
+{
+    if (a->repeat) {
+        if (event > a->repeat->last || !next_repeated(a, bytes, size))
+            return 0;
+    } else {
+        const struct ftrma_record *record;
+        do
+            record = ftrma_log_next(&a->reader);
+        while (record && !is_answer(record));
+        if (!record || record->event != event)
+            return 0;
+        *bytes = record + 1;
+        *size = record->bytes;
+        if (record->kind == FTRMA_RECORD_REPEAT) {
+            a->repeat = (struct ftrma_record *)(uintptr_t)record;
+            a->used = 0;
+            if (!next_repeated(a, bytes, size))
+                return 0;
+        }
+    }
+    note(&a->past, *bytes, *size);
+    return 1;
+}
+
+int ftrma_answers_end(struct ftrma_answers *a, uint64_t horizon, struct ftrma_spot *end)
+{
+    struct ftrma_reader rest = a->reader;
+    const struct ftrma_record *left;
+    *end = rest.at;
+    if (a->repeat && a->repeat->last <= horizon)
+        return 0;
+    while ((left = ftrma_log_next(&rest))) { /* of events without a result, or in flight */
+        if (left->event > horizon)
+            continue;
+        if (is_answer(left))
+            return 0;
+        *end = rest.at;
+    }
+    if (!end->chunk && rest.log->head[FTRMA_RESULTS])
+        *end = (struct ftrma_spot){rest.log->head[FTRMA_RESULTS], 0};
+    if (a->repeat) { /* the results that it counts last came in the event in flight */
+        __atomic_store_n(&a->repeat->times, a->used, __ATOMIC_RELEASE);
+        __atomic_store_n(&a->repeat->last, horizon, __ATOMIC_RELEASE);
+    }
+    return 1;
+}

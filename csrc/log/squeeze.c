@@ -1,0 +1,117 @@
+/* What a slot does when its logs run short: it frees what demand checkpoints of others hold (demand.c
+ * says what that is), and asks for more of them. */
+#include "squeeze.h"
+
+#include <string.h>
+
+#include "chunks.h"
+#include "control.h"
+#include "tape.h"
+#include "window.h"
+
+/* NULL: it has been freed. */
+static struct window *window_of(const struct ftrma_record *record)
+{
+    struct window *w;
+    for (int i = 0; (w = ftrma_window_number(i)); i++)
+        if (w->in_use && w->name_number == record->window)
+            return w;
+    return NULL;
+}
+
+/* Held by the target's newest demand checkpoint.  That one's number is looked at again: the words
+   of the pair may be of a later one by then, which is not in force yet.  Records to a window that
+   is gone wait for a checkpoint of all. */
+static int held(const struct ftrma_record *record)
+{
+    const uint64_t *in_force = &ftrma_ctl->slots[record->target].demand;
+    uint64_t number = LOAD(in_force);
+    struct window *w = number ? window_of(record) : NULL;
+    for (int t = 0; w && t < w->n; t++)
+        if (w->members[t].slot == record->target) {
+            const struct ftrma_cut *c = &pair(w, w->me, t)->cut[number & 1];
+            return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event)
+                   && LOAD(in_force) == number;
+        }
+    return 0;
+}
+
+/* Move the records that may still be needed to the front of their chunk; returns their bytes. */
+static uint32_t squeeze_chunk(uint32_t chunk, uint64_t since)
+{
+    char *data = ftrma_chunk_data(ftrma_log, chunk);
+    uint32_t kept = 0, fill = ftrma_log->chunk[chunk].fill, size;
+    for (uint32_t at = 0; at < fill; at += size) {
+        const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(data + at);
+        size = record->size;
+        if (record->event <= since || held(record))
+            continue;
+        if (kept != at)
+            memmove(data + kept, data + at, size);
+        kept += size;
+    }
+    ftrma_log->chunk[chunk].fill = kept;
+    return kept;
+}
+
+void ftrma_squeeze_puts(uint64_t since)
+{
+    struct ftrma_log *l = ftrma_log;
+    struct ftrma_pen *pen = &ftrma_pens[FTRMA_PUTS];
+    uint32_t *link = &l->head[FTRMA_PUTS], before = 0; /* the chunk kept last, + 1 */
+    while (*link) {
+        uint32_t chunk = *link - 1, kept = squeeze_chunk(chunk, since);
+        struct ftrma_chunk *to = before ? &l->chunk[before - 1] : NULL;
+        if (kept && to && to->fill + kept <= l->chunk_bytes) {
+            memcpy(ftrma_chunk_data(l, before - 1) + to->fill, ftrma_chunk_data(l, chunk), kept);
+            to->fill += kept;
+            kept = 0;
+        }
+        if (kept) {
+            before = chunk + 1;
+            link = &l->chunk[chunk].next;
+        } else {
+            *link = l->chunk[chunk].next;
+            ftrma_chunk_free(chunk);
+        }
+    }
+    *pen = (struct ftrma_pen){0};
+    if (before) {
+        uint32_t fill = l->chunk[before - 1].fill;
+        *pen = (struct ftrma_pen){ftrma_chunk_data(l, before - 1) + fill, l->chunk_bytes - fill,
+                                  before - 1};
+    }
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+#define LEAST_SHARE 16 /* of the budget; there is no sense in freeing less */
+
+/* The slot with the largest share, and those with nearly as much: where all do the same, they then
+   checkpoint at the same time instead of holding each other up in turn. */
+void ftrma_demand_ask(void)
+{
+    static int asked = -1;
+    static uint64_t share[FTRMA_MAX_PROCS];
+    uint64_t orphaned = 0, least = ftrma_log->file_bytes / LEAST_SHARE;
+    int me, most = 0;
+    if (asked >= 0 && LOAD(&ftrma_ctl->slots[asked].asked))
+        return;
+    memset(share, 0, ftrma_ctl->nslots * sizeof *share);
+    struct ftrma_reader reader = {ftrma_log, {0, 0}, ftrma_log->head[FTRMA_PUTS]};
+    for (const struct ftrma_record *r; (r = ftrma_log_next(&reader));)
+        *(window_of(r) ? &share[r->target] : &orphaned) += r->size;
+    ftrma_my_role(&me);
+    share[me] += ftrma_results_bytes();
+    for (int s = 0; s < (int)ftrma_ctl->nslots; s++)
+        if (share[s] > share[most])
+            most = s;
+    if (orphaned >= least)
+        STORE(&ftrma_ctl->wanted, 1);
+    if (share[most] < least)
+        return;
+    asked = most;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
+        if (share[s] >= least && 2 * share[s] >= share[most])
+            STORE(&ftrma_ctl->slots[s].asked, 1);
+}

@@ -1,0 +1,75 @@
+/* Writing the trace.  A record is one write to a file of this process, so that whatever ended before
+ * a SIGKILL is there; tracing is for looking, not for speed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "tape.h"
+#include "trace.h"
+#include "window.h"
+
+_Static_assert(sizeof(struct ftrma_trace_record) == 144, "the reader relies on it");
+
+struct ftrma_trace_record ftrma_trace;
+int ftrma_tracing;
+
+static int file = -1, own_slot = -1;
+
+int ftrma_trace_open(void)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/trace-%d", ftrma_directory, ftrma_me) >= (int)sizeof path)
+        return -ENAMETOOLONG;
+    file = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
+    if (file < 0)
+        return file;
+    ftrma_tracing = 1;
+    return 0;
+}
+
+void ftrma_trace_write(struct ftrma_trace_record *record)
+{
+    if (ftrma_my_role(&own_slot) != FTRMA_ROLE_SLOT)
+        own_slot = -1;
+    record->slot = own_slot;
+    record->proc = ftrma_me;
+    record->entry = LOAD(&ftrma_ctl->entry);
+    record->end_ns = ftrma_now_ns();
+    if (!record->begin_ns)
+        record->begin_ns = record->end_ns;
+    /* A full disk costs the trace, which its reader will say; not the program. */
+    if (write(file, record, sizeof *record) != (ssize_t)sizeof *record)
+        ftrma_tracing = 0;
+}
+
+void ftrma_trace_begin(int what, int window)
+{
+    const struct window *w;
+    ftrma_trace = (struct ftrma_trace_record){.begin_ns = ftrma_now_ns(), .what = (uint32_t)what,
+                                              .window = -1, .target = -1};
+    for (int i = 0; window >= 0 && (w = ftrma_window_number(i)); i++)
+        if (w->in_use && w->ordinal == window)
+            ftrma_trace.window = ftrma_trace_window(w->name_number);
+}
+
+void ftrma_trace_end(int mode, uint64_t event, uint64_t clock)
+{
+    if (ftrma_trace.what >= FTRMA_WHAT_FENCE)
+        ftrma_trace.clock = clock;
+    ftrma_trace.mode = (uint32_t)mode;
+    ftrma_trace.event = event;
+    ftrma_trace_write(&ftrma_trace);
+}
+
+void ftrma_trace_note(int what, uint64_t value, uint64_t other)
+{
+    struct ftrma_trace_record record = {.what = (uint32_t)what, .window = -1, .target = -1,
+                                        .event = ftrma_tape.events, .clock = ftrma_tape.clock,
+                                        .value = {value, other}};
+    if (ftrma_tracing)
+        ftrma_trace_write(&record);
+}

@@ -1,0 +1,20 @@
+/* The trace of a run: one record for each event, written as it ends (--trace). */
+#ifndef FTRMA_TRACE_H
+#define FTRMA_TRACE_H
+
+#include "internal.h"
+
+extern struct ftrma_trace_record ftrma_trace; /* of the event that is under way */
+extern int ftrma_tracing;
+
+/* Write a record of its own, with what is given here and the rest of this process. */
+void ftrma_trace_write(struct ftrma_trace_record *record);
+void ftrma_trace_begin(int what, int window); /* window: number in this slot's program order */
+/* The same number for a window at all of its members: slot of the first, and number there. */
+static inline int32_t ftrma_trace_window(uint64_t name_number)
+{
+    return (int32_t)(name_number >> 32 << 16 | (name_number & 0xffff));
+}
+void ftrma_trace_end(int mode, uint64_t event, uint64_t clock);
+
+#endif

@@ -1,0 +1,1 @@
+"""The command line: ``ftrma run | demo | doctor | check | clean | reliability | plan``."""

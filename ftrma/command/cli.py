@@ -1,0 +1,307 @@
+"""The command line: ``ftrma run | demo | doctor | check | clean | reliability | plan``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from .. import __version__, settings
+from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
+from ..host import outfile
+from ..host.outfile import tell
+from ..host.tomlfile import whole
+from ..program import script
+from ..reliability import command as reliability
+
+RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
+
+
+class Misuse(ValueError):
+    """Words that are no command line; `usage` shows in one line what would be one."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes names in full only, and whose complaints are exceptions."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise Misuse(f"{message}; see {self.prog} -h", self.format_usage())
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        outfile.say(message.rstrip("\n"))  # argparse would not tell what cannot be written
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="ftrma", description="MPI one-sided programs that survive the death of a process."
+    )
+    parser.add_argument("--version", action="version", version=f"ftrma {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    run = commands.add_parser(
+        "run", help="run a script protected",
+        usage=RUN_USAGE,
+        description="Run a Python MPI script protected. Options can also be set in the environment"
+        " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
+    )
+    for option in settings.OPTIONS:
+        action = "append" if option.attribute == "kill" else "store"
+        run.add_argument(
+            option.flag, dest=option.attribute, metavar=option.metavar, action=action,
+            help=option.help,
+        )
+    run.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
+    run.add_argument(
+        "--resume", metavar="JOB", help="go on with a job whose 'ftrma run' was killed: no script"
+    )
+    run.add_argument("script", nargs="?", help="the program")
+    run.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER,
+        help="instead of a script: run a module, as python -m does; its arguments follow",
+    )
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    run.set_defaults(run=command_run)
+    demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
+    demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
+    demo.set_defaults(run=command_demo)
+    doctor = commands.add_parser("doctor", help="check this machine")
+    doctor.set_defaults(run=command_doctor)
+    clean = commands.add_parser("clean", help="list what killed jobs have left in shared memory")
+    clean.add_argument("--remove", action="store_true", help="remove it")
+    clean.set_defaults(run=command_clean)
+    check = commands.add_parser("check", help="verify a run from its trace")
+    check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
+    check.set_defaults(run=command_check)
+    reliability.add_parsers(commands)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises:
+        ValueError: with the word that is wrong.
+    """
+    parser = build_parser()
+    try:
+        arguments, unknown = parser.parse_known_args(argv)
+    except Misuse as error:
+        lacking = re.match(r"argument ([^ :/]+).*: expected one argument", str(error))
+        if not lacking:
+            raise
+        flag = lacking[1]
+        word = next(iter(argv[argv.index(flag) + 1 :]), "") if flag in argv else ""
+        way = f"as it begins with '-', write {flag}={word}" if word else "give one"
+        text = f"{flag}{f' {word}' * bool(word)}: a value is expected; {way}"
+        raise Misuse(text, error.usage) from None
+    if unknown:
+        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        of_command = commands.choices[arguments.command]
+        known = [flag for flag in of_command._option_string_actions if flag.startswith("--")]
+        near = get_close_matches(unknown[0].split("=")[0], known, 1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        of_command.error(f"unknown {' '.join(unknown)}{hint}")
+    of_program = ("arguments", "module")
+    for name, value in vars(arguments).items():
+        if name not in (*of_program, "mpirun") and "" in (value if name == "kill" and value
+                                                          else [value]):
+            raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
+    return arguments
+
+
+def options_of(arguments: argparse.Namespace) -> settings.Options:
+    """Command line over environment over defaults."""
+    options = settings.from_environment({k: v for k, v in os.environ.items() if k != "FTRMA_JOB"})
+    for option in settings.OPTIONS:
+        text = getattr(arguments, option.attribute, None)
+        if text is not None:
+            text = " ".join(text) if isinstance(text, list) else text
+            setattr(options, option.attribute, option.parse(option.flag, text))
+    return options
+
+
+def prepare(arguments: argparse.Namespace) -> settings.Options:
+    """Return the options of a run, or refuse whatever can be known to be wrong before it starts.
+
+    Raises:
+        ValueError: with the option or the variable, the value and the remedy.
+    """
+    from ..fabric import link, world
+    from ..native import loading
+
+    try:
+        options = options_of(arguments)
+        options.check()
+        if options.bind:
+            link.check_bind(options.bind)
+        outputs = [
+            outfile.check(option, name)
+            for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name
+        ]
+        if options.log_budget is not None:
+            world.check_log_budget(loading.load(), options.log_budget)
+    except ValueError as error:
+        raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
+    if len(outputs) == 2 and outputs[0] and outputs[0] == outputs[1]:
+        raise ValueError(f"--stats {arguments.stats}: --trace writes to it too; name another file")
+    try:
+        directory = os.getcwd()
+    except OSError:
+        raise ValueError("the current directory is gone; change to one that is there") from None
+    script.check(words_of(arguments), directory)
+    return options
+
+
+def words_of(arguments: argparse.Namespace) -> list[str]:
+    """The words of the program, as `script.Program` takes them.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if arguments.module is None:
+        if arguments.script is not None:
+            return [arguments.script, *arguments.arguments]
+        raise Misuse(
+            "no script: give the path of a Python file, or -m and a module; see ftrma run -h",
+            f"usage: {RUN_USAGE}\n",
+        )
+    if arguments.script is not None or not arguments.module or not arguments.module[0]:
+        raise Misuse("-m: a module is expected, and then its arguments", f"usage: {RUN_USAGE}\n")
+    return [script.MODULE, *arguments.module]
+
+
+def from_where(arguments: argparse.Namespace, problem: str) -> str:
+    """Say which options that a problem names were given in the environment."""
+    names = [
+        option.variable for option in settings.OPTIONS
+        if re.search(rf"(?<![\w-]){option.flag}(?![\w-])", problem)
+        and os.environ.get(option.variable) and getattr(arguments, option.attribute) is None
+    ]
+    return f" (in the environment: {', '.join(names)})" if names else ""
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Go on with a killed job, as it was started; only where outputs go can be chosen anew."""
+    from ..launch import supervisor
+
+    changed = [
+        option.flag for option in settings.OPTIONS
+        if getattr(arguments, option.attribute, None) is not None
+        and option.attribute not in ("trace", "max_relaunch")
+    ]
+    if arguments.script or arguments.module or changed:
+        what = f"the script {arguments.script}" if arguments.script else "-m"
+        what = what if arguments.script or arguments.module else changed[0]
+        raise ValueError(
+            f"--resume {arguments.resume}: the job goes on as it was started; leave out {what}"
+        )
+    for option, name in (("stats", arguments.stats), ("trace", arguments.trace)):
+        if name:
+            outfile.check(f"--{option}", name)
+            setattr(arguments, option, os.path.abspath(name))  # the job goes on in its directory
+    limit = arguments.max_relaunch
+    relaunches = None if limit is None else whole("--max-relaunch", limit, 0, 10**6)
+    try:
+        status, stats, file = supervisor.resume(arguments.resume, arguments.trace or "", relaunches)
+    except (FtrmaError, OSError) as error:
+        tell(f"error: {error}")
+        return CATASTROPHE
+    write_stats(arguments.stats or file, stats)
+    return status
+
+
+def write_stats(file: str, stats: dict[str, Any]) -> None:
+    if file and stats:
+        try:
+            outfile.write(file, [json.dumps(stats, indent=1) + "\n"])
+        except OSError as error:
+            tell(f"warning: cannot write {file}: {error.strerror}")
+
+
+def command_run(arguments: argparse.Namespace) -> int:
+    if arguments.resume:
+        return resume(arguments)
+    words = words_of(arguments)
+    options = prepare(arguments)
+    from ..launch import supervisor
+
+    strangers = settings.strangers()
+    if strangers:
+        tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
+    try:
+        status, stats = supervisor.run(
+            options, words, arguments.stats or ""
+        )
+    except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
+        tell(f"error: {error}")
+        return CATASTROPHE
+    write_stats(arguments.stats, stats)
+    return status
+
+
+def command_clean(arguments: argparse.Namespace) -> int:
+    from ..launch import leftover
+
+    outfile.say("\n".join(leftover.clean(remove=arguments.remove)))
+    return 0
+
+
+def command_demo(arguments: argparse.Namespace) -> int:
+    from .demo import demo
+
+    return demo(verbose=arguments.verbose)
+
+
+def command_doctor(_: argparse.Namespace) -> int:
+    from .doctor import doctor
+
+    return doctor()
+
+
+def command_check(arguments: argparse.Namespace) -> int:
+    from ..trace import check, records
+
+    trace = records.read(arguments.file)
+    if not len(trace.records):
+        raise ValueError(
+            f"{arguments.file}: nothing to verify: it holds no event of the program (over several "
+            "nodes they are not recorded)"
+        )
+    report = check.check(trace)
+    outfile.say("\n".join(report.lines(trace.began_ns)))
+    return 1 if report.violation else 0
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Entry point of the ``ftrma`` command; a user's mistake is one line and status 2."""
+    outfile.open_terminal()
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        status = int(arguments.run(arguments))
+    except SystemExit as end:  # after -h or --version
+        status = int(end.code or 0)
+    except BrokenPipeError:  # who reads the output has seen enough
+        status = 0
+    except KeyboardInterrupt:
+        tell("interrupted")
+        status = 130
+    except ValueError as error:
+        tell(f"error: {error}", getattr(error, "usage", ""))
+        status = 2
+    except FtrmaError as error:
+        tell(f"error: {error}")
+        status = CATASTROPHE if isinstance(error, NotRecoverable) else 1
+    except OSError as error:
+        tell(f"error: {error.filename or ''}{': ' * bool(error.filename)}{error.strerror}")
+        status = 1
+    sys.exit(outfile.close_terminal(status))

@@ -1,0 +1,288 @@
+"""A rank's connections to the supervisor, in a job over several nodes.
+
+Across nodes there is no shared control file, so what ranks and supervisor tell each other goes over
+one TCP connection per rank, the *link*: lines of JSON both ways, each with an ``event``. It is also
+how a death is noticed: the kernel closes a dead process's connection within milliseconds, and
+keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
+supervisor opens two more connections, which become its stdout and stderr.
+
+    rank to supervisor   hello, role, entered, claim, abort, events, strike, goodbye; anything else
+                         is an event of the job's story
+    supervisor to rank   the answers to hello, claim and events; end
+
+At ``end`` the process kills itself, whatever its main thread is doing; only while that holds
+`Link.critical` it is waited for. A supervisor that is gone means the same as ``end``.
+
+The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
+the supervisor sends a challenge, the rank answers it beside one of its own, the supervisor answers
+that. Both answers need the job's key, so a stranger is neither let in nor obeyed. What follows is
+not encrypted and is no protection against who can write to the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hmac
+import json
+import os
+import queue
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FtrmaError
+from ..host.key import NONCE_BYTES, TAG_BYTES, Key
+
+VARIABLE = "FTRMA_LINK"
+_exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
+SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
+CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
+KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
+ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
+# A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
+
+
+@dataclass(frozen=True)
+class Address:
+    """How ranks reach the supervisor.
+
+    Attributes:
+        host: its host's name, by which a rank knows if it runs on the same one.
+        port: of its listening socket.
+        addresses: of its host, those that others may reach first.
+    """
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+
+    def text(self) -> str:
+        return "/".join([self.host, str(self.port), ",".join(self.addresses)])
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        host, port, addresses = text.split("/")
+        return cls(host, int(port), tuple(addresses.split(",")))
+
+    @property
+    def here(self) -> bool:
+        """This process runs on the supervisor's host."""
+        return self.host == socket.gethostname()
+
+
+def find() -> Address | None:
+    """The supervisor's address from the environment; None if there is no supervisor."""
+    text = os.environ.get(VARIABLE)
+    return Address.parse(text) if text else None
+
+
+def own_addresses() -> tuple[str, ...]:
+    """IPv4 addresses of this host's interfaces, loopback last (for several nodes on one host)."""
+    request = 0x8915  # SIOCGIFADDR, netdevice(7)
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                packed = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), request, packed)
+                found.append(socket.inet_ntoa(answer[20:24]))
+    outside = [a for a in found if not a.startswith("127.")]
+    return (*outside, "127.0.0.1")
+
+
+def check_bind(address: str) -> None:
+    """Refuse an address that this host does not have.
+
+    Raises:
+        ValueError: with the option, the value and the remedy.
+    """
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError as error:
+        raise ValueError(
+            f"--bind {address}: cannot listen there ({error.strerror}); give an IPv4 address of "
+            "this host that the other nodes can reach"
+        ) from None
+
+
+def line(event: str, **data: Any) -> bytes:
+    return json.dumps({"event": event, **data}).encode() + b"\n"
+
+
+def tune(connection: socket.socket) -> None:
+    """Small lines go out at once, and a peer that has vanished is noticed."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+
+
+class CutOff(ValueError):
+    """The supervisor closed a connection before it knew whose it was."""
+
+
+def connect(
+    address: Address, key: Key, kind: str, **hello: Any
+) -> tuple[socket.socket, dict[str, Any]]:
+    """Open a connection of this kind ("link", "out" or "err") and say hello.
+
+    Returns:
+        The connection, blocking, and the supervisor's answer.
+
+    Raises:
+        FtrmaError: no address leads to the supervisor.
+    """
+    deadline = time.monotonic() + KNOCK_S
+    while True:
+        tried, cut_off = [], False
+        for ip in address.addresses:
+            try:
+                return _connect(ip, address.port, key, line("hello", kind=kind, **hello))
+            except (OSError, ValueError) as error:
+                tried.append(f"{ip}: {error}")
+                cut_off |= isinstance(error, CutOff | ConnectionResetError)
+        if not cut_off or time.monotonic() > deadline:
+            break
+        time.sleep(secrets.randbelow(100) / 1e3)  # not all ranks at once again
+    raise FtrmaError(
+        f"{socket.gethostname()} cannot reach the supervisor on {address.host}, port "
+        f"{address.port} ({'; '.join(tried)}): let the nodes of a job connect to each other by TCP"
+    )
+
+
+def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket, dict[str, Any]]:
+    connection = socket.create_connection((ip, port), CONNECT_S)
+    try:
+        tune(connection)
+        connection.settimeout(ANSWER_S)
+        challenge, nonce = _read(connection, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+        connection.sendall(nonce + key.answer(challenge, nonce))
+        if not hmac.compare_digest(_read(connection, TAG_BYTES), key.proof(challenge, nonce)):
+            raise ValueError("who listens there does not know the job's key")
+        connection.sendall(hello)
+        answer = _read_line(connection)
+        connection.settimeout(None)
+        return connection, answer
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _read(connection: socket.socket, size_bytes: int) -> bytes:
+    """So many bytes and none more, since what follows has another reader."""
+    data = b""
+    while len(data) < size_bytes:
+        more = connection.recv(size_bytes - len(data))
+        if not more:
+            raise CutOff("refused")
+        data += more
+    return data
+
+
+def _read_line(connection: socket.socket) -> dict[str, Any]:
+    text = b""
+    while not text.endswith(b"\n"):
+        text += _read(connection, 1)
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def take_terminal(address: Address, key: Key, rank: int) -> None:
+    """Make connections to the supervisor this process's stdout and stderr; stdin is empty."""
+    for kind, target in (("out", 1), ("err", 2)):
+        connection, _ = connect(address, key, kind, rank=rank, host=socket.gethostname())
+        os.dup2(connection.fileno(), target)
+        connection.close()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def leave_node(directory: Path) -> None:
+    """Remove a node's part of the job's directory, and all of it where no supervisor is.
+
+    Each process of the node does so; the last of them finds nobody who adds to it.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    if not (directory.parent / "control").exists():
+        shutil.rmtree(directory.parent, ignore_errors=True)
+
+
+class Link:
+    """This rank's link.
+
+    Args:
+        address: of the supervisor.
+        key: of the job.
+        rank: of this process in the MPI world.
+
+    Attributes:
+        critical: held by the main thread while it writes what must not be left half written; the
+            end waits for it (not for ever: the supervisor kills after some seconds).
+        greeting: the supervisor's answer to hello.
+        directory: this node's part of the job's directory, removed when the job ends for good.
+
+    Raises:
+        FtrmaError: the supervisor cannot be reached.
+    """
+
+    def __init__(self, address: Address, key: Key, rank: int) -> None:
+        self.key = key
+        self.critical = threading.Lock()
+        self.directory: Path | None = None
+        self.ending = False  # goodbye was said
+        self.sending = threading.Lock()
+        self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.socket, self.greeting = connect(
+            address, key, "link", rank=rank, pid=os.getpid(), host=socket.gethostname()
+        )
+        # A forked child must not keep the connection of a dead rank open.
+        os.register_at_fork(after_in_child=self.socket.close)
+        threading.Thread(target=self._read, name="ftrma-link", daemon=True).start()
+
+    def send(self, event: str, **data: Any) -> None:
+        """Tell the supervisor. If it is gone, the reading thread ends this process."""
+        with self.sending, contextlib.suppress(OSError):
+            self.socket.sendall(line(event, **data))
+
+    def request(self, event: str) -> dict[str, Any]:
+        """Ask the supervisor and wait for its answer. Main thread only."""
+        self.send(event)
+        return self.answers.get()
+
+    def goodbye(self) -> None:
+        """This process has done its part; at the end it leaves as one that has ended well."""
+        self.ending = True
+        self.send("goodbye")
+
+    def _read(self) -> None:
+        final = False
+        with contextlib.suppress(OSError, ValueError), self.socket.makefile("rb") as lines:
+            for text in lines:
+                message = json.loads(text)
+                if message["event"] == "end":
+                    final = message["final"]
+                    break
+                self.answers.put(message)
+        self._die(final)
+
+    def _die(self, final: bool) -> None:
+        # Never released: the main thread is not to begin anything new.
+        self.critical.acquire()
+        if final and self.directory:
+            leave_node(self.directory)
+        if self.ending:
+            _exit(0)
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)  # its children too
+        os.kill(os.getpid(), signal.SIGKILL)

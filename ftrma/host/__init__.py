@@ -1,0 +1,1 @@
+"""Files, locks and output on one host, shut against its other users."""

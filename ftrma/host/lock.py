@@ -1,0 +1,68 @@
+"""The lock of a job's directory, which tells a living job from a dead one.
+
+Each process of the job shares it, and the kernel lets go of it when the last one is gone; whoever
+removes a dead job's directory, or goes on from it, takes the lock for himself first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import time
+from pathlib import Path
+
+from ..errors import FtrmaError
+
+GAP_S = 600.0  # another node's part of a living job is nobody's between two launches
+
+
+def lock_shared(directory: Path) -> io.FileIO:
+    """Mark the job as living for as long as this process lives, or has not closed the result."""
+    lock = _open_lock(directory)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
+def lock_alone(directory: Path) -> io.FileIO | None:
+    """The lock of a dead job; None if the job lives, or may be between two launches."""
+    if not (directory / "start").exists() and changed_s(directory) < GAP_S:
+        return None
+    lock = _open_lock(directory)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def share(lock: io.FileIO, directory: Path) -> None:
+    """Let the processes of a job that is gone on with share its lock.
+
+    Raises:
+        FtrmaError: somebody else has taken the job in that moment.
+    """
+    fcntl.flock(lock, fcntl.LOCK_SH)  # which lets go of it before it takes it
+    try:
+        same = os.path.sameopenfile(lock.fileno(), (again := _open_lock(directory)).fileno())
+        again.close()
+    except OSError:
+        same = False
+    if not same or not (directory / "start").exists():
+        raise FtrmaError(f"{directory} was removed by somebody else in this moment")
+
+
+def _open_lock(directory: Path) -> io.FileIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return io.FileIO(os.open(directory / "lock", flags, 0o600), "r+")
+
+
+def changed_s(directory: Path) -> float:
+    """Seconds since something in a directory was changed."""
+    newest = 0.0
+    for path in [directory, *directory.rglob("*")]:
+        with contextlib.suppress(OSError):
+            newest = max(newest, path.lstat().st_mtime)
+    return max(0.0, time.time() - newest)

@@ -1,0 +1,356 @@
+"""Output beside a program's own: files that options name, and lines on the terminal.
+
+A name that a user gives for output may be a file, a FIFO, a device, or a link to one of them, and
+what it is stays as it is: only regular files are replaced, as a whole or not at all, by a temporary
+in their directory whose name nobody can guess. All else is written into.
+
+Links at the end of a name are followed here and not by the kernel, so that one which a stranger has
+put into a shared directory leads nowhere, whatever ``/proc/sys/fs/protected_symlinks`` says. Links
+of one's own and of root are trusted.
+
+Invariant: whatever can be known before a job is known by `check`; what `write` finds later is an
+OSError whose ``strerror`` is in words, and costs nothing but the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import re
+import secrets
+import select
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MOST_LINKS = 40  # as the kernel's
+BLOCK_BYTES = 1 << 20
+PATIENCE_S = 60.0  # for the reader of a descriptor that does not block
+ANOTHER = "name another file"
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where a name leads.
+
+    Attributes:
+        path: where the links end.
+        found: what is there; None if it is to be made.
+        descriptor: of this process, if that is what the name means, such as /dev/stdout.
+        given: a link of /proc, which names an open file and not a path.
+    """
+
+    path: str
+    found: os.stat_result | None = None
+    descriptor: int | None = None
+    given: bool = False
+
+    @property
+    def replaced(self) -> bool:
+        regular = self.found is None or stat.S_ISREG(self.found.st_mode)
+        return regular and self.descriptor is None and not self.given
+
+
+def check(option: str, name: str) -> str:
+    """Refuse, before a job starts, what cannot be written after it.
+
+    Returns:
+        The path of the regular file that will be there, to compare; "" for anything else.
+
+    Raises:
+        ValueError: option, value, reason and remedy.
+    """
+    try:
+        target = _find(name)
+        if not target.replaced:
+            if target.descriptor is None and not _writable(target.path):
+                raise _refusal(errno.EACCES, f"no permission to write it; {ANOTHER}")
+            return ""
+        try:
+            with _temporary(target):
+                pass
+        except OSError:
+            if target.found is None:
+                raise
+        return os.path.realpath(target.path)
+    except OSError as error:
+        raise ValueError(f"{option} {name}: {error.strerror}") from None
+
+
+def write(name: str, chunks: Iterable[str | bytes]) -> None:
+    """Write what `chunks` yields, in order, to what a name leads to.
+
+    Raises:
+        OSError: it cannot be written; a regular file is as it was then.
+    """
+    target = _find(name)
+    if not target.replaced:
+        _fill(_open(target), chunks)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            file, temporary = stack.enter_context(_temporary(target))
+        except OSError:
+            if target.found is None:
+                raise
+            _fill(_open(target), chunks)
+            return
+        _fill(file, chunks)
+        try:
+            os.replace(temporary, target.path)
+        except OSError:  # somebody else's file in /tmp, or one that is mounted into a container
+            if target.found is None:
+                raise
+            with open(temporary, "rb") as written:
+                _fill(_open(target), iter(lambda: written.read(BLOCK_BYTES), b""))
+
+
+def _find(name: str) -> _Target:
+    """Follow a name to its end; OSError if nothing can be written there."""
+    path = name
+    try:
+        os.fsencode(path)
+        for _ in range(MOST_LINKS):
+            found = os.lstat(path)
+            if not stat.S_ISLNK(found.st_mode):
+                return _accept(_Target(path, found))
+            if _in_proc(found):
+                return _accept(_given(path))
+            if found.st_uid not in (0, os.geteuid()):
+                raise _refusal(
+                    errno.EACCES,
+                    f"{path} is a link of user {found.st_uid}, who may lead it anywhere; name the "
+                    "file itself",
+                )
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+        raise _refusal(errno.ELOOP, f"links without end; {ANOTHER}")
+    except FileNotFoundError:
+        directory = os.path.dirname(path) or "."
+        if not os.path.isdir(directory) or not os.path.basename(path):
+            raise _refusal(
+                errno.ENOENT, f"there is no directory {directory}; make it first"
+            ) from None
+        return _Target(path)
+    except ValueError:  # a NUL, or what no file system can hold
+        raise _refusal(errno.EINVAL, f"is no name of a file; {ANOTHER}") from None
+    except OSError as error:
+        if isinstance(error, _Refusal):
+            raise
+        raise _refusal(error.errno or 0, f"{error.strerror}; {ANOTHER}") from None
+
+
+def _in_proc(found: os.stat_result) -> bool:
+    with contextlib.suppress(OSError):
+        return found.st_dev == os.lstat("/proc/self/fd").st_dev
+    return False
+
+
+def _given(path: str) -> _Target:
+    """What a link in /proc stands for: one of our descriptors, or an open file of another."""
+    ours = rf"/proc/{os.getpid()}(/task/[0-9]+)?/fd"
+    if re.fullmatch(ours, os.path.realpath(os.path.dirname(path))):
+        descriptor = int(os.path.basename(path))
+        return _Target(path, os.fstat(descriptor), descriptor)
+    return _Target(path, os.stat(path), given=True)
+
+
+def _accept(target: _Target) -> _Target:
+    assert target.found
+    mode = target.found.st_mode
+    if stat.S_ISDIR(mode):
+        raise _refusal(errno.EISDIR, "is a directory; name a file in it")
+    if target.descriptor is not None:
+        if fcntl.fcntl(target.descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise _refusal(errno.EBADF, f"is open for reading only; {ANOTHER}")
+    elif stat.S_ISSOCK(mode):
+        raise _refusal(errno.ENXIO, f"is a socket; {ANOTHER}")
+    elif stat.S_ISBLK(mode):
+        raise _refusal(errno.EPERM, f"is a disk, and what is on it would be lost; {ANOTHER}")
+    elif target.replaced and not _writable(target.path):
+        raise _refusal(errno.EACCES, f"no permission to write it; {ANOTHER}")
+    return target
+
+
+def _writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+class _Refusal(OSError):
+    """An OSError whose words are ours."""
+
+
+def _refusal(number: int, text: str) -> _Refusal:
+    return _Refusal(number, text)
+
+
+@contextlib.contextmanager
+def _temporary(target: _Target) -> Iterator[tuple[io.FileIO, str]]:
+    """A new file beside the target, with the rights that the target has or would have.
+
+    It is removed at the end, if it has not been renamed.
+    """
+    directory = os.path.dirname(target.path) or "."
+    path = os.path.join(directory, f".ftrma-{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    old, ours = target.found, True  # until it is known not to be: a signal may come any time
+    try:
+        try:
+            mode = old.st_mode & 0o777 if old else 0o666
+            file = io.FileIO(path, "xb", opener=lambda path, _: os.open(path, flags, mode))
+        except OSError as error:
+            ours = False
+            raise _no_file(directory, error) from None
+        with file:
+            try:
+                if old:
+                    mine = os.fstat(file.fileno())
+                    if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+                        os.fchown(file.fileno(), old.st_uid, old.st_gid)
+                    os.fchmod(file.fileno(), mode)
+            except OSError as error:
+                raise _no_file(directory, error) from None
+            yield file, path
+    finally:
+        if ours:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _no_file(directory: str, error: OSError) -> _Refusal:
+    return _refusal(
+        error.errno or 0, f"no file can be made in {directory} ({error.strerror}); {ANOTHER}"
+    )
+
+
+def _open(target: _Target) -> io.FileIO:
+    """Open what is there, to write into it; a regular file is emptied."""
+    if target.descriptor is not None:
+        return io.FileIO(os.dup(target.descriptor), "wb")
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    flags |= os.O_APPEND if target.given else os.O_NOFOLLOW
+    assert target.found
+    try:
+        file = io.FileIO(os.open(target.path, flags), "wb")
+    except OSError as error:
+        if error.errno == errno.ENXIO and stat.S_ISFIFO(target.found.st_mode):
+            raise _refusal(
+                errno.ENXIO, "nobody reads this FIFO; start a reader first, such as cat"
+            ) from None
+        raise
+    now, then = os.fstat(file.fileno()), target.found
+    if (now.st_dev, now.st_ino, stat.S_IFMT(now.st_mode)) != (
+        then.st_dev, then.st_ino, stat.S_IFMT(then.st_mode)
+    ):
+        file.close()
+        raise _refusal(errno.ESTALE, f"something else was put in its place; {ANOTHER}")
+    os.set_blocking(file.fileno(), True)
+    if target.replaced:
+        file.truncate(0)
+    return file
+
+
+def _fill(file: io.FileIO, chunks: Iterable[str | bytes]) -> None:
+    """Write all and close."""
+    with file:
+        buffer = bytearray()
+        for chunk in chunks:
+            buffer += chunk if isinstance(chunk, bytes) else chunk.encode(errors="surrogateescape")
+            if len(buffer) >= BLOCK_BYTES:
+                _write_all(file, buffer)
+                buffer.clear()
+        _write_all(file, buffer)
+
+
+def _write_all(file: io.FileIO, data: bytearray) -> None:
+    done = 0
+    while done < len(data):
+        count = file.write(bytes(data[done:]))
+        if count is None:  # a descriptor that does not block
+            ready = select.poll()
+            ready.register(file, select.POLLOUT)
+            if not ready.poll(PATIENCE_S * 1e3):
+                raise _refusal(errno.ETIMEDOUT, "its reader does not read on")
+        done += count or 0
+
+
+# ---- the terminal ---------------------------------------------------------------------------
+
+LONGEST_WORD, LONGEST_LINE = 160, 1200  # a path fits; the beginning and the remedy are kept
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line: no control characters, nothing without end."""
+    text = "".join(c if c.isprintable() else _escaped(c) for c in text)
+    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:100]}...{word[0][-40:]}",
+                  text)
+    return text if len(text) <= LONGEST_LINE else f"{text[:800]} ... {text[-300:]}"
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is no text
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+def tell(text: str, before: str = "") -> None:
+    """Write a line to stderr, after what is to come before it; without stderr, nobody is told."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"{before}ftrma: {one_line(text)}\n")
+        sys.stderr.flush()
+
+
+def say(text: str) -> None:
+    """Print a result at once.
+
+    Raises:
+        BrokenPipeError: the reader has seen enough. OSError: it cannot be written.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _refusal(error.errno or 0, f"cannot write the output: {error.strerror}") from None
+
+
+def open_terminal() -> None:
+    """Put /dev/null where stdin, stdout or stderr was closed, before a file gets its number.
+
+    Characters that the terminal cannot show are escaped.
+    """
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            os.set_inheritable(fd, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, "w" if fd else "r", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def close_terminal(status: int) -> int:
+    """Flush stdout and stderr, so that Python has nothing to complain of at its end.
+
+    Returns:
+        The exit status: 1 instead of 0 if the output could not be written.
+    """
+    for fd, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            if fd == 1 and not isinstance(error, BrokenPipeError):
+                tell(f"error: cannot write the output: {getattr(error, 'strerror', error)}")
+                status = status or 1
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), fd)
+    return status

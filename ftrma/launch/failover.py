@@ -1,0 +1,130 @@
+"""From one launch of a job over several nodes to the next: what is told, who is left, what goes.
+
+The supervisor looks after its own machine itself; here is what concerns the other nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import settings
+from ..errors import NotRecoverable
+from ..fabric.world import emit, read_events
+from ..host.tomlfile import read_text
+from ..machine.topology import Layout
+from .mpirun import (
+    launcher_environment,
+    make_session,
+    mpirun_command,
+    on_hosts,
+    once_per_node,
+    words_for_nodes,
+)
+from .switchboard import Cause, Switchboard
+
+LAUNCHER_DIED = "the launcher died"
+CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
+
+
+def past(directory: Path, options: settings.Options) -> dict[str, Any]:
+    """What the ranks of a launch are told of the launches before: groups, committed version; and
+    the topology file's text, which they may not be able to read themselves."""
+    story = read_events(directory)
+    tables = [e["slot_group"] for e in story if e["event"] == "seats"]
+    versions = [e["version"] for e in story if e["event"] == "checkpoint"]
+    topology = _text(options.topology) if options.topology else ""
+    return {
+        "slot_group": tables[-1] if tables else [], "committed": max(versions, default=0),
+        "topology": topology,
+    }
+
+
+@functools.cache
+def _text(path: str) -> str:
+    """A file as it was at the first launch: all launches of a job are about the same machine."""
+    return read_text(Path(path))
+
+
+def cause_of(board: Switchboard, directory: Path, options: settings.Options, reason: str) -> Cause:
+    """Put the deaths of a launch into the job's story, and the rules that struck out of force.
+
+    Returns:
+        Why the job is launched again.
+    """
+    noticed_at = board.ranks.deaths[0].died_at if board.ranks.deaths else time.monotonic()
+    deaths = board.ranks.deaths
+    if reason == LAUNCHER_DIED:
+        deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
+    struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
+    for peer in deaths:
+        place = options.kill[peer.struck[0]].place if peer.struck else "unknown"
+        emit(
+            directory, "failure", role=peer.role, index=peer.index, pid=peer.pid, host=peer.host,
+            place=place,
+        )
+    options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
+    slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
+    died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
+    hosts = {peer.host for peer in board.ranks.links.values()}
+    if board.cause:
+        hosts |= set(board.cause.hosts)
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
+
+
+def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:
+    """The launcher's options for the next launch: without the nodes that did not answer.
+
+    Raises:
+        NotRecoverable: no node is left.
+    """
+    lost = board.lost - {"", socket.gethostname()}
+    if not lost:
+        return words
+    known = [board.ranks.links[rank].host for rank in sorted(board.ranks.links)]
+    left = [host for host in dict.fromkeys(known) if host not in lost]
+    names = " and ".join(sorted(lost))
+    if not left:
+        raise NotRecoverable(f"no node is left: no answer from {names}")
+    sys.stderr.write(f"ftrma: no answer from {names}; going on with {', '.join(left)}\n")
+    return on_hosts(words, left, layout.processes)
+
+
+def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
+    """Remove what the job has on nodes where no process was left to do it, by the launcher.
+
+    Args:
+        board: of the job's last launch.
+        directory: of the job, the same on all nodes.
+        words: the launcher's options.
+
+    Bounded in time; what cannot be reached stays.
+    """
+    before = board.cause
+    here = {peer.host for peer in board.ranks.links.values()}
+    unclean = board.unclean | (set(before.hosts) - here if before else set())
+    if not unclean - board.lost - {socket.gethostname()}:
+        return
+    # All of it, but where the supervisor still reads the job's story from it.
+    script = 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"'
+    session = make_session(directory)
+    command = mpirun_command(None, session, [*words_for_nodes(session), *once_per_node(words)])
+    with subprocess.Popen(
+        [*command, "sh", "-c", script, str(directory)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **launcher_environment()}, start_new_session=True,
+    ) as launcher:
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.wait(CLEAN_UP_S)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(launcher.pid, signal.SIGKILL)

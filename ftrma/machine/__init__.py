@@ -1,0 +1,1 @@
+"""Nodes, racks and what fails together; which process takes which role."""

@@ -1,0 +1,190 @@
+"""Groups and failure domains: which slots share checksum ranks, which processes fail together.
+
+A `Layout` says how many processes a job has, in which roles, and which slots form a group with
+which checksum ranks. `Domains` says in which elements of the machine each process runs: its node,
+and what lies above. The two are brought together in `placement`.
+
+Invariants: every slot is in exactly one group; all groups have the same number m of checksum ranks;
+checksum rank c serves group c // m and holds its parity number c % m. Elements are nested: two
+processes that share an element share all those above it.
+
+Source: Besta & Hoefler, section 5 (groups G, failure domain hierarchy H, mapping M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..native.constants import MAX_PROCS
+
+MAX_PROCESSES = MAX_PROCS  # room of the control file
+MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
+NO_LEVEL = "none"
+NODES = "nodes"  # the lowest level: no smaller part of a machine was seen to fail alone
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Roles and groups of a job.
+
+    Attributes:
+        slots: N.
+        checksums: checksum ranks in all, m for each group.
+        spares: processes that wait.
+        group_size: slots of the largest group.
+        slot_group: group of each slot; without a topology groups are runs of neighbours.
+    """
+
+    slots: int
+    checksums: int
+    spares: int
+    group_size: int
+    slot_group: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        return -(-self.slots // self.group_size)
+
+    @property
+    def strength(self) -> int:
+        """m: checksum ranks of a group, and losses that it survives."""
+        return self.checksums // self.groups
+
+    @property
+    def processes(self) -> int:
+        return self.slots + self.checksums + self.spares
+
+    def group_of(self, slot: int) -> int:
+        return self.slot_group[slot]
+
+    def group_of_checksum(self, checksum: int) -> int:
+        return checksum // self.strength
+
+    def parity_index(self, checksum: int) -> int:
+        """Which of its group's parities, 0..m-1, a checksum rank holds."""
+        return checksum % self.strength
+
+    def checksums_of(self, group: int) -> range:
+        return range(group * self.strength, (group + 1) * self.strength)
+
+    def members(self, group: int) -> tuple[int, ...]:
+        """Slots of a group, in order; one group may be smaller than the others."""
+        return self._members[group]
+
+    def index_in_group(self, slot: int) -> int:
+        """Position of a slot among its group's members: its column of the code."""
+        return self._members[self.slot_group[slot]].index(slot)
+
+    @cached_property
+    def _members(self) -> tuple[tuple[int, ...], ...]:
+        members: list[list[int]] = [[] for _ in range(self.groups)]
+        for slot, group in enumerate(self.slot_group):
+            members[group].append(slot)
+        return tuple(map(tuple, members))
+
+
+def make_layout(
+    slots: int, checksums: int | None = None, group_size: int | None = None, spares: int = 1
+) -> Layout:
+    """Fill in what the user left open, and refuse what cannot be served.
+
+    Args:
+        slots: N >= 1.
+        checksums: checksum ranks in all, a multiple of the number of groups; by default one per
+            group.
+        group_size: slots per group; by default N / checksums, rounded up, so that each group has
+            one checksum rank.
+        spares: processes that wait to replace a dead one, >= 0.
+
+    Raises:
+        ValueError: with the value and the remedy.
+    """
+    if slots < 1:
+        raise ValueError(f"-n {slots}: a program needs at least 1 slot")
+    if spares < 0:
+        raise ValueError(f"--spares {spares}: must be 0 or more")
+    if checksums is not None and checksums < 1:
+        raise ValueError(f"--checksums {checksums}: must be 1 or more; parity needs a place")
+    if group_size is not None and group_size < 1:
+        raise ValueError(f"--group-size {group_size}: must be 1 or more")
+    size = min(group_size or -(-slots // (checksums or 1)), slots)
+    groups = -(-slots // size)
+    if checksums is None:
+        checksums = groups
+    elif group_size is None and checksums != groups:
+        raise ValueError(
+            f"--checksums {checksums}: {slots} slots do not make {checksums} groups of equal size; "
+            f"use --checksums {groups}, or give --group-size and a multiple of its groups"
+        )
+    elif checksums % groups:
+        below = checksums // groups * groups
+        ways = f"{below} or {below + groups}" if below else f"{groups}"
+        raise ValueError(
+            f"--checksums {checksums} with --group-size {size}: {slots} slots make {groups} "
+            f"groups, and each takes equally many checksum ranks; use --checksums {ways} or "
+            "another --group-size"
+        )
+    strength = checksums // groups
+    if size + strength > MAX_MEMBERS:
+        raise ValueError(
+            f"--group-size {size} with {strength} checksum rank{'s' * (strength > 1)} per group: "
+            f"a group has at most {MAX_MEMBERS} members in all; use a smaller --group-size"
+            f"{' or fewer --checksums' * (strength > 1)}"
+        )
+    slot_group = tuple(slot // size for slot in range(slots))
+    layout = Layout(slots, checksums, spares, size, slot_group)
+    if layout.processes > MAX_PROCESSES:
+        raise ValueError(
+            f"-n {slots}: {layout.processes} processes in all; at most {MAX_PROCESSES} are served"
+        )
+    return layout
+
+
+@dataclass(frozen=True)
+class Domains:
+    """Where each process runs: the mapping M of section 5.
+
+    Attributes:
+        levels: names from the bottom up; the first is "nodes".
+        paths: for each process the names of its elements, one per level.
+    """
+
+    levels: tuple[str, ...]
+    paths: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        assert self.levels and all(len(path) == len(self.levels) for path in self.paths)
+        for level in range(len(self.levels) - 1):
+            pairs = {path[level : level + 2] for path in self.paths}
+            assert len(pairs) == len({pair[0] for pair in pairs}), "elements are not nested"
+
+    def height(self, aware: str) -> int:
+        """How many levels, from the bottom, a level of awareness covers; "none" covers 0.
+
+        Raises:
+            ValueError: there is no such level.
+        """
+        known = (NO_LEVEL, *self.levels)
+        if aware not in known:
+            raise ValueError(
+                f"--aware {aware}: levels here are {', '.join(known)}; others are described in a "
+                "file that --topology names"
+            )
+        return known.index(aware)
+
+    def level(self, height: int) -> str:
+        """Name of the highest of so many levels."""
+        return (NO_LEVEL, *self.levels)[height]
+
+
+def domains_of_nodes(hosts: Sequence[str]) -> Domains:
+    """The hierarchy without a topology file: nodes, as MPI names them for each process."""
+    return Domains((NODES,), tuple((host,) for host in hosts))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names to words; many are cut short."""
+    shown = list(names) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -1,0 +1,65 @@
+"""Names and numbers that C and Python share, read from C's declarations (``csrc/ftrma.h``).
+
+They are here before the MPI library is loaded: the command line needs the places of ``--kill``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import FtrmaError
+
+try:
+    _ffi: Any = import_module("ftrma._declarations").ffi
+except ModuleNotFoundError:
+    raise FtrmaError(
+        f"{Path(__file__).parents[1]} is not built, and hides an ftrma that is installed: build it "
+        "in place (pip install -e '.[bench]'), or start from another directory"
+    ) from None
+
+
+def number(name: str) -> int:
+    """The value of a constant of C."""
+    return int(_ffi.integer_const(f"FTRMA_{name}"))
+
+
+def names(enum: str, prefix: str) -> dict[str, int]:
+    """The constants of an enum that begin with a prefix, without it, in their order."""
+    found = _ffi.typeof(f"enum {enum}").relements
+    return {name.removeprefix(prefix): value for name, value in sorted(found.items(), key=_value)
+            if name.startswith(prefix)}
+
+
+def fields(struct: str) -> list[tuple[str, str]]:
+    """The fields of a struct of numbers and their types as NumPy writes them; arrays one by one.
+
+    Raises:
+        ValueError: there is a gap in it, which a packed record would not have.
+    """
+    kind = _ffi.typeof(f"struct {struct}")
+    found: list[tuple[str, str]] = []
+    for name, field in kind.fields:
+        item = field.type.item if field.type.kind == "array" else field.type
+        code = f"<{'u' if item.cname.startswith('u') else 'i'}{_ffi.sizeof(item)}"
+        count = field.type.length if field.type.kind == "array" else 0
+        names_of = [f"{name}{i}" for i in range(count)] or [name]
+        found += [(each, code) for each in names_of]
+    if sum(int(code[2:]) for _, code in found) != _ffi.sizeof(kind):
+        raise ValueError(f"struct {struct} has gaps")
+    return found
+
+
+def _value(item: tuple[str, int]) -> int:
+    return item[1]
+
+
+MAX_PROCS, MAX_RULES = number("MAX_PROCS"), number("MAX_RULES")
+SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_CHECKSUM")
+ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
+# Kinds of events and of a trace's records.
+WHAT = names("ftrma_what", "FTRMA_WHAT_")
+# Where --kill can strike, as the user writes it.
+PLACES = {name.lower().replace("_", "-"): value
+          for name, value in names("ftrma_place", "FTRMA_PLACE_").items()}

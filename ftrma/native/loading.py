@@ -1,0 +1,186 @@
+"""Loading the interposer before mpi4py, and the only reader of MPI error classes.
+
+The C extension defines ``MPI_Put`` and its kin. For the dynamic linker to bind mpi4py to them, the
+extension must be in the global scope before ``mpi4py.MPI`` is loaded; later, it would silently do
+nothing, so that is an error here.
+
+The interposer reports a pending failure by one error code. mpi4py turns codes into
+``MPI.Exception``; its constructor is the one place where all of them pass, and there this code
+becomes `Rollback`. No call up from C is needed, and no mpi4py object is left half made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import sysconfig
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import FtrmaError, Rollback
+from . import library
+
+EXTENSION = Path(__file__).parents[1].joinpath(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+VERSION_BYTES = 8192  # MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is 256
+
+_native: Native | None = None
+_mpi4py: Any = None
+pending_error: BaseException | None = None  # raised by the MPI call that is returning an error
+
+
+def _preload_libmpi() -> None:
+    """Make libmpi known by its soname; local, so that it does not come before the interposer."""
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        path = Path(prefix) / "lib" / "libmpi.so.40"
+        if path.exists():
+            ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+            return
+
+
+class Native:
+    """The C extension: a plain shared library, so that building it needs no headers of Python.
+
+    Attributes:
+        ffi: knows the declarations of ``csrc/ftrma.h``.
+        lib: the functions and constants.
+    """
+
+    def __init__(self) -> None:
+        self.ffi: Any = import_module("ftrma._declarations").ffi
+        self.lib: Any = self.ffi.dlopen(str(EXTENSION), os.RTLD_GLOBAL | os.RTLD_NOW)
+
+
+class _Symbol(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+def version_of(name: str) -> tuple[str, str]:
+    """What the MPI library behind a shared object says of itself, before MPI is initialized.
+
+    Args:
+        name: of the MPI library, or of what is linked to it.
+
+    Returns:
+        Its version string, and its file.
+
+    Raises:
+        OSError: it cannot be loaded. AttributeError: there is no MPI in it.
+    """
+    # Lazily: it need not have all the functions that the extension calls.
+    function = ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_LAZY).MPI_Get_library_version
+    text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
+    function(text, ctypes.byref(length))
+    found = _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
+    file = os.path.normpath(os.fsdecode(found.file or b"?"))
+    return text.value.decode(errors="replace"), file
+
+
+def _where(file: str) -> str:
+    """The file, and why it is found where that is not plain."""
+    paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    found = os.path.dirname(file) in {os.path.normpath(path) for path in paths if path}
+    return f"{file} (found by LD_LIBRARY_PATH)" if found else file
+
+
+def _unloadable(error: Exception) -> str:
+    """Why the extension cannot be loaded: mostly because another MPI library is found for it."""
+    # A linker that binds eagerly (-z now) makes the first fail, too; then what else is found.
+    for name in (str(EXTENSION), "libmpi.so.40"):
+        try:
+            text, file = version_of(name)
+        except (OSError, AttributeError):
+            continue
+        why = library.refusal(text, _where(file))
+        if not why and "MPIX_" in str(error):
+            why = (
+                f"{_where(file)} is {library.judge(text).words} without ULFM, and ftrma was built "
+                f"with one that has it; {library.NEEDED}"
+            )
+        if why:
+            return why
+    return f"the MPI library cannot be loaded ({error}); {library.NEEDED}"
+
+
+def _check_mpi4py() -> None:
+    """Two MPI libraries in one process crash, or pass each other by.
+
+    Not before the extension is loaded, since mpi4py's wheels take the ABI of what is loaded then.
+    """
+    try:
+        spec = find_spec("mpi4py.MPI")
+    except ModuleNotFoundError:
+        spec = None
+    where = spec.origin if spec and spec.origin else ""
+    binary = Path(where).read_bytes() if where else b""
+    why = library.mpi4py_refusal(binary, where, os.environ.get("MPI4PY_MPIABI"))
+    if why:
+        raise FtrmaError(why)
+
+
+def load() -> Native:
+    """Return the C extension, loaded so that it interposes.
+
+    Raises:
+        FtrmaError: mpi4py.MPI was imported first; or no MPI library was found, or one that ftrma
+            does not work with; or mpi4py is made for another.
+    """
+    global _native
+    if _native is not None:
+        return _native
+    if "mpi4py.MPI" in sys.modules:
+        raise FtrmaError(too_late())
+    try:
+        _preload_libmpi()
+        native = Native()
+    except (ImportError, OSError) as error:
+        raise FtrmaError(_unloadable(error)) from error
+    text, file = version_of(str(EXTENSION))
+    why = library.refusal(text, _where(file))
+    if why:
+        raise FtrmaError(why)
+    _check_mpi4py()
+    _native = native
+    return _native
+
+
+def too_late() -> str:
+    return (
+        "mpi4py.MPI was imported before ftrma, so its calls do not pass through ftrma. "
+        "Import ftrma first (from ftrma import MPI), or start the program with 'ftrma run'"
+    )
+
+
+def import_mpi() -> Any:
+    """Import mpi4py.MPI (this initializes MPI) and let unwinding pass through it."""
+    global _mpi4py
+    if _mpi4py is not None:
+        return _mpi4py
+    native = load()
+    import mpi4py
+
+    # By messages between two ranks, reductions of objects would be faster, but only collective
+    # calls outlive a failure in one of the ranks.
+    mpi4py.rc.fast_reduce = False
+    from mpi4py import MPI
+
+    original = MPI.Exception.__init__
+
+    def init(self: Any, ierr: int = 0, /) -> None:
+        global pending_error
+        if pending_error is not None:
+            error, pending_error = pending_error, None
+            raise error
+        if ierr and ierr == native.lib.ftrma_unwind_code():
+            raise Rollback("a process failed")
+        original(self, ierr)
+
+    MPI.Exception.__init__ = init  # type: ignore[method-assign]
+    _mpi4py = MPI
+    return MPI

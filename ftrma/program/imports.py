@@ -1,0 +1,54 @@
+"""What the slots have imported, a spare imports ahead of time, so that taking over is quick."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+
+from ..fabric.world import World
+
+
+def publish(world: World, owns: Callable[[str | None], bool], before: set[str]) -> None:
+    """Tell the spares which libraries the program uses (slot 0, at its first window).
+
+    Args:
+        owns: whether a file is the program's own.
+        before: what was imported before it began.
+    """
+    names = []
+    for name in sorted(set(sys.modules) - before):
+        path = getattr(sys.modules[name], "__file__", None)
+        if path and not owns(path) and "." not in name[:1]:
+            names.append(name)
+    target = world.directory / "modules"
+    temporary = target.with_suffix(".new")
+    with contextlib.suppress(OSError):  # without room for it, taking over takes longer
+        temporary.write_text("\n".join(names))
+        temporary.rename(target)
+
+
+class Ahead:
+    """A spare's imports."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.seen = 0  # size of the list when it was read last
+
+    def look(self) -> None:
+        """Import what is new in the list."""
+        path = self.world.directory / "modules"
+        try:
+            if path.stat().st_size == self.seen:
+                return
+            text = path.read_text()
+        except OSError:
+            return
+        self.seen = len(text)
+        for name in text.split():
+            if self.world.alarmed():
+                return  # a slot is waiting to be taken; what is missing comes with the program
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)

@@ -1,0 +1,179 @@
+"""A job comes up: its directory and control file, and each process's way into it.
+
+Under ``ftrma run`` the supervisor makes the directory; in a job over several nodes it is there on
+the supervisor's node only, and every node makes its own part (see `spread`). Inside somebody else's
+launcher the first process does. A launch that goes on from an earlier one finds the vaults that
+were left there.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import locale
+import os
+import secrets
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import settings
+from ..errors import FtrmaError
+from ..fabric import link
+from ..fabric.world import World, check, check_log_budget, make_control
+from ..host import lineoutput
+from ..host.key import SECRET_BYTES, Key
+from ..machine.topology import NO_LEVEL, Layout
+from ..protocol.checkpoints import Checkpoints
+from ..protocol.coordinated import Coordinated
+from ..protocol.distributed import Distributed
+from ..protocol.spread import SpreadWorld
+
+REFUSED_S = 30.0  # a job that cannot start or has lost its supervisor is ended much earlier
+
+
+def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
+    """Get the user's stdout and stderr from the supervisor, past the launcher's pipes; no stdin.
+
+    On another host than the supervisor's, its connections take their place.
+    """
+    address = link.find()
+    if address is None or address.here:
+        _take(directory, b"t", (0, 1, 2))
+    else:
+        assert key is not None
+        link.take_terminal(address, key, rank)
+    lineoutput.install()
+
+
+def take_stdin(directory: Path) -> None:
+    """Have the user's stdin from its beginning, as slot 0 when it enters the program (again).
+
+    On another host than the supervisor's it stays empty.
+    """
+    address = link.find()
+    if address and not address.here:
+        return
+    encoding, errors = _stdin_text()
+    for file in gc.get_objects():
+        # Of open(0): what is left of it would close the new stdin when it is collected.
+        if type(file) is io.FileIO and not file.closed and file.fileno() == 0 and file.closefd:
+            file.close()
+    try:
+        _take(directory, b"s", (0,))
+    except (OSError, ValueError):
+        time.sleep(REFUSED_S)  # the supervisor is gone, and somebody ends this process
+        raise
+    raw = io.FileIO(0, closefd=False)
+    raw.name = "<stdin>"  # as Python's own
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(  # type: ignore[misc]
+        io.BufferedReader(raw), encoding, errors, newline="\n"
+    )
+
+
+@functools.cache
+def _stdin_text() -> tuple[str, str | None]:
+    """Encoding and treatment of errors that Python began with, before the program changes them."""
+    before = sys.__stdin__
+    return (before.encoding, before.errors) if before else (locale.getpreferredencoding(), None)
+
+
+def _take(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
+    """Get descriptors from the supervisor."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
+        supervisor.connect(str(directory / "terminal"))
+        supervisor.sendall(what)
+        _, fds, _, _ = socket.recv_fds(supervisor, 1, len(targets))
+    for fd, target in zip(fds, targets, strict=True):
+        os.dup2(fd, target)
+        os.close(fd)
+
+
+def join(native: Any, options: settings.Options, key: Key | None) -> World:
+    """Find the job's directory, or make one where no supervisor has, and join.
+
+    Args:
+        key: of the job; None where there is no supervisor.
+    """
+    lib, ffi = native.lib, native.ffi
+    rank, size, on_node = ffi.new("int *"), ffi.new("int *"), ffi.new("int *")
+    if lib.ftrma_mpi_world(rank, size, on_node):
+        raise FtrmaError("the MPI library cannot tell which processes share a node")
+    address = link.find()
+    if on_node[0] != size[0] and address is None:
+        raise FtrmaError(
+            f"the {size[0]} processes run on several nodes ({on_node[0]} of them on this one), and "
+            "such a job comes back by being launched again. Start it with 'ftrma run --mpirun "
+            "OPTIONS', or ask the launcher for one node"
+        )
+    if address and (on_node[0] != size[0] or not address.here or link.SPREAD in os.environ):
+        assert key is not None
+        return join_spread(native, options, rank[0], link.Link(address, key, rank[0]))
+    key = key or share_key(native, rank[0])
+    name = ffi.new("char[]", 256)
+    if rank[0] == 0:
+        path = options.job or str(
+            make_directory(native, options.layout_for(size[0]), options.log_budget)
+        )
+        ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
+    lib.ftrma_mpi_bcast(name, 256)
+    world = World(native, Path(ffi.string(name).decode()), key, rank[0])
+    if world.ctl.nprocs != size[0]:
+        raise FtrmaError(
+            f"{size[0]} processes were started and {world.ctl.nprocs} are needed: "
+            f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
+            "Start that many, or change -n, --checksums and --spares"
+        )
+    if rank[0] == 0 and options.aware != NO_LEVEL:
+        world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
+    return world
+
+
+def share_key(native: Any, rank: int) -> Key:
+    """Have the first process make the job's key, and all learn it. Collective."""
+    secret = native.ffi.new("uint8_t[]", list(Key.make().secret))
+    native.lib.ftrma_mpi_bcast(secret, SECRET_BYTES)
+    return Key(bytes(native.ffi.buffer(secret)))
+
+
+def join_spread(
+    native: Any, options: settings.Options, rank: int, connection: link.Link
+) -> SpreadWorld:
+    """The same for a job over several nodes; why it cannot be done is said by one process."""
+    try:
+        return SpreadWorld(native, options, rank, connection)
+    except (FtrmaError, ValueError) as error:
+        if connection.request("claim")["granted"]:
+            sys.stderr.write(f"ftrma: error: {error}\n")
+            sys.stderr.flush()
+            connection.send("abort", status=2 if isinstance(error, ValueError) else 1)
+        time.sleep(REFUSED_S)  # the supervisor ends all
+        raise
+
+
+def make_directory(
+    native: Any, layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
+) -> Path:
+    """Make a job's directory with its control file."""
+    check_log_budget(native, log_budget)
+    directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
+    try:
+        directory.mkdir(mode=0o700)  # exclusively: nobody else's
+        make_control(native, directory / "control", layout, log_budget)
+        check(native.lib.ftrma_story_create(os.fsencode(directory / "events")), "making events")
+    except (OSError, FtrmaError) as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise FtrmaError(
+            f"no shared memory for the job ({error}): make room in {base} and see that it is "
+            "writable"
+        ) from error
+    return directory
+
+
+def checkpoints_of(world: World) -> Checkpoints:
+    """How the job's checkpoints are taken. Collective over all processes of several nodes."""
+    return Distributed(world) if isinstance(world, SpreadWorld) else Coordinated(world)

@@ -1,0 +1,354 @@
+"""What every process of a job runs: the user's script, or service, and repair between them.
+
+Slots run the script; checksum ranks and spares serve until the job ends or they come to a slot.
+After a failure everybody meets in `rounds.repair`, and the slots run the script again from its
+top, on a clean slate: without the threads of the attempt before, and without what it changed in the
+process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import settings
+from ..errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
+from ..fabric import killrules
+from ..fabric.world import World, check, last_plan
+from ..host.key import Key
+from ..native import loading
+from ..native.constants import SLOT
+from ..protocol.rounds import Ended
+from . import script, session
+from .imports import Ahead
+from .joining import checkpoints_of, join, take_stdin, take_terminal
+from .script import Program
+from .session import FailureEvent, Session
+from .slate import Slate
+from .threads import Helper, Threads, executors_closing
+
+_exit = os._exit  # the real one, see note_own_exit
+LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
+LOOK_S = 0.005  # how often it is looked whether they are
+
+
+class Runner:
+    """Runs the program in this process, as often as it takes."""
+
+    def __init__(self, session: Session, program: Program) -> None:
+        self.session, self.world = session, session.world
+        session.after_repair = self.after_repair
+        session.owns = program.owns
+        self.program = program
+        self.ahead = Ahead(self.world)
+        self.threads = Threads(self.world.lib)
+        self.slate: Slate | None = None  # before the program was entered first
+        self.ready = threading.Event()  # nothing is left of the attempt before
+        self.thread_error = threading.excepthook
+        threading.excepthook = self.end_thread
+
+    def run(self) -> int:
+        """Run to the end of the job; returns the exit status of this process."""
+        world, session = self.world, self.session
+        while True:
+            try:
+                if world.role()[0] == SLOT:
+                    self.clean_up()
+                    self.run_program()
+                    return int(world.ctl.exit_status)
+                serve = session.coordinated.serve
+                session.vault, again = serve(session.vault, self.ahead.look)
+                if not again:
+                    return 0
+            except Rollback:
+                if not session.coordinated.in_place:
+                    raise Ended from None  # nothing is repaired across nodes; it was an abort
+                if session.ending:
+                    raise session.ending from None
+                if session.unwound:
+                    session.unwound = False
+                    continue
+            session.interrupt()
+            session.unwound = False
+
+    def end_thread(self, ending: threading.ExceptHookArgs) -> None:
+        """A thread of the program that met a rollback ends without a word: it is begun again."""
+        if not issubclass(ending.exc_type, Rollback):
+            self.thread_error(ending)
+
+    def after_repair(self, story: dict[str, Any]) -> None:
+        session, world = self.session, self.world
+        plan = last_plan(world.events())
+        slots, kind = plan["slots"], story["kind"]
+        if story["leader"] and (kind == "rollback" or not plan["replayed"]):
+            world.emit(
+                "recovery", kind=kind, slots=slots, version=story["version"],
+                seconds=story["seconds"], phases=story["phases"], reason=plan["reason"],
+                began_s=world.ctl.death_ns / 1e9,
+            )
+            session.tell_recovery({**story, "reason": plan["reason"]}, slots)
+        event = FailureEvent(tuple(slots), kind, story["version"], story["seconds"])
+        callbacks = session.callbacks
+        if kind == "rollback":
+            session.callbacks = []
+            self.leave_in_time()
+        for callback in callbacks:
+            callback(event)
+
+    def leave_in_time(self) -> None:
+        """The program's attempt is over: nothing more is begun in it, and it is to be gone soon."""
+        if self.slate:
+            self.threads.cancel_queued_work()
+            self.ready.set()
+            self.ready = threading.Event()
+            if self.world.ctl.supervisor:
+                Helper(self.watch_leaving, self.ready).start()
+
+    def watch_leaving(self, ready: threading.Event) -> None:
+        """Ask for fresh processes if an attempt will not end; runs in a thread of its own."""
+        if ready.wait(LEAVE_S):
+            return
+        left = self.threads.left()
+        what = f"a thread of its program ({left[0].name})" if left else "its main thread"
+        self.world.ask_for_relaunch(
+            f"slot {self.session.slot} cannot be entered again in the same process: {what} goes on "
+            f"{LEAVE_S:.0f} s after the rollback"
+        )
+
+    def clean_up(self) -> None:
+        """Have nothing left of the attempt before; raises Rollback when a failure comes first."""
+        if self.world.alarmed():
+            raise Rollback("a process failed")
+        if not self.slate:
+            self.slate = Slate(self.program.owns)
+            self.threads.watch_births()
+            return
+        deadline = time.monotonic() + LEAVE_S
+        with executors_closing():
+            while self.threads.left():
+                if self.world.alarmed():
+                    raise Rollback("a process failed")
+                if not self.world.ctl.supervisor and time.monotonic() > deadline:
+                    break  # nobody can launch the job again: their calls of MPI do nothing any more
+                time.sleep(LOOK_S)
+        self.ready.set()
+        self.slate.restore()
+
+    def run_program(self) -> None:
+        """Run the program once, to its end on all slots."""
+        world, session = self.world, self.session
+        self.forget_user_modules()
+        replay = bool(world.ctl.slots[world.role()[1]].replaying)
+        session.enter(replay=replay)
+        if session.slot == 0 and session.options.job:
+            take_stdin(Path(session.options.job))
+        if world.ctl.entry == 1 and not world.ctl.resume and not replay:
+            world.visit("start")
+        else:
+            world.visit("reentry")
+        status = 0
+        try:
+            try:
+                self.program.run()
+            except SystemExit as ending:
+                status = exit_status(ending)
+            self.await_threads()
+        except (Rollback, Ended):
+            raise
+        except BaseException as error:
+            self.refuse_replay(f"raised {type(error).__name__}")
+            # A failure elsewhere can show as any error; only one without a failure is the user's.
+            world.unwind_if_alarmed()
+            self.retry_in_fresh_processes(error)
+            self.report_error()
+            status = 1
+        # Also where the program has kept a rollback to itself.
+        world.unwind_if_alarmed()
+        if status:
+            self.refuse_replay(f"ended with status {status}")
+            self.end_with(status)
+        world.visit("end")
+        world.put("finished", world.ctl.entry)
+        session.coordinated.finish()
+        world.end_program()
+
+    def await_threads(self) -> None:
+        """Wait for what plain Python waits for at its end: threads that are no daemons, executors'
+        work; raises Rollback when a failure comes first."""
+        if not self.threads.awaited():
+            return
+        with executors_closing():
+            while self.threads.awaited():
+                self.world.unwind_if_alarmed()
+                time.sleep(LOOK_S)
+
+    def retry_in_fresh_processes(self, error: BaseException) -> None:
+        """An error behind a rollback in place may come from what the attempt before has left in the
+        process, such as a window in a library's variable: let all start again without that."""
+        world, session = self.world, self.session
+        in_place = session.coordinated.in_place
+        if world.ctl.supervisor and in_place and world.ctl.entry > session.first_entry:
+            said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
+            world.ask_for_relaunch(
+                f"slot {session.slot} raised {said[:200]} when its program was entered again in "
+                "the same process"
+            )
+            raise Ended
+
+    def refuse_replay(self, how: str) -> None:
+        """A replayed program that ends before its horizon is not what it was before."""
+        lib = self.world.lib
+        if lib.ftrma_mode() != lib.FTRMA_LIVE and not self.session.unwound:
+            lib.ftrma_refuse(f"its program {how} when it was executed again".encode())
+            raise Rollback("a process failed")
+
+    def report_error(self) -> None:
+        """Print the traceback of the program's own error, once in the job."""
+        if self.world.claim_error():
+            kind, error, tb = sys.exc_info()
+            while tb and (tb.tb_frame.f_code.co_filename in (__file__, script.__file__)
+                          or "runpy" in tb.tb_frame.f_code.co_filename):
+                tb = tb.tb_next
+            if isinstance(error, FtrmaError):
+                at = traceback.extract_tb(tb)
+                where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
+                place = self.program.place(where.filename) if where else ""
+                line = f" ({place}, line {where.lineno})" if where else ""
+                self.world.tell(f"error: {error}{line}")
+            else:
+                traceback.print_exception(kind, error, tb)
+            sys.stderr.flush()
+
+    def end_with(self, status: int) -> None:
+        """End the whole job with this status."""
+        mine = self.world.claim_error()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if mine:
+            self.world.abort(status)
+        raise Ended
+
+    def forget_user_modules(self) -> None:
+        """The program starts again with fresh modules of its own; libraries stay."""
+        for name in set(sys.modules) - self.session.imported:
+            if self.program.owns(getattr(sys.modules[name], "__file__", None)):
+                del sys.modules[name]
+
+
+def exit_status(ending: SystemExit) -> int:
+    """The status that Python gives for ``sys.exit(code)``."""
+    code = ending.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def main(words: list[str]) -> None:
+    """Run a program protected in this process of an MPI job; never returns.
+
+    Args:
+        words: of the program, see `script`.
+    """
+    key = Key.take()
+    options = settings.from_environment()
+    supervised = bool(options.job)
+    if options.rollback == "fresh" and not supervised:
+        raise ValueError(
+            "FTRMA_ROLLBACK=fresh: without 'ftrma run' nobody can launch the job again; use that, "
+            "or in-place"
+        )
+    mine = Program(words)
+    if supervised:
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        take_terminal(Path(options.job), key, rank)
+    status = 1
+    world = None
+    try:
+        native = loading.load()
+        loading.import_mpi()
+        if not native.lib.ftrma_interposed():
+            raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
+        world = join(native, options, key)
+        if not options.job and world.proc == 0:  # no supervisor has written them
+            killrules.write(world.ctl, options.kill)
+        if options.trace:
+            check(native.lib.ftrma_trace_open(), "opening a trace file")
+        note_own_exit(native.lib)
+        checkpoints = checkpoints_of(world)
+        vault = checkpoints.start()
+        session.current = here = Session(world, checkpoints, options)
+        here.vault = vault
+        mine.add_to_path()
+        status = Runner(here, mine).run()
+    except Ended:
+        wait_for_the_end(world, supervised)
+    except (CatastrophicFailure, CorruptVault) as error:
+        why = f"ftrma: error: {type(error).__name__}: {error}\n"
+        give_up(world, why, supervised)
+    except (FtrmaError, ValueError) as error:
+        give_up(world, f"ftrma: error: {error}\n", supervised)
+    except BaseException:
+        give_up(world, traceback.format_exc(), supervised)
+    finish(world, status, supervised)
+
+
+def note_own_exit(lib: Any) -> None:
+    """Have ``os._exit`` note its status for the job before the process is gone."""
+
+    def leave(status: int) -> NoReturn:
+        lib.ftrma_note_exit(status)
+        _exit(status)
+
+    leave.__doc__ = os._exit.__doc__
+    os._exit = leave
+
+
+def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
+    """The job cannot go on: say why, once."""
+    if world is None or world.claim_error():
+        sys.stderr.write(why)
+        sys.stderr.flush()
+    if world is not None:
+        world.abort(world.ctl.exit_status or status)
+        wait_for_the_end(world, supervised)
+    _exit(1)
+
+
+def wait_for_the_end(world: World | None, supervised: bool) -> None:
+    """The supervisor ends this process; where there is none, the MPI library does."""
+    if supervised:
+        time.sleep(60)
+    assert world is not None
+    if world.ctl.request == world.lib.FTRMA_RELAUNCH:
+        plan = last_plan(world.events())
+        world.tell(
+            f"error: {plan['reason']}, and without 'ftrma run' nobody can launch the job again"
+        )
+    world.lib.ftrma_mpi_abort(world.ctl.exit_status or 1)
+
+
+def finish(world: World | None, status: int, supervised: bool) -> None:
+    """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world is not None:
+        world.leave()
+    if world is not None and not supervised:
+        if world.proc == 0:
+            shutil.rmtree(world.directory, ignore_errors=True)
+        if all(world.alive(p) for p in range(world.ctl.nprocs)):
+            world.lib.ftrma_mpi_finalize()  # or the launcher calls the end improper
+    _exit(status)

@@ -1,0 +1,142 @@
+"""The user's program: a script, or a module (``-m package.module``), started as Python starts it.
+
+Where it is was found when the process came up: a program that changes its directory meanwhile is
+found again at the next entry.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import runpy
+import sys
+import sysconfig
+import types
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..host import tomlfile
+
+MODULE = "-m"  # first of a program's words, where the second is a module's name
+
+
+class Program:
+    """What is run, again and again.
+
+    Args:
+        words: the script, or ``-m`` and the module; then the program's own arguments.
+
+    Attributes:
+        home: directory that goes to the front of ``sys.path``; modules in it are the program's own.
+        name: as the user gave it.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.is_module = words[0] == MODULE
+        self.name, *self.arguments = words[int(self.is_module) :]
+        self.path = "" if self.is_module else os.path.abspath(self.name)
+        start = Path.cwd() if self.is_module else Path(self.path).resolve().parent
+        self.home = str(start)
+
+    def add_to_path(self) -> None:
+        """Have the program's own modules found first, unless Python was asked not to."""
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, self.home)
+
+    def owns(self, file: str | None) -> bool:
+        """Whether a file of Python code is the program's own, and of no library."""
+        if not file:
+            return False
+        if file == self.path:
+            return True
+        if not file.endswith(".py") or not file.startswith(self.home.rstrip("/") + "/"):
+            return False
+        standard = sysconfig.get_path("stdlib") + os.sep
+        return not file.startswith(standard) and not {"site-packages", "dist-packages"} & set(
+            file.split(os.sep)
+        )
+
+    def run(self) -> None:
+        """Run it once as ``__main__``; whatever it raises passes."""
+        sys.argv = [self.name, *self.arguments]
+        if self.is_module:
+            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+        elif pkgutil.get_importer(self.path):  # a zip file with a __main__.py
+            runpy.run_path(self.path, run_name="__main__")
+        else:
+            self._run_script()
+
+    def _run_script(self) -> None:
+        """As `runpy.run_path`, which would not leave ``sys.argv[0]`` as it was given."""
+        compiled = self.path.endswith(".pyc")
+        kind = SourcelessFileLoader if compiled else SourceFileLoader
+        loader: Any = kind("__main__", self.path)
+        if compiled:
+            code = loader.get_code("__main__")
+        else:
+            code = loader.source_to_code(loader.get_data(self.path), self.path)
+        main = types.ModuleType("__main__")
+        main.__dict__.update(__file__=self.path, __cached__=None, __loader__=loader)
+        sys.modules["__main__"] = main
+        exec(code, main.__dict__)
+
+    def place(self, file: str) -> str:
+        """How to name a file of the program to the user."""
+        return self.name if file == self.path else file
+
+
+def check(words: Sequence[str], directory: str) -> None:
+    """Refuse a program that is not there, without executing anything.
+
+    Args:
+        words: as of `Program`.
+        directory: that it is started in.
+
+    Raises:
+        ValueError: in one line.
+    """
+    if words[0] == MODULE:
+        _check_module(words[1], directory)
+        return
+    remedy = "give the path of a Python file"
+    try:
+        tomlfile.open_file(os.path.join(directory, words[0])).close()
+    except FileNotFoundError:
+        raise ValueError(f"no script {words[0]}: {remedy}") from None
+    except OSError as error:
+        raise ValueError(f"script {words[0]}: {error.strerror}; {remedy}") from None
+
+
+def _check_module(name: str, directory: str) -> None:
+    """Look for a module as importing it would do, but import no package that it is in."""
+    path: list[str] | None = None
+    entries = [directory, *sys.path]
+    parts = name.split(".")
+    for i, part in enumerate(parts):
+        spec = _find(".".join(parts[: i + 1]), entries if path is None else path) if part else None
+        if spec is None:
+            _refuse(name, "" if i == 0 else f" in {'.'.join(parts[:i])}")
+        found = spec.submodule_search_locations
+        path = None if found is None else list(found)
+        if path is None and i + 1 < len(parts):
+            _refuse(name, f", since {'.'.join(parts[: i + 1])} is no package")
+    if path is not None and _find(f"{name}.__main__", path) is None:
+        raise ValueError(f"-m {name}: this is a package without a __main__ module; name a module")
+
+
+def _find(name: str, path: list[str]) -> ModuleSpec | None:
+    """The first answer of a finder; that of editable packages, say, is not on any path."""
+    finders: list[Any] = [PathFinder, *sys.meta_path]
+    for finder in finders:
+        spec: ModuleSpec | None = finder.find_spec(name, path)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _refuse(name: str, where: str) -> NoReturn:
+    raise ValueError(
+        f"-m {name}: no such module{where}; name one that can be imported from here, without .py"
+    )

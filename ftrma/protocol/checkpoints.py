@@ -1,0 +1,70 @@
+"""Checkpoints as the program's side knows them: when one is due, and who takes it.
+
+On one node that is `coordinated`, over several nodes `distributed`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..reliability.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
+from ..vault.vault import Vault
+
+
+class Policy:
+    """Decides when a checkpoint is due.
+
+    Args:
+        interval: seconds, "daly" or "never"; 0 means every safepoint.
+        mtbf_s: for Daly's interval.
+    """
+
+    def __init__(self, interval: float | str, mtbf_s: float) -> None:
+        self.interval, self.mtbf_s = interval, mtbf_s
+        self.delta_s = 0.0
+        self.last = time.monotonic()
+
+    @property
+    def every(self) -> bool:
+        return self.interval == 0
+
+    def due(self, size_bytes: Callable[[], int]) -> bool:
+        if isinstance(self.interval, str):
+            if self.interval == "never":
+                return False
+            delta = self.delta_s or max(1e-4, size_bytes() / FIRST_GUESS_BYTES_PER_S)
+            return time.monotonic() - self.last >= daly_interval(delta, self.mtbf_s)
+        return time.monotonic() - self.last >= self.interval
+
+
+class Checkpoints(Protocol):
+    """A process's part in the checkpoints of its job."""
+
+    in_place: bool
+    """A failure is repaired in place; else the job is launched again."""
+
+    def start(self) -> Vault | None:
+        """Everything between joining and running; the vault of this process's role."""
+
+    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]) -> bool:
+        """Whether all slots checkpoint at this safepoint; waits for the others if so."""
+
+    def take(
+        self, vault: Vault, regions: list[tuple[Any, int, int]], record: dict[str, Any]
+    ) -> float:
+        """Take this slot's part of one; the seconds for which the program was held up."""
+
+    def serve(
+        self, vault: Vault | None, idle: Callable[[], object]
+    ) -> tuple[Vault | None, bool]:
+        """Serve as a checksum rank or spare; the vault, and whether a repair is due (or the end).
+
+        Args:
+            vault: of a checksum rank; a spare's, which stands by, or None.
+            idle: called now and then by a spare, with nothing to do.
+        """
+
+    def finish(self) -> None:
+        """This slot's program has ended."""

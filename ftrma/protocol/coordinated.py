@@ -1,0 +1,176 @@
+"""Coordinated checkpoints: when one is due, the slots' side, and the checksum ranks' side.
+
+Where. Only at safepoints, which the program marks; windows and declared state are consistent with
+each other there. Both schemes of section 3.1.2 of Besta & Hoefler come to the same here: accesses
+are complete when their call returns, so a barrier of all slots at the same safepoint is all that
+RMA-consistency needs. In the Gsync scheme the safepoint follows a fence; in the Locks scheme no
+exclusive lock may be held (LC = 0), or a slot waiting for it would never arrive.
+
+When. After Daly's interval, and when one is wanted: after a causal recovery, whose dead process has
+left no put log, and when logs were lost or ran over, or a demand checkpoint could not help (see
+`demand`). Slot 0 looks at the clock
+at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A slot
+publishes its ordinal before it reads the target, slot 0 writes the target before it reads the
+ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0
+arrives at the target itself only after that, so no checkpoint begins before the target is final.
+
+How. See ``csrc/vault/vault.c``. The program is held up from the first barrier to the last slot's
+staging; summing, committing and folding happen at the checksum ranks while it computes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import CorruptVault, FtrmaError
+from ..fabric.world import World
+from ..vault.vault import Vault
+from .checkpoints import Policy
+from .server import Server
+from .starting import start
+
+
+class Coordinated:
+    """A process's part in the checkpoints of a job on one node."""
+
+    in_place = True
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def start(self) -> Vault | None:
+        return start(self.world)
+
+    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]) -> bool:
+        return due_here(self.world, policy, slot, ordinal, size_bytes)
+
+    def take(
+        self, vault: Vault, regions: list[tuple[Any, int, int]], record: dict[str, Any]
+    ) -> float:
+        return take(self.world, vault, regions, record)
+
+    def serve(
+        self, vault: Vault | None, idle: Callable[[], object]
+    ) -> tuple[Vault | None, bool]:
+        server = Server(self.world, vault, idle)
+        again = server.serve()
+        return server.vault, again
+
+    def finish(self) -> None:
+        """All that is left to do is done by the checksum ranks."""
+
+
+# ---- a slot's side --------------------------------------------------------------------------
+
+
+def choose_target(world: World) -> None:
+    """Name the next safepoint that no slot has passed (slot 0 only)."""
+    roles, ctl = world.roles, world.ctl
+    target = 0
+    while True:
+        newest = max(
+            world.lib.ftrma_load(world.ffi.addressof(ctl.proc[roles.slot_proc[s]], "ordinal"))
+            for s in range(ctl.nslots)
+        )
+        if newest < target:
+            return
+        target = newest + 1
+        world.store("target", target)
+
+
+def due_here(
+    world: World, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]
+) -> bool:
+    """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
+    world.put("ordinal", ordinal)
+    if not policy.every:
+        if slot == 0 and world.ctl.target < ordinal:
+            wanted = world.load("wanted")
+            if (wanted or policy.due(size_bytes)) and idle(world):
+                choose_target(world)
+                world.store("wanted", 0)
+        if world.load("target") != ordinal:
+            return False
+        if slot == 0:
+            policy.last = time.monotonic()
+    while True:
+        result = world.lib.ftrma_arrive(ordinal, not policy.every)
+        if result != world.lib.FTRMA_ALARM:
+            return bool(result == world.lib.FTRMA_OK)
+        world.unwind_if_alarmed()
+
+
+def idle(world: World) -> bool:
+    """All checksum ranks are in place and have folded the committed version."""
+    procs = [world.ctl.proc[world.roles.checksum_proc[c]] for c in range(world.ctl.nchecksums)]
+    return all(
+        p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed for p in procs
+    )
+
+
+def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
+         record: dict[str, Any]) -> float:
+    """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
+
+    A failure that is repaired in place meanwhile undoes what is staged, and the slots begin again,
+    unless one of them had seen all stage and gone on (then all give the attempt up) or it was
+    committed before the repair.
+
+    Returns:
+        Seconds for which the program was held up.
+    """
+    if world.lib.ftrma_exclusive_locks():
+        raise FtrmaError(
+            "safepoint() while an exclusive lock is held: other slots may wait for it and never "
+            "arrive. Unlock before safepoint()"
+        )
+    began = world.lib.ftrma_now_ns()
+    world.visit("checkpoint")
+    while world.load("taken") < record["ordinal"]:
+        version = world.me.staged + 1  # anew: a repair may have undone the one before, too
+        if stage(world, vault, version, regions, record, began):
+            world.store("taken", record["ordinal"])
+        elif world.committed >= version:
+            break  # it was decided before the repair
+    world.lib.ftrma_ring()  # not before: the slots still staging need the cores
+    return float(world.lib.ftrma_now_ns() - began) / 1e9
+
+
+def stage(world: World, vault: Vault, version: int, regions: list[tuple[Any, int, int]],
+          record: dict[str, Any], began: int) -> bool:
+    """Stage a version and wait until all slots have; False if a repair came between."""
+    lib = world.lib
+    if lib.ftrma_admit(version) != lib.FTRMA_OK:
+        world.unwind_if_alarmed()
+        return False
+    lib.ftrma_log_mark(version)
+    try:
+        size_bytes, dirty_bytes = vault.stage(
+            version, regions, record, world.seal(version), lambda: world.visit("stage")
+        )
+    except CorruptVault as error:
+        step_down(world, error)
+        raise
+    world.visit("staged")
+    world.put("blocks", vault.extents.end)
+    world.put("bytes", size_bytes)
+    world.put("dirty_bytes", dirty_bytes)
+    world.put("block_ns", lib.ftrma_now_ns() - began)
+    world.put("staged", version)
+    if lib.ftrma_await_staged(version) != lib.FTRMA_OK:
+        world.unwind_if_alarmed()
+        return False
+    return True
+
+
+def step_down(world: World, error: CorruptVault) -> None:
+    """End this slot's process, since a damaged vault is a lost one.
+
+    The parity still has the slot's last checkpoint, and its replacement is rebuilt from there.
+    """
+    world.tell(f"slot {world.role()[1]}: {error}; its process gives up its place")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,186 @@
+"""Checksum ranks and spares between repairs: summing, committing, folding; taking vacant seats.
+
+The slots' side of a checkpoint is in `coordinated`, the steps are those of ``csrc/vault/vault.c``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..errors import NO_ROOM, NoRoom
+from ..fabric.world import RoundChanged, World
+from ..native.constants import CHECKSUM, SPARE, WHAT
+from ..vault.group import Group, new_vault, rebuild_parity
+from ..vault.vault import Vault
+from .plan import reseat
+from .rounds import lose_results, report_deaths, seats
+
+# Whatever concerns a server rings the bell; this is for what does not, such as new imports.
+IDLE_US = 200_000
+
+
+class Server:
+    """A checksum rank or a spare, between repairs.
+
+    Args:
+        world: of this process.
+        vault: of a checksum rank; for a spare an empty one that stands by, or None.
+        idle: called now and then by a spare, with nothing to do.
+    """
+
+    def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
+        self.world, self.vault, self.idle = world, vault, idle
+        self.room = 0
+
+    def serve(self) -> bool:
+        """Serve until a repair is due (True) or the job ends (False)."""
+        world = self.world
+        world.free_lost_vaults()
+        while True:
+            seen = world.ctl.bell.word
+            if world.ending():
+                return False
+            if world.alarmed():
+                return True
+            role, index = world.role()
+            busy = False
+            if role == CHECKSUM:
+                busy = self.step(index)
+            elif role == SPARE:
+                busy = self.take_vacant_seat()
+                if not busy:
+                    self.idle()
+                    self.stand_by()
+            report_deaths_of_servers(world)
+            if not world.lib.ftrma_partitioned_help() and not busy:
+                world.lib.ftrma_sleep(seen, IDLE_US)
+
+    def step(self, checksum: int) -> bool:
+        """Do what is next for this parity; False if there is nothing."""
+        world, vault = self.world, self.vault
+        assert vault is not None
+        committed = world.committed
+        # Taken seats may find themselves a version behind: another's commit was under way. The
+        # members have it staged until this parity is there, too.
+        version = int(world.me.folded) + 1
+        if world.me.folded < committed and world.me.summed == committed:
+            world.visit("fold")
+            world.lib.ftrma_parity_fold(vault.c, committed)
+            world.put("folded", committed)
+            world.visit("folded")
+            world.lib.ftrma_ring()
+            return True
+        number, parity = divmod(checksum, world.ctl.strength)
+        if world.me.summed < version and self.staged(number, version):
+            world.visit("sum")
+            group = Group(world, number)
+            status = world.lib.ftrma_parity_sum(
+                vault.c, group.members, group.weights(parity), group.k
+            )
+            if status:
+                raise NoRoom(f"summing a checkpoint: {NO_ROOM}")
+            world.put("summed", version)
+            world.lib.ftrma_ring()
+        if version > committed and self.summed_everywhere(version):
+            world.visit("commit")
+            word = world.field("commit")
+            if world.lib.ftrma_cas(word, committed << 1, version << 1):
+                world.lib.ftrma_trace_note(WHAT["COMMIT"], version, 0)
+                record_checkpoint(world, version)
+                return True
+        return False
+
+    def staged(self, group: int, version: int) -> bool:
+        ctl, roles = self.world.ctl, self.world.roles
+        return all(
+            ctl.proc[roles.slot_proc[s]].staged == version for s in self.world.members(group)
+        )
+
+    def summed_everywhere(self, version: int) -> bool:
+        ctl, roles = self.world.ctl, self.world.roles
+        holders = [roles.checksum_proc[c] for c in range(ctl.nchecksums)]
+        return all(ctl.proc[p].summed == version for p in holders)
+
+    def take_vacant_seat(self) -> bool:
+        """Take a dead checksum rank's place while the slots go on."""
+        world = self.world
+        ctl = world.ctl
+        chosen = reseat(seats(world))
+        if chosen is None or chosen[1] != world.proc:
+            return False
+        vacant = chosen[0]
+        began = time.monotonic()
+        report_deaths(world)
+        lose_results(world, vacant)
+        self.vault = self.vault or new_vault(world)
+        seat(world, vacant)
+        world.lib.ftrma_arm()
+        while not self.quiet(world.group_of_checksum(vacant)):
+            if world.alarmed():
+                return True
+            world.lib.ftrma_sleep(ctl.bell.word, 1000)
+        try:
+            rebuild_parity(world, self.vault, vacant)
+        except RoundChanged:
+            return True
+        took = time.monotonic() - began
+        world.emit("reseat", checksum=vacant, seconds=took, spares_left=len(world.spares()))
+        world.tell(
+            f"checksum {vacant} died; a spare rebuilt its parity in {took * 1e3:.0f} ms, the "
+            "program went on"
+        )
+        return True
+
+    def stand_by(self) -> None:
+        """A spare takes the memory that it will need, so that restoring does not wait for it."""
+        world = self.world
+        need = max(world.ctl.proc[p].blocks for p in range(world.ctl.nprocs))
+        if need > self.room:
+            if self.vault is None:
+                self.vault = new_vault(world)
+            self.room = need
+            # Without memory now there may be some later; taking over will tell.
+            world.lib.ftrma_vault_stand_by(self.vault.c, need)
+            for number in range(world.ctl.ngroups):
+                group = Group(world, number)
+                for element in range(group.k + group.m):
+                    world.lib.ftrma_vault_map(group[element])
+
+    def quiet(self, group: int) -> bool:
+        """No member is in the middle of staging."""
+        ctl, roles = self.world.ctl, self.world.roles
+        procs = [ctl.proc[roles.slot_proc[s]] for s in self.world.members(group)]
+        return all(p.staging <= self.world.committed or p.staged == p.staging for p in procs)
+
+
+def seat(world: World, checksum: int) -> None:
+    """Put this process in a checksum rank's seat."""
+    ctl = world.ctl
+    old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
+    world.ffi.memmove(world.ffi.addressof(new), world.ffi.addressof(old), world.ffi.sizeof(old))
+    new.checksum_proc[checksum] = world.proc
+    world.store("roles_seq", ctl.roles_seq + 1)
+    world.lib.ftrma_ring()
+
+
+def report_deaths_of_servers(world: World) -> None:
+    """Slots' deaths are reported by the leader of their repair, with the roles they had."""
+    roles = {world.roles.slot_proc[s] for s in range(world.ctl.nslots)}
+    if any(
+        world.ctl.proc[p].state == world.lib.FTRMA_DEAD and not world.ctl.proc[p].reported
+        for p in range(world.ctl.nprocs)
+        if p not in roles
+    ):
+        report_deaths(world)
+
+
+def record_checkpoint(world: World, version: int) -> None:
+    ctl, roles = world.ctl, world.roles
+    procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
+    world.emit(
+        "checkpoint", version=version,
+        kind="coordinated",
+        seconds=max(p.block_ns for p in procs) / 1e9,
+        bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
+    )

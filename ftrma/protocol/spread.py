@@ -1,0 +1,231 @@
+"""The job as one process sees it, when the job runs over several nodes.
+
+One-sided communication of the MPI libraries does not survive a failure across nodes, and there is
+no memory that all processes share. So nothing is repaired in place here: any death ends the launch,
+and the supervisor starts the job again. What `world.World` does by the shared control file goes
+other ways:
+
+* Each process has a control file of its own. C reads roles, kill rules and counters there as on one
+  node; its alarm never rings.
+* Slots synchronize by MPI, on communicators that the user's program never sees.
+* Deaths, errors and the end are the supervisor's business, told over the `link`.
+
+Invariant: whoever waits in MPI for a process that has died is ended by the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import settings
+from ..errors import FtrmaError
+from ..fabric import killrules
+from ..fabric.link import Link, leave_node
+from ..fabric.world import World, capacity_blocks, check, make_control
+from ..host import private
+from ..machine.placement import Placement
+from ..machine.topology import Layout, domains_of_nodes
+from ..machine.topologyfile import read_topology
+from ..native import loading
+from ..native.constants import ROLE_NAMES, SLOT
+from ..vault import salvage
+from ..vault.salvage import Role
+from ..vault.vault import Vault
+
+LEAVE_S = 30.0  # the supervisor answers the last goodbye within milliseconds
+
+
+class SpreadWorld(World):
+    """One process's place in a job over several nodes.
+
+    Args:
+        native: the loaded C extension.
+        options: of the job.
+        proc: position of this process in the MPI world.
+        link: to the supervisor.
+
+    Attributes:
+        hosts: name of each process's node; host: of this one's.
+        layout: of the job, with the groups in force.
+        found: node and possible versions of each vault that a launch before has left; held: those
+            that this process has open, until `distributed` has restored.
+        new_status, bytes_type: MPI.Status and MPI.BYTE of mpi4py.
+        everyone: mpi4py communicator of all processes, in the order of the MPI world.
+        slots: of all slots, in their order; None on checksum ranks and spares.
+
+    MPI: collective over all processes.
+    """
+
+    def __init__(self, native: Any, options: settings.Options, proc: int, link: Link) -> None:
+        self.link = link
+        mpi = loading.import_mpi()
+        host = socket.gethostname()
+        self.hosts: list[str] = mpi.COMM_WORLD.allgather(host)
+        self.host, self.proc, self.native = host, proc, native
+        self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
+        private.make_directory(Path(options.job))
+        self.directory = Path(options.job) / host
+        private.make_directory(self.directory)
+        link.directory = self.directory
+        self.layout = self._layout(options)
+        self.found = self._take_stock(mpi.COMM_WORLD)
+        placement = self._place(mpi.COMM_WORLD, options)
+        self.layout = placement.layout
+        native.lib.ftrma_set_link(link.socket.fileno())
+        ctl = self._own_control(native, self.directory / f"control-{proc}", options, placement)
+        super().__init__(native, self.directory, link.key, proc, ctl)
+        self.held = self._open_held()
+        check(-native.lib.ftrma_comm_prepare(), "preparing communicators")
+        self.everyone: Any = mpi.Comm.fromhandle(native.lib.ftrma_comm_parent())
+        self.slots: Any = None
+        role, index = self.role()
+        link.send("role", role=ROLE_NAMES[role], index=index)
+        if role == SLOT:
+            holders = [self.roles.slot_proc[s] for s in range(ctl.nslots)]
+            self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(holders))
+
+    @staticmethod
+    def of_job(directory: Path) -> Path:
+        return directory.parent
+
+    # -- what a launch before has left ----------------------------------------------------------
+
+    @property
+    def known_committed(self) -> int:
+        """The newest version that the supervisor was told of."""
+        return int(self.link.greeting["committed"])
+
+    def _layout(self, options: settings.Options) -> Layout:
+        """The job's, with the groups of the first launch."""
+        table = self.link.greeting["slot_group"]
+        layout = options.layout()
+        return replace(layout, slot_group=tuple(table)) if table else layout
+
+    def vault_path_of(self, role: Role) -> Path:
+        return self.directory / f"{role[0]}-{role[1]}"
+
+    def open_vault(self, role: Role, *, create: bool) -> Vault:
+        return Vault(self.native, self.vault_path_of(role), capacity_blocks(),
+                     self.layout.group_size, create=create)
+
+    def _take_stock(self, comm: Any) -> dict[Role, tuple[str, frozenset[int]]]:
+        """Vaults on all nodes: where each is and which versions it can be brought to."""
+        mine: dict[Role, frozenset[int]] = {}
+        again = self.first_on_node and self.link.greeting["resume"]
+        for role in salvage.roles_of(self.layout) if again else []:
+            if self.vault_path_of(role).exists():
+                with contextlib.suppress(FtrmaError):  # killed while it was made
+                    vault = self.open_vault(role, create=False)
+                    mine[role] = frozenset(vault.versions(role[0]))
+                    vault.close()
+        found: dict[Role, tuple[str, frozenset[int]]] = {}
+        for host, stock in comm.allgather((self.host, mine)):
+            for role, versions in stock.items():
+                # One that was moving to another node when the launch ended is there twice.
+                if role not in found or max(versions) > max(found[role][1]):
+                    found[role] = host, versions
+        return found
+
+    def _place(self, comm: Any, options: settings.Options) -> Placement:
+        """Seat all roles. The first process tells where awareness falls short."""
+        text = self.link.greeting["topology"]
+        domains = domains_of_nodes(self.hosts)
+        if text:
+            domains = read_topology(options.topology, text).domains(self.hosts)
+        where = {role: host for role, (host, _) in self.found.items()}
+        placement = salvage.seats(self.layout, self.hosts, where, domains, options.aware)
+        if self.proc == 0:
+            self.link.send("seats", slot_group=list(placement.layout.slot_group))
+            if placement.shortfall:
+                self.tell(placement.shortfall)
+        return placement
+
+    def _open_held(self) -> dict[Role, Vault]:
+        """Vaults of this node that this process looks after: its own, the first one strays too."""
+        held = {}
+        for role, (host, _) in self.found.items():
+            table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
+            proc = table[role[1]]
+            if host == self.host and (proc == self.proc or (
+                    self.first_on_node and self.hosts[proc] != host)):
+                held[role] = self.open_vault(role, create=False)
+        return held
+
+    def _own_control(
+        self, native: Any, path: Path, options: settings.Options, placement: Placement
+    ) -> Any:
+        """A control file that nobody else sees: gone from the directory once it is mapped."""
+        path.unlink(missing_ok=True)  # of a process that was killed between the next two lines
+        ctl = make_control(native, path, self.layout)
+        path.unlink()
+        seat(ctl, placement)
+        killrules.write(ctl, options.kill)
+        ctl.resume = int(self.link.greeting["resume"])
+        return ctl
+
+    @property
+    def first_on_node(self) -> bool:
+        """This process is the lowest of its node."""
+        return self.hosts.index(self.hosts[self.proc]) == self.proc
+
+    def enter(self, version: int, restore_s: float) -> None:
+        """The program begins, at this checkpoint, which it took so long to restore."""
+        self.store("start_ns", int(self.lib.ftrma_now_ns()))
+        if self.proc == 0:
+            self.link.send("entered", version=version, restore_s=restore_s)
+        timed = self.lib.FTRMA_PLACE_TIME
+        if any(self.ctl.rules[i].place == timed for i in range(self.ctl.nrules)):
+            check(self.lib.ftrma_watch(), "starting the watching thread")
+
+    # -- what goes by the control file on one node ---------------------------------------------
+
+    def barrier(self) -> None:
+        self.slots.Barrier()
+
+    def same_everywhere(self, value: int) -> int | None:
+        theirs = self.slots.allgather(value)
+        return next((s for s, v in enumerate(theirs) if v != value), None)
+
+    def end_program(self) -> None:
+        self.barrier()
+
+    def claim_error(self) -> bool:
+        return bool(self.link.request("claim")["granted"])
+
+    def abort(self, status: int) -> None:
+        self.link.send("abort", status=status)
+
+    def emit(self, event: str, **data: Any) -> None:
+        self.link.send(event, time=time.time(), **data)
+
+    def events(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.link.request("events")["events"]
+        return found
+
+    def leave(self) -> None:
+        """Say goodbye, and go on serving the others' last messages until all have."""
+        self.everyone.Barrier()
+        if self.first_on_node:
+            leave_node(self.directory)
+        self.link.goodbye()
+        deadline = time.monotonic() + LEAVE_S
+        while time.monotonic() < deadline:
+            self.everyone.Iprobe()
+            time.sleep(0.001)
+        raise FtrmaError(f"the supervisor did not answer a goodbye within {LEAVE_S:.0f} s")
+
+
+def seat(ctl: Any, placement: Placement) -> None:
+    """Write the roles of a launch into a control file."""
+    table = ctl.roles[ctl.roles_seq & 1]
+    for s, p in enumerate(placement.slot_proc):
+        table.slot_proc[s] = p
+    for c, p in enumerate(placement.checksum_proc):
+        table.checksum_proc[c] = p
+    for number, p in enumerate(placement.spares):
+        ctl.proc[p].spare = number

@@ -1,0 +1,110 @@
+"""A launch of a job on one node begins, with empty vaults or with those of the launch before."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..errors import FtrmaError
+from ..fabric.world import RoundChanged, World, check, read_events
+from ..native.constants import CHECKSUM, SLOT
+from ..vault.group import new_vault
+from ..vault.vault import Vault
+from .rounds import rebuild_lost, restore_parity
+
+
+def start(world: World) -> Vault | None:
+    """Everything between joining and running: prepare communicators, restore vaults, meet.
+
+    A failure on the way raises the alarm; what is left to do then is done in repair.
+
+    Returns:
+        The vault of this process's role; None for a spare.
+    """
+    lib = world.lib
+    vault = first_vault(world)
+    check(-lib.ftrma_comm_prepare(), "preparing communicators")  # collective: all have joined
+    check(lib.ftrma_watch(), "starting the watching thread")
+    with contextlib.suppress(RoundChanged):
+        world.meet(0, 1, planned=False)
+        met_ns = lib.ftrma_now_ns()
+        lost = not world.me.ready and vault is not None
+        if lost and world.role()[0] == SLOT:
+            rebuild_lost(world, vault)
+        world.meet(0, 2, planned=False)
+        if world.role()[0] == CHECKSUM:
+            restore_parity(world, vault, lost)
+        world.meet(0, 3, planned=False)
+        restored_ns = lib.ftrma_now_ns()
+        if lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
+            raise FtrmaError("the MPI library cannot build the communicator of the slots")
+        world.meet(0, 4, planned=False)
+        if world.proc == 0:
+            world.store("start_ns", lib.ftrma_now_ns())
+            if world.ctl.resume:
+                tell_relaunched(world, met_ns, restored_ns)
+    return vault
+
+
+def first_vault(world: World) -> Vault | None:
+    """The vault that this process's role starts with: empty, or left by the launch before."""
+    role, index = world.role()
+    if role not in (SLOT, CHECKSUM):
+        return None
+    at = index if role == SLOT else world.ctl.nslots + index
+    version = world.committed
+    if world.ctl.resume and version and not world.ctl.lost[at]:
+        vault = Vault(
+            world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+            world.ctl.group_size, create=False,
+        )
+        if settled(world, vault):
+            for word in ("staged", "summed", "folded"):
+                world.put(word, version)
+            world.put("ready", 1)
+            return vault
+        vault.close()
+    vault = new_vault(world)
+    world.put("ready", 0 if version else 1)
+    return vault
+
+
+def settled(world: World, vault: Vault) -> bool:
+    """Bring a vault of an ended launch to the committed version; False if it must be rebuilt.
+
+    Its process can have been killed in the middle of a step. What a slot has staged is undone; the
+    block that was being written then shows by its checksum. A parity that was being folded is
+    computed anew, unless it is needed itself for a lost slot.
+    """
+    role, index = world.role()
+    version = world.committed
+    if role == SLOT:
+        world.lib.ftrma_stage_undo(vault.c, version)
+    elif world.lib.ftrma_parity_version(vault.c) == version:
+        world.lib.ftrma_parity_drop(vault.c)
+    elif any(world.ctl.lost[s] for s in world.members(world.group_of_checksum(index))):
+        world.lib.ftrma_parity_fold(vault.c, version)
+    else:
+        return False
+    return True
+
+
+def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
+    """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
+    causes = [e for e in read_events(world.directory) if e["event"] == "relaunch"]
+    if not causes:
+        return  # it could not be written
+    cause = causes[-1]
+    now_ns, death_ns = world.lib.ftrma_now_ns(), int(world.ctl.death_ns)
+    detect = cause["noticed_ns"] - death_ns
+    restore = restored_ns - met_ns
+    phases = {
+        "detect": detect / 1e9,
+        "repair": (now_ns - death_ns - detect - restore) / 1e9,
+        "restore": restore / 1e9,
+        "replay": 0.0,
+    }
+    world.emit(
+        "recovery", kind="relaunch", slots=cause["slots"], version=cause["version"],
+        seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause["reason"],
+        began_s=death_ns / 1e9,
+    )

@@ -1,0 +1,1 @@
+"""What happened in a run, as records; and what they prove about it."""

@@ -1,0 +1,212 @@
+"""What a trace proves about a run: consistent, or the first thing that was not.
+
+`check` looks at a run from the outside. It knows what the paper and the protocol promise and
+nothing of how the library keeps it, so that a mistake there cannot hide here. It demands
+
+1. of every committed version that it be RMA-consistent (`cuts`);
+2. of every causal recovery that it replayed each event and each access once and in cohb order
+   (`replays`);
+3. of the atomics on one location that each found what the one before left: old values and new ones
+   form a trail;
+4. of every rollback that all slots went back to one committed version, and that nothing of the
+   entry before comes later.
+
+Of all violations the first in time is told: the others may be its consequences.
+
+Not judged: loads and stores of a slot to its own memory, which nobody sees. They may change a
+location between two atomics; then the slot has synchronized in between, or they would race. So a
+trail may be broken where the slot's clock has moved on, and the report counts those places.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .attempts import attempts, begun_twice_or_never
+from .cuts import Violation, committed, describe, inconsistencies
+from .records import ACCESSES, ATOMICS, LIVE, OWN_EVENTS, WRITING, Record, Records, Trace, What
+from .replays import check_replays
+
+ATOMIC_BYTES = 8  # larger ones have no values in their records
+
+
+@dataclass
+class Report:
+    """What was checked, as counts, and the first violation.
+
+    Attributes:
+        accesses: made live.
+        atomics, locations, breaks: atomics with values, the locations they were on, and where the
+            owner must have stored in between.
+        checkpoints: committed versions.
+        recoveries, applied, replayed: causal recoveries that ended, and what all attempts applied
+            and replayed.
+        rollbacks: entries that began with one, or with a relaunch.
+    """
+
+    accesses: int
+    atomics: int
+    locations: int
+    breaks: int
+    checkpoints: int
+    recoveries: int
+    applied: int
+    replayed: int
+    rollbacks: int
+    violation: Violation | None
+
+    def lines(self, began_ns: int) -> list[str]:
+        """Return the report for people; times are those of the timeline."""
+
+        broken = f", broken {counted(self.breaks, 'time')} where the owner may have stored"
+        rows = [
+            ("accesses", f"{self.accesses}; {counted(self.atomics, 'atomic')} in trails on "
+             f"{counted(self.locations, 'location')}{broken if self.breaks else ''}"),
+            ("checkpoints", f"{self.checkpoints}"),
+            ("recoveries", f"{self.recoveries} causal; {counted(self.replayed, 'event')} replayed, "
+             f"{counted(self.applied, 'access', 'accesses')} applied"),
+            ("rollbacks", f"{self.rollbacks}"),
+        ]
+        if self.violation:
+            after_ms = (self.violation.at_ns - began_ns) / 1e6
+            rows.append(("violation", f"at {after_ms:.3f} ms: {self.violation.text}"))
+        else:
+            rows.append(("result", "consistent"))
+        return [f"{name:12} {text}" for name, text in rows]
+
+
+def counted(n: int, one: str, more: str = "") -> str:
+    return f"{n} {one if n == 1 else more or one + 's'}"
+
+
+def check(trace: Trace) -> Report:
+    """Verify a run from its trace."""
+    # Checksum ranks and spares have no slot; of what they do only the commits matter here.
+    records = trace.records
+    records = records[(records["slot"] >= 0) | (records["what"] == What.Commit)]
+    trace = replace(trace, records=records)
+    live = records[(records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)]
+    cuts, violations = committed(trace)
+    found = list(attempts(trace, cuts))
+    trails = Trails(live)
+    violations += [
+        *inconsistencies(trace, cuts), *begun_twice_or_never(trace),
+        *check_replays(trace, found), *trails.violations, *check_rollbacks(trace),
+        *done_twice(live),
+    ]
+    rollbacks = records[records["what"] == What.Rollback]
+    return Report(
+        accesses=int((live["what"] < ACCESSES.stop).sum()),
+        atomics=trails.atomics, locations=trails.locations, breaks=trails.breaks,
+        checkpoints=len(cuts),
+        recoveries=sum(a.end is not None for a in found),
+        applied=sum(len(a.applied) for a in found), replayed=sum(len(a.replayed) for a in found),
+        rollbacks=len(np.unique(rollbacks["entry"])),
+        violation=min(violations, key=lambda v: v.at_ns, default=None),
+    )
+
+
+def done_twice(live: Records) -> Iterator[Violation]:
+    """Live events of a process come in the order of their numbers; of each process the first."""
+    order = np.lexsort((live["begin_ns"], live["proc"], live["slot"], live["entry"]))
+    mine = live[order]
+    same = np.ones(max(len(mine) - 1, 0), np.bool_)
+    for name in ("entry", "slot", "proc"):
+        same &= mine[name][1:] == mine[name][:-1]
+    told = set()
+    for i in np.flatnonzero(same & (mine["event"][1:] <= mine["event"][:-1])):
+        r, previous = (Record._make(mine[k].item()) for k in (i + 1, i))
+        if r.proc not in told:
+            told.add(r.proc)
+            yield Violation(
+                r.begin_ns, f"{describe(r)}, was done after event {previous.event} of the same "
+                f"process {r.proc}",
+            )
+
+
+# ---- trails ---------------------------------------------------------------------------------
+
+
+class Trails:
+    """The atomics of a run by location, and whether each found what the one before left."""
+
+    def __init__(self, live: Records) -> None:
+        self.atomics = self.locations = self.breaks = 0
+        self.violations: list[Violation] = []
+        writes = live[np.isin(live["what"], WRITING)]
+        numbered = writes[(writes["seq"] > 0) & (writes["target"] >= 0)]
+        order = np.lexsort(tuple(numbered[n] for n in ("seq", "window", "target", "entry")))
+        numbered = numbered[order]
+        keys = numbered[["entry", "target", "window"]]
+        starts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        for part in np.split(numbered, starts) if len(numbered) else ():
+            self.follow([Record._make(row) for row in part.tolist()])
+
+    def follow(self, part: list[Record]) -> None:
+        """Follow the trails of one part in one entry.
+
+        Args:
+            part: its writing accesses, ordered by ``seq``.
+        """
+        with_values = [r for r in part if r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES]
+        cells = sorted({c for r in with_values for c in range(r.at, r.at + r.bytes)})
+        last = np.full(len(cells), -1)  # the access that wrote each cell last
+        before: dict[tuple[int, int], int] = {}  # location: its last atomic
+        for i, r in enumerate(part):
+            if i and part[i - 1].seq == r.seq:
+                self.violations.append(Violation(
+                    r.begin_ns, f"{describe(r)}, took the number that {describe(part[i - 1])}, "
+                    "has in the order of that part",
+                ))
+            touched = slice(bisect_left(cells, r.at), bisect_left(cells, r.at + r.bytes))
+            if r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES:
+                j = before.get((r.at, r.bytes))
+                # A number that is missing in between belongs to an access of which a killed
+                # process could not leave a record.
+                whole = j is not None and i - j == r.seq - part[j].seq
+                if whole and j is not None and (last[touched] == j).all():
+                    self.step(part[j], r)
+                before[r.at, r.bytes] = i
+            last[touched] = i
+        self.atomics += len(with_values)
+        self.locations += len(before)
+
+    def step(self, old: Record, new: Record) -> None:
+        if old.value1 == new.value0:
+            return
+        if old.clock != new.clock:
+            self.breaks += 1
+            return
+        self.violations.append(Violation(
+            new.begin_ns, f"{describe(new)}, found {new.value0}, but {describe(old)}, had left "
+            f"{old.value1}, and nothing came between",
+        ))
+
+
+# ---- rollbacks ------------------------------------------------------------------------------
+
+
+def check_rollbacks(trace: Trace) -> Iterator[Violation]:
+    """Yield what is wrong with each rollback."""
+    records = trace.records
+    rollbacks = trace.rows(records["what"] == What.Rollback)
+    for entry in sorted({r.entry for r in rollbacks}):
+        back = [r for r in rollbacks if r.entry == entry]
+        other = next((r for r in back if r.value0 != back[0].value0), None)
+        if other:
+            yield Violation(
+                other.begin_ns, f"slot {other.slot} went back to version {other.value0}, slot "
+                f"{back[0].slot} to version {back[0].value0}",
+            )
+        # Whoever re-enters does so after all have left.
+        since = back[0].begin_ns
+        old = (records["slot"] >= 0) & (records["entry"] < entry) & (records["end_ns"] > since)
+        for r in trace.rows(np.flatnonzero(old)[:1]):
+            yield Violation(
+                r.end_ns, f"{describe(r)}, of entry {r.entry} of the program ended after slot "
+                f"{back[0].slot} had gone back and begun entry {entry}",
+            )

@@ -1,0 +1,326 @@
+"""Whether the checkpoints of a run were RMA-consistent, seen from its trace.
+
+A coordinated checkpoint is one cut through all slots. Definition 1 of Besta & Hoefler demands that
+no two of its parts be ordered by cohb, that is, that the cut hold no access of which one side only
+has heard. Every writing access stands twice in a cut: with its origin by the origin's event number,
+with its target by ``seq``, the place among all writes to that part. Both must say the same: an
+access of p to q is before p's checkpoint if and only if q's checkpoint holds its ``seq``. A get
+leaves nothing at its target, so there it is the time that counts: it must not carry what came after
+the target's checkpoint into the origin's.
+
+The checkpoint's own numbers are looked at in the same way: clock, GC and GNC are neither behind an
+access that the checkpoint holds nor ahead of one that it does not hold (section 4.1). And no slot
+is within an exclusive lock (section 3.1.2, LC = 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .records import ACCESSES, LIVE, WRITING, Record, Records, Trace, What
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is wrong with a run, in one sentence, and when it became so.
+
+    Attributes:
+        at_ns: on the machine's monotonic clock.
+    """
+
+    at_ns: int
+    text: str
+
+
+@dataclass
+class Cut:
+    """A committed version: for each slot its part of the checkpoint.
+
+    Attributes:
+        at_ns: when it was committed.
+        parts: for each slot its Checkpoint records by window; -1 where it had none.
+    """
+
+    version: int
+    entry: int
+    at_ns: int
+    parts: dict[int, dict[int, Record]] = field(repr=False)
+
+    def any_of(self, slot: int) -> Record:
+        return next(iter(self.parts[slot].values()))
+
+    def event(self, slot: int) -> int:
+        return self.any_of(slot).event
+
+    def clock(self, slot: int) -> int:
+        return self.any_of(slot).clock
+
+    def seq(self, slot: int, window: int) -> int:
+        """The last access to the part that the checkpoint holds; 0 for a window made later."""
+        part = self.parts[slot].get(window)
+        return part.seq if part else 0
+
+
+# What every run begins with: nothing has happened.
+START = Cut(0, 0, 0, {})
+
+
+def part_words(r: Record) -> str:
+    return f"slot {r.target}, window {r.window}"
+
+
+def describe(r: Record) -> str:
+    """Name an event of a slot's program."""
+    text = f"slot {r.slot}'s {r.name} (event {r.event}"
+    if r.what in WRITING:
+        text += f", seq {r.seq}"
+    text += ")"
+    if r.target >= 0:
+        text += f" to slot {r.target}"
+    if r.window >= 0:
+        text += f", window {r.window}" if r.target >= 0 else f" on window {r.window}"
+    if r.what in ACCESSES:
+        text += f", bytes {r.at} to {r.at + max(r.bytes, 1) - 1}"
+    return text
+
+
+# ---- versions -------------------------------------------------------------------------------
+
+
+def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
+    """Return the committed versions, and what was wrong with committing them.
+
+    A version that a recovery starts from counts as committed: the process that committed it may
+    have died before it could record that.
+    """
+    what, mode = trace.records["what"], trace.records["mode"]
+    chosen = np.isin(what, (What.Commit, What.Replay, What.Rollback)) | (
+        (what == What.Checkpoint) & (mode == LIVE)
+    )
+    staged: dict[int, dict[int, dict[int, Record]]] = {}
+    cuts: dict[int, Cut] = {}
+    violations = []
+    for r in trace.rows(chosen):
+        if r.what == What.Checkpoint:
+            slots = staged.setdefault(r.value0, {})
+            old = slots.get(r.slot, {})
+            again = any((o.entry, o.proc, o.event) != (r.entry, r.proc, r.event)
+                        for o in old.values())
+            slots[r.slot] = {r.window: r} if again else {**old, r.window: r}
+        elif r.value0 and (r.value0 in staged or r.value0 not in cuts):
+            slots = staged.pop(r.value0, {})
+            problem = incomplete(r, slots, trace.slots)
+            if problem:
+                violations.append(Violation(r.begin_ns, problem))
+            else:
+                entry = next(iter(slots[0].values())).entry
+                cuts[r.value0] = Cut(r.value0, entry, r.begin_ns, slots)
+    return cuts, violations
+
+
+def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> str:
+    """Say why a version cannot be what `r` takes it for; empty if it can."""
+    done = "committed" if r.what == What.Commit else f"taken for slot {r.slot}'s {r.name.lower()}"
+    missing = next((s for s in range(total) if s not in slots), None)
+    if missing is not None:
+        return f"version {r.value0} was {done}, but slot {missing} had not staged it"
+    parts = [next(iter(slots[s].values())) for s in range(total)]
+    other = next((p for p in parts if p.entry != parts[0].entry), None)
+    if other:
+        return (
+            f"version {r.value0} was {done}, but slot 0 had staged it in entry {parts[0].entry} "
+            f"and slot {other.slot} in entry {other.entry}"
+        )
+    return ""
+
+
+# ---- Definition 1 ---------------------------------------------------------------------------
+
+
+class Columns:
+    """Accesses by field, and for each the part that `owner` ("slot" or "target") names.
+
+    All versions look at them, so what does not depend on the version is computed once.
+    """
+
+    def __init__(self, records: Records, owner: str) -> None:
+        self.records = records
+        names = ("slot", "target", "event", "seq", "clock", "gc", "gnc", "begin_ns", "end_ns")
+        self.of = {name: np.ascontiguousarray(records[name]) for name in names}
+        pairs = records[owner].astype(np.int64) << 32 | records["window"].astype(np.int64)
+        keys, self.part = np.unique(pairs, return_inverse=True)
+        self.parts = [(key >> 32, key & 0xFFFFFFFF) for key in keys.tolist()]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.of[name]
+
+    def first(self, bad: Mask) -> Record | None:
+        found = np.flatnonzero(bad)
+        return Record._make(self.records[found[0]].item()) if len(found) else None
+
+
+class Entry:
+    """What the versions of one entry of the program are compared with: its live events.
+
+    Attributes:
+        writes, foreign: accesses with a number; those to another slot. By the target's part.
+        gets, accesses: by the origin's part.
+        locks: exclusive ones, with the event that released each (infinite: none did).
+        freed: the event in which a slot freed a window.
+    """
+
+    def __init__(self, records: Records, entry: int) -> None:
+        mine = records[(records["entry"] == entry) & (records["mode"] == LIVE)]
+        reaching = (mine["what"] < ACCESSES.stop) & (mine["target"] >= 0)
+        accesses = mine[reaching & (mine["window"] >= 0)]
+        writes = accesses[np.isin(accesses["what"], WRITING) & (accesses["seq"] > 0)]
+        self.writes = Columns(writes, "target")
+        self.foreign = Columns(writes[writes["slot"] != writes["target"]], "target")
+        self.gets = Columns(accesses[accesses["what"] == What.Get], "slot")
+        self.accesses = Columns(accesses, "slot")
+        locks = mine[np.isin(mine["what"], (What.Lock, What.Unlock))]
+        self.locks = exclusive(locks[np.argsort(locks["event"], kind="stable")])
+        freed = mine[mine["what"] == What.Free][["slot", "window", "event"]].tolist()
+        self.freed = {(slot, window): event for slot, window, event in freed}
+
+
+def exclusive(locks: Records) -> list[tuple[Record, float]]:
+    """Return the exclusive locks, each with the event that released it."""
+    held: dict[tuple[int, int, int], Record] = {}
+    found = []
+    for r in map(Record._make, locks.tolist()):
+        was = held.pop((r.slot, r.window, r.target), None)
+        if was:
+            found.append((was, float(r.event)))
+        if r.what == What.Lock and r.value0:
+            held[r.slot, r.window, r.target] = r
+    return found + [(r, math.inf) for r in held.values()]
+
+
+def inconsistencies(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
+    """Yield the first violation of each version that has one."""
+    entries: dict[int, Entry] = {}
+    for cut in cuts.values():
+        if cut.entry not in entries:
+            entries[cut.entry] = Entry(trace.records, cut.entry)
+        problem = inconsistency(cut, entries[cut.entry])
+        if problem:
+            yield Violation(cut.at_ns, f"version {cut.version} is not RMA-consistent: {problem}")
+
+
+def inconsistency(cut: Cut, entry: Entry) -> str:
+    """Say what is wrong with a version; empty if it is RMA-consistent."""
+    return (
+        half_known(cut, entry) or future_read(cut, entry) or wrong_clock(cut, entry)
+        or wrong_counters(cut, entry) or lock_held(cut, entry)
+    )
+
+
+def by_slot(cut: Cut, name: str, slots: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Spread a field of each slot's checkpoint over an array of slots."""
+    values = [getattr(cut.any_of(s), name) for s in range(len(cut.parts))]
+    spread: npt.NDArray[np.uint64] = np.array(values, np.uint64)[slots]
+    return spread
+
+
+def by_part(
+    cut: Cut, name: str, entry: Entry, columns: Columns
+) -> tuple[npt.NDArray[np.uint64], Mask, Mask]:
+    """Spread a field of each part's checkpoint over accesses.
+
+    Returns:
+        The values, 0 where the checkpoint does not hold the part; where it holds the part; and
+        where the part was gone by then, so that nothing is known of it.
+    """
+    values = np.zeros(len(columns.parts), np.uint64)
+    held, gone = np.zeros((2, len(values)), np.bool_)
+    for i, (slot, window) in enumerate(columns.parts):
+        part = cut.parts[slot].get(window)
+        values[i] = getattr(part, name) if part else 0
+        held[i] = bool(part)
+        gone[i] = not part and entry.freed.get((slot, window), math.inf) < cut.event(slot)
+    return values[columns.part], held[columns.part], gone[columns.part]
+
+
+def half_known(cut: Cut, entry: Entry) -> str:
+    """An access that only one of its two sides has in its checkpoint."""
+    w = entry.writes
+    before = w["event"] < by_slot(cut, "event", w["slot"])
+    seq, _, gone = by_part(cut, "seq", entry, w)
+    r = w.first((before != (w["seq"] <= seq)) & ~gone)
+    if not r:
+        return ""
+    inside = r.event < cut.event(r.slot)
+    return (
+        f"{describe(r)}, comes {'before' if inside else 'after'} slot {r.slot}'s checkpoint at "
+        f"event {cut.event(r.slot)}, but slot {r.target}'s, which holds that window up to seq "
+        f"{cut.seq(r.target, r.window)}, has it {'not' if inside else 'already'}"
+    )
+
+
+def future_read(cut: Cut, entry: Entry) -> str:
+    """A get that carries into a checkpoint what came after another one, or the other way round."""
+    g = entry.gets
+    before = g["event"] < by_slot(cut, "event", g["slot"])
+    begun, done = (by_slot(cut, name, g["target"]) for name in ("begin_ns", "end_ns"))
+    r = g.first(np.where(before, g["begin_ns"] > done, g["end_ns"] < begun))
+    if not r:
+        return ""
+    inside = r.event < cut.event(r.slot)
+    return (
+        f"{describe(r)}, comes {'before' if inside else 'after'} slot {r.slot}'s checkpoint at "
+        f"event {cut.event(r.slot)}, but was made {'after' if inside else 'before'} slot "
+        f"{r.target}'s"
+    )
+
+
+def wrong_clock(cut: Cut, entry: Entry) -> str:
+    """A checkpoint whose clock does not fit what others have read of it."""
+    w = entry.foreign
+    held = w["event"] < by_slot(cut, "event", w["slot"])
+    clock = by_slot(cut, "clock", w["target"])
+    r = w.first(np.where(held, w["clock"] > clock, w["clock"] < clock))
+    if not r:
+        return ""
+    behind = r.event < cut.event(r.slot)
+    return (
+        f"slot {r.target}'s checkpoint has clock {cut.clock(r.target)}, which is "
+        f"{'behind' if behind else 'ahead of'} the {r.clock} that {describe(r)}, has read "
+        f"{'before' if behind else 'after'} it"
+    )
+
+
+def wrong_counters(cut: Cut, entry: Entry) -> str:
+    """A checkpoint whose GC or GNC does not fit the slot's own accesses."""
+    a = entry.accesses
+    before = a["event"] < by_slot(cut, "event", a["slot"])
+    for name in ("gc", "gnc"):
+        count, held, _ = by_part(cut, name, entry, a)
+        r = a.first(held & np.where(before, a[name] > count, a[name] < count))
+        if r:
+            behind = r.event < cut.event(r.slot)
+            return (
+                f"slot {r.slot}'s checkpoint at event {cut.event(r.slot)} has {name.upper()} "
+                f"{getattr(cut.parts[r.slot][r.window], name)} of window {r.window}, which is "
+                f"{'behind' if behind else 'ahead of'} the {getattr(r, name)} of {describe(r)}"
+            )
+    return ""
+
+
+def lock_held(cut: Cut, entry: Entry) -> str:
+    """A slot that takes its checkpoint within an exclusive lock."""
+    for r, released in entry.locks:
+        if r.event < cut.event(r.slot) < released:
+            return (
+                f"slot {r.slot} took its checkpoint at event {cut.event(r.slot)} while it held the "
+                f"exclusive lock of {part_words(r)}, from event {r.event}"
+            )
+    return ""

@@ -1,0 +1,410 @@
+"""What happened in a run, as a file: binary records of the processes, one timeline for people.
+
+While a job runs, the data plane appends one record of fixed size per event to the file
+``trace-<proc>`` of each process: an access, a synchronization, a checkpoint, an access applied from
+a log. That costs no thought on the access path, and a record that lies in the file outlives its
+process. After the job `convert` makes of all of them one JSON file in the trace event format that
+Chrome's and Perfetto's viewers open: a row per slot, a line in it per process that held the slot.
+Each event carries what it was made of, so that `read` gives the very records back, and
+`check` judges the run from that file alone.
+
+Conventions of the records:
+
+* The *entry* counts how often the program was entered: a rollback or relaunch makes a new one,
+  causal recovery does not. Events of a slot are numbered from 1 in program order, from the begin
+  of the entry.
+* ``seq`` numbers the accesses to a part that change it, from 1; 0 has what takes no number.
+  A checkpoint's is the last one taken, so it holds exactly those with no larger number.
+* ``clock`` is the target's in accesses with a ``seq``, as read before that was taken, and the
+  slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
+* Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
+* The two values are old and new value of an atomic of at most 8 bytes; 1 and 0 for Lock if it is
+  exclusive; source slot and its event for Apply; version and horizon for Replay; the version for
+  Checkpoint, Commit and Rollback.
+* Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
+  slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
+  last event of that slot that was complete before the copying began; ``seq`` is the number of
+  accesses to the window before that, event and clock are the own ones.
+* A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
+  in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
+
+Invariant: ``read(convert(records)) == records``, ordered by their begin. Section 2.4 of Besta &
+Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..host import outfile
+from ..host.tomlfile import read_bytes
+from ..native.constants import MAX_PROCS, WHAT, fields
+from ..native.constants import number as constant
+
+
+class What(IntEnum):
+    """Kinds of records; calls are spelled as in MPI."""
+
+    Put = WHAT["PUT"]
+    Get = WHAT["GET"]
+    Accumulate = WHAT["ACCUMULATE"]
+    Get_accumulate = WHAT["GET_ACCUMULATE"]
+    Fetch_and_op = WHAT["FETCH_AND_OP"]
+    Compare_and_swap = WHAT["COMPARE_AND_SWAP"]
+    Fence = WHAT["FENCE"]
+    Lock = WHAT["LOCK"]
+    Unlock = WHAT["UNLOCK"]
+    Lock_all = WHAT["LOCK_ALL"]
+    Unlock_all = WHAT["UNLOCK_ALL"]
+    Flush = WHAT["FLUSH"]
+    Flush_all = WHAT["FLUSH_ALL"]
+    Sync = WHAT["SYNC"]
+    Post = WHAT["POST"]
+    Start = WHAT["START"]
+    Complete = WHAT["COMPLETE"]
+    Wait = WHAT["WAIT"]
+    Collective = WHAT["COLLECTIVE"]
+    Window = WHAT["WINDOW"]
+    Free = WHAT["FREE"]
+    Safepoint = WHAT["SAFEPOINT"]
+    Checkpoint = WHAT["CHECKPOINT"]
+    Commit = WHAT["COMMIT"]
+    Apply = WHAT["APPLY"]
+    Recovery = WHAT["RECOVERY"]
+    Rollback = WHAT["ROLLBACK"]
+    End = WHAT["END"]
+    Demand = WHAT["DEMAND"]
+    Replay = WHAT["REPLAY"]
+
+
+ACCESSES = range(What.Put, What.Fence)
+OWN_EVENTS = range(What.Put, What.Checkpoint)  # what the program does; the rest is done for it
+ATOMICS = (What.Get_accumulate, What.Fetch_and_op, What.Compare_and_swap)
+COMBINING = (What.Accumulate, *ATOMICS)
+WRITING = (What.Put, *COMBINING)
+INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End)
+
+MODES = ("live", "replay", "prologue")
+LIVE, REPLAY, PROLOGUE = (constant(name.upper()) for name in MODES)
+
+RECORD = np.dtype(fields("ftrma_trace_record"))
+
+
+class Record(NamedTuple):
+    """One record as Python numbers; the fields of `RECORD` in their order."""
+
+    begin_ns: int
+    end_ns: int
+    what: int
+    mode: int
+    slot: int
+    proc: int
+    entry: int
+    event: int
+    window: int
+    target: int
+    at: int
+    bytes: int
+    seq: int
+    clock: int
+    ec: int
+    gc: int
+    sc: int
+    gnc: int
+    value0: int
+    value1: int
+    spare: int = 0
+
+    @property
+    def name(self) -> str:
+        return What(self.what).name
+
+
+assert Record._fields == RECORD.names and {what.name.upper() for what in What} == set(WHAT)
+
+Records = npt.NDArray[np.void]
+
+FORMAT, VERSION = "ftrma trace", 2
+MAX_SLOTS = MAX_PROCS
+STORY_THREAD = MAX_SLOTS  # no process has this number
+STORY = "story"  # category of what comes from the job's events
+# Args of an event that are plain numbers, with their smallest and largest value.
+NUMBERS = {name: (0, 2**64 - 1) for name in
+           ("entry", "event", "at", "bytes", "seq", "clock", "ec", "gc", "sc", "gnc")}
+REMEDY = "write it again with ftrma run --trace"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run as read from its file.
+
+    Attributes:
+        slots: of the program.
+        began_ns: begin of the first record on the machine's monotonic clock.
+        records: dtype `RECORD`, ordered by begin.
+    """
+
+    slots: int
+    began_ns: int
+    records: Records
+
+    def rows(self, chosen: npt.NDArray[Any] | None = None) -> list[Record]:
+        """Return all records, or those of a mask or of indices, as Python numbers."""
+        picked = self.records if chosen is None else self.records[chosen]
+        return [Record._make(row) for row in picked.tolist()]
+
+
+def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> int:
+    """Write the timeline of a job that has ended.
+
+    Args:
+        directory: of the job, with the files ``trace-<proc>``.
+        to: the file to write, see `outfile`; a regular one is there as a whole or not at all.
+        slots: of the program.
+        events: the job's story, see `world.read_events`.
+
+    Returns:
+        How many records it has; 0 of a job over several nodes, where there is only the story.
+
+    Raises:
+        ValueError: a file is not what the data plane writes, or `to` cannot be written.
+    """
+    records = load(directory, slots)
+    began_ns = int(records["begin_ns"][0]) if len(records) else time.monotonic_ns()
+    try:
+        outfile.write(os.fspath(to), document(records, began_ns, slots, events))
+    except OSError as error:
+        raise ValueError(f"cannot write the trace {to}: {error.strerror}") from error
+    return len(records)
+
+
+def load(directory: Path, slots: int) -> Records:
+    """Return the records of all processes, ordered by begin; each process's own order is kept.
+
+    Raises:
+        ValueError: a file holds what no process of such a job writes.
+    """
+    found = [np.empty(0, RECORD)]
+    for path in sorted(directory.glob("trace-*")):
+        data = path.read_bytes()
+        # A process may have been killed in the middle of its last record, and what it made room
+        # for but did not fill is zero.
+        records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
+        records = records[records["begin_ns"] > 0]
+        for field, low, high in (
+            ("what", 0, len(What) - 1), ("mode", 0, len(MODES) - 1), ("slot", -1, slots - 1),
+            ("target", -1, slots - 1), ("window", -1, 2**31 - 1), ("proc", 0, MAX_SLOTS - 1),
+        ):
+            wrong = np.flatnonzero((records[field] < low) | (records[field] > high))
+            if len(wrong):
+                raise ValueError(
+                    f"{path}: record {wrong[0]} has {field} {records[field][wrong[0]]}, which is "
+                    f"not within {low} to {high}: was it written by another version of ftrma?"
+                )
+        found.append(records)
+    together = np.concatenate(found)
+    return together[np.argsort(together["begin_ns"], kind="stable")]
+
+
+# ---- writing --------------------------------------------------------------------------------
+
+
+def document(
+    records: Records, began_ns: int, slots: int, events: list[dict[str, Any]]
+) -> Iterator[str]:
+    """Yield the text of the file: one event a line, so that other tools can search it."""
+    head = {"format": FORMAT, "version": VERSION, "slots": slots, "began_ns": began_ns}
+    yield f'{{"otherData":{json.dumps(head)},"displayTimeUnit":"ns","traceEvents":[\n'
+    lines = [*map(json.dumps, metadata(records, slots)),
+             *(json.dumps(instant(event, began_ns, slots)) for event in events)]
+    yield ",\n".join(lines)
+    for row in records.tolist():
+        yield ",\n" + line(Record._make(row), began_ns, slots)
+    yield "\n]}\n"
+
+
+def line(r: Record, began_ns: int, slots: int) -> str:
+    """Return one record as an event; formatted by hand, since there may be millions."""
+    pid = r.slot if r.slot >= 0 else slots
+    ts = microseconds(r.begin_ns - began_ns)
+    if r.what in INSTANTS:
+        phase = f'"i","s":"p","ts":{ts}'
+    else:
+        phase = f'"X","ts":{ts},"dur":{microseconds(max(r.end_ns - r.begin_ns, 0))}'
+    return (
+        f'{{"name":"{r.name}","cat":"{category(r.what)},{MODES[r.mode]}","ph":{phase},'
+        f'"pid":{pid},"tid":{r.proc},"args":{{"mode":"{MODES[r.mode]}","entry":{r.entry},'
+        f'"event":{r.event},"window":{r.window},"target":{r.target},"at":{r.at},'
+        f'"bytes":{r.bytes},"seq":{r.seq},"clock":{r.clock},"ec":{r.ec},"gc":{r.gc},'
+        f'"sc":{r.sc},"gnc":{r.gnc},"value":[{r.value0},{r.value1}]}}}}'
+    )
+
+
+def microseconds(ns: int) -> str:
+    """Exact to the nanosecond, and as a double too for the first hundred days of a job."""
+    return f"{ns // 1000}.{ns % 1000:03}"
+
+
+def category(what: int) -> str:
+    if what in ACCESSES:
+        return "access"
+    return "synchronization" if what in OWN_EVENTS else "protection"
+
+
+def metadata(records: Records, slots: int) -> Iterator[dict[str, Any]]:
+    """Yield names of the rows: a slot each, the job's last, with the processes that held it."""
+    for pid in range(slots + 1):
+        name = f"slot {pid}" if pid < slots else "job"
+        yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}
+        yield {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0,
+               "args": {"sort_index": pid}}
+    for slot, proc in np.unique(records[["slot", "proc"]]).tolist():
+        yield {"name": "thread_name", "ph": "M", "pid": slot if slot >= 0 else slots, "tid": proc,
+               "args": {"name": f"process {proc}"}}
+    yield {"name": "thread_name", "ph": "M", "pid": slots, "tid": STORY_THREAD,
+           "args": {"name": STORY}}
+
+
+def instant(event: dict[str, Any], began_ns: int, slots: int) -> dict[str, Any]:
+    """Return one event of the job's story, across all rows.
+
+    The story has the time of day. Both clocks are compared now; where the machine's clock was set
+    during the job, these instants are off by as much, and nothing is judged by them.
+    """
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    ts = (int(event["time"] * 1e9) - offset_ns - began_ns) / 1e3
+    what = [str(event[k]) for k in ("event", "role", "index", "kind") if k in event]
+    return {"name": " ".join(what), "cat": STORY, "ph": "i", "s": "g", "ts": max(ts, 0.0),
+            "pid": slots, "tid": STORY_THREAD, "args": event}
+
+
+# ---- reading --------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """Read a file that `convert` has written.
+
+    Raises:
+        ValueError: the file is missing, truncated, of another kind or damaged; one line with what,
+            where and the remedy.
+    """
+    content = parse(path)
+    head = content.get("otherData") if isinstance(content, dict) else None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"{path}: no trace of ftrma; {REMEDY}")
+    if head.get("version") != VERSION:
+        raise ValueError(
+            f"{path}: a trace of format {head.get('version')!r}, but this ftrma reads {VERSION}; "
+            "use the version of ftrma that wrote it"
+        )
+    for name, low, high in (("slots", 1, MAX_SLOTS), ("began_ns", 0, 2**63)):
+        if not is_number(head.get(name), low, high):
+            damaged(path, f"otherData has {name} {head.get(name)!r}")
+    events = content.get("traceEvents")
+    if not isinstance(events, list):
+        damaged(path, "traceEvents is no list")
+    rows = list(rows_of(path, events, head["slots"], head["began_ns"]))
+    records = np.array(rows, RECORD)
+    # A file may be edited; the order of records that begin at once is the file's.
+    records = records[np.argsort(records["begin_ns"], kind="stable")]
+    return Trace(head["slots"], head["began_ns"], records)
+
+
+def parse(path: str | os.PathLike[str]) -> Any:
+    try:
+        text = read_bytes(os.fspath(path), most_bytes()).decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"no trace {path}; ftrma run --trace writes one") from None
+    except OSError as error:
+        raise ValueError(f"cannot read the trace {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is no text; {REMEDY}") from None
+    except MemoryError:
+        raise ValueError(f"{path}: the trace is too large for this machine's memory") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        unfinished = not text.rstrip().endswith("]}") or not text[error.pos :].strip()
+        if unfinished or error.msg.startswith("Unterminated"):
+            raise ValueError(f"{path}: truncated in line {error.lineno}; {REMEDY}") from None
+        raise ValueError(
+            f"{path}:{error.lineno}:{error.colno}: no JSON ({error.msg}); {REMEDY}"
+        ) from None
+    except MemoryError:
+        raise ValueError(f"{path}: the trace is too large for this machine's memory") from None
+    except (RecursionError, ValueError):  # nested without end, or a number of too many digits
+        raise ValueError(f"{path}: no trace of ftrma; {REMEDY}") from None
+
+
+def most_bytes() -> int:
+    """The largest trace that is read: as objects it takes about ten times the memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
+
+
+def damaged(path: str | os.PathLike[str], problem: str) -> NoReturn:
+    raise ValueError(f"{path}: {problem}; the file is damaged: {REMEDY}")
+
+
+def is_number(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def rows_of(
+    path: str | os.PathLike[str], events: Iterable[Any], slots: int, began_ns: int
+) -> Iterator[Record]:
+    for number, event in enumerate(events):
+        try:
+            row = row_of(event, slots, began_ns)
+        except KeyError as error:
+            damaged(path, f"event {number} of traceEvents lacks {error.args[0]}")
+        except (TypeError, AttributeError):
+            damaged(path, f"event {number} of traceEvents is nothing that ftrma writes")
+        except ValueError as error:
+            damaged(path, f"event {number} of traceEvents: {error}")
+        if row is not None:
+            yield row
+
+
+def row_of(event: dict[str, Any], slots: int, began_ns: int) -> Record | None:
+    """Return the record of one event; None if it is a name or belongs to the story."""
+    if event["ph"] == "M" or event["cat"] == STORY:
+        return None
+    args = event["args"]
+    for name, (low, high) in NUMBERS.items():
+        if not is_number(args[name], low, high):
+            raise ValueError(f"{name} {args[name]!r} is no whole number from {low} to {high}")
+    for name, value, high in (
+        ("pid", event["pid"], slots), ("tid", event["tid"], MAX_SLOTS - 1),
+        ("window", args["window"], 2**31 - 1), ("target", args["target"], slots - 1),
+    ):
+        if not is_number(value, 0 if name in ("pid", "tid") else -1, high):
+            raise ValueError(f"{name} {value!r} in a trace of {slots} slots")
+    values = args["value"]
+    if len(values) != 2 or not all(is_number(v, 0, 2**64 - 1) for v in values):
+        raise ValueError(f"value {values!r} is no pair of whole numbers")
+    if event["name"] not in What.__members__ or args["mode"] not in MODES:
+        raise ValueError(f"no event is called {event['name']!r} with mode {args['mode']!r}")
+    begin_ns = began_ns + nanoseconds(event["ts"])
+    return Record(
+        begin_ns, begin_ns + nanoseconds(event.get("dur", 0)), What[event["name"]],
+        MODES.index(args["mode"]), event["pid"] if event["pid"] < slots else -1, event["tid"],
+        args["entry"], args["event"], args["window"], args["target"], args["at"], args["bytes"],
+        *(args[name] for name in ("seq", "clock", "ec", "gc", "sc", "gnc")), *values,
+    )
+
+
+def nanoseconds(ts: float) -> int:
+    if type(ts) not in (int, float) or not math.isfinite(ts) or not 0 <= ts < 2**53:
+        raise ValueError(f"time {ts!r} is no number of microseconds from 0")
+    return round(ts * 1000)

@@ -1,0 +1,1 @@
+"""The versioned, parity-protected memory of a process, and its codes."""

@@ -1,0 +1,276 @@
+"""The vault of one process: where its regions lie, and what a checkpoint writes about them.
+
+Bytes, blocks and parity are the business of ``csrc/vault/vault.c``; this module keeps the map. A
+region is anything that is protected: a window's part, an array of declared state, or the record
+that describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
+record is part of the checkpoint, so a vault that was rebuilt from parity explains itself.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptVault
+from ..fabric.world import check
+from ..host import record as records
+from ..host.record import Seal
+
+BLOCK = 4096
+HEAD = struct.Struct("<8sQQ")  # magic, block of the record, its size in bytes
+MAGIC = b"ftrma\0\0\1"
+
+Blocks = npt.NDArray[Any]
+Extent = tuple[int, int]  # first block, number of blocks
+Regions = list[tuple[Any, int, int]]  # key, address, size in bytes
+
+
+def blocks(size_bytes: int) -> int:
+    return -(-size_bytes // BLOCK)
+
+
+class Layout(NamedTuple):
+    """Where a checkpoint's bytes are, and where they go."""
+
+    places: list[tuple[int, int, int]]  # first block, address, size in bytes
+    size_bytes: int  # protected
+    kept: tuple[bytes, bytes]  # memory that lives as long as this
+
+
+class Extents:
+    """First-fit allocation of blocks to regions by key. Pure."""
+
+    def __init__(self, regions: dict[Any, Extent] | None = None, end: int = 1) -> None:
+        self.regions: dict[Any, Extent] = dict(regions or {})
+        self.end = end
+
+    def _gaps(self) -> Iterable[Extent]:
+        at = 1
+        for first, count in sorted(self.regions.values()):
+            if first > at:
+                yield at, first - at
+            at = max(at, first + count)
+
+    def place(self, key: Any, size_bytes: int) -> int:
+        """First block of the region, moved if it has outgrown its extent."""
+        need = max(1, blocks(size_bytes))
+        extent = self.regions.get(key)
+        if extent and extent[1] >= need:
+            return extent[0]
+        self.regions.pop(key, None)
+        first = next((at for at, room in self._gaps() if room >= need), None)
+        if first is None:
+            first = max((a + n for a, n in self.regions.values()), default=1)
+        self.regions[key] = (first, need)
+        self.end = max(self.end, first + need)
+        return first
+
+    def keep(self, keys: set[Any]) -> None:
+        """Forget the regions of all other keys; their blocks are free from now on."""
+        self.regions = {k: v for k, v in self.regions.items() if k in keys}
+
+
+class Vault:
+    """One process's vault file, mapped.
+
+    Args:
+        native: the loaded C extension.
+        path: of the file.
+        capacity_blocks: of the copy, the same for all vaults of a job.
+        group_size: members of a group.
+        create: make it anew and empty.
+    """
+
+    def __init__(
+        self, native: Any, path: Path, capacity_blocks: int, group_size: int, *, create: bool
+    ) -> None:
+        self.lib, self.ffi = native.lib, native.ffi
+        pointer = self.ffi.new("struct ftrma_vault **")
+        check(
+            self.lib.ftrma_vault_open(
+                os.fsencode(path), create, capacity_blocks, group_size, pointer
+            ),
+            f"opening {path}",
+        )
+        self.c = pointer[0]
+        self.capacity_blocks = capacity_blocks
+        self.extents = Extents()
+
+    def close(self) -> None:
+        self.lib.ftrma_vault_close(self.c)
+        self.c = None
+
+    def reserve(self, count: int, *, staging: int = 0) -> None:
+        """Take memory for so many blocks of the copy, and of deltas."""
+        check(
+            self.lib.ftrma_vault_reserve(self.c, count, staging),
+            f"taking {(count + staging) * BLOCK} bytes",
+        )
+
+    def bytes_at(self, block: int, size_bytes: int) -> Any:
+        """View of the committed copy."""
+        return self.ffi.buffer(self.lib.ftrma_vault_block(self.c, block), size_bytes)
+
+    # -- what travels between nodes -----------------------------------------------------------
+
+    @property
+    def words(self) -> Any:
+        """What the vault tells about itself: ``struct ftrma_vault_words``."""
+        return self.lib.ftrma_vault_words(self.c)
+
+    @property
+    def used(self) -> int:
+        """Blocks of the copy that are in use."""
+        return int(self.lib.ftrma_vault_used(self.c))
+
+    def versions(self, kind: str) -> set[int]:
+        """Versions that a vault left by an ended launch can be brought to.
+
+        Args:
+            kind: "slot" or "checksum".
+        """
+        words = self.words
+        if kind == "checksum" and words.folding > words.version:
+            return {int(words.folding)}
+        return {int(words.version), int(max(words.version, words.complete))}
+
+    def staged_blocks(self) -> Blocks:
+        """Numbers of the blocks that are staged, (n,) uint32, a view."""
+        count = self.ffi.new("uint64_t *")
+        pointer = self.lib.ftrma_vault_dirty(self.c, count)
+        return self._list(pointer, count[0])
+
+    def crcs(self, member: int = -1) -> Blocks:
+        """Checksums, (capacity,) uint32, a view: of the own blocks, or of a member's beside a
+        parity."""
+        return self._list(self.lib.ftrma_vault_crc(self.c, member), self.capacity_blocks)
+
+    def stage_bytes(self, first: int, count: int) -> Any:
+        """View of staged blocks first .. first + count - 1."""
+        return self.ffi.buffer(self.lib.ftrma_vault_stage_block(self.c, first), count * BLOCK)
+
+    def expect(self, member: int, used: int, count: int) -> tuple[Blocks, Blocks]:
+        """Announce a member's staged blocks to a parity.
+
+        Returns:
+            Lists to write their numbers and checksums to, (count,) uint32 each, views.
+        """
+        block, crc = self.ffi.new("uint32_t **"), self.ffi.new("uint32_t **")
+        check(
+            self.lib.ftrma_parity_expect(self.c, member, used, count, block, crc),
+            f"taking {used * BLOCK * 2} bytes",
+        )
+        return self._list(block[0], count), self._list(crc[0], count)
+
+    def add_delta(self, member: int, weight: int, first: int, count: int, deltas: Blocks) -> None:
+        """Add announced blocks first .. first + count - 1, times a weight, to the sum."""
+        address = self.ffi.from_buffer(deltas)
+        self.lib.ftrma_parity_add(self.c, member, weight, first, count, address)
+
+    def add(self, weight: int, first: int, count: int, blocks: Blocks) -> None:
+        """Add blocks, times a weight, to the copy from block `first` on."""
+        self.lib.ftrma_vault_add(self.c, weight, first, count, self.ffi.from_buffer(blocks))
+
+    def seal(self) -> None:
+        """Compute the checksums of all blocks in use."""
+        self.lib.ftrma_vault_seal(self.c)
+
+    def _list(self, pointer: Any, count: int) -> Blocks:
+        return np.frombuffer(self.ffi.buffer(pointer, 4 * count), "u4")
+
+    # -- a checkpoint -------------------------------------------------------------------------
+
+    def stage(self, version: int, regions: Regions, record: dict[str, Any], seal: Seal,
+              middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
+        """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
+
+        Args:
+            version: that it will become.
+            regions: (key, address, size in bytes) of everything protected.
+            record: what describes them, as `record.encode` takes it.
+            seal: what the record is bound to.
+            middle: called when about half is staged (a place for tests to strike).
+
+        Returns:
+            Bytes protected, bytes in blocks that had changed.
+
+        Raises:
+            CorruptVault: a block of the copy was damaged; what is staged now is worthless.
+        """
+        layout = self._lay_out(regions, record, seal)
+        self.reserve(self.extents.end, staging=self.extents.end)
+        self.lib.ftrma_stage_begin(self.c, version)
+        corrupt = self._each(layout, self.lib.ftrma_stage, middle)
+        if corrupt:
+            raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
+        return layout.size_bytes, self.lib.ftrma_stage_end(self.c) * BLOCK
+
+    def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
+              middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
+        """Put a checkpoint in the place of the one that is there, which cannot come back.
+
+        Args, Returns:
+            As `stage`.
+        """
+        layout = self._lay_out(regions, record, seal)
+        self.reserve(self.extents.end)
+        changed = self._each(layout, self.lib.ftrma_write, middle)
+        return layout.size_bytes, changed * BLOCK
+
+    def _lay_out(self, regions: Regions, record: dict[str, Any], seal: Seal) -> Layout:
+        """Place all regions, the record, and block 0, which tells where that is."""
+        places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
+        self.extents.keep({k for k, _, _ in regions} | {"record"})
+        text = self._record(record, seal)
+        at = self.extents.regions["record"][0]
+        head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
+        places += [(at, self._address(text), len(text)), (0, self._address(head), BLOCK)]
+        return Layout(places, sum(n for _, _, n in regions) + len(text), (text, head))
+
+    def _address(self, data: bytes) -> int:
+        return int(self.ffi.cast("uintptr_t", self.ffi.from_buffer(data)))
+
+    def _each(self, layout: Layout, function: Any, middle: Callable[[], None]) -> int:
+        """Sum of what a function of the C library says of each place."""
+        total = 0
+        for i, (block, address, size_bytes) in enumerate(layout.places):
+            if i == (len(layout.places) - 2) // 2:
+                middle()
+            total += function(self.c, self.ffi.cast("void *", address), size_bytes, block)
+        return total
+
+    def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
+        # The record contains the map that placing the record may change: place it, then write it.
+        extents = self.extents
+        now = records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
+        extents.place("record", len(now) + 256)
+        return records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
+
+    def read_record(self, seal: Seal) -> dict[str, Any]:
+        """The record of the committed copy; also takes over its map.
+
+        Raises:
+            CorruptVault: there is none, or this job has not written it as what `seal` says.
+        """
+        magic, at, size_bytes = HEAD.unpack(self.bytes_at(0, HEAD.size)[:])
+        if magic != MAGIC or size_bytes > self.used * BLOCK or at + blocks(size_bytes) > self.used:
+            raise CorruptVault("the vault's first block is damaged; no checkpoint can be read")
+        record = records.decode(self.bytes_at(at, size_bytes)[:], seal)
+        self.extents = Extents(record["extents"], record["end"])
+        return record
+
+    def bytes_of(self, key: Any, size_bytes: int) -> Any:
+        """View of a region's committed bytes."""
+        return self.bytes_at(self.extents.regions[key][0], size_bytes)
+
+    def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
+        """Put a region's committed bytes back; returns the bytes that differed."""
+        first, _ = self.extents.regions[key]
+        to = self.ffi.cast("void *", address)
+        return int(self.lib.ftrma_copy_out(self.c, first, to, size_bytes))

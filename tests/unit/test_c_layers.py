@@ -1,0 +1,229 @@
+"""The data plane's house: which folder of csrc may use which, and that no two files use each other.
+
+No compiler is needed. A file uses the functions and variables that its text names, and those that
+macros and inline functions of its headers name in turn. All that more than one file can see
+begins with ``ftrma_`` or ``MPI_``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+# From the top down; what lies in csrc itself defines nothing.
+ORDER = ("interpose", "log", "vault", "job", "kernels")
+SHARED = "ftrma.h"  # all that Python calls, wherever it is
+GENERATED = {"ftrma_count_intercepted"}  # by calls.py
+# Sources whose functions one header declares; all others have a header of their own name.
+GROUPS = {
+    "comm.h": {"comm.c", "communicator.c", "board.c"},
+    "kernels.h": {"kernels.c", "kernels_ref.c", "variant.c"},
+    "gf.h": {"gf.c", "gf_ref.c"},
+    "gf_pass.h": {"gf_portable.c", "gf_x86.c"},
+    "gf_run.h": {"gf.c"},
+}
+OURS = r"(?:ftrma_|MPI_)\w+"
+
+
+def code_of(path: Path) -> str:
+    """Without comments, and with strings empty; a directive is one line."""
+    text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
+    text = re.sub(r"\\\n", " ", text)
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)+'", '""', text)
+
+
+def names_in(code: str) -> set[str]:
+    """Names of functions and variables; tags of types are none."""
+    return set(re.findall(r"\b[A-Za-z_]\w*", re.sub(r"\b(?:struct|enum|union)\s+\w+", " ", code)))
+
+
+def items_of(code: str) -> list[tuple[str, str]]:
+    """What stands outside of all braces, as (head, body): a body is what braces hold."""
+    code = re.sub(r"(?m)^\s*#.*$", "", code)
+    items, head, body, depth = [], "", "", 0
+    for part in re.split(r"([{};])", code):
+        depth += (part == "{") - (part == "}")
+        if depth or part == "}":
+            body += part
+        elif part != ";":
+            if body and not re.match(r"\s*(?:[=,\[*]|\w+\s*[;=,\[]|__attribute__|$)", part):
+                items.append((head, body))  # a function
+                head, body = "", ""
+            head += part
+            continue
+        if part == ";" and not depth:
+            items.append((head, body))
+            head, body = "", ""
+    return [*items, (head, body)]
+
+
+FUNCTION = re.compile(rf"[\w\s*]*?\b({OURS})\s*\(", re.S)
+
+
+def functions(path: Path, with_body: bool) -> set[str]:
+    """Functions that all can call: defined there (with their body), or declared."""
+    found = set()
+    for head, body in items_of(code_of(path)):
+        match = FUNCTION.match(head.strip())
+        if match and bool(body) == with_body and not re.search(r"\b(static|typedef)\b", head):
+            found.add(match[1])
+    return found
+
+
+def externs(path: Path) -> set[str]:
+    """Variables that a header declares."""
+    found: set[str] = set()
+    for head, _ in items_of(code_of(path)):
+        if re.match(r"\s*extern\b", head) and not FUNCTION.match(head.strip()):
+            found |= {n for n in names_in(re.sub(r"__attribute__.*", "", head, flags=re.S))
+                      if re.match(OURS, n)} - TYPES
+    return found
+
+
+SOURCES = {path.name: path for folder in ORDER for path in sorted((CSRC / folder).glob("*.c"))}
+HEADERS = {path.name: path for path in sorted(CSRC.rglob("*.h"))}
+TYPES = {"MPI_Comm", "MPI_Win"}
+VARIABLES = {name for path in HEADERS.values() for name in externs(path)}
+
+
+@cache
+def definitions() -> dict[str, set[str]]:
+    """Sources that define a name."""
+    found = defaultdict(set)
+    for name, path in SOURCES.items():
+        for function in functions(path, with_body=True):
+            found[function].add(name)
+        for head, _ in items_of(code_of(path)):
+            plain = re.sub(r"\b(?:struct|enum)\s+\w+", " ", head).split("=")[0]
+            if not re.search(r"\b(static|extern)\b", head) and not FUNCTION.match(plain.strip()):
+                for variable in names_in(plain) & VARIABLES:
+                    found[variable].add(name)
+        for variant in re.findall(r"(?m)^#define VARIANT (\w+)", path.read_text()):
+            found[f"ftrma_gf_lines_{variant}"].add(name)  # in gf_tiles.h
+    return found
+
+
+def includes_of(path: Path) -> list[str]:
+    return re.findall(r'(?m)^#include "([\w.]+)"', path.read_text())
+
+
+@cache
+def expansions(header: str) -> dict[str, set[str]]:
+    """What the macros and inline functions of a header name."""
+    code = code_of(HEADERS[header])
+    defines = re.findall(r"(?m)^\s*#\s*define\s+(\w+)(.*)$", code)
+    found = {name: names_in(body) for name, body in defines}
+    for head, body in items_of(code):
+        match = re.search(r"\binline\b[\w\s*]*?\b(\w+)\s*\(", head)
+        if match:
+            found[match[1]] = names_in(body)
+    return found
+
+
+def uses_of(name: str) -> dict[str, set[str]]:
+    """Other sources that a source uses, with the names that it uses of each."""
+    headers: set[str] = set()
+    left = set(includes_of(SOURCES[name]))
+    while left:
+        header = left.pop()
+        headers.add(header)
+        left |= set(includes_of(HEADERS[header])) - headers
+    seen: set[str] = set()
+    left = names_in(re.sub(r"(?m)^\s*#\s*include.*$", "", code_of(SOURCES[name])))
+    while left:
+        word = left.pop()
+        seen.add(word)
+        for header in headers:
+            left |= expansions(header).get(word, set()) - seen
+    found = defaultdict(set)
+    for word in seen:
+        for source in definitions().get(word, set()) - {name}:
+            found[source].add(word)
+    return found
+
+
+EDGES = {name: uses_of(name) for name in SOURCES}
+
+
+def level(path: Path) -> int:
+    """Of its folder, from the top; what lies in csrc itself is below all."""
+    return ORDER.index(path.parent.name) if path.parent != CSRC else len(ORDER)
+
+
+def circle_from(start: str) -> list[str]:
+    """The way from a file back to itself; empty: there is none."""
+    ways, seen = [[start]], set()
+    while ways:
+        way = ways.pop()
+        for other in EDGES[way[-1]]:
+            if other == start:
+                return [*way, start]
+            if other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return []
+
+
+def test_the_sources_are_read() -> None:
+    """Law: what is looked for is found; else the other tests would hold for anything."""
+    assert {"ftrma_ctl", "ftrma_tape", "ftrma_join", "MPI_Put"} <= set(definitions())
+    assert "ftrma_interrupted" in EDGES["access.c"]["interrupt.c"]  # by two inline functions
+    assert "ftrma_thread" in EDGES["lock.c"]["attempt.c"]
+    assert "ftrma_code_unwind" in EDGES["replay.c"]["errors.c"]
+
+
+def test_the_build_knows_all_sources() -> None:
+    """Law: build.py lists every file, by folder, and has the folders in their order."""
+    sys.path.insert(0, str(CSRC.parent))
+    try:
+        from csrc import build
+    finally:
+        sys.path.remove(str(CSRC.parent))
+    assert tuple(build.SOURCES) == ORDER and {*build.LINKED} == {*ORDER}
+    listed = {f"{folder}/{name}" for folder, names in build.SOURCES.items() for name in names}
+    assert listed == {f"{path.parent.name}/{path.name}" for path in SOURCES.values()}
+
+
+def test_names_have_one_place() -> None:
+    """Law: nothing is defined twice, and all that is declared is defined."""
+    assert not {n: files for n, files in definitions().items() if len(files) > 1}
+    declared = VARIABLES | {n for path in HEADERS.values() for n in functions(path, False)}
+    assert not declared - set(definitions()) - GENERATED
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_file_comes_back_to_itself(name: str) -> None:
+    """Law: what a file uses does not use it in turn, over however many others."""
+    way = circle_from(name)
+    assert not way, [(a, b, sorted(EDGES[a][b])) for a, b in pairwise(way)]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_folders_use_those_below(name: str) -> None:
+    """Law: a file uses none of a folder above its own."""
+    mine = level(SOURCES[name])
+    assert not {o: sorted(w) for o, w in EDGES[name].items() if level(SOURCES[o]) < mine}
+
+
+@pytest.mark.parametrize("path", [*SOURCES.values(), *HEADERS.values()], ids=lambda p: p.name)
+def test_headers_come_from_below(path: Path) -> None:
+    """Law: the same for what a file or header includes."""
+    assert not {name for name in includes_of(path) if level(HEADERS[name]) < level(path)}
+
+
+@pytest.mark.parametrize("name", [n for n in HEADERS if n != SHARED])
+def test_headers_declare_what_their_source_defines(name: str) -> None:
+    """Law: who looks for a function finds it beside its declaration."""
+    path = HEADERS[name]
+    group = GROUPS.get(name, {path.with_suffix(".c").name})
+    declared = functions(path, with_body=False) | externs(path)
+    strays = {n: definitions()[n] for n in declared if not definitions()[n] <= group}
+    assert not strays
+    assert not {s for n in declared for s in definitions()[n] if SOURCES[s].parent != path.parent}

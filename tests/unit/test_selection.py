@@ -1,0 +1,22 @@
+"""What a plain run of the tests leaves for later is there."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def test_every_name_in_the_selection_is_one_of_a_test() -> None:
+    """Law: a test that is renamed does not come back into the plain run, or drop out of it,
+    unnoticed."""
+    spec = importlib.util.spec_from_file_location("selection", TESTS / "conftest.py")
+    assert spec and spec.loader
+    selection = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(selection)
+    for file in selection.MANY:
+        assert (TESTS / file).is_file(), file
+    source = "".join(path.read_text() for path in TESTS.rglob("test_*.py"))
+    for part in selection.SLOW:
+        assert part.strip("[]-") in source, part
