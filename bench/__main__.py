@@ -8,7 +8,8 @@ import sys
 from ftrma.errors import FtrmaError
 
 try:
-    from .common import USAGE_ERROR, BenchError, UsageError, end_on_signals
+    from .common import USAGE_ERROR, UsageError
+    from .launching import BenchError, end_on_signals
 except FtrmaError as error:  # a source tree that is not built
     sys.exit(f"bench: error: {error}")
 

@@ -17,8 +17,9 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from . import common
-from .common import HERE, BenchError, JsonObject, Parser, spread
+from . import common, launching
+from .common import Parser, spread
+from .launching import HERE, BenchError, JsonObject
 
 SCRIPT = HERE / "checkpoint_app.py"
 LEAST_BYTES = 1 << 20  # below, a window is no larger than what lies beside it in a vault
@@ -113,7 +114,7 @@ def measure(options: Namespace) -> JsonObject:
     ):
         program = ["--size-bytes", str(options.size), "--rounds", str(options.rounds),
                    "--share", str(DIRTY_SHARE), "--tmpfs", tmpfs, "--disk", disk]
-        report, stats = common.run_protected(
+        report, stats = launching.run_protected(
             options.slots, SCRIPT, program, ["--interval", "0", "--spares", "0"], options.timeout
         )
     rounds = report["rounds"]

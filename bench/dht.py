@@ -23,7 +23,8 @@ from functools import partial
 from typing import Any
 
 from . import common, sides
-from .common import HERE, BenchError, JsonObject, Parser, Started, ignore, spread
+from .common import Parser, spread
+from .launching import HERE, BenchError, JsonObject, Started, ignore
 from .sides import BASELINE, ML, Side
 from .turns import active_s, take_turns
 

@@ -30,7 +30,8 @@ from ftrma.native import loading
 from ftrma.vault import erasure
 
 from . import common
-from .common import JsonObject, Parser, UsageError, spread
+from .common import Parser, UsageError, spread
+from .launching import JsonObject
 
 PAGE = 4096
 SEED = 20140623

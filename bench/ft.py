@@ -44,7 +44,8 @@ from functools import partial
 from typing import Any
 
 from . import common, ft_demand, sides
-from .common import HERE, BenchError, JsonObject, Parser, Started, ignore, spread
+from .common import Parser, spread
+from .launching import HERE, BenchError, JsonObject, Started, ignore
 from .sides import BASELINE, ML, Side
 from .turns import take_turns
 

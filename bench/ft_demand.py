@@ -11,7 +11,7 @@ from argparse import Namespace
 from typing import Any
 
 from . import common, sides
-from .common import JsonObject
+from .launching import JsonObject
 from .sides import BASELINE, Side
 
 # For 4 slots, from the least that holds what one iteration logs: a slot puts a quarter of the field

@@ -24,8 +24,9 @@ import statistics
 from argparse import Namespace
 from typing import Any
 
-from . import common
-from .common import HERE, BenchError, JsonObject, Parser, spread
+from . import common, launching
+from .common import Parser, spread
+from .launching import HERE, BenchError, JsonObject
 
 SCRIPT = HERE / "micro_app.py"
 BASELINE = "unprotected"
@@ -111,10 +112,11 @@ def launch(side: str, options: Namespace) -> list[tuple[str, int, list[float]]]:
     found = []
     for ranks, more in [(2, []), *((n, ["--only-fence"]) for n in options.fence_ranks)]:
         if side == BASELINE:
-            report = common.run(common.plain(ranks, SCRIPT, [*program, *more]), options.timeout)
+            command = launching.plain(ranks, SCRIPT, [*program, *more])
+            report = launching.run(command, options.timeout)
         else:
             protection = [*SIDES[side], "--interval", "0", "--spares", str(options.spares)]
-            report, stats = common.run_protected(
+            report, stats = launching.run_protected(
                 ranks, SCRIPT, [*program, *more], protection, options.timeout
             )
             if side == "with logs" and not more:

@@ -19,8 +19,8 @@ from csrc.build import find_mpicc
 from csrc.calls import Call, declare, read_header
 from ftrma.launch.mpirun import mpirun_command
 
-from . import common
-from .common import HERE, BenchError, JsonObject, Started
+from . import launching
+from .launching import HERE, BenchError, JsonObject, Started
 
 SOURCE = HERE / "ml.c"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations",
@@ -54,7 +54,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="bench-ml-") as directory:
         command = command_line(slots, script, arguments, loggers, ring_bytes, directory)
-        report = common.run(command, limit_s, started)
+        report = launching.run(command, limit_s, started)
         return report, stored(Path(directory), loggers)
 
 
@@ -67,7 +67,7 @@ def command_line(
                 f"ML_DIRECTORY={directory}", *more]
     exported = [word for setting in settings for word in ("-x", setting)]
     program = [sys.executable, str(script), *arguments]
-    return [*mpirun_command(slots + loggers, common.new_session(), exported), *program]
+    return [*mpirun_command(slots + loggers, launching.new_session(), exported), *program]
 
 
 def stored(directory: Path, loggers: int) -> JsonObject:

@@ -28,8 +28,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from . import common, recovery_many
-from .common import HERE, BenchError, JsonObject, Parser, spread
+from . import common, launching, recovery_many
+from .common import Parser, spread
+from .launching import HERE, BenchError, JsonObject
 from .recovery_many import Times, run_ft
 
 SCRIPT = HERE / "recovery_app.py"
@@ -113,15 +114,15 @@ def launch(options: Namespace, policy: str, spares: int) -> JsonObject:
              "--kill", f"{options.slots - 1}@fence:{KILLED_FENCE}"]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "stats.json"
-        command = common.protected(
+        command = launching.protected(
             options.slots, SCRIPT, [str(options.size)], [*flags, "--stats", str(path)]
         )
-        said = common.run(command, options.timeout)
+        said = launching.run(command, options.timeout)
         stats = json.loads(path.read_text())
     found = only_recovery(stats, policy if spares else "relaunch")
     on_s = min((s for s in said["fenced_s"] if s > found["began_s"]), default=0) - found["began_s"]
     if on_s < 0:
-        raise BenchError(f"no step after the recovery: {common.shown(command)}")
+        raise BenchError(f"no step after the recovery: {launching.shown(command)}")
     if not spares:
         return {"relaunch to first new step, s": on_s}
     restore_s = found["phases"]["restore"]

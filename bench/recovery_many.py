@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import common, sides
-from .common import HERE, BenchError, JsonObject, spread
+from . import common, launching, sides
+from .common import spread
+from .launching import HERE, BenchError, JsonObject
 from .sides import BASELINE
 
 SCRIPT = HERE / "recovery_ft.py"
@@ -69,7 +70,7 @@ def run_ft(
             report, stats = sides.unprotected(options.slots, SCRIPT, program, options.timeout)
         else:
             more = [*flags, "--interval", "0", "--log-budget", str(options.log_budget)]
-            report, stats = common.run_protected(
+            report, stats = launching.run_protected(
                 options.slots, SCRIPT, program, more, options.timeout, deaths=len(kills)
             )
         texts = [(Path(directory) / f"times-{s}").read_text() for s in range(options.slots)]

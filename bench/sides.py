@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import common, ml
-from .common import JsonObject, Parser, Started, ignore, spread
+from . import common, launching, ml
+from .common import Parser, spread
+from .launching import JsonObject, Started, ignore
 
 BASELINE = "no-FT"
 ML = "ML"
@@ -39,7 +40,7 @@ def unprotected(
     slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started = ignore
 ) -> tuple[JsonObject, JsonObject]:
     """The baseline."""
-    return common.run(common.plain(slots, script, arguments), limit_s, started), {}
+    return launching.run(launching.plain(slots, script, arguments), limit_s, started), {}
 
 
 def protected(*options: str) -> Side:
@@ -48,7 +49,7 @@ def protected(*options: str) -> Side:
     def side(
         slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started
     ) -> tuple[JsonObject, JsonObject]:
-        return common.run_protected(slots, script, arguments, options, limit_s, started=started)
+        return launching.run_protected(slots, script, arguments, options, limit_s, started=started)
 
     return side
 

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from . import common
-from .common import JsonObject, Started
+from . import launching
+from .launching import JsonObject, Started
 
 START_S = 3.0  # the first turn: time to come up, and for short programs to end
 SEED = 20141  # of the orders
@@ -77,9 +77,9 @@ def take_turns(launches: Mapping[str, Launch], turn_s: float) -> dict[str, JsonO
 
 def signal_ranks(launcher: subprocess.Popen[bytes], number: int) -> None:
     """Send a signal to the processes below a launcher that have no children."""
-    everyone = common.processes()
+    everyone = launching.processes()
     parents = {parent for parent, _, _ in everyone.values()}
-    for pid in common.family(launcher.pid).keys() - parents - {launcher.pid}:
+    for pid in launching.family(launcher.pid).keys() - parents - {launcher.pid}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

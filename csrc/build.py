@@ -25,16 +25,16 @@ from mpicc import find as find_mpicc  # noqa: E402
 # (tests/unit/test_c_layers.py).
 SOURCES = {
     "interpose": [
-        *("mover.c", "access.c", "atomic.c", "sync.c", "lock.c", "winfile.c", "create.c"),
-        *("winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c", "derived.c"),
-        *("partitioned.c", "session.c", "errhandler.c", "ends.c"),
+        *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
+        *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
+        *("derived.c", "partitioned.c", "session.c", "errhandler.c", "ends.c"),
     ],
     "log": [
         *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),
         *("demand.c", "replay.c", "event.c"),
     ],
     "vault": [
-        "vault.c",
+        *("vault.c", "checkpoint.c"),
     ],
     "job": [
         *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),

@@ -3,7 +3,7 @@
  * A job on one node shares one directory of memory files:
  *
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
- *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault.c)
+ *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault.h)
  *   window-<id>-<k> the k-th window that was made on a communicator (interpose/winfile.c)
  *   comm-<id>      what the members of a communicator show each other in collectives (job/board.c)
  *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
@@ -35,6 +35,7 @@
 #define FTRMA_MAX_PROCS 1024
 #define FTRMA_MAX_RULES 32
 #define FTRMA_STUMBLES 5
+#define FTRMA_REASON_BYTES 4096
 
 /* Life of a process, in ftrma_proc.state. */
 #define FTRMA_ABSENT 0
@@ -55,6 +56,10 @@
 #define FTRMA_OK 0
 #define FTRMA_ALARM 1   /* a failure was noticed: unwind, or start the repair round over */
 #define FTRMA_TIMEOUT 2 /* the deadline passed */
+
+/* What a plan says of a slot: bits of ftrma_plan.slots. */
+#define FTRMA_SLOT_DIED 1
+#define FTRMA_SLOT_REPLAYED 2 /* and is replayed by its replacement */
 
 /* What the job asks of its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
@@ -149,6 +154,18 @@ enum ftrma_what {
     FTRMA_WHAT_REPLAY
 };
 
+/* What a plan does after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
+enum ftrma_plan_kind {
+    FTRMA_PLAN_NONE,         /* there is no plan yet */
+    FTRMA_PLAN_CAUSAL,       /* lost slots are replayed, the others go on */
+    FTRMA_PLAN_ROLLBACK,     /* all go back, in place */
+    FTRMA_PLAN_RELAUNCH,     /* the supervisor launches the job again */
+    FTRMA_PLAN_CATASTROPHIC, /* more is lost than can be rebuilt; this and all below: the end */
+    FTRMA_PLAN_REFUSED,      /* the policy does not want what is possible */
+    FTRMA_PLAN_REPEATED,     /* a slot is killed again and again */
+    FTRMA_PLAN_FULL          /* no memory is left */
+};
+
 /* A record of a trace, see ftrma/trace/records.py. */
 struct ftrma_trace_record {
     uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
@@ -216,6 +233,16 @@ struct ftrma_roles {
     int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
 };
 
+/* What is done after a failure, as all processes and the supervisor read it. */
+struct ftrma_plan {
+    uint64_t round;                      /* the repair round that made it; 0: none did */
+    uint64_t version;                    /* committed when it was made; 0: the start */
+    uint32_t kind;                       /* enum ftrma_plan_kind */
+    uint32_t reason_bytes;               /* of `reason` */
+    uint8_t slots[FTRMA_MAX_PROCS];      /* slot -> FTRMA_SLOT_DIED, _REPLAYED */
+    char reason[FTRMA_REASON_BYTES];     /* in words, UTF-8 without an end mark */
+};
+
 /* A place in a log: just behind byte `at` of a chunk. */
 struct ftrma_spot {
     uint32_t chunk; /* its number + 1; 0: nothing is written yet */
@@ -269,7 +296,8 @@ struct ftrma_ctl {
     uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
-    uint64_t plan_round;        /* newest round with a published plan */
+    uint64_t plan_round;        /* newest round with a published plan: stored by its leader after
+                                   roles, plan and request */
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
     uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
@@ -280,7 +308,8 @@ struct ftrma_ctl {
                                    a rule's, happened */
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
-    uint32_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT */
+    uint64_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT: stored when the reason stands in
+                                   `plans` or `asked`, if there is one */
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
     int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody */
@@ -291,6 +320,15 @@ struct ftrma_ctl {
     uint32_t arranging;         /* 1: vaults are being given their names in this launch */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
+    /* The leader of a repair writes the plan not in force, then stores plan_seq: who is killed in
+       between leaves the old one whole.  Read plan_seq before and after. */
+    struct ftrma_plan plans[2];
+    uint64_t plan_seq;          /* plans[plan_seq & 1] is in force */
+    /* A relaunch that is asked for outside of a repair: written by the process that has put itself
+       into `asker`, by compare-and-swap, from 0 or from one that is dead; valid once `request` is
+       FTRMA_RELAUNCH and no plan in force is one. */
+    struct ftrma_plan asked;
+    uint64_t asker;             /* proc + 1; 0: nobody has asked */
     uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
@@ -512,7 +550,7 @@ void ftrma_refuse(const char *reason);
 /* The same as long as this repair lasts, without asking for another. */
 void ftrma_keep_refusal(const char *reason);
 
-/* ---- vault/vault.c --------------------------------------------------------------------------- */
+/* ---- vault/: vault.c, checkpoint.c ----------------------------------------------------------- */
 
 struct ftrma_vault;
 /* What the vault tells whoever finds it after its process. A slot's copy is at `version`, or at

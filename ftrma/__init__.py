@@ -49,7 +49,7 @@ __all__ = [
 if "mpi4py.MPI" in sys.modules:
     from .native import loading
 
-    if loading._native is None:
+    if not loading.loaded():
         raise FtrmaError(loading.too_late())
 
 
@@ -86,7 +86,8 @@ def protect(name: str, **fields: Any) -> State:
         FtrmaError: a field cannot be saved, or slots disagree about names or order.
         ValueError: the name is taken, or there are no fields.
 
-    MPI: collective over all slots. Fault: unwinds.
+    MPI: collective over all slots; waits until all have come to it.
+    Fault: waits while a dead slot is replayed; unwinds when all go back.
     """
     session = _current()
     return session.protect(name, fields) if session else State(name, fields)
@@ -100,8 +101,10 @@ def safepoint() -> None:
     replayed finds the checkpoint's place again, whatever lies between `protect` and the loop. Costs
     about 2 us when no checkpoint is due.
 
-    MPI: local, or collective over all slots when a checkpoint is due. Fault: a dead slot is waited
-    for while it is replayed; unwinds at a rollback.
+    MPI: local, unless a checkpoint is due; then collective over all slots, waits until all have
+        staged theirs.
+    Fault: waits while a dead slot is replayed; unwinds when all go back. A checkpoint that was not
+        committed is as if it had not begun.
     """
     session = _current()
     if session:
@@ -115,7 +118,8 @@ def stats() -> dict[str, Any]:
         A dictionary; empty when the program is not protected. ``windows`` has one entry per
         protected window with the counters GNC, GC, and EC and SC per target.
 
-    MPI: local.
+    MPI: local; waits for nobody.
+    Fault: one that is known is repaired first; unwinds when all go back.
     """
     session = _current()
     return session.stats() if session else {}
@@ -128,7 +132,8 @@ def on_failure(callback: Callable[[FailureEvent], object]) -> None:
     program registers them again on its way; after a causal recovery (``event.kind``) they stay. See
     `ftrma.program.session.FailureEvent`.
 
-    MPI: local; the callback must not communicate.
+    MPI: local; waits for nobody. The callback must not communicate.
+    Fault: nothing happens in it. A process that dies while callbacks run is the next failure.
     """
     session = _current()
     if session:

@@ -7,7 +7,11 @@ NO_ROOM = "shared memory is full; free space in /dev/shm or use fewer or smaller
 
 
 class FtrmaError(Exception):
-    """Base of all errors that ftrma raises; the text says what is wrong and what to do."""
+    """Base of all errors that ftrma raises; the text says what is wrong and what to do.
+
+    MPI: raised in one process, of which the others learn only when the job ends by it.
+    Fault: the death of a process is none, but for what the classes below name.
+    """
 
 
 class CatastrophicFailure(FtrmaError):
@@ -17,6 +21,9 @@ class CatastrophicFailure(FtrmaError):
         group: number of the group.
         members: names of what was lost, such as ``slot 2`` or ``checksum 0``.
         version: checkpoint version that could not be rebuilt.
+
+    MPI: raised in a process that repairs; the job ends by it.
+    Fault: so many died at once.
     """
 
     def __init__(self, group: int, members: tuple[str, ...], version: int) -> None:
@@ -31,15 +38,27 @@ class CatastrophicFailure(FtrmaError):
 
 
 class NoRoom(FtrmaError):
-    """Shared memory is full."""
+    """Shared memory is full.
+
+    MPI: raised in the process that asks for memory; the job ends by it.
+    Fault: none is behind it.
+    """
 
 
 class CorruptVault(FtrmaError):
-    """A stored block does not match its checksum and cannot be rebuilt."""
+    """A stored block does not match its checksum and cannot be rebuilt.
+
+    MPI: raised in the process that looks at the block; the job ends by it, or goes back.
+    Fault: a store into the vault by mistake, or damaged memory; and nobody left to rebuild it from.
+    """
 
 
 class NotRecoverable(FtrmaError):
-    """A failure cannot be recovered in the way that was demanded; the text says why."""
+    """A failure cannot be recovered in the way that was demanded; the text says why.
+
+    MPI: raised in the process that decides; the job ends by it.
+    Fault: one for which this way is not enough.
+    """
 
 
 class Rollback(BaseException):
@@ -47,4 +66,7 @@ class Rollback(BaseException):
 
     Not an Exception, so that no ``except Exception`` of the program swallows it. Programs should
     let it pass; whatever they call in MPI meanwhile raises it again.
+
+    MPI: raised in every slot, in its next call or the one that it waits in.
+    Fault: one that is not repaired by a replay alone: all go back to the checkpoint.
     """

@@ -29,6 +29,10 @@ class State:
 
     Attributes:
         restored: True if the values come from a checkpoint.
+
+    MPI: local; reading and writing fields waits for nobody.
+    Fault: a survivor's fields stay as they are when a dead slot is replayed; when all go back, the
+        program declares them again and finds the checkpoint's.
     """
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:

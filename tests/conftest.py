@@ -1,30 +1,38 @@
 """Options of the whole suite, and what a plain ``pytest`` leaves for later.
 
-It runs in minutes: of cases that are many of one kind it takes every fourth, and it leaves out what
-takes long by itself. ``--rest`` runs that, and as many other cases; both are what CI runs. With
-``--sweep 2`` everything runs, also what is marked `long`: more of the same kind.
+It runs in minutes: files whose subject is an edge wait for ``--rest``, and of cases that are many
+of one kind every eighth is taken. ``--rest`` runs those files, what takes long by itself, and other
+cases; both are what CI runs. With ``--sweep 2`` everything runs, also what is marked `long`: more
+of the same kind.
 """
 
 import pytest
 
-# Files with many cases of one kind, and tests that take five seconds and more.
+# Files with many cases of one kind.
 MANY = {f"faults/test_{name}.py" for name in (
     "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
     "killed_supervisor", "library_calls", "lines", "node_loss", "not_replayable", "polling",
     "reentry", "stdin", "strength", "sweep", "trace")}
 MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.py",
          "unit/test_protocol_model.py", "unit/test_result_log.py"}
+# Files that wait for --rest: output and input of jobs, other users, the library's own corners.
+REST = {f"faults/test_{name}.py" for name in (
+    "adversary", "attempts", "communicators", "ends", "full_memory", "killed_supervisor",
+    "library_calls", "lines", "not_replayable", "polling", "stdin", "strength")}
+REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs.py",
+         "unit/test_kernels_c.py"}
+# Tests of the other files that take long, or are about an edge.
 SLOW = (
-    "[columns]", "-sanitized]", "of_what_costs_much", "test_a_resumed_job_is_given_it_again",
-    "test_an_old_thread_beside_the_next_attempt", "test_closed_and_null",
+    "[columns]", "-sanitized]", "of_what_costs_much", "test_a_damaged_one_is_no_answer",
+    "test_a_replacement_without_memory_for_one", "test_accesses_to_windows_that_are_gone",
+    "test_awareness_that_cannot_hold_is_told", "test_closed_and_null",
     "test_death_of_a_node_relaunches", "test_deaths_of_slots_relaunch",
     "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
     "test_five_successive_failures", "test_launcher_death_relaunches",
-    "test_much_output_comes_whole", "test_node_loss_with", "test_over_several_nodes",
-    "test_polling_is_exact_by_its_trace", "test_strangers_at_the_port_cost_nothing",
-    "test_stuck_inside_the_library_relaunches", "test_the_hashtable_at_random_moments",
-    "test_the_smallest_run_reports", "test_two_in_one_group_without_a_spare",
-    "test_what_cannot_be_resumed_is_told",
+    "test_much_output_comes_whole", "test_node_loss_with", "test_one_death",
+    "test_polling_is_exact_by_its_trace", "test_stuck_inside_the_library_relaunches",
+    "test_the_hashtable_at_random_moments", "test_the_smallest_run_reports",
+    "test_two_in_one_group_without_a_spare", "test_without_memory_all_checkpoint_instead",
 )
 
 
@@ -47,11 +55,12 @@ def when(item: pytest.Item, seen: dict[str, int]) -> str:
     if item.get_closest_marker("rest") or any(part in item.nodeid for part in SLOW):
         return "rest"
     file = f"{item.path.parent.name}/{item.path.name}"
+    now = "rest" if file in REST else "plain"
     if file not in MANY or not hasattr(item, "callspec"):
-        return "plain"
+        return now
     test = item.nodeid.partition("[")[0]
     seen[test] = seen.get(test, 0) + 1
-    return {1: "plain", 2: "rest"}.get(seen[test] % 4, "sweep")
+    return {1: now, 2: "rest", 5: "rest"}.get(seen[test] % 8, "sweep")
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ftrma.fabric.world import World
 from ftrma.host.key import Key
 from ftrma.host.record import Seal
-from ftrma.native import loading
+from ftrma.native import job, loading, vaults
 from ftrma.vault.group import coefficients, forget_vault, rebuild_slot, scrub
 from ftrma.vault.vault import BLOCK, Vault, blocks
 
@@ -18,6 +17,14 @@ CAPACITY = 4096
 SEAL = Seal(Key(bytes(range(32))), "slot 0", "1")
 SEED = 271828
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
+
+
+class Apart(World):
+    """A world that has joined no job."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.mapped = directory, {}
+        self.ctl = loading.load().ffi.new("struct ftrma_ctl *")
 
 
 class Group:
@@ -28,8 +35,7 @@ class Group:
 
     def __init__(self, directory: Path, sizes: list[int], seed: int, strength: int = 1) -> None:
         print(f"seed {seed}, sizes {sizes}, m {strength}")
-        self.native = loading.load()
-        self.lib, self.ffi = self.native.lib, self.native.ffi
+        self.ffi = loading.load().ffi
         self.directory, self.count, self.strength = directory, len(sizes), strength
         self.random = np.random.default_rng(seed)
         self.windows = [np.zeros(n, "u1") for n in sizes]
@@ -37,16 +43,13 @@ class Group:
         self.world = self.make_world()
         self.members = [self.vault(i) for i in range(self.count)]
         self.parities = [self.vault(self.count + j) for j in range(strength)]
-        self.weights = [self.ffi.new("uint8_t[]", coefficients(self.count, strength, j))
-                        for j in range(strength)]
+        self.weights = [coefficients(self.count, strength, j) for j in range(strength)]
         self.version = 0
         self.history = {0: [np.zeros(n, "u1") for n in sizes]}
 
     def make_world(self) -> World:
-        world = World.__new__(World)  # without joining a job
-        world.native, world.lib, world.ffi = self.native, self.lib, self.ffi
-        world.directory, world.mapped = self.directory, {}
-        world.ctl = ctl = self.ffi.new("struct ftrma_ctl *")
+        world = Apart(self.directory)
+        ctl = world.ctl
         ctl.nslots, ctl.group_size, ctl.strength = self.count, self.count, self.strength
         ctl.capacity_blocks = CAPACITY
         for i in range(self.count):
@@ -59,9 +62,9 @@ class Group:
         """A new, empty vault of a process, in place of any that it had."""
         path = self.world.vault_path(proc)
         path.unlink(missing_ok=True)
-        made = Vault(self.native, path, CAPACITY, self.count, create=True)
+        made = Vault(path, CAPACITY, self.count, create=True)
         self.opened.append(made)
-        self.world.ctl.proc[proc].state = self.lib.FTRMA_ALIVE
+        self.world.ctl.proc[proc].state = job.State.ALIVE
         self.world.ctl.proc[proc].ready = 1
         return made
 
@@ -94,29 +97,29 @@ class Group:
 
     def stage(self, *who: int) -> None:
         """Everybody, or some, stage the version after the present one, at block 1 of the vault."""
-        lib, version = self.lib, self.version + 1
+        version = self.version + 1
         for i in who or range(self.count):
             vault, window = self.members[i], self.windows[i]
             vault.reserve(1 + blocks(window.size), staging=1 + blocks(window.size))
-            lib.ftrma_stage_begin(vault.c, version)
-            lib.ftrma_stage(vault.c, self.address(window), window.size, 1)
-            lib.ftrma_stage_end(vault.c)
+            vaults.stage_begin(vault.c, version)
+            vaults.stage(vault.c, window.ctypes.data, window.size, 1)
+            vaults.stage_end(vault.c)
         self.history[version] = [w.copy() for w in self.windows]
 
     def sum(self) -> None:
         for parity, weights in zip(self.parities, self.weights, strict=True):
-            assert self.lib.ftrma_parity_sum(parity.c, self.list(), weights, self.count) == 0
+            vaults.parity_sum(parity.c, self.handles(), weights)
 
     def commit(self) -> None:
         self.version += 1
 
     def fold(self) -> None:
         for parity in self.parities:
-            self.lib.ftrma_parity_fold(parity.c, self.version)
+            vaults.parity_fold(parity.c, self.version)
 
     def drop(self) -> None:
         for parity in self.parities:
-            self.lib.ftrma_parity_drop(parity.c)
+            vaults.parity_drop(parity.c)
 
     def checkpoint(self) -> None:
         self.change()
@@ -127,7 +130,7 @@ class Group:
 
     def undo(self, *who: int) -> None:
         for i in who or range(self.count):
-            self.lib.ftrma_stage_undo(self.members[i].c, self.version)
+            vaults.stage_undo(self.members[i].c, self.version)
 
     def lose(self, i: int) -> None:
         """The element's memory is gone; a replacement begins with an empty vault."""
@@ -140,11 +143,8 @@ class Group:
 
     # -- asking -------------------------------------------------------------------------------
 
-    def address(self, array: np.ndarray) -> Any:
-        return self.ffi.cast("void *", array.ctypes.data)
-
-    def list(self) -> Any:
-        return self.ffi.new("struct ftrma_vault *[]", [m.c for m in self.members])
+    def handles(self) -> list[vaults.Handle]:
+        return [m.c for m in self.members]
 
     def rebuild(self, i: int) -> None:
         """Compute a lost element; members first, since a parity needs all of them."""
@@ -157,8 +157,7 @@ class Group:
 
     def remake(self, vault: Vault, j: int = 0) -> int:
         """Compute parity j afresh into a vault."""
-        return int(self.lib.ftrma_parity_rebuild(vault.c, self.list(), self.weights[j], self.count,
-                                                 self.version))
+        return vaults.parity_rebuild(vault.c, self.handles(), self.weights[j], self.version)
 
     def scrub(self, i: int) -> int:
         return scrub(self.world, 0, i)

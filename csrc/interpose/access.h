@@ -1,4 +1,4 @@
-/* Data calls on protected windows: what access.c (put, get) and atomic.c have in common. */
+/* Data calls on protected windows: what puts, gets, accumulates and atomics have in common (access.c). */
 #ifndef FTRMA_ACCESS_H
 #define FTRMA_ACCESS_H
 
@@ -6,10 +6,10 @@
 
 #include "errors.h"
 #include "event.h"
+#include "interrupt.h"
 #include "log.h"
 #include "meet.h"
 #include "mover.h"
-#include "place.h"
 #include "results.h"
 #include "types.h"
 

@@ -6,7 +6,7 @@
 #include "errors.h"
 #include "event.h"
 #include "exchange.h"
-#include "place.h"
+#include "interrupt.h"
 
 /* First in every collective call: on the library's communicators it is the library's, guarded like all
    its calls; on ours it goes on below, with ftrma_on set. */

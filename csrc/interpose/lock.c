@@ -2,7 +2,7 @@
  * too. */
 #include "errors.h"
 #include "event.h"
-#include "place.h"
+#include "interrupt.h"
 #include "sync.h"
 
 static int bad_rank(struct window *w, int rank, const char *call)

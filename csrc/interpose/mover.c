@@ -14,40 +14,6 @@
 #include "mover.h"
 #include "types.h"
 
-int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
-                MPI_Datatype type, struct reach *r)
-{
-    struct ftrma_member *m = &w->members[target];
-    size_t size = ftrma_basic_size(type);
-    r->w = w;
-    r->target = target;
-    r->low = 0;
-    r->span = size * (size_t)count;
-    if (unlikely(!size) && count > 0) {
-        MPI_Aint lb, extent, tlb, textent;
-        int rc = PMPI_Type_get_extent(type, &lb, &extent);
-        if (!rc)
-            rc = PMPI_Type_get_true_extent(type, &tlb, &textent);
-        if (rc)
-            return rc;
-        MPI_Aint shift = (count - 1) * extent;
-        r->low = shift < 0 ? tlb + shift : tlb;
-        r->span = (size_t)(textent + (shift < 0 ? -shift : shift));
-    }
-    int64_t first = (int64_t)disp * m->disp_unit + r->low;
-    r->at = (uint64_t)((int64_t)disp * m->disp_unit);
-    if (unlikely(disp < 0))
-        return ftrma_window_fail(w, MPI_ERR_DISP, "%s: displacement %lld to rank %d is negative",
-                                 call, (long long)disp, target);
-    if (unlikely(r->span && (first < 0 || (uint64_t)first > m->size_bytes
-                             || r->span > m->size_bytes - (uint64_t)first)))
-        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
-                                 "(%lld bytes) to rank %d leaves its window of %llu bytes", call,
-                                 r->span, (long long)disp, (long long)first, target,
-                                 (unsigned long long)m->size_bytes);
-    return MPI_SUCCESS;
-}
-
 /* 0: the slot has been replaced in place, try again. */
 static int remote_failure(struct window *w, int target)
 {

@@ -10,31 +10,6 @@
 
 #include "window.h"
 
-/* A stretch of the target's part: where it is, and what of it an access touches. */
-struct reach {
-    struct window *w;
-    int target;
-    uint64_t at;      /* byte offset of the displacement in the part */
-    MPI_Aint low;     /* touched bytes, relative to `at` */
-    size_t span;
-};
-
-/* Find the stretch that `count` elements of a type touch at a displacement; call: its name in
-   errors. */
-int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp, int count,
-                MPI_Datatype type, struct reach *r);
-
-/* Address of the part's memory if this process can touch it directly, else NULL. */
-static inline char *ftrma_direct(const struct reach *r)
-{
-    struct window *w = r->w;
-    if (likely(w->allocated))
-        return part(w, r->target) + r->at;
-    if (r->target == w->me)
-        return (char *)(uintptr_t)w->members[r->target].base + r->at;
-    return NULL;
-}
-
 /* Move bytes between `local` and the touched stretch of a part from Create. */
 int ftrma_remote(const struct reach *r, void *local, int write);
 /* Memory with the layout of the touched stretch: the part itself, or a private image of it that

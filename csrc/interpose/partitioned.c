@@ -11,7 +11,7 @@
 #include "alarm.h"
 #include "comm.h"
 #include "errors.h"
-#include "place.h"
+#include "interrupt.h"
 #include "tape.h"
 
 /* The library's world has a dead process since then, of whichever role. */

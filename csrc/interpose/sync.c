@@ -15,7 +15,7 @@
 #include "comm.h"
 #include "errors.h"
 #include "event.h"
-#include "place.h"
+#include "interrupt.h"
 #include "results.h"
 #include "sync.h"
 #include "window.h"

@@ -19,7 +19,7 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000003ull /* "FTRMA", layout 3 */
+#define MAGIC 0x4654524d41000004ull /* "FTRMA", layout 4 */
 
 /* A waiter spins this often before it yields; measured: longer only helps when every process has
    a core of its own, and costs the others their time slice when not. */

@@ -1,9 +1,27 @@
-/* Whether a call goes on or unwinds (interrupt.c). */
+/* What a call asks first: does a --kill rule strike here (place.c), and does it go on or unwind
+ * (interrupt.c)? */
 #ifndef FTRMA_INTERRUPT_H
 #define FTRMA_INTERRUPT_H
 
 #include "attempt.h"
 #include "control.h"
+
+/* A bit per place where a rule waits for this process; written when it joins and when its role
+   changes. */
+extern uint32_t ftrma_armed;
+
+static inline void ftrma_place(int place)
+{
+    if (unlikely(ftrma_armed & (1u << place)))
+        ftrma_visit(place);
+}
+
+/* The same place at a window of the library's own, which only a job over several nodes protects. */
+static inline void ftrma_native_place(int place)
+{
+    if (unlikely(ftrma_link >= 0))
+        ftrma_place(place);
+}
 
 /* This thread's call goes on (0), perhaps after a repair in place, or unwinds (1). */
 int ftrma_interrupted(void);

@@ -1,5 +1,5 @@
 /* Named places, where a --kill rule can strike. */
-#include "place.h"
+#include "interrupt.h"
 
 #include <signal.h>
 #include <unistd.h>

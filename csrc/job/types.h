@@ -1,4 +1,4 @@
-/* Datatypes, as access.c, atomic.c and the collective calls need them: sizes in nanoseconds, layouts
+/* Datatypes, as accesses and collective calls need them: sizes in nanoseconds, layouts
  * through the library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H

@@ -19,8 +19,8 @@
 
 #include "alarm.h"
 #include "control.h"
+#include "interrupt.h"
 #include "leave.h"
-#include "place.h"
 #include "revoke.h"
 
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
@@ -53,7 +53,7 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
    is no failure to be repaired, which would put vaults aside that the next launch needs. */
 static void left_alone(void)
 {
-    uint32_t nothing = FTRMA_NOTHING;
+    uint64_t nothing = FTRMA_NOTHING;
     __atomic_compare_exchange_n(&ftrma_ctl->request, &nothing, FTRMA_RELAUNCH, 0,
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }

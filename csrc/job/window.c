@@ -1,4 +1,5 @@
-/* Windows: the list of them, finding one, and their life across a rollback (making: create.c).
+/* Windows: the list of them, finding one and a place in it, their life across a rollback (making:
+ * create.c).
  *
  * The memory of a window from Allocate is a file of the job in shared memory that every member
  * maps.  It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "errors.h"
 #include "window.h"
 
 #define TABLE 16384 /* a power of two, at least twice FTRMA_MAX_WINDOWS */
@@ -154,6 +156,47 @@ void ftrma_window_release(MPI_Win handle)
     for (int i = 0; i < nheld; i++)
         if (held[i] == handle)
             held[i--] = held[--nheld];
+}
+
+/* ---- a stretch of a part -------------------------------------------------------------------- */
+
+int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint disp, int count,
+                       MPI_Datatype type, struct reach *r)
+{
+    struct ftrma_member *m = &w->members[target];
+    size_t size = ftrma_basic_size(type);
+    r->w = w;
+    r->target = target;
+    r->low = 0;
+    r->span = size * (size_t)count;
+    if (unlikely(!size) && count > 0) {
+        MPI_Aint lb, extent, tlb, textent;
+        int rc = PMPI_Type_get_extent(type, &lb, &extent);
+        if (!rc)
+            rc = PMPI_Type_get_true_extent(type, &tlb, &textent);
+        if (rc)
+            return rc;
+        MPI_Aint shift = (count - 1) * extent;
+        r->low = shift < 0 ? tlb + shift : tlb;
+        r->span = (size_t)(textent + (shift < 0 ? -shift : shift));
+    }
+    int64_t at, first;
+    int wrapped = __builtin_mul_overflow((int64_t)disp, (int64_t)m->disp_unit, &at)
+                  || __builtin_add_overflow(at, (int64_t)r->low, &first);
+    r->at = (uint64_t)at;
+    if (unlikely(disp < 0))
+        return ftrma_window_fail(w, MPI_ERR_DISP, "%s: displacement %lld to rank %d is negative",
+                                 call, (long long)disp, target);
+    if (unlikely(wrapped))
+        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s: displacement %lld to rank %d is beyond "
+                                 "all memory", call, (long long)disp, target);
+    if (unlikely(r->span && (first < 0 || (uint64_t)first > m->size_bytes
+                             || r->span > m->size_bytes - (uint64_t)first)))
+        return ftrma_window_fail(w, MPI_ERR_RMA_RANGE, "%s of %zu bytes at displacement %lld "
+                                 "(%lld bytes) to rank %d leaves its window of %llu bytes", call,
+                                 r->span, (long long)disp, (long long)first, target,
+                                 (unsigned long long)m->size_bytes);
+    return MPI_SUCCESS;
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */

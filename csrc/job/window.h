@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "internal.h"
+#include "types.h"
 
 /* What each member shows the others; in the window's shared header. */
 struct ftrma_member {
@@ -108,6 +109,50 @@ static inline struct ftrma_pair *pair(struct window *w, int origin, int target)
 static inline char *part(struct window *w, int member)
 {
     return w->map + w->members[member].offset;
+}
+
+/* A stretch of the target's part: where it is, and what of it an access touches. */
+struct reach {
+    struct window *w;
+    int target;
+    uint64_t at;      /* byte offset of the displacement in the part */
+    MPI_Aint low;     /* touched bytes, relative to `at` */
+    size_t span;
+};
+
+/* The same as ftrma_reach, for layouts and for what leaves the part. */
+int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint disp, int count,
+                       MPI_Datatype type, struct reach *r);
+
+/* Find the stretch that `count` elements of a type touch at a displacement; call: its name in
+   errors. An MPI code. */
+static inline int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp,
+                              int count, MPI_Datatype type, struct reach *r)
+{
+    const struct ftrma_member *m = &w->members[target];
+    size_t size = ftrma_basic_size(type);
+    int64_t at;
+    int wrapped = __builtin_mul_overflow((int64_t)disp, (int64_t)m->disp_unit, &at);
+    r->w = w;
+    r->target = target;
+    r->at = (uint64_t)at;
+    r->low = 0;
+    r->span = size * (size_t)count;
+    if (likely(size && !wrapped && disp >= 0 && r->at <= m->size_bytes
+               && r->span <= m->size_bytes - r->at))
+        return MPI_SUCCESS;
+    return ftrma_reach_layout(w, call, target, disp, count, type, r);
+}
+
+/* Address of the part's memory if this process can touch it directly, else NULL. */
+static inline char *ftrma_direct(const struct reach *r)
+{
+    struct window *w = r->w;
+    if (likely(w->allocated))
+        return part(w, r->target) + r->at;
+    if (r->target == w->me)
+        return (char *)(uintptr_t)w->members[r->target].base + r->at;
+    return NULL;
 }
 
 #endif

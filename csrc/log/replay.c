@@ -32,7 +32,6 @@
 #include "interrupt.h"
 #include "log.h"
 #include "marks.h"
-#include "place.h"
 #include "restore.h"
 #include "results.h"
 #include "tape.h"

@@ -1,33 +1,5 @@
-/* The vault: one process's committed copy, its staged deltas, and the parity of a group.
- *
- * A vault is a sparse file in shared memory, used in blocks of 4 KiB:
- *
- *   header | dirty list | checksums | copy | stage
- *
- * For a slot, `copy` is the last checkpoint of everything it protects, and `stage` holds, packed,
- * new XOR old of the blocks that changed since.  For a checksum rank, `copy` is one parity of its
- * group (the sum of the members' copies, each multiplied by its coefficient in GF(2^8), see
- * ftrma/vault/erasure.py; all coefficients of a group's first parity are 1, which makes it their XOR)
- * and `stage` the same sum of the members' staged deltas.
- *
- * A checkpoint from version v to v + 1:
- *
- *   stage   every slot: stage = window ^ copy, copy = window, in one pass over memory
- *   sum     every checksum rank: stage = sum of its members' stages; the parity is still at v
- *   commit  one compare-and-swap by whoever sees all groups summed (ftrma/protocol/server.py)
- *   fold    every checksum rank: parity ^= stage; the parity is at v + 1
- *
- * Before the commit a slot goes back to v by copy ^= stage, and a lost one is computed from the
- * parity at v and the others gone back; after it everything needed for v + 1 is in place.  Each
- * step is finished by the process that began it or undone by its repair, so at every instant one
- * version can be rebuilt completely, and all groups agree which.
- *
- * Checksums (crc32c per block) lie with the parity, for the parity and for every member, and with
- * each member for itself.  A slot checks a block of its copy before it forms a delta from it: a delta
- * from a corrupt copy would make the parity wrong and consistent with it.  Going back, it compares
- * its copy with the checksums that lie with the parity, and a rebuilt block is compared with the
- * checksum of the lost one: neither a stray store into a vault nor a wrong input goes unnoticed.
- * Which of the others a block is computed from is decided in Python (ftrma/vault/group.py).
+/* The file behind a vault: its map, its memory, its blocks and their checksums; and blocks that are
+ * computed from other vaults.  See vault.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,43 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gf.h"
 #include "control.h"
-#include "internal.h"
-#include "kernels.h"
+#include "vault.h"
 
 #define MAGIC 0x4654524d41560001ull
-#define BLOCK FTRMA_BLOCK
-#define MAX_MEMBERS 255 /* of a group: k + m elements of GF(2^8) */
-
-struct header {
-    uint64_t magic;
-    uint64_t capacity;      /* blocks of copy, and of stage */
-    uint64_t used;          /* blocks of the copy for which memory is taken */
-    uint64_t stage_room;    /* blocks of the stage for which memory is taken */
-    struct ftrma_vault_words words;
-    uint64_t stage_version; /* version being staged or summed; 0: nothing is */
-    size_t ndirty;
-    uint64_t npending[MAX_MEMBERS]; /* parity: blocks of each member in the sum */
-};
-_Static_assert(sizeof(struct header) <= BLOCK, "the header fills at most one block");
-
-struct ftrma_vault {
-    struct header *header;
-    uint32_t *dirty;     /* [capacity] blocks that the stage holds, in its order */
-    uint32_t *crc;       /* lists of [capacity]: of the copy; see list() for those of a parity */
-    unsigned char *copy;
-    unsigned char *stage;
-    unsigned char *touched; /* [capacity] parity: 1 where the block is in the sum */
-    size_t file_bytes;
-    int fd;
-    uint64_t copy_at, stage_at;
-};
-
-static uint64_t blocks_of(uint64_t bytes)
-{
-    return (bytes + BLOCK - 1) / BLOCK;
-}
 
 int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t group_size,
                      struct ftrma_vault **vault)
@@ -111,7 +50,7 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
         free(v);
         return -error;
     }
-    v->header = (struct header *)(void *)map;
+    v->header = (struct vault_header *)(void *)map;
     v->dirty = (uint32_t *)(void *)(map + head);
     v->crc = (uint32_t *)(void *)(map + head + lists);
     v->touched = (unsigned char *)map + head + lists + crcs;
@@ -195,26 +134,17 @@ const uint32_t *ftrma_vault_dirty(const struct ftrma_vault *v, uint64_t *count)
     return v->dirty;
 }
 
-/* ---- a slot's side -------------------------------------------------------------------------- */
-
-void ftrma_stage_begin(struct ftrma_vault *v, uint64_t version)
+uint32_t *ftrma_vault_crc(struct ftrma_vault *v, int member)
 {
-    v->header->ndirty = 0;
-    __atomic_store_n(&v->header->stage_version, version, __ATOMIC_SEQ_CST);
+    return crc_of(v, member);
 }
 
-uint64_t ftrma_stage(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
+uint64_t ftrma_parity_version(const struct ftrma_vault *p)
 {
-    size_t corrupt = 0;
-    ftrma_delta_stage(now, v->copy + block * BLOCK, size_bytes, (uint32_t)block, v->stage, v->dirty,
-                      &v->header->ndirty, v->crc + block, &corrupt);
-    return corrupt;
+    return __atomic_load_n(&p->header->words.version, __ATOMIC_ACQUIRE);
 }
 
-uint64_t ftrma_stage_end(struct ftrma_vault *v)
-{
-    return v->header->ndirty;
-}
+/* ---- what is in the copy -------------------------------------------------------------------- */
 
 uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
 {
@@ -239,178 +169,36 @@ uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes
     return changed;
 }
 
-/* The process was killed while it staged one more block, perhaps: then the block's front is new, and
-   its checksum is still that of the old one.  (If it had not begun, the block matches already.) */
-static void undo_torn(struct ftrma_vault *v)
+void ftrma_vault_add(struct ftrma_vault *v, uint8_t g, uint64_t first, uint64_t count,
+                     const void *blocks)
 {
-    const uint64_t *delta = (const uint64_t *)(const void *)(v->stage + v->header->ndirty * BLOCK);
-    if (v->header->ndirty >= v->header->stage_room)
-        return;
-    uint32_t b = v->dirty[v->header->ndirty];
-    if (b >= ftrma_vault_used(v) || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) == v->crc[b])
-        return;
-    uint64_t block[BLOCK / sizeof(uint64_t)];
-    memcpy(block, v->copy + (uint64_t)b * BLOCK, BLOCK);
-    for (size_t i = 0; i < BLOCK / sizeof *block; i++) {
-        block[i] ^= delta[i];
-        if (ftrma_block_crc(block) == v->crc[b]) {
-            memcpy(v->copy + (uint64_t)b * BLOCK, block, BLOCK);
-            return;
-        }
+    add(v->copy + first * BLOCK, blocks, g, count * BLOCK);
+}
+
+void ftrma_vault_seal(struct ftrma_vault *v)
+{
+    uint64_t used = ftrma_vault_used(v);
+    for (uint64_t b = 0; b < used; b++)
+        v->crc[b] = ftrma_block_crc(v->copy + b * BLOCK);
+}
+
+uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)
+{
+    return ftrma_copy_changed(to, v->copy + block * BLOCK, size_bytes);
+}
+
+uint64_t ftrma_clear(void *to, uint64_t size_bytes)
+{
+    static const unsigned char zeros[BLOCK];
+    uint64_t written = 0;
+    for (uint64_t at = 0; at < size_bytes; at += BLOCK) {
+        uint64_t n = size_bytes - at < BLOCK ? size_bytes - at : BLOCK;
+        written += ftrma_copy_changed((char *)to + at, zeros, n);
     }
+    return written;
 }
 
-void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
-{
-    struct header *h = v->header;
-    if (h->stage_version > version) {
-        undo_torn(v);
-        ftrma_delta_undo(v->copy, v->stage, v->dirty, h->ndirty, 0);
-        for (uint64_t d = 0; d < h->ndirty; d++) {
-            uint32_t b = v->dirty[d];
-            /* Of the last block the checksum may not have been brought up to date yet. */
-            if (d + 1 < h->ndirty || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) != v->crc[b])
-                v->crc[b] ^= ftrma_block_crc(v->stage + d * BLOCK);
-        }
-        h->ndirty = 0;
-        __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
-    }
-}
-
-/* ---- the parity's side ---------------------------------------------------------------------- */
-
-/* Lists beside the parity: its own checksums, then for each member its checksums, and which blocks
-   of it are in the sum with the checksums that they will have. */
-enum list { CRC, PENDING_BLOCK, PENDING_CRC };
-
-static uint32_t *list(struct ftrma_vault *parity, int member, enum list which)
-{
-    uint64_t stride = blocks_of(parity->header->capacity * 4) * BLOCK / 4;
-    return parity->crc + (member < 0 ? 0 : 1 + 3 * (uint64_t)member + which) * stride;
-}
-
-static uint32_t *crc_of(struct ftrma_vault *parity, int member)
-{
-    return list(parity, member, CRC);
-}
-
-uint32_t *ftrma_vault_crc(struct ftrma_vault *v, int member)
-{
-    return crc_of(v, member);
-}
-
-/* to += g * from */
-static void add(void *to, const void *from, uint8_t g, size_t n)
-{
-    if (g == 1)
-        ftrma_xor_into(to, from, n);
-    else
-        ftrma_gf_fold(&to, 1, &from, 1, &g, n);
-}
-
-/* to = g * from */
-static void set(void *to, const void *from, uint8_t g, size_t n)
-{
-    if (g == 1)
-        memcpy(to, from, n);
-    else
-        ftrma_gf_encode(&to, 1, &from, 1, &g, n);
-}
-
-int ftrma_parity_expect(struct ftrma_vault *p, int i, uint64_t used, uint64_t ndirty,
-                        uint32_t **block, uint32_t **crc)
-{
-    int error = ftrma_vault_reserve(p, used, used);
-    if (error)
-        return error;
-    *block = list(p, i, PENDING_BLOCK);
-    *crc = list(p, i, PENDING_CRC);
-    p->header->npending[i] = ndirty;
-    return 0;
-}
-
-/* Sums lie at the block's own place, so that members can differ in what changed. */
-void ftrma_parity_add(struct ftrma_vault *p, int i, uint8_t g, uint64_t first, uint64_t count,
-                      const void *deltas)
-{
-    const uint32_t *block = list(p, i, PENDING_BLOCK);
-    for (uint64_t d = first; d < first + count; d++) {
-        uint32_t b = block[d];
-        const unsigned char *delta = (const unsigned char *)deltas + (d - first) * BLOCK;
-        unsigned char *sum = p->stage + (uint64_t)b * BLOCK;
-        if (p->touched[b]) {
-            add(sum, delta, g, BLOCK);
-            continue;
-        }
-        p->dirty[p->header->ndirty++] = b; /* first of all, for ftrma_parity_drop */
-        set(sum, delta, g, BLOCK);
-        p->touched[b] = 1;
-    }
-}
-
-int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, const uint8_t *g,
-                     int n)
-{
-    for (int i = 0; i < n; i++) {
-        struct ftrma_vault *m = members[i];
-        uint32_t *block, *crc;
-        int error = ftrma_parity_expect(p, i, ftrma_vault_used(m), m->header->ndirty, &block, &crc);
-        if (error)
-            return error;
-        for (uint64_t d = 0; d < m->header->ndirty; d++) {
-            block[d] = m->dirty[d];
-            crc[d] = m->crc[block[d]];
-        }
-        ftrma_parity_add(p, i, g[i], 0, m->header->ndirty, m->stage);
-    }
-    return 0;
-}
-
-void ftrma_parity_drop(struct ftrma_vault *p)
-{
-    for (uint64_t d = 0; d < p->header->ndirty; d++)
-        p->touched[p->dirty[d]] = 0;
-    p->header->ndirty = 0;
-    memset(p->header->npending, 0, sizeof p->header->npending);
-}
-
-void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
-{
-    uint32_t *crc = crc_of(p, -1);
-    __atomic_store_n(&p->header->words.folding, version, __ATOMIC_SEQ_CST);
-    for (uint64_t d = 0; d < p->header->ndirty; d++) {
-        uint32_t b = p->dirty[d];
-        unsigned char *to = p->copy + (uint64_t)b * BLOCK;
-        if (!p->touched[b])
-            continue; /* folded before the process was killed */
-        ftrma_xor_into(to, p->stage + (uint64_t)b * BLOCK, BLOCK);
-        crc[b] = ftrma_block_crc(to);
-        p->touched[b] = 0;
-    }
-    p->header->ndirty = 0;
-    for (int i = 0; i < MAX_MEMBERS; i++) {
-        for (uint64_t d = 0; d < p->header->npending[i]; d++)
-            crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] = list(p, i, PENDING_CRC)[d];
-        p->header->npending[i] = 0;
-    }
-    __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
-}
-
-void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i, uint8_t g)
-{
-    for (uint64_t d = 0; d < member->header->ndirty; d++) {
-        uint32_t b = member->dirty[d];
-        const unsigned char *delta = member->stage + d * BLOCK;
-        add(p->copy + (uint64_t)b * BLOCK, delta, g, BLOCK);
-        crc_of(p, -1)[b] = ftrma_block_crc(p->copy + (uint64_t)b * BLOCK);
-        crc_of(p, i)[b] ^= ftrma_block_crc(delta);
-    }
-}
-
-uint64_t ftrma_parity_version(const struct ftrma_vault *p)
-{
-    return __atomic_load_n(&p->header->words.version, __ATOMIC_ACQUIRE);
-}
+/* ---- computed from other vaults ------------------------------------------------------------- */
 
 /* Block b of `to` = sum of the sources' blocks, each times its coefficient; a source that is shorter
    counts as zeros. */
@@ -486,33 +274,4 @@ int64_t ftrma_rebuild(struct ftrma_vault *to, struct ftrma_vault *parity, int me
             return (int64_t)b;
     }
     return -1;
-}
-
-void ftrma_vault_add(struct ftrma_vault *v, uint8_t g, uint64_t first, uint64_t count,
-                     const void *blocks)
-{
-    add(v->copy + first * BLOCK, blocks, g, count * BLOCK);
-}
-
-void ftrma_vault_seal(struct ftrma_vault *v)
-{
-    uint64_t used = ftrma_vault_used(v);
-    for (uint64_t b = 0; b < used; b++)
-        v->crc[b] = ftrma_block_crc(v->copy + b * BLOCK);
-}
-
-uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)
-{
-    return ftrma_copy_changed(to, v->copy + block * BLOCK, size_bytes);
-}
-
-uint64_t ftrma_clear(void *to, uint64_t size_bytes)
-{
-    static const unsigned char zeros[BLOCK];
-    uint64_t written = 0;
-    for (uint64_t at = 0; at < size_bytes; at += BLOCK) {
-        uint64_t n = size_bytes - at < BLOCK ? size_bytes - at : BLOCK;
-        written += ftrma_copy_changed((char *)to + at, zeros, n);
-    }
-    return written;
 }

@@ -149,7 +149,8 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
             for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name
         ]
         if options.log_budget is not None:
-            world.check_log_budget(loading.load(), options.log_budget)
+            loading.load()
+            world.check_log_budget(options.log_budget)
     except ValueError as error:
         raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
     if len(outputs) == 2 and outputs[0] and outputs[0] == outputs[1]:

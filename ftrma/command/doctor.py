@@ -93,11 +93,11 @@ def check_mpi4py() -> Found:
 
 LIBRARY = """
 import ctypes, json
-from ftrma.native import loading
-native = loading.load()
+from ftrma.native import job, loading
+loading.load()
 text, file = loading.version_of(str(loading.EXTENSION))
 revoke = hasattr(ctypes.CDLL(None), "MPIX_Comm_revoke")
-print(json.dumps([text, file, revoke, bool(native.lib.ftrma_has_ulfm())]))
+print(json.dumps([text, file, revoke, job.has_ulfm()]))
 """
 
 
@@ -169,13 +169,13 @@ def check_launcher(directory: Path, found: dict[str, Any]) -> Found:
 
 
 INTERPOSITION = """
-from ftrma.native import loading
-native = loading.load()
+from ftrma.native import job, loading
+loading.load()
 MPI = loading.import_mpi()
 comm = MPI.COMM_WORLD
-ours = comm.allreduce(native.lib.ftrma_interposed(), op=MPI.MIN)
+ours = comm.allreduce(int(job.interposed()), op=MPI.MIN)
 if comm.rank == 0:
-    print(ours, comm.size, native.lib.ftrma_count_intercepted())
+    print(ours, comm.size, job.count_intercepted())
 """
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..machine.topology import Layout
 from ..native.constants import CHECKSUM, MAX_RULES, PLACES, SLOT, SPARE
+from ..native.shared import Control
 
 MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
@@ -62,7 +62,7 @@ def check_number(rules: Sequence[KillRule]) -> None:
         raise ValueError(f"--kill: {len(rules)} rules; at most {MAX_RULES}")
 
 
-def write(ctl: Any, rules: Sequence[KillRule]) -> None:
+def write(ctl: Control, rules: Sequence[KillRule]) -> None:
     """Put the rules in the control file, before any process visits a place."""
     check_number(rules)
     for i, rule in enumerate(rules):

@@ -6,8 +6,8 @@ how a death is noticed: the kernel closes a dead process's connection within mil
 keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
 supervisor opens two more connections, which become its stdout and stderr.
 
-    rank to supervisor   hello, role, entered, claim, abort, events, strike, goodbye; anything else
-                         is an event of the job's story
+    rank to supervisor   hello, role, entered, claim, abort, events, strike, leaving, goodbye;
+                         and what happens in the job (`story`)
     supervisor to rank   the answers to hello, claim and events; end
 
 At ``end`` the process kills itself, whatever its main thread is doing; only while that holds

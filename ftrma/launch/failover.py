@@ -5,10 +5,8 @@ The supervisor looks after its own machine itself; here is what concerns the oth
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,9 +16,12 @@ from typing import Any
 
 from .. import settings
 from ..errors import NotRecoverable
-from ..fabric.world import emit, read_events
+from ..fabric import story
+from ..fabric.story import Checkpoint, Failure, Seats
 from ..host.tomlfile import read_text
 from ..machine.topology import Layout
+from .guardian import end_launcher
+from .job import LAUNCHER_DIED, Cause
 from .mpirun import (
     launcher_environment,
     make_session,
@@ -29,21 +30,20 @@ from .mpirun import (
     once_per_node,
     words_for_nodes,
 )
-from .switchboard import Cause, Switchboard
+from .switchboard import Switchboard
 
-LAUNCHER_DIED = "the launcher died"
 CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
 def past(directory: Path, options: settings.Options) -> dict[str, Any]:
     """What the ranks of a launch are told of the launches before: groups, committed version; and
     the topology file's text, which they may not be able to read themselves."""
-    story = read_events(directory)
-    tables = [e["slot_group"] for e in story if e["event"] == "seats"]
-    versions = [e["version"] for e in story if e["event"] == "checkpoint"]
+    events = story.read(directory)
+    tables = [e.slot_group for e in events if isinstance(e, Seats)]
+    versions = [e.version for e in events if isinstance(e, Checkpoint)]
     topology = _text(options.topology) if options.topology else ""
     return {
-        "slot_group": tables[-1] if tables else [], "committed": max(versions, default=0),
+        "slot_group": tables[-1] if tables else (), "committed": max(versions, default=0),
         "topology": topology,
     }
 
@@ -67,10 +67,9 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
     for peer in deaths:
         place = options.kill[peer.struck[0]].place if peer.struck else "unknown"
-        emit(
-            directory, "failure", role=peer.role, index=peer.index, pid=peer.pid, host=peer.host,
-            place=place,
-        )
+        story.emit(directory, Failure(
+            role=peer.role, index=peer.index, pid=peer.pid, place=place, host=peer.host
+        ))
     options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
     slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
     died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
@@ -117,14 +116,9 @@ def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
     script = 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"'
     session = make_session(directory)
     command = mpirun_command(None, session, [*words_for_nodes(session), *once_per_node(words)])
-    with subprocess.Popen(
+    launcher = subprocess.Popen(
         [*command, "sh", "-c", script, str(directory)], stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, **launcher_environment()}, start_new_session=True,
-    ) as launcher:
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(CLEAN_UP_S)
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(launcher.pid, signal.SIGKILL)
+    )
+    end_launcher(launcher, CLEAN_UP_S)

@@ -1,4 +1,5 @@
-"""Ending a job's processes, wherever they are: what it leaves is found by its mark.
+"""Ending a job's processes, wherever they are, in one way for all who do: what it leaves is found
+by its mark.
 
     python guardian.py DIRECTORY DESCRIPTOR
 
@@ -38,6 +39,27 @@ def kill_all_of(directory: Path) -> None:
                     found = True
 
 
+def end_launcher(launcher: subprocess.Popen[bytes], patience_s: float = 0.0) -> None:
+    """End a launcher, which was started in a session of its own, with what it has started here.
+
+    Args:
+        patience_s: that it gets to end by itself.
+    """
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(patience_s)
+    finally:
+        with contextlib.suppress(OSError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
+
+
+def remove_sessions(directory: Path) -> None:
+    """Remove what ended launches have left in the job's directory."""
+    for session in directory.glob("launch-*"):
+        shutil.rmtree(session, ignore_errors=True)
+
+
 class Guardian:
     """The supervisor's end of it.
 
@@ -72,8 +94,7 @@ def main(directory: Path, pipe: int) -> None:
     if os.read(pipe, 1) == DISMISSED:
         return
     kill_all_of(directory)
-    for session in directory.glob("launch-*"):
-        shutil.rmtree(session, ignore_errors=True)
+    remove_sessions(directory)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,13 @@ def _names_hosts(path: Path) -> bool:
     return any(line.strip() and not line.strip().startswith("#") for line in lines)
 
 
+def on_nodes(session: Path, *, several: bool) -> tuple[list[str], dict[str, str]]:
+    """Options for the launcher, and its environment, of a launch on one node, or on several."""
+    if several:
+        return words_for_nodes(session), {}
+    return [], loopback_environment(session)
+
+
 def words_for_nodes(session: Path) -> list[str]:
     """Options by which each node gets the launch's directory, of this user's alone, in the job's.
 

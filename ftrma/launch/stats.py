@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ..fabric.story import Checkpoint, Event, Failure, Recovery, Reseat
 from ..machine.topology import Layout
 
 
-def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[str, Any]:
+def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, Any]:
     """Statistics of a job from its events.
 
     Args:
@@ -27,29 +30,11 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         time for which some group lacked redundancy. `supervisor.run` adds ``log``: for each slot
         the budget of its access logs and the most of it that was used, bytes.
     """
-    checkpoints = [
-        {k: e[k] for k in ("version", "kind", "slot", "seconds", "bytes", "dirty_bytes") if k in e}
-        for e in events
-        if e["event"] == "checkpoint"
-    ]
-    failures = [
-        {
-            e["role"]: e["index"],
-            "place": e["place"],
-            "pid": e["pid"],
-            **({"host": e["host"]} if "host" in e else {}),
-        }
-        for e in events
-        if e["event"] == "failure"
-    ]
-    recoveries = [
-        {k: e[k] for k in ("kind", "slots", "version", "seconds", "phases", "reason", "began_s")}
-        | {"demand": e.get("demand", 0)}
-        for e in events
-        if e["event"] == "recovery"
-    ]
-    degraded = sum(r["seconds"] for r in recoveries)
-    degraded += sum(e["seconds"] for e in events if e["event"] == "reseat")
+    checkpoints = [_checkpoint(e) for e in events if isinstance(e, Checkpoint)]
+    failures = [_failure(e) for e in events if isinstance(e, Failure)]
+    recoveries = [e for e in events if isinstance(e, Recovery)]
+    reseats = [e for e in events if isinstance(e, Reseat)]
+    degraded = sum(e.seconds for e in recoveries) + sum(e.seconds for e in reseats)
     return {
         "slots": layout.slots,
         "checksums": layout.checksums,
@@ -58,9 +43,28 @@ def summary(events: list[dict[str, Any]], layout: Layout, status: int) -> dict[s
         "exit": status,
         "checkpoints": checkpoints,
         "failures": failures,
-        "recoveries": recoveries,
-        "reseats": [
-            {k: e[k] for k in ("checksum", "seconds")} for e in events if e["event"] == "reseat"
-        ],
+        "recoveries": [_recovery(e) for e in recoveries],
+        "reseats": [{"checksum": e.checksum, "seconds": e.seconds} for e in reseats],
         "degraded_seconds": degraded,
+    }
+
+
+def _checkpoint(event: Checkpoint) -> dict[str, Any]:
+    alone = {} if event.slot is None else {"slot": event.slot}
+    return {
+        "version": event.version, "kind": event.kind, **alone, "seconds": event.seconds,
+        "bytes": event.bytes, "dirty_bytes": event.dirty_bytes,
+    }
+
+
+def _failure(event: Failure) -> dict[str, Any]:
+    host = {"host": event.host} if event.host else {}
+    return {event.role: event.index, "place": event.place, "pid": event.pid, **host}
+
+
+def _recovery(event: Recovery) -> dict[str, Any]:
+    return {
+        "kind": event.kind, "slots": list(event.slots), "version": event.version,
+        "seconds": event.seconds, "phases": asdict(event.phases), "reason": event.reason,
+        "began_s": event.began_s, "demand": event.demand,
     }

@@ -5,6 +5,7 @@ They are here before the MPI library is loaded: the command line needs the place
 
 from __future__ import annotations
 
+from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ def _value(item: tuple[str, int]) -> int:
 
 
 MAX_PROCS, MAX_RULES = number("MAX_PROCS"), number("MAX_RULES")
+REASON_BYTES = number("REASON_BYTES")
+SLOT_DIED, SLOT_REPLAYED = number("SLOT_DIED"), number("SLOT_REPLAYED")
 SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_CHECKSUM")
 ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
 # Kinds of events and of a trace's records.
@@ -63,3 +66,19 @@ WHAT = names("ftrma_what", "FTRMA_WHAT_")
 # Where --kill can strike, as the user writes it.
 PLACES = {name.lower().replace("_", "-"): value
           for name, value in names("ftrma_place", "FTRMA_PLACE_").items()}
+
+
+class PlanKind(IntEnum):
+    """What a plan does after a failure (``enum ftrma_plan_kind``)."""
+
+    NONE = number("PLAN_NONE")
+    CAUSAL = number("PLAN_CAUSAL")
+    ROLLBACK = number("PLAN_ROLLBACK")
+    RELAUNCH = number("PLAN_RELAUNCH")
+    CATASTROPHIC = number("PLAN_CATASTROPHIC")
+    REFUSED = number("PLAN_REFUSED")
+    REPEATED = number("PLAN_REPEATED")
+    FULL = number("PLAN_FULL")
+
+
+assert PlanKind.__members__ == names("ftrma_plan_kind", "FTRMA_PLAN_")

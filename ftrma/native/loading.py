@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError, Rollback
-from . import library
+from . import extension, job, library
 
 EXTENSION = Path(__file__).parents[1].joinpath(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
 VERSION_BYTES = 8192  # MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is 256
 
 _native: Native | None = None
 _mpi4py: Any = None
-pending_error: BaseException | None = None  # raised by the MPI call that is returning an error
 
 
 def _preload_libmpi() -> None:
@@ -42,6 +41,8 @@ def _preload_libmpi() -> None:
 
 class Native:
     """The C extension: a plain shared library, so that building it needs no headers of Python.
+
+    Programs of ftrma call it by `job`, `logs` and `vaults`; tests and benchmarks look under these.
 
     Attributes:
         ffi: knows the declarations of ``csrc/ftrma.h``.
@@ -146,8 +147,13 @@ def load() -> Native:
     if why:
         raise FtrmaError(why)
     _check_mpi4py()
+    extension.attach(native.lib, native.ffi)
     _native = native
     return _native
+
+
+def loaded() -> bool:
+    return _native is not None
 
 
 def too_late() -> str:
@@ -162,7 +168,7 @@ def import_mpi() -> Any:
     global _mpi4py
     if _mpi4py is not None:
         return _mpi4py
-    native = load()
+    load()
     import mpi4py
 
     # By messages between two ranks, reductions of objects would be faster, but only collective
@@ -173,11 +179,10 @@ def import_mpi() -> Any:
     original = MPI.Exception.__init__
 
     def init(self: Any, ierr: int = 0, /) -> None:
-        global pending_error
-        if pending_error is not None:
-            error, pending_error = pending_error, None
+        error = extension.take_error()
+        if error is not None:
             raise error
-        if ierr and ierr == native.lib.ftrma_unwind_code():
+        if ierr and ierr == job.unwind_code():
             raise Rollback("a process failed")
         original(self, ierr)
 

@@ -7,10 +7,10 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from ..fabric.world import World
+from ..fabric.base import Fabric
 
 
-def publish(world: World, owns: Callable[[str | None], bool], before: set[str]) -> None:
+def publish(world: Fabric, owns: Callable[[str | None], bool], before: set[str]) -> None:
     """Tell the spares which libraries the program uses (slot 0, at its first window).
 
     Args:
@@ -32,7 +32,7 @@ def publish(world: World, owns: Callable[[str | None], bool], before: set[str]) 
 class Ahead:
     """A spare's imports."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Fabric) -> None:
         self.world = world
         self.seen = 0  # size of the list when it was read last
 

@@ -18,21 +18,24 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from .. import settings
 from ..errors import FtrmaError
 from ..fabric import link
-from ..fabric.world import World, check, check_log_budget, make_control
+from ..fabric.world import World, check_log_budget, make_control
 from ..host import lineoutput
 from ..host.key import SECRET_BYTES, Key
 from ..machine.topology import NO_LEVEL, Layout
+from ..native import job
+from ..native.shared import Proc
 from ..protocol.checkpoints import Checkpoints
 from ..protocol.coordinated import Coordinated
 from ..protocol.distributed import Distributed
 from ..protocol.spread import SpreadWorld
 
+PATH_BYTES = 256  # of a job's directory, at most
 REFUSED_S = 30.0  # a job that cannot start or has lost its supervisor is ended much earlier
 
 
@@ -93,59 +96,64 @@ def _take(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
         os.close(fd)
 
 
-def join(native: Any, options: settings.Options, key: Key | None) -> World:
-    """Find the job's directory, or make one where no supervisor has, and join.
+def join(
+    options: settings.Options, key: Key | None
+) -> tuple[World, Callable[[], Checkpoints]]:
+    """Join the job, on one node or over several: this is where it is chosen.
 
     Args:
         key: of the job; None where there is no supervisor.
+
+    Returns:
+        The job as this process sees it, and what gives its part in the checkpoints, which all
+        processes call together.
     """
-    lib, ffi = native.lib, native.ffi
-    rank, size, on_node = ffi.new("int *"), ffi.new("int *"), ffi.new("int *")
-    if lib.ftrma_mpi_world(rank, size, on_node):
-        raise FtrmaError("the MPI library cannot tell which processes share a node")
+    rank, size, on_node = job.mpi_world()
     address = link.find()
-    if on_node[0] != size[0] and address is None:
+    if on_node != size and address is None:
         raise FtrmaError(
-            f"the {size[0]} processes run on several nodes ({on_node[0]} of them on this one), and "
+            f"the {size} processes run on several nodes ({on_node} of them on this one), and "
             "such a job comes back by being launched again. Start it with 'ftrma run --mpirun "
             "OPTIONS', or ask the launcher for one node"
         )
-    if address and (on_node[0] != size[0] or not address.here or link.SPREAD in os.environ):
+    if address and (on_node != size or not address.here or link.SPREAD in os.environ):
         assert key is not None
-        return join_spread(native, options, rank[0], link.Link(address, key, rank[0]))
-    key = key or share_key(native, rank[0])
-    name = ffi.new("char[]", 256)
-    if rank[0] == 0:
-        path = options.job or str(
-            make_directory(native, options.layout_for(size[0]), options.log_budget)
-        )
-        ffi.memmove(name, path.encode() + b"\0", len(path) + 1)
-    lib.ftrma_mpi_bcast(name, 256)
-    world = World(native, Path(ffi.string(name).decode()), key, rank[0])
-    if world.ctl.nprocs != size[0]:
+        spread = join_spread(options, Proc(rank), link.Link(address, key, rank))
+        return spread, functools.partial(Distributed, spread)
+    world = join_node(options, key, rank, size)
+    return world, functools.partial(Coordinated, world)
+
+
+def join_node(options: settings.Options, key: Key | None, rank: int, size: int) -> World:
+    """Find the job's directory, or make one where no supervisor has, and join."""
+    key = key or share_key()
+    path = ""
+    if rank == 0:
+        path = options.job or str(make_directory(options.layout_for(size), options.log_budget))
+    told = job.mpi_bcast(os.fsencode(path), PATH_BYTES).rstrip(b"\0")
+    world = World(Path(os.fsdecode(told)), key, Proc(rank))
+    if world.ctl.nprocs != size:
         raise FtrmaError(
-            f"{size[0]} processes were started and {world.ctl.nprocs} are needed: "
+            f"{size} processes were started and {world.ctl.nprocs} are needed: "
             f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
             "Start that many, or change -n, --checksums and --spares"
         )
-    if rank[0] == 0 and options.aware != NO_LEVEL:
+    if rank == 0 and options.aware != NO_LEVEL:
         world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
     return world
 
 
-def share_key(native: Any, rank: int) -> Key:
+def share_key() -> Key:
     """Have the first process make the job's key, and all learn it. Collective."""
-    secret = native.ffi.new("uint8_t[]", list(Key.make().secret))
-    native.lib.ftrma_mpi_bcast(secret, SECRET_BYTES)
-    return Key(bytes(native.ffi.buffer(secret)))
+    return Key(job.mpi_bcast(Key.make().secret, SECRET_BYTES))
 
 
 def join_spread(
-    native: Any, options: settings.Options, rank: int, connection: link.Link
+    options: settings.Options, proc: Proc, connection: link.Link
 ) -> SpreadWorld:
     """The same for a job over several nodes; why it cannot be done is said by one process."""
     try:
-        return SpreadWorld(native, options, rank, connection)
+        return SpreadWorld(options, proc, connection)
     except (FtrmaError, ValueError) as error:
         if connection.request("claim")["granted"]:
             sys.stderr.write(f"ftrma: error: {error}\n")
@@ -156,15 +164,15 @@ def join_spread(
 
 
 def make_directory(
-    native: Any, layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
+    layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
 ) -> Path:
     """Make a job's directory with its control file."""
-    check_log_budget(native, log_budget)
+    check_log_budget(log_budget)
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
         directory.mkdir(mode=0o700)  # exclusively: nobody else's
-        make_control(native, directory / "control", layout, log_budget)
-        check(native.lib.ftrma_story_create(os.fsencode(directory / "events")), "making events")
+        make_control(directory / "control", layout, log_budget)
+        job.make_story(directory / "events")
     except (OSError, FtrmaError) as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise FtrmaError(
@@ -172,8 +180,3 @@ def make_directory(
             "writable"
         ) from error
     return directory
-
-
-def checkpoints_of(world: World) -> Checkpoints:
-    """How the job's checkpoints are taken. Collective over all processes of several nodes."""
-    return Distributed(world) if isinstance(world, SpreadWorld) else Coordinated(world)

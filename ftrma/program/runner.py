@@ -17,19 +17,21 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .. import settings
 from ..errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
 from ..fabric import killrules
-from ..fabric.world import World, check, last_plan
+from ..fabric.story import Recovery
+from ..fabric.world import World
 from ..host.key import Key
-from ..native import loading
+from ..native import job, loading, logs
 from ..native.constants import SLOT
+from ..protocol.checkpoints import Repaired
 from ..protocol.rounds import Ended
 from . import script, session
 from .imports import Ahead
-from .joining import checkpoints_of, join, take_stdin, take_terminal
+from .joining import join, take_stdin, take_terminal
 from .script import Program
 from .session import FailureEvent, Session
 from .slate import Slate
@@ -49,7 +51,7 @@ class Runner:
         session.owns = program.owns
         self.program = program
         self.ahead = Ahead(self.world)
-        self.threads = Threads(self.world.lib)
+        self.threads = Threads()
         self.slate: Slate | None = None  # before the program was entered first
         self.ready = threading.Event()  # nothing is left of the attempt before
         self.thread_error = threading.excepthook
@@ -69,8 +71,6 @@ class Runner:
                 if not again:
                     return 0
             except Rollback:
-                if not session.coordinated.in_place:
-                    raise Ended from None  # nothing is repaired across nodes; it was an abort
                 if session.ending:
                     raise session.ending from None
                 if session.unwound:
@@ -84,18 +84,15 @@ class Runner:
         if not issubclass(ending.exc_type, Rollback):
             self.thread_error(ending)
 
-    def after_repair(self, story: dict[str, Any]) -> None:
+    def after_repair(self, repaired: Repaired) -> None:
         session, world = self.session, self.world
-        plan = last_plan(world.events())
-        slots, kind = plan["slots"], story["kind"]
-        if story["leader"] and (kind == "rollback" or not plan["replayed"]):
-            world.emit(
-                "recovery", kind=kind, slots=slots, version=story["version"],
-                seconds=story["seconds"], phases=story["phases"], reason=plan["reason"],
-                began_s=world.ctl.death_ns / 1e9,
-            )
-            session.tell_recovery({**story, "reason": plan["reason"]}, slots)
-        event = FailureEvent(tuple(slots), kind, story["version"], story["seconds"])
+        plan, kind = world.plan, repaired.kind
+        if repaired.leader and (kind == "rollback" or not plan.replayed):
+            session.tell_recovery(Recovery(
+                kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,
+                phases=repaired.phases, reason=plan.reason, began_s=world.ctl.death_ns / 1e9,
+            ))
+        event = FailureEvent(plan.dead, kind, repaired.version, repaired.seconds)
         callbacks = session.callbacks
         if kind == "rollback":
             session.callbacks = []
@@ -194,8 +191,7 @@ class Runner:
         """An error behind a rollback in place may come from what the attempt before has left in the
         process, such as a window in a library's variable: let all start again without that."""
         world, session = self.world, self.session
-        in_place = session.coordinated.in_place
-        if world.ctl.supervisor and in_place and world.ctl.entry > session.first_entry:
+        if world.ctl.supervisor and world.ctl.entry > session.first_entry:
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             world.ask_for_relaunch(
                 f"slot {session.slot} raised {said[:200]} when its program was entered again in "
@@ -205,9 +201,8 @@ class Runner:
 
     def refuse_replay(self, how: str) -> None:
         """A replayed program that ends before its horizon is not what it was before."""
-        lib = self.world.lib
-        if lib.ftrma_mode() != lib.FTRMA_LIVE and not self.session.unwound:
-            lib.ftrma_refuse(f"its program {how} when it was executed again".encode())
+        if logs.mode() is not logs.Mode.LIVE and not self.session.unwound:
+            logs.refuse(f"its program {how} when it was executed again")
             raise Rollback("a process failed")
 
     def report_error(self) -> None:
@@ -275,17 +270,17 @@ def main(words: list[str]) -> None:
     status = 1
     world = None
     try:
-        native = loading.load()
+        loading.load()
         loading.import_mpi()
-        if not native.lib.ftrma_interposed():
+        if not job.interposed():
             raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
-        world = join(native, options, key)
+        world, take_part = join(options, key)
         if not options.job and world.proc == 0:  # no supervisor has written them
             killrules.write(world.ctl, options.kill)
         if options.trace:
-            check(native.lib.ftrma_trace_open(), "opening a trace file")
-        note_own_exit(native.lib)
-        checkpoints = checkpoints_of(world)
+            logs.trace_open()
+        note_own_exit()
+        checkpoints = take_part()
         vault = checkpoints.start()
         session.current = here = Session(world, checkpoints, options)
         here.vault = vault
@@ -303,11 +298,11 @@ def main(words: list[str]) -> None:
     finish(world, status, supervised)
 
 
-def note_own_exit(lib: Any) -> None:
+def note_own_exit() -> None:
     """Have ``os._exit`` note its status for the job before the process is gone."""
 
     def leave(status: int) -> NoReturn:
-        lib.ftrma_note_exit(status)
+        job.note_exit(status)
         _exit(status)
 
     leave.__doc__ = os._exit.__doc__
@@ -330,12 +325,10 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
     if supervised:
         time.sleep(60)
     assert world is not None
-    if world.ctl.request == world.lib.FTRMA_RELAUNCH:
-        plan = last_plan(world.events())
-        world.tell(
-            f"error: {plan['reason']}, and without 'ftrma run' nobody can launch the job again"
-        )
-    world.lib.ftrma_mpi_abort(world.ctl.exit_status or 1)
+    if world.ctl.request == job.Request.RELAUNCH:
+        why = world.why_relaunch()
+        world.tell(f"error: {why}, and without 'ftrma run' nobody can launch the job again")
+    job.mpi_abort(world.ctl.exit_status or 1)
 
 
 def finish(world: World | None, status: int, supervised: bool) -> None:
@@ -349,6 +342,6 @@ def finish(world: World | None, status: int, supervised: bool) -> None:
     if world is not None and not supervised:
         if world.proc == 0:
             shutil.rmtree(world.directory, ignore_errors=True)
-        if all(world.alive(p) for p in range(world.ctl.nprocs)):
-            world.lib.ftrma_mpi_finalize()  # or the launcher calls the end improper
+        if all(world.alive(p) for p in world.procs_of_job()):
+            job.mpi_finalize()  # or the launcher calls the end improper
     _exit(status)

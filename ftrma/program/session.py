@@ -10,30 +10,25 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback
-from ..fabric import windows
-from ..fabric.world import World, check
-from ..native import loading
+from ..fabric.story import Checkpoint, Failure, Recovery
+from ..fabric.world import World
+from ..native import job, logs
 from ..native.constants import WHAT
-from ..protocol.checkpoints import Checkpoints, Policy
+from ..native.shared import Slot
+from ..protocol.checkpoints import Checkpoints, Policy, Repaired
 from ..protocol.demand import DemandStore
-from ..protocol.rounds import Ended, repair, tell_scrubbed
+from ..protocol.rounds import Ended
 from ..state import State
-from ..vault.group import scrub
 from ..vault.vault import Vault
 from . import imports
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 current: Session | None = None
-
-
-def _keep_error(_kind: object, error: BaseException, _traceback: object) -> None:
-    """An error in a call from C: the MPI call that led there raises it."""
-    loading.pending_error = error
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,9 @@ class FailureEvent:
             all go back.
         version: of the checkpoint that they go on from; 0 is the program's start.
         seconds: from noticing the death to having everything restored, without the replay.
+
+    MPI: local; each slot is told of its own.
+    Fault: told of those that are repaired; of the end of a job nobody is told.
     """
 
     slots: tuple[int, ...]
@@ -74,7 +72,7 @@ class Session:
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
         self.reentered = False  # the program was entered before, by all slots
-        self.slot = -1
+        self.slot = Slot(-1)
         self.checkpoints = 0
         self.unprotected: set[str] = set()
         self.imported = set(sys.modules)
@@ -84,25 +82,16 @@ class Session:
         self.log_slot = -1  # whose log this process has mapped
         self.replaying: float | None = None  # since when, time.monotonic()
         self.replayed_from = 0  # number of its demand checkpoint, or 0 for the committed version
-        self.story: dict[str, Any] = {}  # of the last repair
+        self.repaired: Repaired | None = None  # by the last repair
         self.unwound = False  # the last repair was no recovery in place: the program unwinds
         self.ending: BaseException | None = None  # came up in a call from C
-        self.after_repair: Callable[[dict[str, Any]], None] = lambda story: None
-        world.policy = options.policy if checkpoints.in_place else "rollback"
-        world.fresh = options.rollback == "fresh"
-        native = world.native
-        ffi, lib = native.ffi, native.lib
-        # Kept as long as C may call them.
-        self.fill = ffi.callback("ftrma_fill_function", self._fill, error=-1, onerror=_keep_error)
-        self.warn = ffi.callback("ftrma_warn_function", self._warn, onerror=_keep_error)
-        self.interrupted = ffi.callback("ftrma_interrupt_function", self._interrupted, error=1)
-        self.live = ffi.callback("ftrma_live_function", self._live, onerror=_keep_error)
-        lib.ftrma_set_fill(self.fill)
-        lib.ftrma_set_warn(self.warn)
-        lib.ftrma_set_interrupt(self.interrupted)
-        lib.ftrma_set_live(self.live)
-        self.full = ffi.callback("ftrma_full_function", self._full, onerror=_keep_error)
-        lib.ftrma_set_full(self.full)
+        self.after_repair: Callable[[Repaired], None] = lambda repaired: None
+        world.choose(options.policy, fresh=options.rollback == "fresh")
+        logs.on_fill(self._fill)
+        logs.on_warn(self._warn)
+        logs.on_interrupt(self._interrupted)
+        logs.on_live(self._live)
+        logs.on_full(self._full)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -126,19 +115,19 @@ class Session:
             assert self.source
             state._load(saved, self.source.copy_out)
         self.world.barrier()
-        self.world.lib.ftrma_log_prefix()
+        logs.log_prefix()
         return state
 
     def safepoint(self) -> None:
         """See `ftrma.safepoint`."""
-        world, lib = self.world, self.world.lib
+        world = self.world
         world.visit("safepoint")
         world.unwind_if_alarmed()
         if self.replaying is not None and self.record and self.restoring and self._anchor():
             return
         self.ordinal += 1
         self.restoring = False
-        done = lib.ftrma_event_begin(SAFEPOINT, 0)
+        done = logs.event_begin(SAFEPOINT)
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
@@ -146,7 +135,7 @@ class Session:
             self._checkpoint()
         elif not done and self.demands.asked():
             self.demands.take(self._protected)
-        lib.ftrma_event_finish()
+        logs.event_finish()
 
     def _anchor(self) -> bool:
         """Take this safepoint for the checkpoint's, in a replay from there.
@@ -154,24 +143,23 @@ class Session:
         It is the one if declared state and windows are what the checkpoint has: the program's way
         from here depends on nothing else.
         """
-        lib = self.world.lib
-        if lib.ftrma_mode() != lib.FTRMA_PROLOGUE and not lib.ftrma_in_prefix():
+        if logs.mode() is not logs.Mode.PROLOGUE and not logs.in_prefix():
             return False
         assert self.record and self.source
         if self._restore_windows() or any(
             state._differs(self.record["states"][name], self.source.bytes_of)
             for name, state in self.states.items()
         ):
-            lib.ftrma_refuse(
-                b"its program does not come to its first safepoint() with the state that the "
-                b"checkpoint has; call safepoint() at the top of the loop"
+            logs.refuse(
+                "its program does not come to its first safepoint() with the state that the "
+                "checkpoint has; call safepoint() at the top of the loop"
             )
             raise Rollback("a process failed")
         self.restoring = False
         for state in self.states.values():
             state.restored = self.reentered  # as it was told the dead process
         self.ordinal = self.record["ordinal"]
-        if lib.ftrma_replay_anchor():
+        if not logs.replay_anchor():
             raise Rollback("a process failed")
         return True
 
@@ -183,12 +171,12 @@ class Session:
             "slot": self.slot,
             "slots": self.world.ctl.nslots,
             "version": self.world.committed,
-            "checkpoints": sum(e["event"] == "checkpoint" for e in events),
-            "failures": sum(e["event"] == "failure" for e in events),
-            "recoveries": sum(e["event"] == "recovery" for e in events),
+            "checkpoints": sum(isinstance(e, Checkpoint) for e in events),
+            "failures": sum(isinstance(e, Failure) for e in events),
+            "recoveries": sum(isinstance(e, Recovery) for e in events),
             "protected_bytes": self._size_bytes(),
             "unprotected": sorted(self.unprotected),
-            "windows": windows.counters(self.world),
+            "windows": logs.window_counters(),
         }
 
     # -- checkpoints --------------------------------------------------------------------------
@@ -197,14 +185,14 @@ class Session:
         arrays = sum(
             getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
         )
-        return int(arrays + sum(w.size_bytes for w in windows.listed(self.world)))
+        return int(arrays + sum(w.size_bytes for w in logs.windows()))
 
     def _protected(self) -> tuple[list[tuple[Any, int, int]], dict[str, Any]]:
         """Everything that a checkpoint holds, and what describes it."""
         regions: list[tuple[Any, int, int]] = []
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal}
-        found = windows.listed(self.world)
-        for window, counters in zip(found, windows.counters(self.world), strict=True):
+        found = logs.windows()
+        for window, counters in zip(found, logs.window_counters(), strict=True):
             record["windows"][window.ordinal] = (window.size_bytes, counters)
             if window.size_bytes:
                 key = ("window", window.ordinal)
@@ -212,7 +200,7 @@ class Session:
         for name, state in self.states.items():
             arrays, record["states"][name] = state._save()
             regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
-        record["counters"] = windows.image(self.world)
+        record["counters"] = logs.counters_save()
         return regions, record
 
     def _checkpoint(self) -> None:
@@ -249,7 +237,7 @@ class Session:
             Bytes that were written because they were not as in the checkpoint.
         """
         written = 0
-        for window in windows.listed(self.world):
+        for window in logs.windows():
             written += self._restore(window.ordinal, window.address, window.size_bytes) or 0
         return written
 
@@ -269,22 +257,19 @@ class Session:
             return self.source.copy_out(("window", ordinal), address, size_bytes)
         return 0
 
-    def _fill(self, ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
+    def _fill(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
-        if self.slot == 0 and not self.published and self.coordinated.in_place:
+        if self.slot == 0 and not self.published:
             self.published = True
             imports.publish(self.world, self.owns, self.imported)
         if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
-            return 0
-        address = int(self.world.ffi.cast("uintptr_t", base))
+            return
         if self.restoring and self._restore(ordinal, address, size_bytes) is not None:
-            return 0
+            return
         if allocated:
-            self.world.lib.ftrma_clear(base, size_bytes)
-        return 0
+            logs.clear(address, size_bytes)
 
-    def _warn(self, call: Any) -> None:
-        name = self.world.ffi.string(call).decode()
+    def _warn(self, name: str) -> None:
         if name not in self.unprotected and self.slot == 0:
             self.world.tell(
                 f"warning: a window from {name} is not protected; after a failure it comes back "
@@ -295,25 +280,29 @@ class Session:
     # -- failures -----------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
-        """Repair the failure that is pending; True if this slot can go on where it is."""
-        self.vault, self.story = repair(self.world, self.vault)
-        self.after_repair(self.story)
-        self.unwound = self.story["kind"] != "causal"
+        """Repair the failure that is pending; True if this slot can go on where it is.
+
+        MPI: collective over all living processes; waits for each between the steps.
+        Fault: another death begins the repair anew.
+        """
+        self.vault, self.repaired = self.coordinated.repair(self.vault)
+        self.after_repair(self.repaired)
+        self.unwound = self.repaired.kind != "causal"
         return not self.unwound
 
-    def _interrupted(self) -> int:
+    def _interrupted(self) -> bool:
         if self.ending:
-            return 1
+            return False
         try:
-            return int(not self.interrupt())
+            return self.interrupt()
         except BaseException as error:
             self.ending = error
-            return 1
+            return False
 
     def _full(self, needed_bytes: int) -> None:
         """The logs are full, or are written again after that: said once each in a job."""
         stage = 1 + bool(needed_bytes)  # one slot says it for all
-        if not self.world.lib.ftrma_cas(self.world.field("told_full"), stage - 1, stage):
+        if not self.world.exchange("told_full", stage - 1, stage):
             return
         if needed_bytes:
             self.world.tell(
@@ -331,50 +320,48 @@ class Session:
 
     def _live(self) -> None:
         """The replay is over: tell how it went."""
-        world = self.world
-        assert self.replaying is not None
+        repaired = self.repaired
+        assert self.replaying is not None and repaired
         replay_s = time.monotonic() - self.replaying
         self.replaying = None
         for state in self.states.values():
             state.restored = self.reentered
-        phases = {**self.story["phases"], "replay": replay_s}
-        seconds = self.story["seconds"] + replay_s
-        world.emit(
-            "recovery", kind="causal", slots=[self.slot], version=self.story["version"],
-            seconds=seconds, phases=phases, reason="", began_s=world.ctl.death_ns / 1e9,
-            demand=self.replayed_from,
-        )
-        story = {**self.story, "seconds": seconds, "phases": phases, "demand": self.replayed_from}
-        self.tell_recovery(story, [self.slot])
+        self.tell_recovery(Recovery(
+            kind="causal", slots=(self.slot,), version=repaired.version,
+            seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),
+            reason="", began_s=self.world.ctl.death_ns / 1e9, demand=self.replayed_from,
+        ))
 
-    def tell_recovery(self, story: dict[str, Any], slots: list[int]) -> None:
-        """One line for people about a recovery."""
+    def tell_recovery(self, recovery: Recovery) -> None:
+        """Put a recovery in the job's story, and one line for people."""
+        self.world.emit(recovery)
         spares = len(self.world.spares())
-        names = " and ".join(f"slot {s}" for s in slots) or "a server"
-        to = f"checkpoint {story['version']}" if story["version"] else "the start"
-        if story.get("demand"):
-            to = f"its demand checkpoint {story['demand']}"
-        how = f"replayed from {to}" if story["kind"] == "causal" else f"back at {to}"
-        if story["kind"] == "causal" and not story["phases"]["replay"]:
-            how = "replaced before it had begun" if slots else "replaced"
-        phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in story["phases"].items() if s)
-        why = f" ({story['reason']})" if story.get("reason") else ""
+        names = " and ".join(f"slot {s}" for s in recovery.slots) or "a server"
+        to = f"checkpoint {recovery.version}" if recovery.version else "the start"
+        if recovery.demand:
+            to = f"its demand checkpoint {recovery.demand}"
+        how = f"replayed from {to}" if recovery.kind == "causal" else f"back at {to}"
+        if recovery.kind == "causal" and not recovery.phases.replay:
+            how = "replaced before it had begun" if recovery.slots else "replaced"
+        phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)
+        why = f" ({recovery.reason})" if recovery.reason else ""
         self.world.tell(
-            f"{names} died; {how} in {story['seconds'] * 1e3:.0f} ms ({phases}){why}; "
+            f"{names} died; {how} in {recovery.seconds * 1e3:.0f} ms ({phases}){why}; "
             f"{spares} spare{'s' * (spares != 1)} left"
         )
 
     # -- entering -----------------------------------------------------------------------------
 
     def enter(self, *, replay: bool = False) -> None:
-        """Get ready to run the program from its top.
+        """Get ready to run the program from its top; `replay`: as the replacement of a slot whose
+        events up to its death are only replayed.
 
-        Args:
-            replay: as the replacement of a slot whose events up to its death are only replayed.
+        MPI: local; waits for nobody.
+        Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
         """
         world = self.world
-        world.lib.ftrma_timeline_begin()
-        self.slot = world.role()[1]
+        job.timeline_begin()
+        self.slot = Slot(world.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record, self.source = None, self.vault
         self.demands.enter(self.slot)
@@ -382,41 +369,38 @@ class Session:
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault
-            if self.coordinated.in_place and not replay:
-                self._scrub()
+            if not replay:
+                self.coordinated.scrub(self.slot)
             self.record = self.vault.read_record(world.seal(world.committed))
         self.policy.last = time.monotonic()
         self.replaying = time.monotonic() if replay else None
         if replay:
             self._enter_replay()
-        elif self.coordinated.in_place and (world.policy != "rollback" or self.options.trace):
+        elif world.logs(trace=bool(self.options.trace)):
             self._open_log()
-            world.lib.ftrma_log_start(world.committed)
+            logs.log_start(world.committed)
 
     def _configure_log(self) -> None:
-        lib = self.world.lib
-        what = lib.FTRMA_LOG_ALL if self.options.log == "all" else lib.FTRMA_LOG_PUTS
-        lib.ftrma_log_configure(lib.FTRMA_LOG_NONE if self.world.policy == "rollback" else what)
+        what = logs.Logged.ALL if self.options.log == "all" else logs.Logged.PUTS
+        logs.log_configure(logs.Logged.NONE if self.world.policy == "rollback" else what)
 
     def _open_log(self) -> None:
         """Have this slot's log file mapped; its memory is taken when it is made."""
-        world, lib = self.world, self.world.lib
         self._configure_log()
         if self.log_slot != self.slot:
-            if lib.ftrma_log_open(self.slot, 0, 0):  # nobody has made it, or not to the end
-                budget = world.ctl.log_bytes
-                check(lib.ftrma_log_open(self.slot, 1, budget), f"taking {budget} bytes for logs")
+            if not logs.log_map(self.slot):
+                logs.log_make(self.slot, self.world.ctl.log_bytes)
             self.log_slot = self.slot
 
     def _enter_replay(self) -> None:
-        world, lib = self.world, self.world.lib
+        world = self.world
         self._configure_log()
-        number = lib.ftrma_demand_of(self.slot, world.committed)
+        number = logs.demand_of(self.slot, world.committed)
         cut = image = b""
         if number:
             found = self.demands.recover(number)
             if not found:
-                lib.ftrma_refuse(f"slot {self.slot}'s demand checkpoint is damaged".encode())
+                logs.refuse(f"slot {self.slot}'s demand checkpoint is damaged")
                 raise Rollback("a process failed")
             self.source, self.record = found
             cut = self.record["cut"]
@@ -424,19 +408,6 @@ class Session:
             assert self.record
             image = self.record["counters"]
             self.restoring, self.ordinal = True, self.record["ordinal"]
-        words = world.ffi.new("uint64_t[]", len(cut) // 8)
-        world.ffi.memmove(words, cut, len(cut))
-        check(
-            lib.ftrma_replay_prepare(
-                self.slot, world.committed, image, len(image), number, words, len(words)
-            ),
-            f"reading the logs of slot {self.slot}",
-        )
+        logs.replay_prepare(self.slot, world.committed, image, number, cut)
         self.log_slot = self.slot
-        self.replayed_from = int(number)
-
-    def _scrub(self) -> None:
-        """Check the own vault against the checksums that lie with the parity."""
-        group = self.world.roles.slot_group[self.slot]
-        element = self.world.members(group).index(self.slot)
-        tell_scrubbed(self.world, scrub(self.world, group, element))
+        self.replayed_from = number

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Rollback
+from ..native import job
 
 
 class Helper(threading.Thread):
@@ -45,14 +46,9 @@ class Birth:
 
 
 class Threads:
-    """All threads that were begun since this watches over their births.
+    """All threads that were begun since this watches over their births."""
 
-    Args:
-        lib: of the C extension.
-    """
-
-    def __init__(self, lib: Any) -> None:
-        self.lib = lib
+    def __init__(self) -> None:
         self.births: set[Birth] = set()
         self.start_new_thread = _thread.start_new_thread
         self.start_joinable_thread = getattr(_thread, "start_joinable_thread", None)
@@ -85,7 +81,7 @@ class Threads:
         if isinstance(thread, Helper):
             return start
         known = thread if isinstance(thread, threading.Thread) else None
-        birth = Birth(int(self.lib.ftrma_attempt_of_thread()), known)
+        birth = Birth(job.attempt_of_thread(), known)
 
         def begin(function: Any, *args: Any, **more: Any) -> Any:
             self.births.add(birth)
@@ -99,7 +95,7 @@ class Threads:
 
     def _live(self, birth: Birth, function: Callable[..., object], *args: Any) -> None:
         try:
-            self.lib.ftrma_set_attempt_of_thread(birth.attempt)
+            job.set_attempt_of_thread(birth.attempt)
             function(*args)
         except Rollback:
             pass  # it ends without a word: it is begun again
@@ -114,7 +110,7 @@ class Threads:
 
     def awaited(self) -> list[Birth]:
         """Those of this thread's attempt that Python waits for before it ends."""
-        mine = self.lib.ftrma_attempt_of_thread()
+        mine = job.attempt_of_thread()
         return [b for b in self.left()
                 if b.attempt == mine and b.thread is not None and not b.thread.daemon]
 

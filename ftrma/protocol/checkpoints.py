@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..fabric.story import Phases
+from ..native.shared import Slot, Version
 from ..reliability.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
 from ..vault.vault import Vault
 
@@ -39,11 +42,26 @@ class Policy:
         return time.monotonic() - self.last >= self.interval
 
 
+@dataclass(frozen=True)
+class Repaired:
+    """How a failure was repaired in place, as one process saw it.
+
+    Attributes:
+        leader: this process has led the repair.
+        kind: "causal": lost slots are replayed, the others go on; "rollback": all go back.
+        version: of the checkpoint that they go on from; 0 is the start of the program.
+        seconds, phases: from the death on, without the replay.
+    """
+
+    leader: bool
+    kind: str
+    version: Version
+    seconds: float
+    phases: Phases
+
+
 class Checkpoints(Protocol):
     """A process's part in the checkpoints of its job."""
-
-    in_place: bool
-    """A failure is repaired in place; else the job is launched again."""
 
     def start(self) -> Vault | None:
         """Everything between joining and running; the vault of this process's role."""
@@ -68,3 +86,16 @@ class Checkpoints(Protocol):
 
     def finish(self) -> None:
         """This slot's program has ended."""
+
+    def scrub(self, slot: Slot) -> None:
+        """A slot enters the program at a checkpoint: have its vault sound."""
+
+    def repair(self, vault: Vault | None) -> tuple[Vault | None, Repaired]:
+        """Have the failure that is pending repaired, with all the others.
+
+        Returns:
+            The vault of this process's role from now on, and how it was repaired.
+
+        Raises:
+            Ended: the job is given up or launched again; nothing is left to do here.
+        """

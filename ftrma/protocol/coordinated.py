@@ -14,8 +14,8 @@ publishes its ordinal before it reads the target, slot 0 writes the target befor
 ordinals: a slot that might have missed the target is seen, and the target is moved on. Slot 0
 arrives at the target itself only after that, so no checkpoint begins before the target is final.
 
-How. See ``csrc/vault/vault.c``. The program is held up from the first barrier to the last slot's
-staging; summing, committing and folding happen at the checksum ranks while it computes.
+How. See ``csrc/vault/checkpoint.c``. The program is held up from the first barrier to the last
+slot's staging; summing, committing and folding happen at the checksum ranks while it computes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from typing import Any
 
 from ..errors import CorruptVault, FtrmaError
 from ..fabric.world import World
+from ..native import job, logs
+from ..native.shared import Slot, Version
+from ..vault.group import scrub
 from ..vault.vault import Vault
-from .checkpoints import Policy
+from .checkpoints import Policy, Repaired
+from .rounds import repair, tell_scrubbed
 from .server import Server
 from .starting import start
 
 
 class Coordinated:
     """A process's part in the checkpoints of a job on one node."""
-
-    in_place = True
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -63,19 +65,24 @@ class Coordinated:
     def finish(self) -> None:
         """All that is left to do is done by the checksum ranks."""
 
+    def scrub(self, slot: Slot) -> None:
+        """Check the own vault against the checksums that lie with the parity."""
+        group = self.world.roles.slot_group[slot]
+        element = self.world.members(group).index(slot)
+        tell_scrubbed(self.world, scrub(self.world, group, element))
+
+    def repair(self, vault: Vault | None) -> tuple[Vault | None, Repaired]:
+        return repair(self.world, vault)
+
 
 # ---- a slot's side --------------------------------------------------------------------------
 
 
 def choose_target(world: World) -> None:
     """Name the next safepoint that no slot has passed (slot 0 only)."""
-    roles, ctl = world.roles, world.ctl
-    target = 0
+    holders, target = world.holders(), 0
     while True:
-        newest = max(
-            world.lib.ftrma_load(world.ffi.addressof(ctl.proc[roles.slot_proc[s]], "ordinal"))
-            for s in range(ctl.nslots)
-        )
+        newest = max(job.load(world.ctl.proc[p], "ordinal") for p in holders)
         if newest < target:
             return
         target = newest + 1
@@ -98,17 +105,17 @@ def due_here(
         if slot == 0:
             policy.last = time.monotonic()
     while True:
-        result = world.lib.ftrma_arrive(ordinal, not policy.every)
-        if result != world.lib.FTRMA_ALARM:
-            return bool(result == world.lib.FTRMA_OK)
+        ended = job.arrive(ordinal, targeted=not policy.every)
+        if ended is not job.Wait.ALARM:
+            return ended is job.Wait.OK
         world.unwind_if_alarmed()
 
 
 def idle(world: World) -> bool:
     """All checksum ranks are in place and have folded the committed version."""
-    procs = [world.ctl.proc[world.roles.checksum_proc[c]] for c in range(world.ctl.nchecksums)]
+    procs = [world.ctl.proc[p] for p in world.servers()]
     return all(
-        p.state == world.lib.FTRMA_ALIVE and p.ready and p.folded == world.committed for p in procs
+        p.state == job.State.ALIVE and p.ready and p.folded == world.committed for p in procs
     )
 
 
@@ -123,31 +130,30 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     Returns:
         Seconds for which the program was held up.
     """
-    if world.lib.ftrma_exclusive_locks():
+    if logs.exclusive_locks():
         raise FtrmaError(
             "safepoint() while an exclusive lock is held: other slots may wait for it and never "
             "arrive. Unlock before safepoint()"
         )
-    began = world.lib.ftrma_now_ns()
+    began = job.now_ns()
     world.visit("checkpoint")
     while world.load("taken") < record["ordinal"]:
-        version = world.me.staged + 1  # anew: a repair may have undone the one before, too
+        version = Version(world.me.staged + 1)  # anew: a repair may have undone the one before, too
         if stage(world, vault, version, regions, record, began):
             world.store("taken", record["ordinal"])
         elif world.committed >= version:
             break  # it was decided before the repair
-    world.lib.ftrma_ring()  # not before: the slots still staging need the cores
-    return float(world.lib.ftrma_now_ns() - began) / 1e9
+    job.ring()  # not before: the slots still staging need the cores
+    return (job.now_ns() - began) / 1e9
 
 
-def stage(world: World, vault: Vault, version: int, regions: list[tuple[Any, int, int]],
+def stage(world: World, vault: Vault, version: Version, regions: list[tuple[Any, int, int]],
           record: dict[str, Any], began: int) -> bool:
     """Stage a version and wait until all slots have; False if a repair came between."""
-    lib = world.lib
-    if lib.ftrma_admit(version) != lib.FTRMA_OK:
+    if not job.admit(version):
         world.unwind_if_alarmed()
         return False
-    lib.ftrma_log_mark(version)
+    logs.log_mark(version)
     try:
         size_bytes, dirty_bytes = vault.stage(
             version, regions, record, world.seal(version), lambda: world.visit("stage")
@@ -159,9 +165,9 @@ def stage(world: World, vault: Vault, version: int, regions: list[tuple[Any, int
     world.put("blocks", vault.extents.end)
     world.put("bytes", size_bytes)
     world.put("dirty_bytes", dirty_bytes)
-    world.put("block_ns", lib.ftrma_now_ns() - began)
+    world.put("block_ns", job.now_ns() - began)
     world.put("staged", version)
-    if lib.ftrma_await_staged(version) != lib.FTRMA_OK:
+    if not job.await_staged(version):
         world.unwind_if_alarmed()
         return False
     return True

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError
+from ..fabric.story import Checkpoint
 from ..fabric.world import World
+from ..native import logs, vaults
 from ..vault.vault import Regions, Vault
 
 # From this share of a slot's time on, measured for as long as this, the user is told.
@@ -75,7 +77,7 @@ class DemandStore:
         world = self.world
         capacity = world.ctl.capacity_blocks
         self._shut(place)
-        self.vaults[place] = Vault(world.native, self._path(place), capacity, 0, create=create)
+        self.vaults[place] = Vault(self._path(place), capacity, 0, create=create)
         return self.vaults[place]
 
     def take(self, protected: Callable[[], tuple[Regions, dict[str, Any]]]) -> None:
@@ -86,17 +88,16 @@ class DemandStore:
         Args:
             protected: gives the regions and the record as `Vault.write` takes them.
         """
-        world, lib, ffi = self.world, self.world.lib, self.world.ffi
-        if lib.ftrma_exclusive_locks():
+        world = self.world
+        if logs.exclusive_locks():
             return  # another slot may wait for the lock; there will be a better moment
         began = time.monotonic()
         in_force = int(world.ctl.slots[self.slot].demand)
-        cut = ffi.new("uint64_t[]", int(lib.ftrma_cut_words()))
-        number = lib.ftrma_demand_begin(self.mode == "stream", cut)
+        number, cut = logs.demand_begin(overwrite=self.mode == "stream")
         if not number:
             return
         regions, record = protected()
-        record["cut"] = bytes(ffi.buffer(cut))
+        record["cut"] = cut
         place = self._place(number)
         try:
             vault = self.vaults.get(place) or self._open(place, create=True)
@@ -108,7 +109,7 @@ class DemandStore:
             # A replacement that came from a newer version has not opened the one in force: it is
             # of no use any more.
             held = in_force and self.mode == "bulk" and self._place(in_force) in self.vaults
-            lib.ftrma_demand_failed(not held)
+            logs.demand_failed(lost=not held)
             self._shut(place)
             self._path(place).unlink(missing_ok=True)
             if not self.told:
@@ -117,12 +118,12 @@ class DemandStore:
                 )
             self.told = True
             return
-        lib.ftrma_demand_end()
+        logs.demand_end()
         ended = time.monotonic()
-        world.emit(
-            "checkpoint", version=world.committed, kind="demand", slot=self.slot,
-            seconds=ended - began, bytes=size_bytes, dirty_bytes=dirty_bytes,
-        )
+        world.emit(Checkpoint(
+            version=world.committed, kind="demand", slot=self.slot, seconds=ended - began,
+            bytes=size_bytes, dirty_bytes=dirty_bytes,
+        ))
         self._weigh(began, ended)
 
     def _weigh(self, began: float, ended: float) -> None:
@@ -136,7 +137,7 @@ class DemandStore:
         share = self.spent_s / (ended - self.since_s)
         if ended - self.since_s < MEASURED_S or share < MUCH:
             return
-        if world.lib.ftrma_cas(world.field("told_demand"), 0, 1):
+        if world.exchange("told_demand", 0, 1):
             world.tell(
                 f"slot {self.slot} spends {100 * share:.0f} % of its time in demand checkpoints; "
                 f"with --log-budget {2 * world.ctl.log_bytes} they would come half as often"
@@ -145,6 +146,6 @@ class DemandStore:
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:
         """A lost process's checkpoint in force, with its record; None if it is damaged."""
         vault = self._open(self._place(number), create=False)
-        if self.world.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) >= 0:
+        if vaults.check(vault.c, vault.c, -1, 0, vault.used) >= 0:
             return None
         return vault, vault.read_record(self.world.seal(f"demand {number}"))

@@ -2,7 +2,7 @@
 
 On one node checksum ranks read their members' vaults in shared memory. Here bytes travel by MPI, on
 communicators that the user's program never sees, and the steps of a checkpoint are (compare
-``csrc/vault/vault.c``):
+``csrc/vault/checkpoint.c``):
 
 1. *stage*: all slots at the same safepoint; each stages into its own vault.
 2. *send*: each slot sends what it staged to its group's checksum ranks, which sum it.
@@ -28,13 +28,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import CorruptVault, FtrmaError
+from ..fabric.story import Checkpoint
+from ..native import job, vaults
 from ..native.constants import SPARE
+from ..native.shared import Slot, Version
+from ..native.vaults import BLOCK
 from ..vault import erasure
 from ..vault.salvage import Role
-from ..vault.vault import BLOCK, Vault
-from .checkpoints import Policy
+from ..vault.vault import Vault
+from .checkpoints import Policy, Repaired
 from .coordinated import step_down
 from .retrieval import BLOCKS, CHUNK_BLOCKS, HEAD, LISTS, Retrieval
+from .rounds import Ended
 from .spread import SpreadWorld
 
 POLL_S = 0.001
@@ -53,8 +58,6 @@ class Distributed:
     MPI: collective over all processes.
     """
 
-    in_place = False
-
     def __init__(self, world: SpreadWorld) -> None:
         self.world = world
         self.comm = world.everyone.Dup()
@@ -69,7 +72,7 @@ class Distributed:
         self.committing = False  # the newest version is not known to be committed
         self.summed = 0  # members of the next version
         self.figures: list[Any] = []  # first checksum rank: of those who have done their part
-        self.version = 0
+        self.version = Version(0)
         self.vault: Vault | None = None
 
     # -- when ---------------------------------------------------------------------------------
@@ -128,7 +131,7 @@ class Distributed:
         began = time.monotonic()
         world.visit("checkpoint")
         world.barrier()  # nobody's accesses are under way any more
-        version = self.version + 1
+        version = Version(self.version + 1)
         with world.link.critical:
             vault.words.version = self.version  # committed: there is no way back behind it
             try:
@@ -137,7 +140,7 @@ class Distributed:
                 )
             except CorruptVault as error:
                 # Going back would take the damage along, with a checksum that matches it.
-                vault.words.version = vault.words.complete = 0
+                vault.words.version = vault.words.complete = Version(0)
                 step_down(world, error)
                 raise
             vault.words.complete = version
@@ -149,7 +152,7 @@ class Distributed:
         self._enter_commit(version, size_bytes, dirty_bytes, held_s)
         return held_s
 
-    def _send_staged(self, vault: Vault, version: int, to: int) -> None:
+    def _send_staged(self, vault: Vault, version: Version, to: int) -> None:
         staged = vault.staged_blocks()
         head = np.array([version, vault.used, staged.size], "i8")
         self.comm.Send(head, to, HEAD)
@@ -158,7 +161,7 @@ class Distributed:
             count = min(CHUNK_BLOCKS, staged.size - first)
             self.comm.Send([vault.stage_bytes(first, count), self.world.bytes_type], to, BLOCKS)
 
-    def _enter_commit(self, version: int, *figures: float) -> None:
+    def _enter_commit(self, version: Version, *figures: float) -> None:
         """This process has done its part of a version: tell the first checksum rank."""
         self.version = version
         first = self.holder["checksum", 0]
@@ -194,6 +197,13 @@ class Distributed:
             for server in set(range(world.ctl.nprocs)) - slots:
                 self.comm.Send(np.zeros(0, "i8"), server, END)
 
+    def scrub(self, slot: Slot) -> None:
+        """Vaults were looked at when they were restored."""
+
+    def repair(self, vault: Vault | None) -> tuple[Vault | None, Repaired]:
+        """Nothing is repaired across nodes: the supervisor does the rest."""
+        raise Ended
+
     # -- a checksum rank's and a spare's side -------------------------------------------------
 
     def serve(
@@ -217,9 +227,9 @@ class Distributed:
             if self.summed == len(members):
                 self.summed = 0
                 assert self.vault
-                self.vault.words.complete = self.version + 1
+                self.vault.words.complete = Version(self.version + 1)
                 world.visit("commit")
-                self._enter_commit(self.version + 1, 0, 0, 0)
+                self._enter_commit(Version(self.version + 1), 0, 0, 0)
             return True
         if checksum == 0:
             return self._gather()
@@ -246,13 +256,13 @@ class Distributed:
         self._fold()
         size_bytes, dirty_bytes, held_s = np.array(self.figures).T
         self.figures.clear()
-        self.world.emit(
-            "checkpoint", version=self.version, kind="coordinated", seconds=float(held_s.max()),
+        self.world.emit(Checkpoint(
+            version=self.version, kind="coordinated", seconds=float(held_s.max()),
             bytes=int(size_bytes.sum()), dirty_bytes=int(dirty_bytes.sum()),
-        )
+        ))
         return True
 
-    def _receive_staged(self, checksum: int, members: list[int]) -> None:
+    def _receive_staged(self, checksum: int, members: list[Slot]) -> None:
         """Add one member's staged deltas to the sum."""
         world, vault = self.world, self.vault
         assert vault is not None
@@ -282,7 +292,7 @@ class Distributed:
         assert vault is not None
         world.visit("fold")
         with world.link.critical:
-            world.lib.ftrma_parity_fold(vault.c, self.version)
+            vaults.parity_fold(vault.c, self.version)
         world.visit("folded")
 
     # -- going back ---------------------------------------------------------------------------
@@ -292,9 +302,9 @@ class Distributed:
         world, began = self.world, time.monotonic()
         self.restore()
         took_s = time.monotonic() - began
-        if world.lib.ftrma_comm_build(0):
+        if job.comm_build(0):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
-        world.everyone.Barrier()
+        world.meet(0, 1)
         world.enter(world.committed, took_s)
         return self.vault
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import CATASTROPHE
+from ..fabric.story import Event, Failure
 
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
 STRIKES = 3  # once is an accident, twice a coincidence
@@ -49,7 +49,7 @@ class End:
     words: str
 
 
-def repeated(story: Iterable[Mapping[str, Any]]) -> int | None:
+def repeated(story: Iterable[Event]) -> int | None:
     """A slot that was killed STRIKES times running at the same place of its program. Pure.
 
     So ends a program that needs more memory than there is: the kernel kills it, its replacement
@@ -59,17 +59,18 @@ def repeated(story: Iterable[Mapping[str, Any]]) -> int | None:
     Args:
         story: the job's events; those of failures tell the place (`rounds.place_of`).
     """
-    rows: dict[int, tuple[Any, int]] = {}  # place of each slot's newest death, how often running
+    # Place of each slot's newest death, how often running.
+    rows: dict[int, tuple[tuple[int, int] | None, int]] = {}
     for event in story:
-        if event["event"] != "failure" or event["role"] != "slot":
+        if not isinstance(event, Failure) or event.role != "slot":
             continue
-        slot, at = event["index"], event.get("at")
-        if event["place"] != "unknown" or event.get("waited"):
+        slot, at = event.index, event.at
+        if event.place != "unknown" or event.waited:
             at = None
         before, times = rows.get(slot, (None, 0))
         rows[slot] = at, (times + 1 if at == before else 1) if at is not None else 0
         if rows[slot][1] == STRIKES:
-            return int(slot)
+            return slot
     return None
 
 

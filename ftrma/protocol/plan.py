@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from ..errors import NO_ROOM, CatastrophicFailure
 from ..machine.placement import choose_spare
 from ..machine.topology import NO_LEVEL, Domains, domains_of_nodes
+from ..native.constants import PlanKind
+from ..native.shared import Proc, Version
 from ..vault.salvage import catastrophe
 from . import ends
 
-IN_PLACE = ("causal", "rollback")
+IN_PLACE = (PlanKind.CAUSAL, PlanKind.ROLLBACK)
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,14 @@ class Situation:
         aware: the level up to which no element may hold too much of a group.
     """
 
-    slot_proc: Sequence[int]
-    checksum_proc: Sequence[int]
+    slot_proc: Sequence[Proc]
+    checksum_proc: Sequence[Proc]
     slot_group: Sequence[int]
     strength: int
-    alive: frozenset[int]
-    ready: frozenset[int]
-    spares: Sequence[int]
-    committed: int
+    alive: frozenset[Proc]
+    ready: frozenset[Proc]
+    spares: Sequence[Proc]
+    committed: Version
     obstacle: str = "no logs"
     hindrance: str = ""
     policy: str = "auto"
@@ -57,20 +59,20 @@ class Situation:
     domains: Domains | None = None
     aware: str = NO_LEVEL
 
-    def others(self, group: int) -> list[int]:
+    def others(self, group: int) -> list[Proc]:
         """Living holders of a group's roles."""
         slots = [p for p, g in zip(self.slot_proc, self.slot_group, strict=True) if g == group]
         m = self.strength
         holders = [*slots, *self.checksum_proc[group * m : (group + 1) * m]]
         return [p for p in holders if p in self.alive]
 
-    def spare_for(self, lost: int, group: int, spares: Sequence[int]) -> int:
+    def spare_for(self, lost: Proc, group: int, spares: Sequence[Proc]) -> Proc:
         """The spare that takes a dead holder's seat in a group."""
         processes = 1 + max([*self.slot_proc, *self.checksum_proc, *spares])
         domains = self.domains or domains_of_nodes(["the node"] * processes)
-        return choose_spare(
+        return Proc(choose_spare(
             lost, self.others(group), spares, self.strength, domains, self.aware
-        )
+        ))
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,15 @@ class Plan:
     """What a repair round does.
 
     Attributes:
-        kind: "causal" (lost slots are replayed, the others go on), "rollback" (in place),
-            "relaunch", "catastrophic", "refused" (the policy does not want what is possible),
-            "repeated" (a slot is killed again and again) or "full" (no memory is left).
+        kind: the way back, or why there is none.
         slot_proc, checksum_proc: the holders from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
-        reason: in words, where it is not "causal".
+        reason: in words, where it is not CAUSAL.
     """
 
-    kind: str
-    slot_proc: tuple[int, ...]
-    checksum_proc: tuple[int, ...]
+    kind: PlanKind
+    slot_proc: tuple[Proc, ...]
+    checksum_proc: tuple[Proc, ...]
     lost_slots: tuple[int, ...] = ()
     lost_checksums: tuple[int, ...] = ()
     reason: str = ""
@@ -99,20 +99,20 @@ def plan(now: Situation) -> Plan:
     """Say how the job goes on after a failure: the cheapest way that nothing stands against."""
     chosen = seat(now)
     if now.starved:
-        return replace(chosen, kind="full", reason=NO_ROOM)
+        return replace(chosen, kind=PlanKind.FULL, reason=NO_ROOM)
     if now.doomed is not None:
         reason = (
             f"slot {now.doomed} was killed {ends.STRIKES} times running at the same place of its "
             "program, while it computed: most likely it needs more memory than there is, and the "
             "kernel killed it. Give it more, or use more slots"
         )
-        return replace(chosen, kind="repeated", reason=reason)
+        return replace(chosen, kind=PlanKind.REPEATED, reason=reason)
     if chosen.kind in IN_PLACE and now.hindrance:
-        return replace(chosen, kind="relaunch", reason=now.hindrance)
-    if chosen.kind == "rollback" and now.policy == "causal":
-        return replace(chosen, kind="refused")
-    if chosen.kind == "rollback" and now.fresh:
-        return replace(chosen, kind="relaunch")
+        return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance)
+    if chosen.kind == PlanKind.ROLLBACK and now.policy == "causal":
+        return replace(chosen, kind=PlanKind.REFUSED)
+    if chosen.kind == PlanKind.ROLLBACK and now.fresh:
+        return replace(chosen, kind=PlanKind.RELAUNCH)
     return chosen
 
 
@@ -128,7 +128,7 @@ def seat(now: Situation) -> Plan:
         lost[c // now.strength].append(f"checksum {c}")
     failure = catastrophe(lost, now.strength, now.committed) if now.committed else None
     if failure:
-        return Plan("catastrophic", *same, reason=str(failure), failure=failure)
+        return Plan(PlanKind.CATASTROPHIC, *same, reason=str(failure), failure=failure)
     spares = list(now.spares)
     slot_proc, checksum_proc = list(now.slot_proc), list(now.checksum_proc)
     vacant = [(slot_proc, s, now.slot_group[s]) for s in range(len(slot_proc))]
@@ -137,16 +137,17 @@ def seat(now: Situation) -> Plan:
         if seats[i] in now.alive:
             continue
         if not spares:
-            return Plan("relaunch", *same, reason="no spare is left to take a dead rank's place")
+            reason = "no spare is left to take a dead rank's place"
+            return Plan(PlanKind.RELAUNCH, *same, reason=reason)
         seats[i] = now.spare_for(seats[i], group, spares)
         spares.remove(seats[i])
     seats_now = tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums
     if now.obstacle:
-        return Plan("rollback", *seats_now, reason=now.obstacle)
-    return Plan("causal", *seats_now)
+        return Plan(PlanKind.ROLLBACK, *seats_now, reason=now.obstacle)
+    return Plan(PlanKind.CAUSAL, *seats_now)
 
 
-def reseat(now: Situation) -> tuple[int, int] | None:
+def reseat(now: Situation) -> tuple[int, Proc] | None:
     """Say which vacant checksum seat is taken next, and by which spare, while the slots go on.
 
     Returns:

@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import CorruptVault
+from ..fabric.story import Restored
+from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
+from ..native.shared import Version
+from ..native.vaults import BLOCK
 from ..vault import erasure, salvage
 from ..vault.salvage import Role
-from ..vault.vault import BLOCK, Vault
+from ..vault.vault import Vault
 from .spread import SpreadWorld
 
 HEAD, LISTS, BLOCKS = 1, 2, 3  # tags
@@ -44,7 +48,7 @@ class Retrieval:
         self.world, self.comm, self.holder = world, comm, holder
         role, index = world.role()
         self.mine = (ROLE_NAMES[role], index) if role in (SLOT, CHECKSUM) else None
-        self.version = 0
+        self.version = Version(0)
         self.vault: Vault | None = None
 
     def run(self) -> None:
@@ -95,13 +99,13 @@ class Retrieval:
                 continue
             with world.link.critical:  # another death must not leave it half way
                 if role[0] == "slot":
-                    world.lib.ftrma_stage_undo(vault.c, version)
+                    vaults.stage_undo(vault.c, version)
                 elif words.version < version:
-                    world.lib.ftrma_parity_fold(vault.c, version)
+                    vaults.parity_fold(vault.c, version)
                 else:
-                    world.lib.ftrma_parity_drop(vault.c)
-                words.version, words.complete, words.folding = version, 0, 0
-            if world.lib.ftrma_check(vault.c, vault.c, -1, 0, 2**62) < 0:
+                    vaults.parity_drop(vault.c)
+                words.version, words.complete, words.folding = version, Version(0), Version(0)
+            if vaults.check(vault.c, vault.c, -1) < 0:
                 sound.append(role)
             else:
                 world.tell(f"{role[0]} {role[1]}: its vault on {world.host} is damaged")
@@ -126,7 +130,8 @@ class Retrieval:
         if world.proc == to:
             began = time.monotonic()
             self._receive(role, [(s, sound[group[s]]) for s in sources], row, element, k)
-            world.emit("restored", role=role[0], index=role[1], seconds=time.monotonic() - began)
+            took_s = time.monotonic() - began
+            world.emit(Restored(role=role[0], index=role[1], seconds=took_s))
         else:
             for s in sources:
                 if sound[group[s]] == world.proc:

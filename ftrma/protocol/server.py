@@ -1,6 +1,7 @@
 """Checksum ranks and spares between repairs: summing, committing, folding; taking vacant seats.
 
-The slots' side of a checkpoint is in `coordinated`, the steps are those of ``csrc/vault/vault.c``.
+The slots' side of a checkpoint is in `coordinated`, the steps are those of
+``csrc/vault/checkpoint.c``.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import NO_ROOM, NoRoom
-from ..fabric.world import RoundChanged, World
+from ..fabric.base import RoundChanged
+from ..fabric.story import Checkpoint, Reseat
+from ..fabric.world import World
+from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, SPARE, WHAT
+from ..native.shared import Version
 from ..vault.group import Group, new_vault, rebuild_parity
 from ..vault.vault import Vault
 from .plan import reseat
@@ -53,8 +57,8 @@ class Server:
                     self.idle()
                     self.stand_by()
             report_deaths_of_servers(world)
-            if not world.lib.ftrma_partitioned_help() and not busy:
-                world.lib.ftrma_sleep(seen, IDLE_US)
+            if not job.partitioned_help() and not busy:
+                job.sleep(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:
         """Do what is next for this parity; False if there is nothing."""
@@ -63,30 +67,25 @@ class Server:
         committed = world.committed
         # Taken seats may find themselves a version behind: another's commit was under way. The
         # members have it staged until this parity is there, too.
-        version = int(world.me.folded) + 1
+        version = Version(world.me.folded + 1)
         if world.me.folded < committed and world.me.summed == committed:
             world.visit("fold")
-            world.lib.ftrma_parity_fold(vault.c, committed)
+            vaults.parity_fold(vault.c, committed)
             world.put("folded", committed)
             world.visit("folded")
-            world.lib.ftrma_ring()
+            job.ring()
             return True
         number, parity = divmod(checksum, world.ctl.strength)
         if world.me.summed < version and self.staged(number, version):
             world.visit("sum")
             group = Group(world, number)
-            status = world.lib.ftrma_parity_sum(
-                vault.c, group.members, group.weights(parity), group.k
-            )
-            if status:
-                raise NoRoom(f"summing a checkpoint: {NO_ROOM}")
+            vaults.parity_sum(vault.c, group.members, group.weights(parity))
             world.put("summed", version)
-            world.lib.ftrma_ring()
+            job.ring()
         if version > committed and self.summed_everywhere(version):
             world.visit("commit")
-            word = world.field("commit")
-            if world.lib.ftrma_cas(word, committed << 1, version << 1):
-                world.lib.ftrma_trace_note(WHAT["COMMIT"], version, 0)
+            if world.exchange("commit", committed << 1, version << 1):
+                logs.trace_note(WHAT["COMMIT"], version)
                 record_checkpoint(world, version)
                 return True
         return False
@@ -115,17 +114,17 @@ class Server:
         lose_results(world, vacant)
         self.vault = self.vault or new_vault(world)
         seat(world, vacant)
-        world.lib.ftrma_arm()
+        job.arm()
         while not self.quiet(world.group_of_checksum(vacant)):
             if world.alarmed():
                 return True
-            world.lib.ftrma_sleep(ctl.bell.word, 1000)
+            job.sleep(ctl.bell.word, 1000)
         try:
             rebuild_parity(world, self.vault, vacant)
         except RoundChanged:
             return True
         took = time.monotonic() - began
-        world.emit("reseat", checksum=vacant, seconds=took, spares_left=len(world.spares()))
+        world.emit(Reseat(checksum=vacant, seconds=took, spares_left=len(world.spares())))
         world.tell(
             f"checksum {vacant} died; a spare rebuilt its parity in {took * 1e3:.0f} ms, the "
             "program went on"
@@ -135,17 +134,17 @@ class Server:
     def stand_by(self) -> None:
         """A spare takes the memory that it will need, so that restoring does not wait for it."""
         world = self.world
-        need = max(world.ctl.proc[p].blocks for p in range(world.ctl.nprocs))
+        need = max(world.ctl.proc[p].blocks for p in world.procs_of_job())
         if need > self.room:
             if self.vault is None:
                 self.vault = new_vault(world)
             self.room = need
             # Without memory now there may be some later; taking over will tell.
-            world.lib.ftrma_vault_stand_by(self.vault.c, need)
+            vaults.stand_by(self.vault.c, need)
             for number in range(world.ctl.ngroups):
                 group = Group(world, number)
                 for element in range(group.k + group.m):
-                    world.lib.ftrma_vault_map(group[element])
+                    vaults.map_in_use(group[element])
 
     def quiet(self, group: int) -> bool:
         """No member is in the middle of staging."""
@@ -157,19 +156,19 @@ class Server:
 def seat(world: World, checksum: int) -> None:
     """Put this process in a checksum rank's seat."""
     ctl = world.ctl
-    old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
-    world.ffi.memmove(world.ffi.addressof(new), world.ffi.addressof(old), world.ffi.sizeof(old))
-    new.checksum_proc[checksum] = world.proc
-    world.store("roles_seq", ctl.roles_seq + 1)
-    world.lib.ftrma_ring()
+    now, new = ctl.roles_seq, ctl.roles_seq + 1
+    job.copy_roles(ctl, new & 1, now & 1)
+    ctl.roles[new & 1].checksum_proc[checksum] = world.proc
+    world.store("roles_seq", new)
+    job.ring()
 
 
 def report_deaths_of_servers(world: World) -> None:
     """Slots' deaths are reported by the leader of their repair, with the roles they had."""
-    roles = {world.roles.slot_proc[s] for s in range(world.ctl.nslots)}
+    roles = {world.roles.slot_proc[s] for s in world.slots_of_job()}
     if any(
-        world.ctl.proc[p].state == world.lib.FTRMA_DEAD and not world.ctl.proc[p].reported
-        for p in range(world.ctl.nprocs)
+        world.ctl.proc[p].state == job.State.DEAD and not world.ctl.proc[p].reported
+        for p in world.procs_of_job()
         if p not in roles
     ):
         report_deaths(world)
@@ -178,9 +177,7 @@ def report_deaths_of_servers(world: World) -> None:
 def record_checkpoint(world: World, version: int) -> None:
     ctl, roles = world.ctl, world.roles
     procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
-    world.emit(
-        "checkpoint", version=version,
-        kind="coordinated",
-        seconds=max(p.block_ns for p in procs) / 1e9,
+    world.emit(Checkpoint(
+        version=version, kind="coordinated", seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
-    )
+    ))

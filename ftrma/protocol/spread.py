@@ -26,13 +26,15 @@ from .. import settings
 from ..errors import FtrmaError
 from ..fabric import killrules
 from ..fabric.link import Link, leave_node
-from ..fabric.world import World, capacity_blocks, check, make_control
+from ..fabric.story import Event, Seats, parse, plain
+from ..fabric.world import World, capacity_blocks, make_control
 from ..host import private
 from ..machine.placement import Placement
 from ..machine.topology import Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
-from ..native import loading
-from ..native.constants import ROLE_NAMES, SLOT
+from ..native import job, loading
+from ..native.constants import PLACES, ROLE_NAMES, SLOT
+from ..native.shared import Control, Proc, Version
 from ..vault import salvage
 from ..vault.salvage import Role
 from ..vault.vault import Vault
@@ -44,7 +46,6 @@ class SpreadWorld(World):
     """One process's place in a job over several nodes.
 
     Args:
-        native: the loaded C extension.
         options: of the job.
         proc: position of this process in the MPI world.
         link: to the supervisor.
@@ -61,12 +62,12 @@ class SpreadWorld(World):
     MPI: collective over all processes.
     """
 
-    def __init__(self, native: Any, options: settings.Options, proc: int, link: Link) -> None:
+    def __init__(self, options: settings.Options, proc: Proc, link: Link) -> None:
         self.link = link
         mpi = loading.import_mpi()
         host = socket.gethostname()
         self.hosts: list[str] = mpi.COMM_WORLD.allgather(host)
-        self.host, self.proc, self.native = host, proc, native
+        self.host, self.proc = host, proc
         self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
         private.make_directory(Path(options.job))
         self.directory = Path(options.job) / host
@@ -76,18 +77,17 @@ class SpreadWorld(World):
         self.found = self._take_stock(mpi.COMM_WORLD)
         placement = self._place(mpi.COMM_WORLD, options)
         self.layout = placement.layout
-        native.lib.ftrma_set_link(link.socket.fileno())
-        ctl = self._own_control(native, self.directory / f"control-{proc}", options, placement)
-        super().__init__(native, self.directory, link.key, proc, ctl)
+        job.set_link(link.socket.fileno())
+        ctl = self._own_control(self.directory / f"control-{proc}", options, placement)
+        super().__init__(self.directory, link.key, proc, ctl)
         self.held = self._open_held()
-        check(-native.lib.ftrma_comm_prepare(), "preparing communicators")
-        self.everyone: Any = mpi.Comm.fromhandle(native.lib.ftrma_comm_parent())
+        job.comm_prepare()
+        self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
         self.slots: Any = None
         role, index = self.role()
         link.send("role", role=ROLE_NAMES[role], index=index)
         if role == SLOT:
-            holders = [self.roles.slot_proc[s] for s in range(ctl.nslots)]
-            self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(holders))
+            self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(self.holders()))
 
     @staticmethod
     def of_job(directory: Path) -> Path:
@@ -96,9 +96,9 @@ class SpreadWorld(World):
     # -- what a launch before has left ----------------------------------------------------------
 
     @property
-    def known_committed(self) -> int:
+    def known_committed(self) -> Version:
         """The newest version that the supervisor was told of."""
-        return int(self.link.greeting["committed"])
+        return Version(int(self.link.greeting["committed"]))
 
     def _layout(self, options: settings.Options) -> Layout:
         """The job's, with the groups of the first launch."""
@@ -110,12 +110,12 @@ class SpreadWorld(World):
         return self.directory / f"{role[0]}-{role[1]}"
 
     def open_vault(self, role: Role, *, create: bool) -> Vault:
-        return Vault(self.native, self.vault_path_of(role), capacity_blocks(),
-                     self.layout.group_size, create=create)
+        return Vault(self.vault_path_of(role), capacity_blocks(), self.layout.group_size,
+                     create=create)
 
-    def _take_stock(self, comm: Any) -> dict[Role, tuple[str, frozenset[int]]]:
+    def _take_stock(self, comm: Any) -> dict[Role, tuple[str, frozenset[Version]]]:
         """Vaults on all nodes: where each is and which versions it can be brought to."""
-        mine: dict[Role, frozenset[int]] = {}
+        mine: dict[Role, frozenset[Version]] = {}
         again = self.first_on_node and self.link.greeting["resume"]
         for role in salvage.roles_of(self.layout) if again else []:
             if self.vault_path_of(role).exists():
@@ -123,7 +123,7 @@ class SpreadWorld(World):
                     vault = self.open_vault(role, create=False)
                     mine[role] = frozenset(vault.versions(role[0]))
                     vault.close()
-        found: dict[Role, tuple[str, frozenset[int]]] = {}
+        found: dict[Role, tuple[str, frozenset[Version]]] = {}
         for host, stock in comm.allgather((self.host, mine)):
             for role, versions in stock.items():
                 # One that was moving to another node when the launch ended is there twice.
@@ -140,7 +140,7 @@ class SpreadWorld(World):
         where = {role: host for role, (host, _) in self.found.items()}
         placement = salvage.seats(self.layout, self.hosts, where, domains, options.aware)
         if self.proc == 0:
-            self.link.send("seats", slot_group=list(placement.layout.slot_group))
+            self.link.send(**plain(Seats(placement.layout.slot_group)))
             if placement.shortfall:
                 self.tell(placement.shortfall)
         return placement
@@ -157,11 +157,11 @@ class SpreadWorld(World):
         return held
 
     def _own_control(
-        self, native: Any, path: Path, options: settings.Options, placement: Placement
-    ) -> Any:
+        self, path: Path, options: settings.Options, placement: Placement
+    ) -> Control:
         """A control file that nobody else sees: gone from the directory once it is mapped."""
         path.unlink(missing_ok=True)  # of a process that was killed between the next two lines
-        ctl = make_control(native, path, self.layout)
+        ctl = make_control(path, self.layout)
         path.unlink()
         seat(ctl, placement)
         killrules.write(ctl, options.kill)
@@ -175,12 +175,23 @@ class SpreadWorld(World):
 
     def enter(self, version: int, restore_s: float) -> None:
         """The program begins, at this checkpoint, which it took so long to restore."""
-        self.store("start_ns", int(self.lib.ftrma_now_ns()))
+        self.store("start_ns", job.now_ns())
         if self.proc == 0:
             self.link.send("entered", version=version, restore_s=restore_s)
-        timed = self.lib.FTRMA_PLACE_TIME
+        timed = PLACES["time"]
         if any(self.ctl.rules[i].place == timed for i in range(self.ctl.nrules)):
-            check(self.lib.ftrma_watch(), "starting the watching thread")
+            job.watch()
+
+    # -- what is not had over several nodes -----------------------------------------------------
+
+    def choose(self, policy: str, *, fresh: bool) -> None:
+        """All go back, in fresh processes: nothing is logged."""
+
+    def logs(self, *, trace: bool) -> bool:
+        return False
+
+    def alive(self, proc: int) -> bool:
+        return proc >= 0  # a death ends the launch, so whoever asks sees none
 
     # -- what goes by the control file on one node ---------------------------------------------
 
@@ -191,6 +202,9 @@ class SpreadWorld(World):
         theirs = self.slots.allgather(value)
         return next((s for s, v in enumerate(theirs) if v != value), None)
 
+    def meet(self, round_number: int, phase: int, *, planned: bool = True) -> None:
+        self.everyone.Barrier()  # there is no other round than the one that all begin with
+
     def end_program(self) -> None:
         self.barrier()
 
@@ -200,12 +214,12 @@ class SpreadWorld(World):
     def abort(self, status: int) -> None:
         self.link.send("abort", status=status)
 
-    def emit(self, event: str, **data: Any) -> None:
-        self.link.send(event, time=time.time(), **data)
+    def emit(self, event: Event) -> None:
+        self.link.send(**plain(event))
 
-    def events(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.link.request("events")["events"]
-        return found
+    def events(self) -> list[Event]:
+        found = map(parse, self.link.request("events")["events"])
+        return [event for event in found if event]
 
     def leave(self) -> None:
         """Say goodbye, and go on serving the others' last messages until all have."""
@@ -220,12 +234,12 @@ class SpreadWorld(World):
         raise FtrmaError(f"the supervisor did not answer a goodbye within {LEAVE_S:.0f} s")
 
 
-def seat(ctl: Any, placement: Placement) -> None:
+def seat(ctl: Control, placement: Placement) -> None:
     """Write the roles of a launch into a control file."""
     table = ctl.roles[ctl.roles_seq & 1]
     for s, p in enumerate(placement.slot_proc):
-        table.slot_proc[s] = p
+        table.slot_proc[s] = Proc(p)
     for c, p in enumerate(placement.checksum_proc):
-        table.checksum_proc[c] = p
+        table.checksum_proc[c] = Proc(p)
     for number, p in enumerate(placement.spares):
         ctl.proc[p].spare = number

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from ..errors import FtrmaError
-from ..fabric.world import RoundChanged, World, check, read_events
+from ..fabric.base import RoundChanged
+from ..fabric.story import Phases, Recovery, Relaunch
+from ..fabric.world import World
+from ..native import job, vaults
 from ..native.constants import CHECKSUM, SLOT
 from ..vault.group import new_vault
 from ..vault.vault import Vault
@@ -20,13 +23,12 @@ def start(world: World) -> Vault | None:
     Returns:
         The vault of this process's role; None for a spare.
     """
-    lib = world.lib
     vault = first_vault(world)
-    check(-lib.ftrma_comm_prepare(), "preparing communicators")  # collective: all have joined
-    check(lib.ftrma_watch(), "starting the watching thread")
+    job.comm_prepare()  # collective: all have joined
+    job.watch()
     with contextlib.suppress(RoundChanged):
         world.meet(0, 1, planned=False)
-        met_ns = lib.ftrma_now_ns()
+        met_ns = job.now_ns()
         lost = not world.me.ready and vault is not None
         if lost and world.role()[0] == SLOT:
             rebuild_lost(world, vault)
@@ -34,12 +36,12 @@ def start(world: World) -> Vault | None:
         if world.role()[0] == CHECKSUM:
             restore_parity(world, vault, lost)
         world.meet(0, 3, planned=False)
-        restored_ns = lib.ftrma_now_ns()
-        if lib.ftrma_comm_build(0) not in (0, lib.FTRMA_ALARM):
+        restored_ns = job.now_ns()
+        if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
         world.meet(0, 4, planned=False)
         if world.proc == 0:
-            world.store("start_ns", lib.ftrma_now_ns())
+            world.store("start_ns", job.now_ns())
             if world.ctl.resume:
                 tell_relaunched(world, met_ns, restored_ns)
     return vault
@@ -54,7 +56,7 @@ def first_vault(world: World) -> Vault | None:
     version = world.committed
     if world.ctl.resume and version and not world.ctl.lost[at]:
         vault = Vault(
-            world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+            world.vault_path(world.proc), world.ctl.capacity_blocks,
             world.ctl.group_size, create=False,
         )
         if settled(world, vault):
@@ -78,11 +80,11 @@ def settled(world: World, vault: Vault) -> bool:
     role, index = world.role()
     version = world.committed
     if role == SLOT:
-        world.lib.ftrma_stage_undo(vault.c, version)
-    elif world.lib.ftrma_parity_version(vault.c) == version:
-        world.lib.ftrma_parity_drop(vault.c)
+        vaults.stage_undo(vault.c, version)
+    elif vaults.parity_version(vault.c) == version:
+        vaults.parity_drop(vault.c)
     elif any(world.ctl.lost[s] for s in world.members(world.group_of_checksum(index))):
-        world.lib.ftrma_parity_fold(vault.c, version)
+        vaults.parity_fold(vault.c, version)
     else:
         return False
     return True
@@ -90,21 +92,19 @@ def settled(world: World, vault: Vault) -> bool:
 
 def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
     """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
-    causes = [e for e in read_events(world.directory) if e["event"] == "relaunch"]
+    causes = [e for e in world.events() if isinstance(e, Relaunch)]
     if not causes:
         return  # it could not be written
     cause = causes[-1]
-    now_ns, death_ns = world.lib.ftrma_now_ns(), int(world.ctl.death_ns)
-    detect = cause["noticed_ns"] - death_ns
+    now_ns, death_ns = job.now_ns(), int(world.ctl.death_ns)
+    detect = cause.noticed_ns - death_ns
     restore = restored_ns - met_ns
-    phases = {
-        "detect": detect / 1e9,
-        "repair": (now_ns - death_ns - detect - restore) / 1e9,
-        "restore": restore / 1e9,
-        "replay": 0.0,
-    }
-    world.emit(
-        "recovery", kind="relaunch", slots=cause["slots"], version=cause["version"],
-        seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause["reason"],
-        began_s=death_ns / 1e9,
+    phases = Phases(
+        detect=detect / 1e9, repair=(now_ns - death_ns - detect - restore) / 1e9,
+        restore=restore / 1e9,
     )
+    world.emit(Recovery(
+        kind="relaunch", slots=cause.slots, version=cause.version,
+        seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause.reason,
+        began_s=death_ns / 1e9,
+    ))

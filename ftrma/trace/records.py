@@ -172,7 +172,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
         directory: of the job, with the files ``trace-<proc>``.
         to: the file to write, see `outfile`; a regular one is there as a whole or not at all.
         slots: of the program.
-        events: the job's story, see `world.read_events`.
+        events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
 
     Returns:
         How many records it has; 0 of a job over several nodes, where there is only the story.

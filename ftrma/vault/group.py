@@ -10,18 +10,18 @@ instead, as long as no more than m are missing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import Any
 
-from ..errors import NO_ROOM, CatastrophicFailure, CorruptVault, NoRoom
-from ..fabric.world import RoundChanged, World
+from ..errors import CatastrophicFailure, CorruptVault
+from ..fabric.base import RoundChanged
+from ..fabric.world import World
+from ..native import job, vaults
+from ..native.shared import Proc, Slot
+from ..native.vaults import Handle
 from . import erasure
 from .vault import Vault
 
-ALL = 2**62  # more blocks than any vault has
 
-
-def mapped_vault(world: World, proc: int) -> Vault:
+def mapped_vault(world: World, proc: Proc) -> Vault:
     """Another process's vault. It stays mapped, since mapping costs more than reading."""
     path = world.vault_path(proc)
     inode = path.stat().st_ino
@@ -29,12 +29,12 @@ def mapped_vault(world: World, proc: int) -> Vault:
     if known and known[0] == inode:
         return known[1]
     forget_vault(world, proc)
-    vault = Vault(world.native, path, world.ctl.capacity_blocks, world.ctl.group_size, create=False)
+    vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=False)
     world.mapped[proc] = inode, vault
     return vault
 
 
-def forget_vault(world: World, proc: int) -> None:
+def forget_vault(world: World, proc: Proc) -> None:
     known = world.mapped.pop(proc, None)
     if known:
         known[1].close()
@@ -43,7 +43,7 @@ def forget_vault(world: World, proc: int) -> None:
 def new_vault(world: World) -> Vault:
     """An empty vault for this process, in place of any that it had."""
     return Vault(
-        world.native, world.vault_path(world.proc), world.ctl.capacity_blocks,
+        world.vault_path(world.proc), world.ctl.capacity_blocks,
         world.ctl.group_size, create=True,
     )
 
@@ -65,25 +65,21 @@ class Group:
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.slots = world.members(number)
-        self.k, self.m = len(self.slots), int(world.ctl.strength)
+        self.k, self.m = len(self.slots), world.ctl.strength
         roles = world.roles
         self.procs = [roles.slot_proc[s] for s in self.slots]
         self.procs += [roles.checksum_proc[c] for c in world.checksums_of(number)]
 
-    def __getitem__(self, element: int) -> Any:
+    def __getitem__(self, element: int) -> Handle:
         return mapped_vault(self.world, self.procs[element]).c
 
-    def array(self, elements: Iterable[int]) -> Any:
-        """Vaults as C takes them."""
-        return self.world.ffi.new("struct ftrma_vault *[]", [self[e] for e in elements])
-
     @property
-    def members(self) -> Any:
-        return self.array(range(self.k))
+    def members(self) -> list[Handle]:
+        return [self[e] for e in range(self.k)]
 
-    def weights(self, parity: int) -> Any:
-        """Coefficients of the members in a parity, as C takes them."""
-        return self.world.ffi.new("uint8_t[]", coefficients(self.k, self.m, parity))
+    def weights(self, parity: int) -> bytes:
+        """Coefficients of the members in a parity."""
+        return coefficients(self.k, self.m, parity)
 
     def missing(self) -> list[int]:
         """Elements whose vault does not hold what it must, or whose process is gone."""
@@ -99,8 +95,8 @@ class Group:
         found = []
         for e in set(range(self.k + self.m)) - set(missing):
             reference, member = self.reference(e), e if e < self.k else -1
-            check = self.world.lib.ftrma_check
-            if check(self[e], self[reference], member, block, block + 1) >= 0:  # type: ignore[index]
+            assert reference is not None
+            if vaults.check(self[e], self[reference], member, block, block + 1) >= 0:
                 found.append(e)
         return found
 
@@ -109,25 +105,23 @@ class Group:
             return f"slot {self.slots[element]}"
         return f"checksum {self.world.checksums_of(self.number)[element - self.k]}"
 
-    def compute(self, vault: Any, element: int, missing: list[int], first: int = 0,
-                end: int = ALL) -> int:
+    def compute(self, vault: Handle, element: int, missing: list[int], first: int = 0,
+                end: int = vaults.ALL) -> int:
         """Compute blocks of an element from those that are not missing.
 
         Returns:
             -1, or the first block whose checksum shows that a source is damaged.
         """
-        ffi, reference = self.world.ffi, self.reference(element)
+        reference = self.reference(element)
+        assert reference is not None
         plan = erasure.decoding(self.k, self.m, missing)
         row = plan.coefficients[plan.lost.index(element)]
-        bad = self.world.lib.ftrma_rebuild(
-            vault, self[reference], element if element < self.k else -1,  # type: ignore[index]
-            self.array(plan.sources), ffi.new("uint8_t[]", row.tobytes()), self.k, first, end,
+        member, sources = element if element < self.k else -1, [self[e] for e in plan.sources]
+        return vaults.rebuild(
+            vault, self[reference], member, sources, row.tobytes(), first, end
         )
-        if bad < -1:
-            raise NoRoom(f"restoring: {NO_ROOM}")
-        return int(bad)
 
-    def mend(self, vault: Any, element: int, block: int, missing: list[int]) -> None:
+    def mend(self, vault: Handle, element: int, block: int, missing: list[int]) -> None:
         """Compute one block anew, from elements that are sound in this block."""
         gone = sorted({element, *missing, *self.damaged(block, [*missing, element])})
         if len(gone) > self.m or self.compute(vault, element, gone, block, block + 1) >= 0:
@@ -140,7 +134,7 @@ class Group:
             )
 
 
-def rebuild_slot(world: World, vault: Vault, slot: int) -> None:
+def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
     """Compute this slot's committed copy from its group's other members and parities.
 
     Raises:
@@ -174,11 +168,11 @@ def scrub(world: World, number: int, element: int) -> int:
         return 0  # no checksums: the parities are being computed, which checks the members
     vault, missing, mended = group[element], group.missing(), 0
     member = element if element < group.k else -1
-    bad = world.lib.ftrma_check(vault, group[reference], member, 0, ALL)
+    bad = vaults.check(vault, group[reference], member)
     while bad >= 0:
         group.mend(vault, element, bad, missing)
         mended += 1
-        bad = world.lib.ftrma_check(vault, group[reference], member, bad + 1, ALL)
+        bad = vaults.check(vault, group[reference], member, bad + 1)
     return mended
 
 
@@ -195,27 +189,25 @@ def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
     version = world.committed
     group = Group(world, world.group_of_checksum(checksum))
     weights = group.weights(world.checksums_of(group.number).index(checksum))
-    members, lib = group.members, world.lib
-    status = lib.ftrma_parity_rebuild(vault.c, members, weights, group.k, version)
+    members = group.members
+    status = vaults.parity_rebuild(vault.c, members, weights, version)
     if status >= 0 and group.reference(-1) is not None:
         # Another parity can mend the damaged member, but only while nobody runs.
         if not world.alarmed():
-            lib.ftrma_raise(world.load("alarm"))
+            job.raise_alarm(world.load("alarm"))
             raise RoundChanged
         for element in range(group.k):
             scrub(world, group.number, element)
-        status = lib.ftrma_parity_rebuild(vault.c, members, weights, group.k, version)
+        status = vaults.parity_rebuild(vault.c, members, weights, version)
     for i, proc in enumerate(group.procs[: group.k]):
         if world.ctl.proc[proc].staged > version:
-            lib.ftrma_parity_unstage(vault.c, members[i], i, weights[i])
+            vaults.parity_unstage(vault.c, members[i], i, weights[i])
     if status >= 0:
         raise CorruptVault(
             f"block {status} of a slot in group {group.number} is damaged, and there is no parity "
             f"to rebuild it from; checkpoint version {version} is gone, start the program again"
         )
-    if status < -1:
-        raise NoRoom(f"rebuilding parity: {NO_ROOM}")
     world.put("summed", version)
     world.put("folded", version)
     world.put("ready", 1)
-    world.lib.ftrma_ring()
+    job.ring()

@@ -21,6 +21,7 @@ from dataclasses import replace
 from ..errors import CatastrophicFailure
 from ..machine.placement import Placement, choose_spare, level_held, place
 from ..machine.topology import Domains, Layout
+from ..native.shared import Version
 
 Role = tuple[str, int]  # "slot" or "checksum", and its number
 
@@ -43,8 +44,8 @@ def missing(layout: Layout, present: Collection[Role], group: int) -> list[Role]
 
 
 def newest_version(
-    layout: Layout, found: Mapping[Role, Collection[int]], committed: int
-) -> int:
+    layout: Layout, found: Mapping[Role, Collection[Version]], committed: Version
+) -> Version:
     """Return the newest version that can be had; 0 is the start of the program.
 
     Args:
@@ -62,10 +63,10 @@ def newest_version(
             return version
     if committed:
         refuse(layout, {r for r, versions in found.items() if committed in versions}, committed)
-    return 0
+    return Version(0)
 
 
-def refuse(layout: Layout, present: Collection[Role], version: int) -> None:
+def refuse(layout: Layout, present: Collection[Role], version: Version) -> None:
     """Raise for the first group that lacks more than m of its vaults, if there is one."""
     lost = {g: [f"{kind} {index}" for kind, index in missing(layout, present, g)]
             for g in range(layout.groups)}
@@ -75,7 +76,7 @@ def refuse(layout: Layout, present: Collection[Role], version: int) -> None:
 
 
 def catastrophe(
-    lost: Mapping[int, Sequence[str]], strength: int, version: int
+    lost: Mapping[int, Sequence[str]], strength: int, version: Version
 ) -> CatastrophicFailure | None:
     """The first group that has lost more than its checksum ranks make up for; None if all hold.
 

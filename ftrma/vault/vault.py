@@ -8,25 +8,21 @@ record is part of the checkpoint, so a vault that was rebuilt from parity explai
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import CorruptVault
-from ..fabric.world import check
 from ..host import record as records
 from ..host.record import Seal
+from ..native import vaults
+from ..native.shared import VaultWords, Version
+from ..native.vaults import BLOCK, Blocks, Buffer, Handle
 
-BLOCK = 4096
 HEAD = struct.Struct("<8sQQ")  # magic, block of the record, its size in bytes
 MAGIC = b"ftrma\0\0\1"
 
-Blocks = npt.NDArray[Any]
 Extent = tuple[int, int]  # first block, number of blocks
 Regions = list[tuple[Any, int, int]]  # key, address, size in bytes
 
@@ -80,7 +76,6 @@ class Vault:
     """One process's vault file, mapped.
 
     Args:
-        native: the loaded C extension.
         path: of the file.
         capacity_blocks: of the copy, the same for all vaults of a job.
         group_size: members of a group.
@@ -88,48 +83,37 @@ class Vault:
     """
 
     def __init__(
-        self, native: Any, path: Path, capacity_blocks: int, group_size: int, *, create: bool
+        self, path: Path, capacity_blocks: int, group_size: int, *, create: bool
     ) -> None:
-        self.lib, self.ffi = native.lib, native.ffi
-        pointer = self.ffi.new("struct ftrma_vault **")
-        check(
-            self.lib.ftrma_vault_open(
-                os.fsencode(path), create, capacity_blocks, group_size, pointer
-            ),
-            f"opening {path}",
-        )
-        self.c = pointer[0]
+        self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
         self.capacity_blocks = capacity_blocks
         self.extents = Extents()
 
     def close(self) -> None:
-        self.lib.ftrma_vault_close(self.c)
-        self.c = None
+        vaults.close(self.c)
+        del self.c
 
     def reserve(self, count: int, *, staging: int = 0) -> None:
         """Take memory for so many blocks of the copy, and of deltas."""
-        check(
-            self.lib.ftrma_vault_reserve(self.c, count, staging),
-            f"taking {(count + staging) * BLOCK} bytes",
-        )
+        vaults.reserve(self.c, count, staging)
 
-    def bytes_at(self, block: int, size_bytes: int) -> Any:
+    def bytes_at(self, block: int, size_bytes: int) -> Buffer:
         """View of the committed copy."""
-        return self.ffi.buffer(self.lib.ftrma_vault_block(self.c, block), size_bytes)
+        return vaults.copy_view(self.c, block, size_bytes)
 
     # -- what travels between nodes -----------------------------------------------------------
 
     @property
-    def words(self) -> Any:
-        """What the vault tells about itself: ``struct ftrma_vault_words``."""
-        return self.lib.ftrma_vault_words(self.c)
+    def words(self) -> VaultWords:
+        """What the vault tells about itself."""
+        return vaults.words(self.c)
 
     @property
     def used(self) -> int:
         """Blocks of the copy that are in use."""
-        return int(self.lib.ftrma_vault_used(self.c))
+        return vaults.used(self.c)
 
-    def versions(self, kind: str) -> set[int]:
+    def versions(self, kind: str) -> set[Version]:
         """Versions that a vault left by an ended launch can be brought to.
 
         Args:
@@ -137,23 +121,21 @@ class Vault:
         """
         words = self.words
         if kind == "checksum" and words.folding > words.version:
-            return {int(words.folding)}
-        return {int(words.version), int(max(words.version, words.complete))}
+            return {words.folding}
+        return {words.version, max(words.version, words.complete)}
 
     def staged_blocks(self) -> Blocks:
         """Numbers of the blocks that are staged, (n,) uint32, a view."""
-        count = self.ffi.new("uint64_t *")
-        pointer = self.lib.ftrma_vault_dirty(self.c, count)
-        return self._list(pointer, count[0])
+        return vaults.staged_blocks(self.c)
 
     def crcs(self, member: int = -1) -> Blocks:
         """Checksums, (capacity,) uint32, a view: of the own blocks, or of a member's beside a
         parity."""
-        return self._list(self.lib.ftrma_vault_crc(self.c, member), self.capacity_blocks)
+        return vaults.crcs(self.c, member, self.capacity_blocks)
 
-    def stage_bytes(self, first: int, count: int) -> Any:
+    def stage_bytes(self, first: int, count: int) -> Buffer:
         """View of staged blocks first .. first + count - 1."""
-        return self.ffi.buffer(self.lib.ftrma_vault_stage_block(self.c, first), count * BLOCK)
+        return vaults.stage_view(self.c, first, count)
 
     def expect(self, member: int, used: int, count: int) -> tuple[Blocks, Blocks]:
         """Announce a member's staged blocks to a parity.
@@ -161,32 +143,23 @@ class Vault:
         Returns:
             Lists to write their numbers and checksums to, (count,) uint32 each, views.
         """
-        block, crc = self.ffi.new("uint32_t **"), self.ffi.new("uint32_t **")
-        check(
-            self.lib.ftrma_parity_expect(self.c, member, used, count, block, crc),
-            f"taking {used * BLOCK * 2} bytes",
-        )
-        return self._list(block[0], count), self._list(crc[0], count)
+        return vaults.parity_expect(self.c, member, used, count)
 
     def add_delta(self, member: int, weight: int, first: int, count: int, deltas: Blocks) -> None:
         """Add announced blocks first .. first + count - 1, times a weight, to the sum."""
-        address = self.ffi.from_buffer(deltas)
-        self.lib.ftrma_parity_add(self.c, member, weight, first, count, address)
+        vaults.parity_add(self.c, member, weight, first, count, deltas)
 
     def add(self, weight: int, first: int, count: int, blocks: Blocks) -> None:
         """Add blocks, times a weight, to the copy from block `first` on."""
-        self.lib.ftrma_vault_add(self.c, weight, first, count, self.ffi.from_buffer(blocks))
+        vaults.add(self.c, weight, first, count, blocks)
 
     def seal(self) -> None:
         """Compute the checksums of all blocks in use."""
-        self.lib.ftrma_vault_seal(self.c)
-
-    def _list(self, pointer: Any, count: int) -> Blocks:
-        return np.frombuffer(self.ffi.buffer(pointer, 4 * count), "u4")
+        vaults.seal(self.c)
 
     # -- a checkpoint -------------------------------------------------------------------------
 
-    def stage(self, version: int, regions: Regions, record: dict[str, Any], seal: Seal,
+    def stage(self, version: Version, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
         """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
 
@@ -205,11 +178,11 @@ class Vault:
         """
         layout = self._lay_out(regions, record, seal)
         self.reserve(self.extents.end, staging=self.extents.end)
-        self.lib.ftrma_stage_begin(self.c, version)
-        corrupt = self._each(layout, self.lib.ftrma_stage, middle)
+        vaults.stage_begin(self.c, version)
+        corrupt = self._each(layout, vaults.stage, middle)
         if corrupt:
             raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
-        return layout.size_bytes, self.lib.ftrma_stage_end(self.c) * BLOCK
+        return layout.size_bytes, vaults.stage_end(self.c) * BLOCK
 
     def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
@@ -220,7 +193,7 @@ class Vault:
         """
         layout = self._lay_out(regions, record, seal)
         self.reserve(self.extents.end)
-        changed = self._each(layout, self.lib.ftrma_write, middle)
+        changed = self._each(layout, vaults.write, middle)
         return layout.size_bytes, changed * BLOCK
 
     def _lay_out(self, regions: Regions, record: dict[str, Any], seal: Seal) -> Layout:
@@ -230,19 +203,17 @@ class Vault:
         text = self._record(record, seal)
         at = self.extents.regions["record"][0]
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
-        places += [(at, self._address(text), len(text)), (0, self._address(head), BLOCK)]
+        places += [(at, vaults.address_of(text), len(text)), (0, vaults.address_of(head), BLOCK)]
         return Layout(places, sum(n for _, _, n in regions) + len(text), (text, head))
 
-    def _address(self, data: bytes) -> int:
-        return int(self.ffi.cast("uintptr_t", self.ffi.from_buffer(data)))
-
-    def _each(self, layout: Layout, function: Any, middle: Callable[[], None]) -> int:
-        """Sum of what a function of the C library says of each place."""
+    def _each(self, layout: Layout, function: Callable[[Handle, int, int, int], int],
+              middle: Callable[[], None]) -> int:
+        """Sum of what `vaults.stage` or `vaults.write` says of each place."""
         total = 0
         for i, (block, address, size_bytes) in enumerate(layout.places):
             if i == (len(layout.places) - 2) // 2:
                 middle()
-            total += function(self.c, self.ffi.cast("void *", address), size_bytes, block)
+            total += function(self.c, address, size_bytes, block)
         return total
 
     def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
@@ -265,12 +236,11 @@ class Vault:
         self.extents = Extents(record["extents"], record["end"])
         return record
 
-    def bytes_of(self, key: Any, size_bytes: int) -> Any:
+    def bytes_of(self, key: Any, size_bytes: int) -> Buffer:
         """View of a region's committed bytes."""
         return self.bytes_at(self.extents.regions[key][0], size_bytes)
 
     def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
         """Put a region's committed bytes back; returns the bytes that differed."""
         first, _ = self.extents.regions[key]
-        to = self.ffi.cast("void *", address)
-        return int(self.lib.ftrma_copy_out(self.c, first, to, size_bytes))
+        return vaults.copy_out(self.c, first, address, size_bytes)

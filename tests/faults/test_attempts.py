@@ -211,15 +211,16 @@ def steps():
         state.step += 1
 
 if me == 0 and not state.restored:
-    if POOL:
+    if sys.argv[2] != "alone":
         with ThreadPoolExecutor(1) as pool:
             pool.submit(ignore_everything)
             steps()
     threading.Thread(target=ignore_everything, daemon=True).start()
 steps()
 save("memory", memory)
-""".replace("POOL", str(how != "alone"))
-    result = run_job(text, 2, "--interval", "0", "--policy", "rollback", "--kill", "1@atomic:9")
+"""
+    result = run_job(text, 2, "--interval", "0", "--policy", "rollback", "--kill", "1@atomic:9",
+                     args=[how])
     assert memory_of(result, 2) == [[20, 0]] * 2
     assert kinds(result) == ["rollback", "relaunch"]
     reason = result.stats["recoveries"][1]["reason"]
@@ -405,15 +406,15 @@ from ftrma import MPI
 import ftrma
 comm = MPI.COMM_WORLD
 entered = f"{sys.argv[1]}/entered-{comm.rank}.txt"
-if AGAIN and os.path.exists(entered):
+if sys.argv[2] == "always" and os.path.exists(entered):
     raise RuntimeError("the second time")
 open(entered, "w").close()
 for step in range(30):
     shared_counter.add((comm.rank + 1) % comm.size)
 comm.Barrier()
 np.save(f"{sys.argv[1]}/memory-{comm.rank}.npy", shared_counter.value())
-""".replace("AGAIN", str(again == "always"))
-    result = run_job(text, 3, "--policy", "rollback", "--kill", "1@atomic:20",
+"""
+    result = run_job(text, 3, "--policy", "rollback", "--kill", "1@atomic:20", args=[again],
                      env=library(tmp_path))
     assert kinds(result) == ["rollback", "relaunch"], result
     assert "when its program was entered again in the same process" in result.stderr

@@ -38,7 +38,7 @@ if comm.rank == 1:
         import threading
         threading.Thread(target=lambda: os._exit(7)).start()
         time.sleep(60)
-    elif how == "well":
+    elif how in ("well", "well beside a death"):
         os._exit(0)
     elif how == "segfault":
         ctypes.string_at(8)
@@ -103,6 +103,9 @@ if comm.rank == 1:
         if os.fork() == 0:
             ctypes.string_at(8)
         os.wait()
+if how == "well beside a death" and comm.rank == 2:
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 win.Fence()
 open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
 """
@@ -182,9 +185,16 @@ def test_a_signal_from_outside_is_a_failure() -> None:
 
 
 SITE = """
-import os, threading
+import os, sys, threading, time
+
+def crash():
+    while not getattr(sys.modules.get("ftrma.program.session"), "current", None):
+        time.sleep(0.01)  # it has not joined the job
+    time.sleep(0.5)
+    os.abort()
+
 if os.environ.get("OMPI_COMM_WORLD_RANK") == "3":
-    threading.Timer(1.5, os.abort).start()
+    threading.Thread(target=crash, daemon=True).start()
 """
 BUSY = """
 import time
@@ -209,16 +219,20 @@ def test_a_checksum_rank_that_crashes_is_replaced(tmp_path: Path) -> None:
     assert "checksum 0 died; a spare rebuilt its parity" in result.stderr
 
 
+def test_a_rank_that_dies_at_once_ends_the_job_soon(tmp_path: Path) -> None:
+    """Law: a process that never comes up is told in words, long before the limit for coming up."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nif os.environ.get('OMPI_COMM_WORLD_RANK') == '3':\n    os.abort()\n")
+    result = run_job(BUSY, 3, env={"PYTHONPATH": str(tmp_path)}, timeout=30)
+    assert result.status == 70
+    assert "the job did not start: a process died before it had come up" in result.stderr
+
+
 @LONG
 def test_a_death_beside_a_good_end_over_several_nodes() -> None:
     """Law: the supervisor does not wait for who is gone."""
-    program = PROGRAM.replace("win.Fence()\nopen(", """
-if comm.rank == 2:
-    time.sleep(1)
-    os.kill(os.getpid(), signal.SIGKILL)
-win.Fence()
-open(""")
-    result = run_on_nodes(program, 4, "--max-relaunch", "0", args=["well"], timeout=30)
+    result = run_on_nodes(PROGRAM, 4, "--max-relaunch", "0", args=["well beside a death"],
+                          timeout=30)
     assert result.status == 70, result
 
 

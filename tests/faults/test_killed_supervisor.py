@@ -269,19 +269,22 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
     from ftrma.fabric.world import make_control
     from ftrma.host.key import Key
     from ftrma.host.lock import lock_alone
-    from ftrma.launch import relaunch
+    from ftrma.launch.arranging import arrange, finish_arranging
+    from ftrma.launch.job import Job
+    from ftrma.launch.relaunch import lost_roles
     from ftrma.machine.topology import make_layout
     from ftrma.native import loading
 
-    native, layout = loading.load(), make_layout(3)
-    old = make_control(native, tmp_path / "control", layout)
+    loading.load()
+    layout = make_layout(3)
+    old = make_control(tmp_path / "control", layout)
     old.commit = 5 << 1
     for s, p in enumerate((4, 1, 2)):  # a spare has slot 0
         old.roles[0].slot_proc[s] = p
     for p in range(layout.processes):
         old.proc[p].ready = 1
         (tmp_path / f"vault-{p}").write_text(f"of process {p}")
-    made = relaunch.Job(native, tmp_path, Key.make(), layout, settings.Options(slots=3), ["x"])
+    made = Job(tmp_path, Key.make(), layout, settings.Options(slots=3), ["x"])
     count, rename = [0], Path.rename
 
     def cut_off(self: Path, target: Any) -> Any:
@@ -292,11 +295,12 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
 
     monkeypatch.setattr(Path, "rename", cut_off)
     with contextlib.suppress(KeyboardInterrupt):
-        relaunch.prepare_relaunch(made, relaunch.SUPERVISOR_DIED, set(), 1)
+        arrange(made, lost_roles(made, set()), 1)
     monkeypatch.undo()
-    relaunch.finish_arranging(made)
+    finish_arranging(made)
     if made.ctl.resume == 0:  # it was taken back
-        assert relaunch.prepare_relaunch(made, relaunch.SUPERVISOR_DIED, set(), 1) == (5, [])
+        assert lost_roles(made, set()) == []
+        arrange(made, [], 1)
     assert made.ctl.resume == 1 and made.ctl.commit == 5 << 1
     found = {p.name: p.read_text() for p in tmp_path.glob("[vk]*-*")}
     assert found == {"vault-0": "of process 4", "vault-1": "of process 1",

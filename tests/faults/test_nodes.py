@@ -214,7 +214,7 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
         job.send_signal(number)
         time.sleep(0.2)
         job.send_signal(number)  # impatience does not keep anything from being cleaned up
-        assert job.wait(10) == status
+        assert job.wait(10) in (status, -number)  # the second may come when all is done
         assert not marked(mark)
         assert not any((place / job_name).exists() for place in places)
     finally:

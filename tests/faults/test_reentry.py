@@ -18,7 +18,9 @@ from programs import kinds
 
 from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
+# Of a program that has set `pause_s`, the seconds that a step takes at least.
 TAIL = """
+import time
 import numpy as np
 from ftrma import MPI
 import ftrma
@@ -30,6 +32,7 @@ memory[:] = 0
 state = ftrma.protect("main", step=0)
 while state.step < 20:
     ftrma.safepoint()
+    time.sleep(pause_s)
     win.Fence()
     win.Accumulate(np.ones(1, "i8"), (me + state.step) % n)
     win.Fence()
@@ -106,6 +109,7 @@ def decorated():
 atexit.register(last, "never")
 atexit.unregister(last)
 atexit.register(last, "more ")
+pause_s = 0
 """ + TAIL + """
 if me == 0:
     logging.getLogger("app").info("one line of app")
@@ -155,6 +159,7 @@ assert sys.argv == ["program/app.py", "x"], sys.argv
 assert sys.path[0] == os.path.dirname(__file__), (sys.path, __file__)
 assert __spec__ is None and __package__ is None and __name__ == "__main__"
 assert sys.modules["__main__"].__file__ == __file__
+pause_s = 0
 """ + TAIL)
     (tmp_path / "results").mkdir()
     stats = tmp_path / "stats.json"
@@ -188,8 +193,8 @@ assert sys.argv[0] == __file__ == __spec__.origin, sys.argv
 assert sys.path[0] == os.getcwd(), sys.path
 assert sys.argv[2:] == ["--spares", "-m", "x"], sys.argv
 os.chdir("/")
-time.sleep(0.001)
-""" + TAIL.replace("win.Fence()", "win.Fence(); time.sleep(0.005)"))
+pause_s = 0.01
+""" + TAIL)
     return tmp_path
 
 

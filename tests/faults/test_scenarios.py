@@ -161,6 +161,8 @@ json.dump([state.step, value, swallowed], open(story, "w"))
         assert (slots, kind) == ([3], "rollback") and version > 0 and 0 < seconds < 30
 
 
+# Arguments: the step after which a byte changes; in which vault; the byte of which there are many
+# where it changes; "kill": and then the checksum rank of the first parity dies.
 CORRUPT = """
 import os, sys, numpy as np
 import ftrma
@@ -170,6 +172,7 @@ win = MPI.Win.Allocate(40000, 1, comm=comm)
 cells = np.frombuffer(win.tomemory(), "u1")
 cells[:] = comm.rank + 1
 state = ftrma.protect("s", step=0)
+at_step, vault, byte, then = int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 
 def find(f, needle):
     at = 0
@@ -180,34 +183,53 @@ def find(f, needle):
             return at + found
         at = os.lseek(f.fileno(), at, os.SEEK_HOLE)
 
+def kill_checksum():
+    for pid in [p for p in os.listdir("/proc") if p.isdigit() and comm.rank == 0]:
+        try:
+            mine = open(f"/proc/{pid}/environ").read().split("\\0")
+        except OSError:
+            continue
+        if {"FTRMA_JOB=" + os.environ["FTRMA_JOB"], "OMPI_COMM_WORLD_RANK=3"} <= set(mine):
+            os.kill(int(pid), 9)
+    while not ftrma.stats()["failures"]:
+        pass
+
 while state.step < 6:
     comm.Barrier()
     cells[state.step] += 1
     state.step += 1
     ftrma.safepoint()
-    if state.step == STEP and not state.restored:
-        while ftrma.stats()["version"] < STEP:
+    if state.step == at_step and not state.restored:
+        while ftrma.stats()["version"] < at_step:
             pass
         if comm.rank == 0:
-            with open(os.environ["FTRMA_JOB"] + "/vault-0", "r+b") as f:
-                os.pwrite(f.fileno(), b"?", find(f, bytes([1] * 3000)) + 100)
+            with open(os.environ["FTRMA_JOB"] + "/" + vault, "r+b") as f:
+                os.pwrite(f.fileno(), b"?", find(f, bytes([byte] * 3000)) + 100)
+        if then == "kill":
+            kill_checksum()
         comm.Barrier()
     comm.Barrier()
 np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
 """
 
 
+def run_corrupt(
+    step: int, *options: str, vault: str = "vault-0", byte: int = 1, then: str = "go on"
+) -> Result:
+    return run_job(CORRUPT, 3, *options, args=[str(step), vault, str(byte), then])
+
+
 def test_corrupt_block_is_repaired_from_parity() -> None:
     """A stray store into a slot's vault is found by its checksum when the slot goes back to it."""
-    text = CORRUPT.replace("STEP", "6")  # after the last checkpoint
-    result = run_job(text, 3, *ROLLBACK, "--group-size", "2", "--kill", "2@call:13")
+    # After the last checkpoint.
+    result = run_corrupt(6, *ROLLBACK, "--group-size", "2", "--kill", "2@call:13")
     assert "slot 0: 1 corrupt blocks found and rebuilt from the others" in result.stderr, result
     assert_cells(result)
 
 
 def test_corrupt_block_gives_no_delta() -> None:
     """A checkpoint from a damaged copy would poison the parity: the slot steps down instead."""
-    result = run_job(CORRUPT.replace("STEP", "3"), 3, "--interval", "0")
+    result = run_corrupt(3, "--interval", "0")
     assert "slot 0: 1 blocks of the vault do not match their checksums" in result.stderr, result
     assert kinds(result) == ["rollback"]
     assert_cells(result)
@@ -222,8 +244,7 @@ def assert_cells(result: Result) -> None:
 
 def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
     """Where parity is needed for a lost slot, a corrupt block is an error, not an answer."""
-    text = CORRUPT.replace("STEP", "6")
-    result = run_job(text, 3, *ROLLBACK, "--kill", "2@call:13")
+    result = run_corrupt(6, *ROLLBACK, "--kill", "2@call:13")
     assert result.status == 70
     assert "of slot 2 cannot be rebuilt" in result.stderr, result
 
@@ -232,12 +253,9 @@ def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
 def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
     """With two checksum ranks a slot is rebuilt although a member's copy, or a parity, is damaged
     as well; that one is mended too."""
-    text = CORRUPT.replace("STEP", "6").replace("vault-0", vault)
-    if vault == "vault-4":
-        text = text.replace("bytes([1] * 3000)", "bytes([PARITY] * 3000)")
-        text = text.replace("PARITY", str(second_parity([1, 2, 3])))
-    result = run_job(text, 3, *ROLLBACK, "--checksums", "2", "--group-size", "3",
-                     "--kill", "2@call:13")
+    byte = second_parity([1, 2, 3]) if vault == "vault-4" else 1
+    result = run_corrupt(6, *ROLLBACK, "--checksums", "2", "--group-size", "3",
+                         "--kill", "2@call:13", vault=vault, byte=byte)
     role = "slot 0" if vault == "vault-0" else "checksum 1"
     assert f"{role}: 1 corrupt blocks found and rebuilt from the others" in result.stderr, result
     assert_cells(result)
@@ -246,25 +264,10 @@ def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
 def test_corrupt_block_is_mended_when_a_checksum_rank_is_replaced() -> None:
     """A new parity cannot be computed from a damaged member while the slots run; with another
     parity at hand all go back to the checkpoint, where the member is mended."""
-    text = CORRUPT.replace("STEP", "3").replace("        comm.Barrier()\n    comm", KILL_CHECKSUM)
-    result = run_job(text, 3, *ROLLBACK, "--checksums", "2", "--group-size", "3")
+    result = run_corrupt(3, *ROLLBACK, "--checksums", "2", "--group-size", "3", then="kill")
     assert deaths(result) == [("checksum", 0, "unknown")]
     assert [(r["kind"], r["slots"]) for r in result.stats["recoveries"]] == [("rollback", [])]
     assert_cells(result)
-
-
-KILL_CHECKSUM = """
-        for pid in [p for p in os.listdir("/proc") if p.isdigit() and comm.rank == 0]:
-            try:
-                mine = open(f"/proc/{pid}/environ").read().split("\\0")
-            except OSError:
-                continue
-            if {"FTRMA_JOB=" + os.environ["FTRMA_JOB"], "OMPI_COMM_WORLD_RANK=3"} <= set(mine):
-                os.kill(int(pid), 9)
-        while not ftrma.stats()["failures"]:
-            pass
-        comm.Barrier()
-    comm"""
 
 
 def second_parity(members: list[int]) -> int:

@@ -24,7 +24,7 @@ from nodes import NODES, fake_ssh, why_not
 LIMIT_S = 30
 # Slot 0 reads one line in each step and puts it into both windows; then it reads what is left.
 PROGRAM = """
-import os, sys
+import os, sys, time
 import numpy as np
 from mpi4py import MPI
 
@@ -65,6 +65,9 @@ for step in range(4):
             window.Put(value, rank, step)
     window.Fence()
 rest = [float(line) for line in answers] if comm.rank == 0 else []
+if "waiting" in sys.argv:
+    print("waiting", flush=True)
+    time.sleep(3)
 window.Fence()
 print(comm.rank, field.tolist(), rest)
 """
@@ -348,16 +351,19 @@ if MPI.COMM_WORLD.rank == 0:
 # ---- terminals ------------------------------------------------------------------------------
 
 
-def on_terminal(program: Path, talk: str, *, background: bool = False) -> tuple[int, str]:
+def on_terminal(
+    program: list[object], talk: str, *, background: bool = False
+) -> tuple[int, str]:
     """Run a job in a session of its own on a new terminal; its status, and what was displayed.
 
     Args:
+        program: with its arguments.
         talk: is typed once the program has said "ready".
         background: in a process group that does not have the terminal.
     """
     pid, terminal = pty.fork()
     if not pid:
-        command = [FTRMA, "run", "-n", "2", str(program)]
+        command = [FTRMA, "run", "-n", "2", *map(str, program)]
         if not background:
             os.execv(FTRMA, command)
         job = subprocess.Popen(command, process_group=0)
@@ -393,7 +399,7 @@ window = MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
 window.Fence()
 if MPI.COMM_WORLD.rank == 0:
     print("ready", flush=True)
-    print("read", sys.stdin.read().split(), flush=True)
+    print("read", sys.stdin.read().split() if "reads" in sys.argv else "nothing", flush=True)
 time.sleep(0.3)
 window.Fence()
 """
@@ -403,7 +409,7 @@ def test_a_terminal_is_read_to_its_end(tmp_path: Path) -> None:
     """What is typed comes line by line, and Ctrl-D ends it."""
     program = tmp_path / "typed.py"
     program.write_text(TYPED)
-    status, text = on_terminal(program, "one\ntwo\n\4")
+    status, text = on_terminal([program, "reads"], "one\ntwo\n\4")
     assert status == 0 and "read ['one', 'two']" in text, text
 
 
@@ -411,31 +417,27 @@ def test_an_interrupt_from_the_terminal(tmp_path: Path) -> None:
     """Ctrl-C ends a job that reads."""
     program = tmp_path / "typed.py"
     program.write_text(TYPED)
-    status, text = on_terminal(program, "one\n\3")
+    status, text = on_terminal([program, "reads"], "one\n\3")
     assert status == 130 and "read" not in text.replace("ready", ""), text
 
 
 def test_a_job_in_the_background_is_not_stopped(tmp_path: Path) -> None:
     """A program that does not read is no reason to stop for the terminal."""
     program = tmp_path / "typed.py"
-    program.write_text(TYPED.replace("sys.stdin.read().split()", "'nothing'"))
-    status, text = on_terminal(program, "for the shell\n", background=True)
+    program.write_text(TYPED)
+    status, text = on_terminal([program], "for the shell\n", background=True)
     assert status == 0 and "read nothing" in text, text
 
 
 # ---- supervisors and nodes ------------------------------------------------------------------
 
 
-def test_a_resumed_job_is_given_it_again(program: Path, tmp_path: Path) -> None:
+def test_a_resumed_job_is_given_it_again(program: Path) -> None:
     """``ftrma run --resume`` serves its own stdin from the beginning."""
     mark = os.urandom(8).hex()
     env = {**os.environ, MARK: mark}
-    slow = tmp_path / "slow.py"
-    slow.write_text(program.read_text().replace("\nwindow.Fence()\nprint",
-                    "\nprint('waiting', flush=True)\nimport time; time.sleep(3)\n"
-                    "window.Fence()\nprint"))
-    job = subprocess.Popen([FTRMA, "run", "-n", "2", str(slow), "readline"], env=env, text=True,
-                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    job = subprocess.Popen([FTRMA, "run", "-n", "2", str(program), "readline", "waiting"], env=env,
+                           text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert job.stdin and job.stdout
         job.stdin.write("".join(f"{i}\n" for i in range(1, 7)))

@@ -27,6 +27,7 @@ MISTAKES = {
     "range request": ("ERR_RMA_RANGE", "16 bytes at displacement {last} .* {bytes} bytes"),
     "range vector": ("ERR_RMA_RANGE", "104 bytes at displacement 0 .* {bytes} bytes"),
     "range backward": ("ERR_RMA_RANGE", "displacement 2 .* rank {right} .* {bytes} bytes"),
+    "range wrapped": ("ERR_RMA_RANGE", "displacement 2305843009213693952 to rank {right} is bey"),
     "range negative": ("ERR_DISP", "displacement -1 .* rank {right}"),
     "rank": ("ERR_RANK", "rank 3 is not in .* group of 3"),
     "rank flush": ("ERR_RANK", "rank 10 is not in .* group of 3"),

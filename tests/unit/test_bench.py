@@ -21,7 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import checkpoint, common, encode, ft, micro
+from bench import checkpoint, common, encode, ft, launching, micro
 
 SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
 
@@ -104,18 +104,18 @@ def test_a_figure_without_matplotlib_names_the_extra(capsys: Any, monkeypatch: A
 
 
 def test_run_returns_the_object_of_the_last_line() -> None:
-    assert common.run([sys.executable, "-c", SAID], 60) == {"a": 1}
+    assert launching.run([sys.executable, "-c", SAID], 60) == {"a": 1}
 
 
 def test_run_reports_a_failure_with_what_was_said() -> None:
-    with pytest.raises(common.BenchError, match=r"(?s)exit status 3.*no such luck"):
-        common.run([sys.executable, "-c", "import sys; print('no such luck'); sys.exit(3)"], 60)
+    with pytest.raises(launching.BenchError, match=r"(?s)exit status 3.*no such luck"):
+        launching.run([sys.executable, "-c", "import sys; print('no such luck'); sys.exit(3)"], 60)
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[1]", '{"a": 1}\nafterwards'])
 def test_output_without_an_object_is_an_error(text: str) -> None:
-    with pytest.raises(common.BenchError, match="the source"):
-        common.last_object(text, "the source")
+    with pytest.raises(launching.BenchError, match="the source"):
+        launching.last_object(text, "the source")
 
 
 def test_nothing_of_a_launch_outlives_its_time_limit(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_nothing_of_a_launch_outlives_its_time_limit(tmp_path: Path) -> None:
         f"pathlib.Path({str(note)!r}).write_text(str(child.pid))\n"
         "time.sleep(600)\n"
     )
-    with pytest.raises(common.BenchError, match="--timeout"):
-        common.run([sys.executable, "-c", program], 3)
+    with pytest.raises(launching.BenchError, match="--timeout"):
+        launching.run([sys.executable, "-c", program], 3)
     deadline = time.monotonic() + 10
     while alive(int(note.read_text())):
         assert time.monotonic() < deadline
@@ -145,7 +145,7 @@ def alive(pid: int) -> bool:
 def test_settings_of_the_user_reach_neither_side(monkeypatch: Any) -> None:
     monkeypatch.setenv("FTRMA_INTERVAL", "0")
     monkeypatch.setenv("OMPI_MCA_osc", "rdma")
-    assert not {"FTRMA_INTERVAL", "OMPI_MCA_osc"} & set(common.environment())
+    assert not {"FTRMA_INTERVAL", "OMPI_MCA_osc"} & set(launching.environment())
     assert os.environ["FTRMA_INTERVAL"] == "0"
 
 
@@ -213,7 +213,7 @@ def checkpoint_report(monkeypatch: Any, dirty_share: float = checkpoint.DIRTY_SH
     rank = {"total": 300, "parity": 100, "sum": 100, "lists": 100}
     memory = {"windows": 200, "slots": [slot, slot], "checksum_ranks": [rank]}
     monkeypatch.setattr(
-        common, "run_protected", lambda *_: ({"rounds": rounds, "memory": memory}, stats)
+        launching, "run_protected", lambda *_: ({"rounds": rounds, "memory": memory}, stats)
     )
     options = checkpoint.parse(["--size", "1MiB"])
     return {
@@ -232,7 +232,7 @@ def test_checkpoint_reports_ratios_and_memory(monkeypatch: Any) -> None:
 
 
 def test_checkpoint_refuses_what_was_not_as_dirty_as_meant(monkeypatch: Any) -> None:
-    with pytest.raises(common.BenchError, match="some dirty"):
+    with pytest.raises(launching.BenchError, match="some dirty"):
         checkpoint_report(monkeypatch, dirty_share=0.5)
 
 
@@ -269,7 +269,7 @@ def test_micro_adds_the_copy_to_the_put() -> None:
 def test_micro_refuses_logs_that_did_not_hold_all(peak_bytes: int) -> None:
     logs = [{"peak_bytes": each, "budget_bytes": 1 << 20} for each in (peak_bytes, 1000)]
     stats = {"log": logs}
-    with pytest.raises(common.BenchError, match="not everything was logged"):
+    with pytest.raises(launching.BenchError, match="not everything was logged"):
         micro.check_logs(stats)
 
 

@@ -18,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import common, dht, ft, ft_demand, recovery, recovery_many, sides, turns
+from bench import common, dht, ft, ft_demand, launching, recovery, recovery_many, sides, turns
 from bench.recovery_many import Times
 
 # ---- sides ----------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_sides_take_turns() -> None:
 
     runs = sides.in_turn(
         {"a": side("a"), "b": side("b")}, 2, "test",
-        lambda s: s(1, Path(), [], 1.0, common.ignore)[0],
+        lambda s: s(1, Path(), [], 1.0, launching.ignore)[0],
     )
     assert order == ["a", "b", "a", "b"]
     assert runs == {"a": [{"n": 1}, {"n": 3}], "b": [{"n": 2}, {"n": 4}]}
@@ -86,7 +86,7 @@ def noted(path: Path, count: int) -> turns.Launch:
     rank = [sys.executable, "-c", NOTES, str(path), str(count)]
     launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
     command = [sys.executable, "-c", launcher, *rank]
-    return lambda started: common.run(command, 60, started)
+    return lambda started: launching.run(command, 60, started)
 
 
 def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
@@ -108,9 +108,9 @@ def test_a_launch_that_fails_ends_the_others(tmp_path: Path, monkeypatch: Any) -
     failing = [sys.executable, "-c", "import time; time.sleep(0.6); exit('no more')"]
     launches = {
         "a": noted(tmp_path / "a", 20000),
-        "b": lambda started: common.run(failing, 60, started),
+        "b": lambda started: launching.run(failing, 60, started),
     }
-    with pytest.raises(common.BenchError, match="no more"):
+    with pytest.raises(launching.BenchError, match="no more"):
         turns.take_turns(launches, 0.1)
     before = (tmp_path / "a").read_text()
     time.sleep(0.1)
@@ -163,7 +163,7 @@ def dht_report(monkeypatch: Any, seen: list[list[str]]) -> dict[str, Any]:
 
     def in_turns(launches: dict[str, turns.Launch], _turn_s: float) -> dict[str, Any]:
         """Each is stopped for 1000 s in the middle of its time."""
-        found = {name: launch(common.ignore) for name, launch in launches.items()}
+        found = {name: launch(launching.ignore) for name, launch in launches.items()}
         return {name: {**run, "turns": [(0.0, 110.0), (1110.0, 2000.0)]}
                 for name, run in found.items()}
 
@@ -256,9 +256,9 @@ def test_replay_is_compared_with_the_same_steps() -> None:
 def test_another_recovery_than_was_meant_is_an_error_with_its_reason() -> None:
     rollback = {"kind": "rollback", "reason": "logs ran over", "phases": {}}
     assert recovery.only_recovery({"recoveries": [rollback]}, "rollback") is rollback
-    with pytest.raises(common.BenchError, match=r"not one causal .*\(logs ran over\)"):
+    with pytest.raises(launching.BenchError, match=r"not one causal .*\(logs ran over\)"):
         recovery.only_recovery({"recoveries": [rollback]}, "causal")
-    with pytest.raises(common.BenchError, match="none"):
+    with pytest.raises(launching.BenchError, match="none"):
         recovery.only_recovery({"recoveries": []}, "causal")
 
 

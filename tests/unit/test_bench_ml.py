@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench import common, ml
+from bench import launching, ml
 
 LIMIT_S = 30
 CALLS = ["PUT", "GET", "ACCUMULATE", "GET_ACCUMULATE", "FETCH_AND_OP", "COMPARE_AND_SWAP"]
@@ -24,7 +24,7 @@ HEAD = struct.Struct("<QQQiiii")  # struct record of ml.c
 
 # Every kind of access, from slot 0 to slot 1; then what the program sees of the world.
 PROGRAM = """
-import json, numpy as np
+import json, sys, numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 me, last = comm.Get_rank(), comm.Get_size() - 1
@@ -33,7 +33,7 @@ memory = np.frombuffer(window.tomemory(), dtype=np.int64)
 memory[:] = np.arange(len(memory)) + 1000 * me
 comm.Barrier()
 one, old = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-many = np.arange(LARGE, dtype=np.int64)
+many = np.arange(int(sys.argv[1]), dtype=np.int64)
 window.Lock_all()
 if me == 0:
     window.Put(np.array([7], dtype=np.int64), last, 3)
@@ -79,9 +79,10 @@ def run(
     tmp_path: Path, large: int, ring_bytes: int = 1 << 20, slots: int = 2, loggers: int = 1
 ) -> dict[str, Any]:
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM.replace("LARGE", str(large)))
-    command = ml.command_line(slots, script, [], loggers, ring_bytes, str(tmp_path), ["ML_KEEP=1"])
-    return common.run(command, LIMIT_S)
+    script.write_text(PROGRAM)
+    command = ml.command_line(slots, script, [str(large)], loggers, ring_bytes, str(tmp_path),
+                              ["ML_KEEP=1"])
+    return launching.run(command, LIMIT_S)
 
 
 def kept(path: Path) -> list[Record]:
@@ -133,7 +134,7 @@ def test_a_full_ring_begins_again(tmp_path: Path) -> None:
 
 
 def test_a_record_larger_than_the_ring_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(common.BenchError, match="does not fit the loggers' memory"):
+    with pytest.raises(launching.BenchError, match="does not fit the loggers' memory"):
         run(tmp_path, 5000, ring_bytes=20_000)
 
 
@@ -141,5 +142,5 @@ def test_a_library_that_cannot_be_built_is_an_error(monkeypatch: Any, tmp_path: 
     source = tmp_path / "ml.c"
     source.write_text("this is not C")
     monkeypatch.setattr(ml, "SOURCE", source)
-    with pytest.raises(common.BenchError, match="cannot build"):
+    with pytest.raises(launching.BenchError, match="cannot build"):
         ml.library.__wrapped__()

@@ -15,14 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from csource import CSRC, HEADERS, ORDER, SOURCES, code_of, items_of, names_in
 
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
-# From the top down; what lies in csrc itself defines nothing.
-ORDER = ("interpose", "log", "vault", "job", "kernels")
 SHARED = "ftrma.h"  # all that Python calls, wherever it is
 GENERATED = {"ftrma_count_intercepted"}  # by calls.py
 # Sources whose functions one header declares; all others have a header of their own name.
 GROUPS = {
+    "interrupt.h": {"interrupt.c", "place.c"},
     "comm.h": {"comm.c", "communicator.c", "board.c"},
     "kernels.h": {"kernels.c", "kernels_ref.c", "variant.c"},
     "gf.h": {"gf.c", "gf_ref.c"},
@@ -30,38 +29,6 @@ GROUPS = {
     "gf_run.h": {"gf.c"},
 }
 OURS = r"(?:ftrma_|MPI_)\w+"
-
-
-def code_of(path: Path) -> str:
-    """Without comments, and with strings empty; a directive is one line."""
-    text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
-    text = re.sub(r"\\\n", " ", text)
-    return re.sub(r'"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)+'", '""', text)
-
-
-def names_in(code: str) -> set[str]:
-    """Names of functions and variables; tags of types are none."""
-    return set(re.findall(r"\b[A-Za-z_]\w*", re.sub(r"\b(?:struct|enum|union)\s+\w+", " ", code)))
-
-
-def items_of(code: str) -> list[tuple[str, str]]:
-    """What stands outside of all braces, as (head, body): a body is what braces hold."""
-    code = re.sub(r"(?m)^\s*#.*$", "", code)
-    items, head, body, depth = [], "", "", 0
-    for part in re.split(r"([{};])", code):
-        depth += (part == "{") - (part == "}")
-        if depth or part == "}":
-            body += part
-        elif part != ";":
-            if body and not re.match(r"\s*(?:[=,\[*]|\w+\s*[;=,\[]|__attribute__|$)", part):
-                items.append((head, body))  # a function
-                head, body = "", ""
-            head += part
-            continue
-        if part == ";" and not depth:
-            items.append((head, body))
-            head, body = "", ""
-    return [*items, (head, body)]
 
 
 FUNCTION = re.compile(rf"[\w\s*]*?\b({OURS})\s*\(", re.S)
@@ -87,8 +54,6 @@ def externs(path: Path) -> set[str]:
     return found
 
 
-SOURCES = {path.name: path for folder in ORDER for path in sorted((CSRC / folder).glob("*.c"))}
-HEADERS = {path.name: path for path in sorted(CSRC.rglob("*.h"))}
 TYPES = {"MPI_Comm", "MPI_Win"}
 VARIABLES = {name for path in HEADERS.values() for name in externs(path)}
 

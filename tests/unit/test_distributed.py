@@ -23,7 +23,7 @@ from ftrma import settings as options
 from ftrma.errors import CorruptVault
 from ftrma.machine.placement import place
 from ftrma.machine.topology import domains_of_nodes, make_layout
-from ftrma.native import loading
+from ftrma.native import loading, vaults
 from ftrma.native.constants import SLOT, SPARE
 from ftrma.protocol import distributed
 from ftrma.protocol.distributed import Distributed
@@ -53,13 +53,12 @@ class Comm:
         pass
 
 
-def bare(world: Any, comm: Any = None) -> Distributed:
-    """An exchange that has joined no job."""
-    made = Distributed.__new__(Distributed)
-    made.world, made.comm = world, comm
-    made.holder = {("checksum", 0): 1}
-    made.votes, made.committing, made.version, made.vault = None, False, 0, None
-    return made
+def exchange(world: Any, slots: int, comm: Any = None) -> Distributed:
+    """An exchange of slots 0 .. slots-1 and one checksum rank behind them, without a job."""
+    world.everyone = SimpleNamespace(Dup=lambda: comm)
+    world.roles = SimpleNamespace(slot_proc=range(slots), checksum_proc=[slots])
+    world.ctl = SimpleNamespace(nslots=slots, nchecksums=1, nprocs=slots)
+    return Distributed(world)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=3), st.sets(st.integers(1, 5)),
@@ -79,9 +78,7 @@ def test_all_slots_checkpoint_or_none(safepoints: list[int], wanted: set[int], e
     ended = []
 
     def run(slot: int) -> None:
-        ctl = SimpleNamespace(nslots=n, nprocs=n)
-        mine = bare(SimpleNamespace(role=lambda: (SLOT, slot), ctl=ctl), Comm(boxes, slot))
-        mine.holder = {**{("slot", s): s for s in range(n)}, ("checksum", 0): n}
+        mine = exchange(SimpleNamespace(role=lambda: (SLOT, slot)), n, Comm(boxes, slot))
         at = [0]
         policy: Any = SimpleNamespace(interval=1.0, every=every, due=lambda size: at[0] in wanted)
         for ordinal in range(1, safepoints[slot] + 1):
@@ -105,14 +102,12 @@ def test_all_slots_checkpoint_or_none(safepoints: list[int], wanted: set[int], e
         assert bool(took) == any(o < min(safepoints) for o in wanted)
 
 
-@pytest.fixture
-def native() -> Any:
-    return loading.load()
+loading.load()
 
 
-def world_of_one(native: Any, lib: Any = None) -> Any:
+def world_of_one() -> Any:
     return SimpleNamespace(
-        native=native, lib=lib or native.lib, link=SimpleNamespace(critical=threading.Lock()),
+        link=SimpleNamespace(critical=threading.Lock()),
         visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], held={}, proc=0,
         first_on_node=True, tell=print, seal=lambda version: SEAL,
     )
@@ -124,19 +119,19 @@ def stage(vault: Vault, version: int, array: Any) -> None:
 
 
 def test_a_damaged_vault_is_not_used_again(
-    native: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: a slot that finds its copy damaged leaves no vault that the next launch takes for one;
     undoing would make the checksums agree with the damage."""
-    vault = Vault(native, tmp_path / "slot-0", 64, 1, create=True)
+    vault = Vault(tmp_path / "slot-0", 64, 1, create=True)
     array = np.arange(3 * BLOCK, dtype="u1")
     stage(vault, 1, array)
-    at = native.ffi.buffer(native.lib.ftrma_vault_block(vault.c, 2), BLOCK)
+    at = vault.bytes_at(2, BLOCK)
     at[100] = bytes([at[100][0] ^ 1])
     array[::7] += 1
     stood_down: list[CorruptVault] = []
     monkeypatch.setattr(distributed, "step_down", lambda world, error: stood_down.append(error))
-    mine = bare(world_of_one(native))
+    mine = exchange(world_of_one(), 1)
     mine.version = 1
     with pytest.raises(CorruptVault):
         mine.take(vault, [("x", array.ctypes.data, array.nbytes)], {})
@@ -144,21 +139,27 @@ def test_a_damaged_vault_is_not_used_again(
     vault.close()
 
 
-def test_the_end_does_not_reach_a_vault_that_is_being_settled(native: Any, tmp_path: Path) -> None:
+def test_the_end_does_not_reach_a_vault_that_is_being_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Law: what another death makes of a launch that is restoring, no vault is left half undone."""
     seen = []
-    world = world_of_one(native)
+    world = world_of_one()
 
-    class Lib:
-        def __getattr__(self, name: str) -> Any:
-            if name in ("ftrma_stage_undo", "ftrma_parity_fold", "ftrma_parity_drop"):
-                seen.append((name, world.link.critical.locked()))
-            return getattr(native.lib, name)
+    def watched(name: str) -> None:
+        real = getattr(vaults, name)
 
-    world.lib = Lib()
+        def call(*args: Any) -> None:
+            seen.append((name, world.link.critical.locked()))
+            real(*args)
+
+        monkeypatch.setattr(vaults, name, call)
+
+    for name in ("stage_undo", "parity_fold", "parity_drop"):
+        watched(name)
     array = np.arange(3 * BLOCK, dtype="u1")
     for kind, at in (("slot", 1), ("checksum", 1), ("checksum", 0)):
-        vault = Vault(native, tmp_path / f"{kind}-{at}", 64, 1, create=True)
+        vault = Vault(tmp_path / f"{kind}-{at}", 64, 1, create=True)
         stage(vault, 1, array)
         vault.words.version = at
         world.held[kind, at] = vault
@@ -167,40 +168,45 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(native: Any, tmp_p
     mine.version = 1
     mine._settle()
     assert sorted(seen) == [
-        ("ftrma_parity_drop", True), ("ftrma_parity_fold", True), ("ftrma_stage_undo", True)
+        ("parity_drop", True), ("parity_fold", True), ("stage_undo", True)
     ]
     for vault in world.held.values():
         vault.close()
 
 
-def test_a_vault_that_is_elsewhere_too_goes(native: Any, tmp_path: Path) -> None:
+def test_a_vault_that_is_elsewhere_too_goes(tmp_path: Path) -> None:
     """Law: after a launch has restored, no node has a vault of a role that it does not hold."""
-    world = world_of_one(native)
+    world = world_of_one()
     world.hosts, world.proc, world.first_on_node = ["b", "a"], 1, True
     world.layout, world.known_committed = make_layout(1, spares=0), 0
     world.found = {("slot", 0): ("b", frozenset({0}))}
     world.role, world.store = (lambda: (2, 0)), (lambda name, value: None)
     world.vault_path_of = lambda role: tmp_path / f"{role[0]}-{role[1]}"
     world.open_vault = lambda role, create: Vault(
-        native, world.vault_path_of(role), 64, 1, create=create
+        world.vault_path_of(role), 64, 1, create=create
     )
     (tmp_path / "slot-0").touch()
-    mine = bare(world, Comm({}, 1))
-    mine.holder = {("slot", 0): 0, ("checksum", 0): 1}
+    mine = exchange(world, 1, Comm({}, 1))
     mine.restore()
     vault = mine.vault
     assert vault is not None and os.listdir(tmp_path) == ["checksum-0"]
     vault.close()
 
 
-def test_a_control_file_of_a_killed_process_is_no_obstacle(native: Any, tmp_path: Path) -> None:
+class Resumed(SpreadWorld):
+    """One that the supervisor has told to resume, before it joins anything."""
+
+    def __init__(self, layout: Any) -> None:
+        self.layout = layout
+        self.link: Any = SimpleNamespace(greeting={"resume": True})
+
+
+def test_a_control_file_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
     """Law: a launch begins over whatever the one before was killed at."""
     layout = make_layout(2)
-    world = SpreadWorld.__new__(SpreadWorld)
-    world.layout = layout
-    world.link = SimpleNamespace(greeting={"resume": True})  # type: ignore[assignment]
+    world = Resumed(layout)
     placement = place(layout, domains_of_nodes(["a"] * layout.processes), "none")
     (tmp_path / "control-0").write_bytes(b"half")
     path = tmp_path / "control-0"
-    ctl = world._own_control(native, path, options.Options(slots=2), placement)
+    ctl = world._own_control(path, options.Options(slots=2), placement)
     assert ctl.resume == 1 and ctl.nslots == 2 and not path.exists()

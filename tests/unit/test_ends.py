@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import pytest
 
+from ftrma.fabric.story import Failure, Scrub
 from ftrma.protocol.ends import STRIKES, End, Left, decide, repeated
 
 CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
@@ -49,17 +50,16 @@ def test_the_words_name_slot_and_signal() -> None:
     )
 
 
-def death(slot: int = 1, at: Any = (0, 5), place: str = "unknown", waited: bool = False,
-          role: str = "slot") -> dict[str, Any]:
-    return {"event": "failure", "role": role, "index": slot, "at": list(at), "place": place,
-            "waited": waited}
+def death(slot: int = 1, at: tuple[int, int] = (0, 5), place: str = "unknown",
+          waited: bool = False, role: str = "slot") -> Failure:
+    return Failure(role, slot, 4711, place, at=at, waited=waited)
 
 
 def test_killed_again_and_again() -> None:
     """Law: STRIKES deaths of one slot, one behind the other, at one place, from outside, while it
     computed; other slots' deaths between do not matter."""
     assert repeated([death()] * STRIKES) == 1
-    assert repeated([death(), death(0), death(), {"event": "plan"}, death()]) == 1
+    assert repeated([death(), death(0), death(), Scrub("slot", 1, 2), death()]) == 1
     assert repeated([death()] * (STRIKES - 1)) is None
 
 
@@ -68,7 +68,7 @@ def test_killed_again_and_again() -> None:
     [death(at=(0, 6)), death(at=(1, 5)), death(place="fence"), death(waited=True)],
     ids=["another event", "behind a checkpoint", "by a rule", "while it waited"],
 )
-def test_what_breaks_the_row(other: dict[str, Any]) -> None:
+def test_what_breaks_the_row(other: Failure) -> None:
     for at in range(STRIKES):
         story = [death()] * STRIKES
         story[at] = other
@@ -80,5 +80,4 @@ def test_what_breaks_the_row(other: dict[str, Any]) -> None:
 def test_servers_are_not_counted() -> None:
     """Law: neither checksum ranks, nor what a job over several nodes tells without a place."""
     assert repeated([death(role="checksum")] * 5) is None
-    known = {k: v for k, v in death().items() if k not in ("at", "waited")}
-    assert repeated([known] * 5) is None
+    assert repeated([dataclasses.replace(death(), at=None)] * 5) is None

@@ -7,6 +7,7 @@ its own package without a circle; what is pure, and what judges others, stays so
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ORDER = ("__main__", "command", "launch", "__init__", "program", "protocol", "se
          "fabric", "trace", "reliability", "machine", "native", "host", "state",
          "errors")
 LEVEL = {name: i for i, name in enumerate(ORDER)}
+CALLERS = {"native.job", "native.logs", "native.vaults"}  # of functions in C
 FRONT = "__init__"  # all may ask it for the version
 
 
@@ -103,7 +105,11 @@ def test_only_native_knows_the_extension() -> None:
     """Law: the extension is loaded in one place, so that it interposes; its declarations are read
     there and where constants are derived from them."""
     assert users("ftrma._declarations") == {"native.loading", "native.constants"}
+    assert users("ftrma.native.extension") == CALLERS | {"native.loading"}
     assert not users("ftrma._native")
+    callers = {name_of(p) for p in PACKAGE.rglob("*.py")
+               if re.search(r"\b(lib|ffi)\.(?!format)", p.read_text())} - {"_declarations"}
+    assert callers == CALLERS | {"native.loading"}
     openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
     assert openers - {"_declarations"} == {"native.loading"}
 
@@ -115,16 +121,18 @@ def test_only_the_loader_imports_mpi4py() -> None:
 
 def test_pure_modules_stay_pure() -> None:
     """Law: what decides or computes needs nothing that touches processes, files or C."""
-    for name in ("errors", "host.tomlfile", "reliability.interval"):
+    for name in ("errors", "host.tomlfile", "reliability.interval", "fabric.story"):
         assert not used_by(name), name
     for name in ("protocol.causal", "machine.topology"):
-        assert used_by(name) <= {"native.constants"}, name
+        assert used_by(name) <= {"native.constants", "native.shared"}, name
     assert used_by("state") <= {"errors"} and used_by("vault.erasure") <= {"errors"}
     assert used_by("protocol.plan") <= {"errors", "machine.placement", "machine.topology",
-                                        "protocol.ends", "vault.salvage"}
-    assert used_by("launch.stats") <= {"machine.topology"}
+                                        "native.constants", "native.shared", "protocol.ends",
+                                        "vault.salvage"}
+    assert used_by("launch.stats") <= {"fabric.story", "machine.topology"}
     assert used_by("machine.placement") <= {"machine.topology"}
-    assert used_by("vault.salvage") <= {"errors", "machine.placement", "machine.topology"}
+    assert used_by("vault.salvage") <= {"errors", "machine.placement", "machine.topology",
+                                         "native.shared"}
 
 
 def test_the_checker_knows_nothing_of_what_it_checks() -> None:

@@ -513,10 +513,14 @@ def test_a_long_line_keeps_both_ends() -> None:
     assert line.startswith("begin ") and line.endswith("end") and len(line) < 1200
 
 
-def test_telling_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telling_needs_no_stderr(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Law: what nobody can be told is told nowhere else, and is no error."""
     monkeypatch.setattr(sys, "stderr", None)
     outfile.tell("warning: x")
     closed = open(os.devnull, "w")  # noqa: SIM115
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     outfile.tell("warning: x")
+    assert capfd.readouterr() == ("", "")

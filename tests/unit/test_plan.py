@@ -9,6 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ftrma.machine.topology import domains_of_nodes
+from ftrma.native.constants import PlanKind
 from ftrma.protocol.plan import IN_PLACE, Situation, plan, reseat
 
 
@@ -97,14 +98,14 @@ def test_spares_are_seated_lowest_first_and_slots_before_checksums(state: Situat
 
 @given(states())
 def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: Situation) -> None:
-    """Law: without a catastrophe, "relaunch" holds iff there are more dead seats than spares."""
+    """Law: without a catastrophe, RELAUNCH holds iff there are more dead seats than spares."""
     chosen = plan(state)
     short = len(vacant(state)) > len(state.spares)
     if catastrophes(state):
-        assert chosen.kind == "catastrophic"
+        assert chosen.kind == PlanKind.CATASTROPHIC
     else:
-        in_place = "rollback" if state.obstacle else "causal"
-        assert chosen.kind == ("relaunch" if short else in_place)
+        in_place = PlanKind.ROLLBACK if state.obstacle else PlanKind.CAUSAL
+        assert chosen.kind == (PlanKind.RELAUNCH if short else in_place)
         assert chosen.failure is None
         assert chosen.reason == state.obstacle or short
         assert chosen.reason or not short
@@ -112,11 +113,11 @@ def test_relaunch_is_asked_for_when_spares_run_out_and_only_then(state: Situatio
 
 @given(states())
 def test_catastrophe_names_what_was_lost(state: Situation) -> None:
-    """Law: "catastrophic" iff a version is committed and some group lost more members than it has
+    """Law: CATASTROPHIC iff a version is committed and some group lost more members than it has
     checksum ranks; the failure names the group, every lost member and the version."""
     chosen = plan(state)
     groups = catastrophes(state)
-    assert (chosen.kind == "catastrophic") == bool(groups)
+    assert (chosen.kind == PlanKind.CATASTROPHIC) == bool(groups)
     if groups:
         failure = chosen.failure
         assert failure is not None and failure.group == groups[0]
@@ -128,7 +129,7 @@ def test_catastrophe_names_what_was_lost(state: Situation) -> None:
 
 @given(states())
 def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: Situation) -> None:
-    """Law: "relaunch" and "catastrophic" leave all seats as they are."""
+    """Law: RELAUNCH and CATASTROPHIC leave all seats as they are."""
     chosen = plan(state)
     if chosen.kind not in IN_PLACE:
         assert [*chosen.slot_proc, *chosen.checksum_proc] == seats_of(state)
@@ -158,7 +159,8 @@ def test_plan_is_pure(state: Situation) -> None:
 def test_one_dead_slot_by_hand() -> None:
     """Law: the everyday case, spelled out."""
     chosen = plan(ONE_DEAD)
-    assert (chosen.kind, chosen.slot_proc, chosen.checksum_proc) == ("rollback", (0, 3), (2,))
+    assert chosen.kind == PlanKind.ROLLBACK
+    assert (chosen.slot_proc, chosen.checksum_proc) == ((0, 3), (2,))
     assert (chosen.lost_slots, chosen.lost_checksums) == ((1,), ())
 
 
@@ -173,12 +175,13 @@ def test_what_stands_against_a_cheaper_way(
     now = dataclasses.replace(state, policy=policy, fresh=fresh, hindrance=hindrance)
     expected = seated.kind
     if seated.kind in IN_PLACE and hindered:
-        expected = "relaunch"
-    elif seated.kind == "rollback":
-        expected = "refused" if policy == "causal" else "relaunch" if fresh else "rollback"
+        expected = PlanKind.RELAUNCH
+    elif seated.kind == PlanKind.ROLLBACK:
+        way_back = PlanKind.RELAUNCH if fresh else PlanKind.ROLLBACK
+        expected = PlanKind.REFUSED if policy == "causal" else way_back
     chosen = plan(now)
     assert chosen.kind == expected
-    assert chosen.reason == (hindrance if expected == "relaunch" and hindered and
+    assert chosen.reason == (hindrance if expected == PlanKind.RELAUNCH and hindered and
                              seated.kind in IN_PLACE else seated.reason)
 
 
@@ -189,9 +192,9 @@ def test_what_ends_the_job_whatever_could_be_done(
     """Law: memory that is full ends the job, and so does a slot that is killed again and again."""
     chosen = plan(dataclasses.replace(state, starved=starved, doomed=doomed))
     if starved:
-        assert chosen.kind == "full" and "/dev/shm" in chosen.reason
+        assert chosen.kind == PlanKind.FULL and "/dev/shm" in chosen.reason
     elif doomed is not None:
-        assert chosen.kind == "repeated" and f"slot {doomed} was killed" in chosen.reason
+        assert chosen.kind == PlanKind.REPEATED and f"slot {doomed} was killed" in chosen.reason
     else:
         assert chosen == plan(state)
 

@@ -116,3 +116,4 @@ def test_what_is_there(home: Path, words: list[str]) -> None:
     """Law: it is found without importing anything."""
     (home / "pkg" / "__init__.py").write_text("raise RuntimeError('imported')\n")
     check(words, str(home))
+    assert not {name for name in sys.modules if name.partition(".")[0] == "pkg"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +12,18 @@ from typing import Any
 import pytest
 
 from ftrma.errors import CATASTROPHE
+from ftrma.fabric import story
+from ftrma.fabric.story import Relaunch
+from ftrma.fabric.world import make_control
 from ftrma.host.key import Key
-from ftrma.launch import relaunch, supervisor
+from ftrma.launch import relaunch, severalnodes, supervisor, switchboard
+from ftrma.launch.job import LAUNCHER_DIED, Cause, Job
+from ftrma.launch.reception import Peer
 from ftrma.launch.supervisor import Interrupted, Signals
-from ftrma.launch.switchboard import Cause
-from ftrma.machine.topology import make_layout
+from ftrma.launch.switchboard import Switchboard
+from ftrma.launch.watch import Watch
+from ftrma.machine.topology import Layout, make_layout
+from ftrma.native import loading
 from ftrma.settings import Options
 
 
@@ -41,28 +50,39 @@ def test_signals_interrupt_the_watching_only() -> None:
 class MadeUp:
     """A launch whose processes never come; the first one is over several nodes and has failed."""
 
-    made = 0
+    made_up = 0
 
-    def __init__(self, directory: Path, *_: Any) -> None:
-        MadeUp.made += 1
-        cause = None if MadeUp.made == 1 else "slot 1 died"
-        self.switchboard = SimpleNamespace(spread=MadeUp.made == 1, cause=cause)
-        self.ctl = SimpleNamespace(start_ns=0, resume=0, request=0)
-        lib = SimpleNamespace(ftrma_now_ns=lambda: 0, FTRMA_RELAUNCH=1, FTRMA_NOTHING=0,
-                              FTRMA_DEAD=2)
-        self.memory_was_full, self.own_end = False, None
-        self.native, self.ranks = SimpleNamespace(lib=lib), {}
-        self.log = directory / "launcher.log"
+    def __init__(self, made: Job) -> None:
+        MadeUp.made_up += 1
+        self.made, self.directory, self.layout = made, made.directory, made.layout
+        self.options, self.stdin, self.came_up = made.options, made.stdin, time.monotonic()
+        self.ctl = SimpleNamespace()
+        self.ranks = dict[int, int]()
+        self.mpirun = SimpleNamespace(poll=lambda: 1)
+        self.switchboard = Switchboard(
+            made.layout.processes, made.key, None, lambda *_, **__: None, list, made.cause, {}
+        )
+        self.log = made.directory / "launcher.log"
         self.log.write_text("no such node\n")
+        if MadeUp.made_up == 1:
+            board = self.switchboard
+            board.spread = board.ranks.entered = True
+            peer = Peer(socket.socket(), "link", host="node2", role="slot", index=1, open=False)
+            board.ranks.links[1] = peer
+            peer.died_at = -1.0
+            board.ranks.deaths.append(peer)
 
-    def procs(self) -> list[Any]:
+    def serve_terminal(self, timeout_s: float) -> None:
+        pass
+
+    def dead(self) -> list[int]:
         return []
 
     def refused(self) -> str:
         return ""
 
     def end(self, **_: Any) -> None:
-        pass
+        self.switchboard.close()
 
 
 def test_a_relaunch_that_does_not_come_up_is_a_failure(
@@ -70,16 +90,75 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
 ) -> None:
     """Law: a job that cannot be launched again ends with the status of failures that cannot be
     repaired, and shows what the launcher said."""
-    cause = Cause("slot 1 on node2 died", (1,), 0.0, 0.0)
-    monkeypatch.setattr(MadeUp, "made", 0)
+    loading.load()
+    monkeypatch.setattr(MadeUp, "made_up", 0)
     monkeypatch.setattr(supervisor, "Launch", MadeUp)
-    monkeypatch.setattr(supervisor, "watch", lambda made: "the launcher died")
-    monkeypatch.setattr(supervisor, "_next_spread", lambda *_: ([], cause))
-    monkeypatch.setattr(supervisor.failover, "clean_up", lambda *_: None)
-    made = relaunch.Job(
-        None, tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"]
-    )
+    monkeypatch.setattr(severalnodes, "LAUNCHER_S", 0.0)
+    monkeypatch.setattr(switchboard, "END_S", 0.0)
+    monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
+    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda board, words, layout: words)
+    made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())
-    assert status == CATASTROPHE and MadeUp.made == 2
+    assert status == CATASTROPHE and MadeUp.made_up == 2
     said = capsys.readouterr().err
     assert "no such node" in said and "did not start again: the launcher died" in said
+    assert made.cause and made.cause.slots == () and made.relaunches == 1
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_who_watches(tmp_path: Path, spread: bool, again: bool) -> None:
+    """Law: connections are watched once a rank has come by one, in this launch or one before."""
+    made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
+    if again:
+        made.cause = Cause("slot 1 died", (1,), 0.0, 0.0)
+    launch: Any = MadeUp(made)
+    launch.switchboard.spread = spread
+    watch = Watch(launch)
+    assert watch.nodes is (watch.several if spread or again else watch.one)
+    launch.end()
+
+
+def made_control(directory: Path, layout: Layout) -> Any:
+    """A job whose launch has come to version 5."""
+    loading.load()
+    ctl = make_control(directory / "control", layout)
+    ctl.commit = 5 << 1
+    for p in range(layout.processes):
+        ctl.proc[p].ready = 1
+        (directory / f"vault-{p}").touch()
+    return Job(directory, Key.make(), layout, Options(slots=layout.slots), ["x.py"]), ctl
+
+
+def test_what_a_relaunch_has_lost(tmp_path: Path) -> None:
+    """Law: vaults of who died by himself, was not ready, or has none; a group that has lost more
+    than its checksum ranks make up for is beyond repair, unless there was no checkpoint yet."""
+    made, ctl = made_control(tmp_path, make_layout(4))
+    checksum = made.layout.slots
+    assert relaunch.lost_roles(made, set()) == []
+    assert relaunch.beyond_repair(made, []) is None
+    assert relaunch.lost_roles(made, {1}) == [1]
+    assert relaunch.beyond_repair(made, [1]) is None
+    ctl.proc[0].ready = 0
+    (tmp_path / f"vault-{checksum}").unlink()
+    assert relaunch.lost_roles(made, {1}) == [0, 1, checksum]
+    failure = relaunch.beyond_repair(made, [0, 1, checksum])
+    assert failure and failure.members == ("slot 0", "slot 1", "checksum 0")
+    assert failure.version == 5
+    ctl.commit = 0
+    assert relaunch.beyond_repair(made, [0, 1, checksum]) is None
+
+
+@pytest.mark.parametrize(("reason", "lost"), [("no spare is left", [1]), (LAUNCHER_DIED, [])])
+def test_who_died_with_the_launcher_has_lost_nothing(
+    tmp_path: Path, reason: str, lost: list[int]
+) -> None:
+    """Law: what died with all others keeps its vault; the next launch is told what is lost."""
+    made, _ = made_control(tmp_path, make_layout(3))
+    assert relaunch.relaunch(made, reason, {1}, 7)
+    ctl = made.ctl
+    assert [at for at in range(made.layout.processes) if ctl.lost[at]] == lost
+    assert ctl.resume == 1 and ctl.entry == 2 and ctl.commit == 5 << 1 and ctl.death_ns == 7
+    (event,) = story.read(tmp_path)
+    assert isinstance(event, Relaunch)
+    assert (list(event.slots), event.version, event.noticed_ns) == (lost, 5, 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -22,26 +23,27 @@ from ftrma import settings
 from ftrma.errors import FtrmaError
 from ftrma.fabric import link
 from ftrma.fabric.killrules import KillRule
-from ftrma.fabric.world import emit, read_events
+from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
-from ftrma.launch import failover, switchboard
-from ftrma.launch.switchboard import Cause, Switchboard, describe
+from ftrma.launch import failover, reception, switchboard
+from ftrma.launch.job import Cause
+from ftrma.launch.switchboard import Switchboard, describe
 from ftrma.machine.topology import make_layout
 from ftrma.settings import Options
 
 PATIENCE_S = 5.0
+NOTED = plain(Checkpoint(7, "coordinated", 0.5, 80, 8))
 
 
 class Board:
     """A switchboard, what it has written, and the ranks that have connected."""
 
     def __init__(self, processes: int = 2, cause: Cause | None = None) -> None:
-        self.story: list[dict[str, Any]] = []
+        self.story: list[Event] = []
         self.key = Key.make()
         self.board = Switchboard(
             processes, self.key, "127.0.0.1",
-            lambda event, **d: self.story.append({"event": event, **d}),
-            lambda: self.story, cause, {"committed": 0},
+            self.story.append, lambda: self.story, cause, {"committed": 0},
         )
         self.open: list[socket.socket] = []
 
@@ -82,7 +84,7 @@ class Board:
     def close(self) -> None:
         for connection in self.open:
             connection.close()
-        if not self.board.epoll.closed:
+        if not self.board.reception.epoll.closed:
             self.board.close()
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -142,15 +144,16 @@ def test_an_answer_does_not_serve_twice(board: Board) -> None:
     answers = []
     for _ in range(2):
         connection = board.stranger()
-        board.until(lambda: len(board.board.peers) == len(board.open))
+        board.until(lambda: len(board.board.reception.peers) == len(board.open))
         challenge = connection.recv(NONCE_BYTES)
         answers.append((challenge, nonce := secrets.token_bytes(NONCE_BYTES),
                         board.key.answer(challenge, nonce)))
     first, second = board.open
     second.sendall(answers[0][1] + answers[0][2])
-    board.until(lambda: len(board.board.peers) == 1)
+    board.until(lambda: len(board.board.reception.peers) == 1)
     first.sendall(answers[0][1] + answers[0][2])
-    board.until(lambda: board.board.peers[next(iter(board.board.peers))].kind == "new")
+    peers = board.board.reception.peers
+    board.until(lambda: peers[next(iter(peers))].kind == "new")
     assert first.recv(TAG_BYTES) == board.key.proof(answers[0][0], answers[0][1])
 
 
@@ -164,17 +167,17 @@ NOISE = [
 def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: noise of any kind and size is cut off, half an answer and silence after a while, and a
     rank comes in beside them."""
-    monkeypatch.setattr(switchboard, "STRANGER_S", 0.3)
+    monkeypatch.setattr(reception, "STRANGER_S", 0.3)
     monkeypatch.setattr(switchboard.json, "loads", lambda text: pytest.fail("it was parsed"))
     for noise in NOISE:
         connection = board.stranger()
-        board.until(lambda: len(board.board.peers) == 1)
+        board.until(lambda: len(board.board.reception.peers) == 1)
         threading.Thread(target=push, args=(connection, noise)).start()
-        board.until(lambda: not board.board.peers)
+        board.until(lambda: not board.board.reception.peers)
     for half in (b"", b"x", secrets.token_bytes(NONCE_BYTES + TAG_BYTES - 1)):
         board.stranger().sendall(half)
-    board.until(lambda: len(board.board.peers) == 3)
-    board.until(lambda: not board.board.peers)
+    board.until(lambda: len(board.board.reception.peers) == 3)
+    board.until(lambda: not board.board.reception.peers)
     monkeypatch.undo()
     board.connect(0)
     assert board.board.ranks.links[0].open
@@ -193,7 +196,7 @@ def push(connection: socket.socket, data: bytes) -> None:
         connection.sendall(data)
 
 
-@pytest.mark.parametrize("descriptors", [switchboard.STRANGERS + 200, switchboard.STRANGERS // 2])
+@pytest.mark.parametrize("descriptors", [reception.STRANGERS + 200, reception.STRANGERS // 2])
 def test_many_strangers_cost_the_job_nothing(board: Board, descriptors: int) -> None:
     """Law: 1,100 idle connections, with and without descriptors for as many as may wait at a time:
     links stay, a rank is let in, and the descriptors in use are bounded."""
@@ -221,7 +224,7 @@ sys.stdin.read()
             board.until(lambda: bool(said))
             assert said == [b"here\n"]
             board.connect(1)
-            assert len(board.board.peers) <= switchboard.STRANGERS + 2
+            assert len(board.board.reception.peers) <= reception.STRANGERS + 2
             assert board.board.ranks.links[0].open and not board.board.ranks.deaths
         finally:
             besieger.kill()
@@ -231,23 +234,23 @@ sys.stdin.read()
 def test_who_makes_room_for_another_holds_nothing_up(board: Board) -> None:
     """Law: a descriptor that one stranger leaves to the next in the middle of a turn is not waited
     for, whatever the first one had sent."""
-    for _ in range(switchboard.STRANGERS):
+    for _ in range(reception.STRANGERS):
         board.stranger()
-        board.until(lambda: len(board.board.peers) == len(board.open))
+        board.until(lambda: len(board.board.reception.peers) == len(board.open))
     oldest = board.open[0]
     oldest.sendall(b"x")
     newcomer = board.stranger()
     time.sleep(0.05)  # both are ready in one turn now
     began = time.monotonic()
     board.until(lambda: newcomer.getsockname() in {
-        peer.socket.getpeername() for peer in board.board.peers.values()})
+        peer.socket.getpeername() for peer in board.board.reception.peers.values()})
     assert time.monotonic() - began < 0.5
 
 
 def test_one_node_has_no_port() -> None:
     """Law: where nobody has to connect, nobody can."""
     board = Switchboard(2, Key.make(), None, lambda event, **d: None, list, None, {})
-    assert board.listener is None and board.address is None
+    assert board.reception.listener is None and board.address is None
     board.pump()
     board.close()
 
@@ -292,7 +295,7 @@ def test_one_rank_reports_the_error(board: Board) -> None:
         board.until(lambda: len(board.board.claims) == 1)
         board.until(lambda: not board.board.claims)
         assert json.loads(connection.recv(1000)) == {"event": "claim", "granted": granted}
-    second.sendall(link.line("abort", status=4) + link.line("noted"))
+    second.sendall(link.line("abort", status=4) + link.line(**NOTED))
     board.until(lambda: bool(board.story))
     assert not board.board.done()
     first.sendall(b'{"event": "abort", "status": 3}\n')
@@ -310,13 +313,13 @@ def test_nobody_reports_an_error_after_a_death(board: Board) -> None:
 
 
 def test_other_events_are_the_story(board: Board) -> None:
-    """Law: they are written as they came, and who asks gets all of them."""
+    """Law: they are written as they came, and who asks gets all of them; what is none is not."""
     connection, greeting = board.connect(0)
     assert greeting["resume"] is False
-    connection.sendall(link.line("checkpoint", version=7) + link.line("events"))
+    connection.sendall(link.line("unheard-of") + link.line(**NOTED) + link.line("events"))
     board.until(lambda: bool(board.story))
-    assert board.story == [{"event": "checkpoint", "version": 7}]
-    assert json.loads(connection.recv(1000))["events"] == board.story
+    assert [plain(event) for event in board.story] == [NOTED]
+    assert json.loads(connection.recv(1000))["events"] == [NOTED]
 
 
 def test_output_is_copied(board: Board, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -326,7 +329,7 @@ def test_output_is_copied(board: Board, capfdbinary: pytest.CaptureFixture[bytes
     threading.Thread(target=lambda: (out.sendall(data), out.close())).start()
     err.sendall(b"two")
     err.close()
-    board.until(lambda: not board.board.peers)
+    board.until(lambda: not board.board.reception.peers)
     assert capfdbinary.readouterr() == (data, b"two")
 
 
@@ -356,10 +359,7 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     before.until(lambda: before.board.failure() != "")
     cause = failover.cause_of(before.board, tmp_path, options, before.board.failure())
     before.close()
-    (failure,) = read_events(tmp_path)
-    assert [failure[k] for k in ("role", "index", "host", "place", "pid")] == [
-        "slot", 1, "node2", "fence", 1001,
-    ]
+    assert read(tmp_path) == [Failure("slot", 1, 1001, "fence", host="node2")]
     assert [rule.text for rule in options.kill] == ["0@put:9"]
     assert settings.to_environment(options)["FTRMA_KILL"] == "0@put:9"
     assert cause.slots == (1,) and cause.died_at <= cause.noticed_at
@@ -370,10 +370,12 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     after.until(lambda: bool(after.story))
     after.close()
     (recovery,) = after.story
-    assert (recovery["kind"], recovery["slots"], recovery["version"]) == ("relaunch", [1], 4)
-    assert recovery["reason"] == "slot 1 on node2 died"
-    assert sum(recovery["phases"].values()) == pytest.approx(recovery["seconds"])
-    assert min(recovery["phases"].values()) >= 0
+    assert isinstance(recovery, Recovery)
+    assert (recovery.kind, recovery.slots, recovery.version) == ("relaunch", (1,), 4)
+    assert recovery.reason == "slot 1 on node2 died"
+    phases = dataclasses.astuple(recovery.phases)
+    assert sum(phases) == pytest.approx(recovery.seconds)
+    assert min(phases) >= 0
 
 
 def test_the_dead_in_words() -> None:
@@ -391,12 +393,13 @@ RANK = """
 import os, sys, time
 from pathlib import Path
 from ftrma.fabric import link
+from ftrma.fabric.story import Scrub, plain
 from ftrma.host.key import Key
 here = link.Link(link.Address.parse(os.environ[link.VARIABLE]), Key.take(), 0)
 assert Key.take() is None
 here.directory = Path(sys.argv[1])
 with here.critical:
-    here.send("writing")
+    here.send(**plain(Scrub("slot", 0, 1)))
     time.sleep(0.3)
     (here.directory.parents[1] / "written").touch()
 if sys.argv[2] == "goodbye":
@@ -473,9 +476,9 @@ def test_later_launches_are_told_what_is_in_force(tmp_path: Path) -> None:
     levels = tmp_path / "levels.toml"
     levels.write_text("once")
     options = Options(topology=str(levels))
-    assert failover.past(tmp_path, options)["slot_group"] == []
-    for table in ([0, 0, 1, 1], [0, 1, 0, 1]):
-        emit(tmp_path, "seats", slot_group=table)
+    assert failover.past(tmp_path, options)["slot_group"] == ()
+    for table in ((0, 0, 1, 1), (0, 1, 0, 1)):
+        emit(tmp_path, Seats(table))
     levels.unlink()
     past = failover.past(tmp_path, options)
-    assert (past["slot_group"], past["topology"]) == ([0, 1, 0, 1], "once")
+    assert (past["slot_group"], past["topology"]) == ((0, 1, 0, 1), "once")

@@ -8,14 +8,14 @@ import sys
 HEAD = """
 import _thread, threading, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from ftrma.native import loading
+from ftrma.native import job, loading
 from ftrma.errors import Rollback
 from ftrma.program.threads import Helper, Threads, executors_closing
-lib = loading.load().lib
-lib.ftrma_set_attempt_of_thread(7)
-threads = Threads(lib)
+loading.load()
+job.set_attempt_of_thread(7)
+threads = Threads()
 threads.watch_births()
-mine = lib.ftrma_attempt_of_thread
+mine = job.attempt_of_thread
 """
 
 
@@ -32,7 +32,7 @@ def test_a_thread_belongs_to_its_creators_attempt() -> None:
 def report(name):
     print(name, mine(), len(threads.left()))
 def parent():
-    lib.ftrma_set_attempt_of_thread(8)
+    job.set_attempt_of_thread(8)
     child = threading.Thread(target=report, args=("child",))
     child.start(), child.join()
 for start in (lambda: threading.Thread(target=report, args=("thread",)).start(),

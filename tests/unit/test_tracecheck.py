@@ -165,7 +165,8 @@ def test_a_run_with_nonsense_in_it_is_judged_too(seed: int, data: st.DataObject)
     job = random_job(seed, 40)
     place = data.draw(st.integers(0, len(job.records)))
     job.records[place:place] = data.draw(st.lists(ANYTHING, min_size=1, max_size=3))
-    check(trace_of(job.records, max(3, job.slots)))
+    found = check(trace_of(job.records, max(3, job.slots)))
+    assert all("\n" not in line for line in found.lines(BEGAN_NS))
 
 
 # ---- broken checkpoints -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from vaultgroup import Group, content
 
+from ftrma.native import vaults
 from ftrma.vault.vault import BLOCK, Vault
 
 
@@ -32,8 +33,7 @@ def killed_at(address: Any, work: Callable[[], object]) -> None:
 
 
 def stage_page(group: Group, vault: Vault, index: int) -> int:
-    pointer = group.lib.ftrma_vault_stage_block(vault.c, index)
-    return int(group.ffi.cast("uintptr_t", pointer))
+    return int(group.ffi.cast("uintptr_t", group.ffi.from_buffer(vault.stage_bytes(index, 1))))
 
 
 def test_undo_after_death_in_the_middle_of_staging(make: Callable[..., Group]) -> None:
@@ -59,9 +59,8 @@ def test_undo_of_a_block_that_was_being_staged(make: Callable[..., Group], writt
     assert vault.staged_blocks().tolist() == [1, 2]
     old, new = vault.bytes_at(5, BLOCK)[:], group.random.bytes(BLOCK)
     delta = bytes(a ^ b for a, b in zip(old, new, strict=True))
-    count = group.ffi.new("uint64_t *")
-    numbers = group.lib.ftrma_vault_dirty(vault.c, count)
-    group.ffi.cast("uint32_t *", numbers)[count[0]] = 5
+    numbers = vault.staged_blocks()
+    group.ffi.cast("uint32_t *", numbers.ctypes.data)[numbers.size] = 5
     vault.stage_bytes(2, 1)[:] = delta[: written + 8].ljust(BLOCK, b"?")[:BLOCK]
     vault.bytes_at(5, BLOCK)[:written] = new[:written]
     group.undo()
@@ -111,7 +110,7 @@ def test_fold_after_death_in_the_middle_of_folding(make: Callable[..., Group]) -
     group.sum()
     group.commit()
     killed_at(stage_page(group, group.parity, 4), group.fold)
-    assert group.lib.ftrma_parity_version(group.parity.c) == 1
+    assert vaults.parity_version(group.parity.c) == 1
     group.fold()
     group.holds(2)
     assert not any(group.scrub_all())

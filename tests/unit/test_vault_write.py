@@ -15,7 +15,7 @@ import pytest
 from vaultgroup import SEAL
 
 from ftrma.errors import FtrmaError
-from ftrma.native import loading
+from ftrma.native import loading, vaults
 from ftrma.vault.vault import BLOCK, Regions, Vault
 
 CAPACITY = 512
@@ -27,7 +27,8 @@ Bytes = npt.NDArray[np.uint8]
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[Vault]:
-    made = Vault(loading.load(), tmp_path / "vault", CAPACITY, 0, create=True)
+    loading.load()
+    made = Vault(tmp_path / "vault", CAPACITY, 0, create=True)
     yield made
     made.close()
 
@@ -43,8 +44,8 @@ def some(seed: int) -> list[Bytes]:
 
 def assert_holds(vault: Vault, arrays: list[Bytes], path: Path) -> None:
     """Also for one who opens the file anew, and with checksums that match."""
-    again = Vault(loading.load(), path, CAPACITY, 0, create=False)
-    assert again.lib.ftrma_check(again.c, again.c, -1, 0, again.used) == -1
+    again = Vault(path, CAPACITY, 0, create=False)
+    assert vaults.check(again.c, again.c, -1, 0, again.used) == -1
     assert again.read_record(SEAL)["note"] == "kept"
     for i, array in enumerate(arrays):
         assert bytes(again.bytes_of(i, array.nbytes)) == array.tobytes()
@@ -76,7 +77,7 @@ def test_a_damaged_block_is_written_anew(vault: Vault, tmp_path: Path) -> None:
     vault.write(regions_of(arrays), {"note": "kept"}, SEAL)
     first = vault.extents.regions[4][0]
     vault.bytes_at(first + 2, BLOCK)[7] = bytes([arrays[4][2 * BLOCK + 7] ^ 1])
-    assert vault.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) == first + 2
+    assert vaults.check(vault.c, vault.c, -1, 0, vault.used) == first + 2
     assert vault.write(regions_of(arrays), {"note": "kept"}, SEAL)[1] == BLOCK
     assert_holds(vault, arrays, tmp_path / "vault")
 
@@ -94,7 +95,7 @@ def test_others_may_store_into_a_region_meanwhile(vault: Vault) -> None:
     try:
         for _ in range(60):
             vault.write(regions_of([array]), {"note": "kept"}, SEAL)
-            assert vault.lib.ftrma_check(vault.c, vault.c, -1, 0, vault.used) == -1
+            assert vaults.check(vault.c, vault.c, -1, 0, vault.used) == -1
     finally:
         end.set()
         other.join()

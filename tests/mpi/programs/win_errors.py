@@ -39,6 +39,8 @@ def mistakes(kind: str) -> None:
     note(f"{kind} range request", lambda: win.Rput(two, right, room - 1))
     note(f"{kind} range vector", lambda: win.Put(np.ones(3), right, [0, 1, vector]))
     note(f"{kind} range backward", lambda: win.Put(two, right, [2, 1, backward]))
+    # Times the unit of 8 bytes this is 2**64, which wraps around to the part's first byte.
+    note(f"{kind} range wrapped", lambda: win.Put(two, right, 2**61))
     note(f"{kind} range negative", lambda: win.Put(one, right, -1))
     note(f"{kind} rank", lambda: win.Put(one, n))
     note(f"{kind} rank flush", lambda: win.Flush(n + 7))

@@ -1,0 +1,113 @@
+/* One change of a part: what accumulate.c and atomic.c have in common.
+ *
+ * On a part changes are serialized by a word that names its owner.  A process that dies inside leaves
+ * its name, waiters unwind, and repair clears it (settle.c).
+ */
+#ifndef FTRMA_CHANGE_H
+#define FTRMA_CHANGE_H
+
+#include "access.h"
+
+/* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed. */
+static inline int atomic_begin(struct window *w, int target)
+{
+    int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
+    uint32_t seen = LOAD(&w->header->bell.word);
+    for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
+        int32_t nobody = 0;
+        if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return FTRMA_OK;
+        if (ftrma_unwinding())
+            return ftrma_code_unwind;
+        ftrma_wait_step(&step, &w->header->bell, seen);
+    }
+}
+
+static inline void atomic_end(struct window *w, int target)
+{
+    __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_SEQ_CST);
+    if (unlikely(__atomic_load_n(&w->header->bell.sleepers, __ATOMIC_SEQ_CST)))
+        ftrma_wake(&w->header->bell);
+}
+
+/* Words that are added here: the library's dispatch alone would cost more than the rest. */
+static inline int is_word(MPI_Datatype type)
+{
+    return type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T || type == MPI_LONG_LONG;
+}
+
+static inline void add_word(char *to, const void *origin)
+{
+    uint64_t sum, add;
+    memcpy(&sum, to, sizeof sum);
+    memcpy(&add, origin, sizeof add);
+    sum += add;
+    memcpy(to, &sum, sizeof sum);
+}
+
+/* An atomic's old or new value, where it fits. */
+static inline void trace_value(const struct reach *r, int which, const char *memory)
+{
+    if (unlikely(ftrma_tracing) && r->span <= sizeof ftrma_trace.value[which])
+        memcpy(&ftrma_trace.value[which], memory + r->low, r->span);
+}
+
+/* The records of one change under the lock: what was there, for the case that this process dies before
+   it is done, and what is there then.  Repair looks at `atomic_done` (event.h, replay.c). */
+struct change {
+    struct ftrma_record record;
+    struct ftrma_pen before; /* the result log without the old bytes */
+    int log;
+};
+
+/* One record of what lies there; words go by the short way. */
+static inline int log_part(int log, const struct reach *r, struct ftrma_record *record,
+                           const char *memory, int count, MPI_Datatype type)
+{
+    if (unlikely(!ftrma_basic_size(type) || r->span != 8))
+        return ftrma_access_log(log, r, record, memory, count, type);
+    ftrma_log_small(log, record, memory, 8);
+    return MPI_SUCCESS;
+}
+
+static inline int change_begin(const struct reach *r, struct change *c, int what,
+                               const char *memory, int count, MPI_Datatype type)
+{
+    c->log = ftrma_logs();
+    if (!c->log)
+        drop(r->span);
+    if (!c->log && !ftrma_tracing)
+        return MPI_SUCCESS;
+    trace_value(r, 0, memory);
+    c->before = ftrma_pens[FTRMA_RESULTS];
+    c->record = record_of(r, FTRMA_RECORD_UNDO, what);
+    number(r, &c->record);
+    if (!c->log || r->target == r->w->me)
+        return MPI_SUCCESS;
+    return log_part(FTRMA_RESULTS, r, &c->record, memory, count, type);
+}
+
+static inline int change_log(const struct reach *r, struct change *c, const char *memory,
+                             int count, MPI_Datatype type)
+{
+    trace_value(r, 1, memory);
+    if (!c->log)
+        return MPI_SUCCESS;
+    int self = r->target == r->w->me;
+    c->record.kind = self ? FTRMA_RECORD_SELF : FTRMA_RECORD_PUT;
+    return log_part(self ? FTRMA_RESULTS : FTRMA_PUTS, r, &c->record, memory, count, type);
+}
+
+static inline void change_end(const struct reach *r, struct change *c)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    t->slot->hash[(t->events + 1) & 1] = ftrma_mix(t->hash, t->signature);
+    __atomic_store_n(&t->slot->atomic_done, t->events + 1, __ATOMIC_RELEASE);
+    atomic_end(r->w, r->target);
+    ftrma_event_end();
+    if (c->log && r->target != r->w->me)
+        ftrma_log_pop(FTRMA_RESULTS, &c->before);
+}
+
+#endif

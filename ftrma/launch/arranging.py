@@ -1,0 +1,66 @@
+"""The job's directory between two launches on one node: vaults get their names in the next one.
+
+Whoever is killed in here leaves what `finish_arranging` finishes or takes back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ..fabric.world import make_control
+from ..native import job
+from ..native.shared import Proc
+from .job import Job
+
+
+def holders(made: Job) -> list[Proc]:
+    """Processes of the newest launch by the role they hold: slots, then checksum ranks."""
+    ctl = made.ctl
+    roles = ctl.roles[ctl.roles_seq & 1]
+    slots = [roles.slot_proc[s] for s in range(made.layout.slots)]
+    return slots + [roles.checksum_proc[c] for c in range(made.layout.checksums)]
+
+
+def arrange(made: Job, lost: Sequence[int], died_ns: int) -> None:
+    """Give the next launch its control file, and the vaults that are left.
+
+    Args:
+        lost: roles without one, as positions in `holders`.
+        died_ns: when the failure was that it goes on from.
+    """
+    directory, ctl = made.directory, made.ctl
+    for pattern in ("window-*", "log-*", "demand-*", "comm-*"):
+        for path in directory.glob(pattern):
+            path.unlink()
+    control = directory / "control.new"
+    control.unlink(missing_ok=True)
+    new = make_control(control, made.layout, ctl.log_bytes)
+    new.commit, new.resume, new.nrules = ctl.commit >> 1 << 1, 1, ctl.nrules
+    new.supervisor, new.arranging = os.getpid(), 1
+    new.entry, new.death_ns = ctl.entry + 1, died_ns
+    job.copy_rules(new, ctl)
+    for at in lost:
+        new.lost[at] = 1
+    for at, p in enumerate(holders(made)):
+        if at not in lost:
+            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
+    control.rename(directory / "control")
+    for path in directory.glob("trace-*"):
+        if not path.suffix:  # of this launch; the processes of the next have the same numbers
+            path.rename(path.with_suffix(f".{ctl.entry}"))
+    finish_arranging(made)
+
+
+def finish_arranging(made: Job) -> None:
+    """Give vaults that were put aside for a launch their names in it, or back those they had."""
+    directory, ctl = made.directory, made.ctl
+    if ctl.arranging == 1:
+        for path in (*directory.glob("vault-*"), *directory.glob("lost-*")):
+            path.unlink()
+        ctl.arranging = 2  # from here on vaults are the new launch's
+    for at, p in enumerate(holders(made)):
+        kept = directory / f"kept-{at}"
+        if kept.exists():
+            kept.rename(directory / f"vault-{p}")
+    ctl.arranging = 0

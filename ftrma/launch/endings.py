@@ -1,0 +1,50 @@
+"""The job's end in words, and the status that goes with them."""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import CATASTROPHE
+from ..fabric.plans import PublishedPlan
+from ..host.outfile import tell
+from ..native.constants import PlanKind
+from ..protocol.ends import End
+from .launch import Launch
+
+
+def did_not_start(launch: Launch, reason: str) -> int:
+    """Say why a launch has not come up, with what the launcher said."""
+    if not launch.refused():
+        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
+    again = " again" if launch.made.cause else ""
+    sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
+    return CATASTROPHE
+
+
+def tell_own_end(end: End) -> int:
+    """Say why the job ends with this status, where it was a process's own doing."""
+    if end.words:
+        tell(end.words)
+    return end.status
+
+
+def give_up(reason: str, relaunches: int) -> int:
+    """Say that the job was launched often enough."""
+    sys.stderr.write(
+        f"ftrma: error: {reason}, and the job was launched again {relaunches} times already "
+        "(--max-relaunch); giving up\n"
+    )
+    return CATASTROPHE
+
+
+def tell_why(plan: PublishedPlan) -> None:
+    """Say why the job was given up, if a repair did so."""
+    if plan.kind == PlanKind.CATASTROPHIC:
+        tell(f"error: CatastrophicFailure: {plan.reason}")
+    elif plan.kind in (PlanKind.REPEATED, PlanKind.FULL):
+        tell(f"error: {plan.reason}")
+    elif plan.kind == PlanKind.REFUSED:
+        tell(
+            f"error: NotRecoverable: {plan.reason}; with --policy auto the job goes back to its "
+            "last checkpoint"
+        )

@@ -1,0 +1,84 @@
+"""What all launches of a job share, and why one follows another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import settings
+from ..host.key import Key
+from ..machine.topology import Layout
+from ..native import job
+from ..native.shared import Control
+from ..settings import split_mpirun
+from .mpirun import on_one_node
+from .standardinput import StandardInput
+
+SUPERVISOR_DIED = "ftrma run was killed"
+LAUNCHER_DIED = "the launcher died"
+ALL_DIED = "all processes died"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a job over several nodes is launched again.
+
+    Attributes:
+        reason: in words.
+        slots: that died.
+        died_at, noticed_at: on the supervisor's monotonic clock, s.
+        hosts: on which the job has run so far.
+    """
+
+    reason: str
+    slots: tuple[int, ...]
+    died_at: float
+    noticed_at: float
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass
+class Job:
+    """What all launches of a job share.
+
+    Attributes:
+        directory: in shared memory; key: of the job.
+        program: its words, see `script`.
+        stdin: the user's.
+        words: options of the user's own for the launcher, of the next launch.
+        cause: why there is a next launch over several nodes; None otherwise.
+        relaunches: launches after the first one, of this ``ftrma run``.
+    """
+
+    directory: Path
+    key: Key
+    layout: Layout
+    options: settings.Options
+    program: list[str]
+    stdin: StandardInput = field(default_factory=StandardInput)
+    words: list[str] = field(init=False)
+    cause: Cause | None = field(default=None, init=False)
+    relaunches: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.words = split_mpirun(self.options.mpirun)
+
+    @property
+    def ctl(self) -> Control:
+        """The control file of the newest launch."""
+        return job.open_control(self.directory / "control")
+
+    @property
+    def may_spread(self) -> bool:
+        """The next launch may run over several nodes."""
+        return self.cause is not None or not on_one_node(self.words)
+
+    @property
+    def bind(self) -> str | None:
+        """Where to listen for the next launch's ranks, "" for all addresses; None: nobody comes."""
+        return self.options.bind if self.may_spread else None
+
+    @property
+    def exhausted(self) -> bool:
+        """It has been launched again as often as the user allows."""
+        return self.relaunches == self.options.max_relaunch

@@ -1,0 +1,172 @@
+"""A launch on one node: watched by the control file, gone on from by the vaults in shared memory.
+
+A launch that goes on ends for one of these: the processes ask for it (no spare is left), the
+launcher died, a process hangs in the MPI library or died unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from ..errors import CATASTROPHE, NO_ROOM
+from ..fabric import plans
+from ..fabric.world import is_full
+from ..host.outfile import tell
+from ..native import job
+from ..protocol.ends import End, Left
+from .endings import did_not_start, give_up, tell_own_end, tell_why
+from .job import ALL_DIED, LAUNCHER_DIED
+from .launch import Launch
+from .relaunch import relaunch
+
+STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
+UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
+COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+OWN_END_S = 2.0  # ranks end by themselves after the program's end
+
+
+class OneNode:
+    """See `nodes.Nodes`."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.made = launch, launch.made
+        self.ctl = launch.ctl
+        self.seen_call: dict[int, tuple[int, float]] = {}
+        self.unnoticed_since: float | None = None
+        self.most_children, self.lacking_since = 0, time.monotonic()
+
+    def left(self) -> tuple[dict[int, Left], bool, bool]:
+        ctl, launch = self.ctl, self.launch
+        if not launch.ranks or launch.mpirun.poll() is not None:
+            return {}, False, False
+        gone, left, waiting = set(launch.dead()), {}, True
+        roles = ctl.roles[ctl.roles_seq & 1]
+        for slot in range(launch.layout.slots):
+            p = ctl.proc[roles.slot_proc[slot]]
+            if p.pid in gone:
+                value = p.leaving & job.LEFT_VALUE
+                if p.leaving & job.Left.BY_SIGNAL:
+                    left[slot] = Left(by_signal=value)
+                elif p.leaving & (job.Left.BY_STATUS | job.Left.BY_EXIT):
+                    sure = bool(p.leaving & job.Left.BY_STATUS)
+                    left[slot] = Left(status=value, sure=sure)
+            else:
+                waiting &= bool(p.waiting or p.call_seq & 1 or p.finished == ctl.entry)
+        return left, bool(ctl.alarm != ctl.repaired), waiting
+
+    def look(self, *, undecided: bool) -> str | None:
+        ctl, launch = self.ctl, self.launch
+        if ctl.request == job.Request.ABORT:
+            return ""
+        if ctl.request == job.Request.RELAUNCH:
+            if launch.mpirun.poll() is not None:
+                return LAUNCHER_DIED
+            return plans.why_relaunch(ctl) or LAUNCHER_DIED
+        if self.ended():
+            return "" if len(launch.dead()) == len(launch.ranks) else None
+        return self.trouble() or None
+
+    def finish(self, own_end: End | None) -> int:
+        # After an error ranks wait to be ended.
+        status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
+        self.launch.end(patience_s=0.0 if aborted or own_end else OWN_END_S)
+        if own_end:
+            return tell_own_end(own_end)
+        if aborted:
+            tell_why(plans.in_force(self.ctl))
+        return status
+
+    def go_on(self, reason: str) -> int | None:
+        ctl, made, launch = self.ctl, self.made, self.launch
+        noticed_ns = job.now_ns()
+        ctl.request = job.Request.RELAUNCH  # deaths from here on are the launch's end: no failures
+        died = {i for i, p in enumerate(launch.procs()) if p.state == job.State.DEAD}
+        was_full = self.memory_was_full()
+        launch.end()
+        if was_full:
+            tell(f"error: {reason}: {NO_ROOM}")
+            return CATASTROPHE
+        if not ctl.start_ns and not ctl.resume and (launch.refused() or "died" in reason):
+            return did_not_start(launch, reason)
+        if made.exhausted:
+            return give_up(reason, made.relaunches)
+        return None if relaunch(made, reason, died, noticed_ns) else CATASTROPHE
+
+    def abandon(self) -> None:
+        self.launch.end()
+
+    # -- what ails it -------------------------------------------------------------------------
+
+    def ended(self) -> bool:
+        """The program has ended well."""
+        return bool(self.ctl.alarm == job.ENDED)
+
+    def memory_was_full(self) -> bool:
+        """Shared memory is full, and that is why the launch has to be ended."""
+        by_memory = job.Left.BY_MEMORY
+        lacking = any(p.leaving & by_memory for p in self.launch.procs())
+        return is_full(self.launch.directory) and (lacking or not self.ctl.start_ns)
+
+    def trouble(self) -> str:
+        """Why this launch cannot go on, in words; empty while it can."""
+        launch = self.launch
+        if launch.mpirun.poll() is not None:
+            return LAUNCHER_DIED
+        if len(launch.ranks) < launch.layout.processes:
+            if self.lost_at_birth():
+                return "a process died before it had come up"
+            if time.monotonic() - launch.came_up > COME_UP_S:
+                return f"only {len(launch.ranks)} of {launch.layout.processes} processes came up"
+            return launch.refused()
+        gone = launch.dead()
+        if len(gone) == len(launch.ranks):
+            return ALL_DIED
+        return self.unnoticed(gone) or self.stuck()
+
+    def lost_at_birth(self) -> bool:
+        """The launcher had all its processes, and has lacked some for longer than one is late."""
+        count = len(children(self.launch.mpirun.pid))
+        self.most_children = max(self.most_children, count)
+        if count == self.most_children:
+            self.lacking_since = time.monotonic()
+        complete = self.most_children >= self.launch.layout.processes
+        return complete and time.monotonic() - self.lacking_since > UNNOTICED_S
+
+    def unnoticed(self, gone: list[int]) -> str:
+        procs = self.launch.procs()
+        alive = {p.pid for p in procs if p.state == job.State.ALIVE}
+        known = {p.pid for p in procs if p.pid}
+        if not any(pid in alive or pid not in known for pid in gone):
+            self.unnoticed_since = None
+        elif self.unnoticed_since is None:
+            self.unnoticed_since = time.monotonic()
+        elif time.monotonic() - self.unnoticed_since > UNNOTICED_S:
+            return "a process died before the others could watch over it"
+        return ""
+
+    def stuck(self) -> str:
+        """A process that is still in the call of MPI in which a failure found it."""
+        if self.ctl.alarm == self.ctl.repaired:
+            self.seen_call.clear()
+            return ""
+        now = time.monotonic()
+        for i, p in enumerate(self.launch.procs()):
+            seq = p.call_seq
+            if p.state != job.State.ALIVE or not seq & 1:
+                self.seen_call.pop(i, None)
+            elif self.seen_call.get(i, (None, 0))[0] != seq:
+                self.seen_call[i] = (seq, now)
+            elif now - self.seen_call[i][1] > STUCK_S:
+                return f"process {p.pid} hangs inside the MPI library"
+        return ""
+
+
+def children(pid: int) -> list[int]:
+    """Living children of a process; none where the kernel does not tell them."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found

@@ -1,0 +1,270 @@
+"""The supervisor's listening end: who comes, whether it knows the job's key, and output passed on.
+
+It is used in jobs over several nodes (see `link`). It waits for nothing by itself:
+`Reception.fileno` becomes readable when there is something to do, and `Reception.pump` does it.
+What ranks say goes to its owner, line by line; the output of ranks on other hosts is copied to the
+user's terminal here.
+
+Whoever connects is a stranger until it has answered a challenge by the job's key. Of a stranger no
+byte is parsed, it has STRANGER_S to answer and STRANGERS places that all strangers share; the
+oldest goes when there is one more. So strangers can delay a rank that is just connecting, which
+tries again, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import os
+import resource
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..fabric import link
+from ..host import lineoutput
+from ..host.key import NONCE_BYTES, TAG_BYTES, Key
+from ..protocol.ends import Left
+
+SEND_S = 2.0  # ranks read what they are sent within milliseconds
+PROMPT_S = 0.05  # half a line that nothing has followed for so long was meant to be seen
+STRANGERS = 32  # at a time; ranks answer within milliseconds
+STRANGER_S = 5.0
+ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
+LINE_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
+
+
+@dataclass(eq=False)
+class Peer:
+    """One connection.
+
+    Attributes:
+        kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
+            "link", "out" or "err".
+        since: when it came, of output when the last of it came, time.monotonic().
+        challenge: that it has to answer.
+        role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
+        struck: the --kill rule that struck it and when; None otherwise.
+        left: how it said that it ends itself; None otherwise.
+    """
+
+    socket: socket.socket
+    kind: str = "stranger"
+    since: float = 0.0
+    challenge: bytes = b""
+    buffer: bytes = b""
+    rank: int = -1
+    pid: int = 0
+    host: str = ""
+    role: str = "process"
+    index: int = -1
+    goodbye: bool = False
+    open: bool = True
+    died_at: float = 0.0
+    struck: tuple[int, float] | None = None
+    left: Left | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+class Reception:
+    """Listens, and lets in whoever knows the key.
+
+    Args:
+        key: of the job.
+        bind: address to listen on, "" for all; None: nobody connects.
+        take: gets each line of a peer that has shown that it knows the key.
+        gone: is told when the connection of any peer has ended.
+
+    Attributes:
+        lost: hosts that did not answer.
+        peers: open connections, by descriptor.
+        address: how ranks reach this; None where nobody connects.
+    """
+
+    def __init__(
+        self, key: Key, bind: str | None, take: Callable[[Peer, bytes], None],
+        gone: Callable[[Peer], None],
+    ) -> None:
+        self.key, self.take, self.gone = key, take, gone
+        self.peers: dict[int, Peer] = {}
+        self.lost: set[str] = set()
+        self.epoll = select.epoll()
+        self.listener: socket.socket | None = None
+        self.address: link.Address | None = None
+        if bind is not None:
+            self._listen(bind)
+
+    def fileno(self) -> int:
+        return self.epoll.fileno()
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Serve all that is ready; wait for something if nothing is."""
+        ready = [(fd, self.peers.get(fd)) for fd, _ in self.epoll.poll(timeout_s)]
+        for fd, peer in ready:
+            # Serving one can close another, whose descriptor goes to who comes next.
+            if peer and peer.open:
+                self._serve(peer)
+            elif not peer and self.listener and fd == self.listener.fileno():
+                self._accept(self.listener)
+        now = time.monotonic()
+        for peer in self._strangers():
+            if now - peer.since > STRANGER_S:
+                self.cut(peer)
+        for peer in self.passing():
+            if now - peer.since > PROMPT_S:
+                self._copy(peer, len(peer.buffer))
+
+    def passing(self) -> list[Peer]:
+        """Connections that carry output."""
+        return [peer for peer in self.peers.values() if peer.kind in ("out", "err")]
+
+    def send(self, peer: Peer, event: str, **data: Any) -> None:
+        """Send a line; who does not take it is cut off."""
+        try:
+            peer.socket.sendall(link.line(event, **data))
+        except OSError:
+            if peer.open:
+                self.cut(peer)  # half a line would spoil the next one
+
+    def cut(self, peer: Peer) -> None:
+        """End a connection."""
+        peer.open = False
+        if peer.kind in ("out", "err"):
+            self._copy(peer, len(peer.buffer))
+        del self.peers[peer.socket.fileno()]
+        self.epoll.unregister(peer.socket.fileno())
+        peer.socket.close()
+        self.gone(peer)
+
+    def close(self) -> None:
+        """End all connections, and listen no more."""
+        for peer in list(self.peers.values()):
+            self.cut(peer)
+        self.epoll.close()
+        if self.listener:
+            self.listener.close()
+            if self.reserve is not None:
+                os.close(self.reserve)
+
+    # -- who comes ----------------------------------------------------------------------------
+
+    def _listen(self, bind: str) -> None:
+        self.listener = socket.create_server((bind, 0), backlog=socket.SOMAXCONN)
+        self.listener.setblocking(False)
+        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        name, port = self.listener.getsockname()[:2]
+        addresses = (name,) if bind else link.own_addresses()
+        self.address = link.Address(socket.gethostname(), port, addresses)
+        # Accepted and closed at once where there is no descriptor left to accept with.
+        self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _strangers(self) -> list[Peer]:
+        """Those who are not known yet, the first one first."""
+        return [peer for peer in self.peers.values() if peer.kind in ("stranger", "new")]
+
+    def _accept(self, listener: socket.socket) -> None:
+        strangers = self._strangers()
+        if len(strangers) >= STRANGERS:
+            self.cut(strangers[0])
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away(listener)
+            return
+        connection.settimeout(SEND_S)  # of sending; what is received was announced
+        peer = Peer(connection, since=time.monotonic(), challenge=secrets.token_bytes(NONCE_BYTES))
+        self.peers[connection.fileno()] = peer
+        self.epoll.register(connection.fileno(), select.EPOLLIN)
+        with contextlib.suppress(OSError):  # it has gone already; reading tells
+            link.tune(connection)
+            connection.sendall(peer.challenge)
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Without a free descriptor: strangers go; where that frees none, who is next goes, too."""
+        strangers = self._strangers()
+        for peer in strangers:
+            self.cut(peer)
+        if not strangers:
+            if self.reserve is not None:
+                os.close(self.reserve)
+                self.reserve = None
+            with contextlib.suppress(OSError):
+                listener.accept()[0].close()
+            with contextlib.suppress(OSError):
+                self.reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _serve(self, peer: Peer) -> None:
+        try:
+            data = peer.socket.recv(CHUNK_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if not isinstance(error, ConnectionResetError):
+                self.lost.add(peer.host)  # no answer to keepalive probes
+            data = b""
+        if not data:
+            self.cut(peer)
+        elif peer.kind in ("out", "err"):
+            self._gather(peer, data)
+        elif peer.kind == "stranger":
+            self._identify(peer, data)
+        else:
+            peer.buffer += data
+            *lines, peer.buffer = peer.buffer.split(b"\n")
+            for text in lines:
+                if peer.open:
+                    self.take(peer, text)
+            if peer.open and len(peer.buffer) > LINE_BYTES:
+                self.cut(peer)
+
+    def _identify(self, peer: Peer, data: bytes) -> None:
+        """Fixed sizes, nothing to parse: the answer to the challenge, behind the peer's own."""
+        peer.buffer += data
+        if len(peer.buffer) < ANSWER_BYTES:
+            return
+        nonce, answer = peer.buffer[:NONCE_BYTES], peer.buffer[NONCE_BYTES:]
+        if not hmac.compare_digest(answer, self.key.answer(peer.challenge, nonce)):
+            self.cut(peer)
+            return
+        peer.kind, peer.buffer = "new", b""
+        with contextlib.suppress(OSError):
+            peer.socket.sendall(self.key.proof(peer.challenge, nonce))
+
+    # -- output -------------------------------------------------------------------------------
+
+    def _gather(self, peer: Peer, data: bytes) -> None:
+        """Pass output on in whole lines: the network has cut it anywhere."""
+        peer.buffer += data
+        end = lineoutput.end_of_lines(peer.buffer)
+        if len(peer.buffer) - end > lineoutput.HELD_BYTES:
+            end = len(peer.buffer)
+        self._copy(peer, end)
+        peer.since = time.monotonic()
+
+    def _copy(self, peer: Peer, count: int) -> None:
+        """Pass so many bytes on, unharmed; who can write no more makes the writer see it."""
+        data, peer.buffer = peer.buffer[:count], peer.buffer[count:]
+        try:
+            if data:
+                lineoutput.put(1 if peer.kind == "out" else 2, data)
+        except OSError:
+            peer.buffer = b""
+            if peer.open:
+                self.cut(peer)
+
+
+def raise_file_limit(needed: int) -> None:
+    """Allow this process as many open files as the connections need, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,87 @@
+"""A launch over several nodes: watched by the ranks' connections; any death ends it.
+
+The job is launched again on the nodes that answer, see `failover`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ..fabric import story
+from ..fabric.story import Relaunch
+from ..protocol.ends import End, Left
+from . import failover
+from .endings import did_not_start, give_up, tell_own_end
+from .job import LAUNCHER_DIED
+from .launch import Launch
+
+LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
+COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+PATIENCE_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
+
+
+class SeveralNodes:
+    """See `nodes.Nodes`."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.made, self.board = launch, launch.made, launch.switchboard
+        self.launcher_died: float | None = None
+
+    def left(self) -> tuple[dict[int, Left], bool, bool]:
+        return self.board.left()
+
+    def look(self, *, undecided: bool) -> str | None:
+        if self.board.done():
+            return ""
+        return None if undecided else self.trouble() or None
+
+    def finish(self, own_end: End | None) -> int:
+        self.end(final=True)
+        return tell_own_end(own_end) if own_end else self.board.ranks.aborted or 0
+
+    def go_on(self, reason: str) -> int | None:
+        made, board = self.made, self.board
+        cause = failover.cause_of(board, made.directory, made.options, reason)
+        # A launch that follows another and to which nobody has come would come to nothing again.
+        started = board.ranks.entered or (board.cause is not None and board.spread)
+        final = not started or made.exhausted
+        self.end(final=final)
+        if final:
+            return give_up(reason, made.relaunches) if started else did_not_start(
+                self.launch, reason
+            )
+        made.words = failover.next_hosts(board, made.words, made.layout)
+        made.cause = cause
+        story.emit(made.directory, Relaunch(reason, cause.slots))
+        sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
+        return None
+
+    def abandon(self) -> None:
+        self.end(final=True)
+
+    def end(self, *, final: bool) -> None:
+        """End the launch on all nodes; if the job is over, what it has there goes, too."""
+        self.board.end(final=final)
+        self.launch.end(patience_s=PATIENCE_S)
+        if final:
+            failover.clean_up(self.board, self.made.directory, self.made.words)
+
+    def trouble(self) -> str:
+        """Why this launch cannot go on, in words; empty while it can."""
+        launch, board = self.launch, self.board
+        if launch.mpirun.poll() is not None:
+            self.launcher_died = self.launcher_died or time.monotonic()
+            late = time.monotonic() - self.launcher_died > LAUNCHER_S
+            return LAUNCHER_DIED if board.failure() or late else ""
+        if board.ranks.deaths:
+            return board.failure()
+        missing = launch.layout.processes - len(board.ranks.links)
+        if missing and launch.refused():
+            return launch.refused()
+        known = {peer.pid for peer in board.ranks.links.values()}
+        if missing and any(pid not in known for pid in launch.dead()):
+            return "a process died before it had joined"
+        if missing and time.monotonic() - launch.came_up > COME_UP_S:
+            return f"{missing} of {launch.layout.processes} processes did not come up"
+        return ""

@@ -1,0 +1,248 @@
+"""Calls into ``csrc/log/`` and ``csrc/interpose/``: windows, logs, replay, and calls up from C.
+
+What each does is said in ``csrc/ftrma.h``. `loading.load` comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from . import extension as c
+from .constants import number
+from .shared import Slot, Version
+
+_called_up: dict[str, Any] = {}  # functions that C may call, kept as long
+
+
+class Mode(IntEnum):
+    """What an event of this slot means."""
+
+    LIVE, REPLAY, PROLOGUE = number("LIVE"), number("REPLAY"), number("PROLOGUE")
+
+
+class Logged(IntEnum):
+    """What is logged."""
+
+    NONE, PUTS, ALL = number("LOG_NONE"), number("LOG_PUTS"), number("LOG_ALL")
+
+
+class WindowInfo(NamedTuple):
+    """A window as this slot has it.
+
+    Attributes:
+        ordinal: its number in the program's order of making windows.
+        address, size_bytes: of this slot's part.
+        gnc, gc: counters of all its accesses (section 4.1).
+    """
+
+    ordinal: int
+    address: int
+    size_bytes: int
+    gnc: int
+    gc: int
+
+
+# ---- windows --------------------------------------------------------------------------------
+
+
+def windows() -> list[WindowInfo]:
+    """This slot's windows in use, in the order of the extension's list."""
+    found: list[WindowInfo] = []
+    info = c.ffi.new("struct ftrma_window_info *")
+    while c.lib.ftrma_window_at(len(found), info) == 0:
+        address = int(c.ffi.cast("uintptr_t", info.base))
+        found.append(WindowInfo(info.ordinal, address, info.size_bytes, info.gnc, info.gc))
+    return found
+
+
+def window_counters() -> list[dict[str, Any]]:
+    """GNC and GC of each window in use, EC and SC toward each of its members."""
+    ec, sc = c.ffi.new("uint64_t *"), c.ffi.new("uint64_t *")
+    found = []
+    for index, window in enumerate(windows()):
+        pairs: list[tuple[int, int]] = []
+        while c.lib.ftrma_window_counters(index, len(pairs), ec, sc) == 0:
+            pairs.append((ec[0], sc[0]))
+        found.append({
+            "gnc": window.gnc, "gc": window.gc,
+            "ec": [e for e, _ in pairs], "sc": [s for _, s in pairs],
+        })
+    return found
+
+
+def exclusive_locks() -> int:
+    """Exclusive locks that this slot holds, over all windows."""
+    return int(c.lib.ftrma_exclusive_locks())
+
+
+def windows_settle(slot: Slot) -> None:
+    c.check(c.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot")
+
+
+def clear(address: int, size_bytes: int) -> int:
+    """Make memory of the program zeros; returns the bytes written."""
+    return int(c.lib.ftrma_clear(c.ffi.cast("void *", address), size_bytes))
+
+
+# ---- logs and replay ------------------------------------------------------------------------
+
+
+def log_least() -> int:
+    """The least budget of a slot's logs, bytes."""
+    return int(c.lib.ftrma_log_least())
+
+
+def log_map(slot: Slot) -> bool:
+    """Map a slot's log; False if nobody has made it, or not to the end."""
+    return bool(c.lib.ftrma_log_open(slot, 0, 0) == 0)
+
+
+def log_make(slot: Slot, budget_bytes: int) -> None:
+    c.check(c.lib.ftrma_log_open(slot, 1, budget_bytes), f"taking {budget_bytes} bytes for logs")
+
+
+def log_configure(what: Logged) -> None:
+    c.lib.ftrma_log_configure(what)
+
+
+def log_start(version: Version) -> None:
+    c.lib.ftrma_log_start(version)
+
+
+def log_mark(version: Version) -> None:
+    c.lib.ftrma_log_mark(version)
+
+
+def log_prefix() -> None:
+    c.lib.ftrma_log_prefix()
+
+
+def mark_broken(slot: Slot, version: Version) -> tuple[int, str]:
+    """Why a slot cannot be replayed from a version, as bits (-1: no mark); the call to blame."""
+    call = c.ffi.new("char const **")
+    broken = c.lib.ftrma_mark_broken(slot, version, call)
+    return int(broken), str(c.ffi.string(call[0]).decode())
+
+
+def results_lost(slot: Slot) -> None:
+    c.lib.ftrma_results_lost(slot)
+
+
+def counters_save() -> bytes:
+    """Counters and held locks that live in this process alone, for a replay."""
+    size = int(c.lib.ftrma_counters_save(c.ffi.NULL, 0))
+    image = c.ffi.new("uint8_t[]", size)
+    c.lib.ftrma_counters_save(image, size)
+    return bytes(c.ffi.buffer(image))
+
+
+def demand_begin(*, overwrite: bool) -> tuple[int, bytes]:
+    """Begin a demand checkpoint: its number, or 0 if there is no sense in one now, and its cut."""
+    cut = c.ffi.new("uint64_t[]", int(c.lib.ftrma_cut_words()))
+    number = int(c.lib.ftrma_demand_begin(overwrite, cut))
+    return number, bytes(c.ffi.buffer(cut))
+
+
+def demand_end() -> None:
+    c.lib.ftrma_demand_end()
+
+
+def demand_failed(*, lost: bool) -> None:
+    c.lib.ftrma_demand_failed(lost)
+
+
+def demand_of(slot: Slot, version: Version) -> int:
+    """Number of the demand checkpoint that a replay starts from; 0: from the version."""
+    return int(c.lib.ftrma_demand_of(slot, version))
+
+
+def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut: bytes) -> None:
+    """Become the replacement of a dead slot.
+
+    Args:
+        image: of `counters_save`; demand, cut: of `demand_begin`.
+    """
+    words = c.ffi.new("uint64_t[]", len(cut) // 8)
+    c.ffi.memmove(words, cut, len(cut))
+    result = c.lib.ftrma_replay_prepare(slot, version, image, len(image), demand, words, len(words))
+    c.check(result, f"reading the logs of slot {slot}")
+
+
+def replay_anchor() -> bool:
+    """The program is where the checkpoint was taken; False if it cannot be replayed from there."""
+    return bool(c.lib.ftrma_replay_anchor() == 0)
+
+
+def mode() -> Mode:
+    return Mode(c.lib.ftrma_mode())
+
+
+def in_prefix() -> bool:
+    """Replaying what every entry goes through, before the checkpoint."""
+    return bool(c.lib.ftrma_in_prefix())
+
+
+def event_begin(what: int) -> int:
+    """Begin an event: 0: do it, 1: it was done, else an MPI code."""
+    return int(c.lib.ftrma_event_begin(what, 0))
+
+
+def event_finish() -> None:
+    c.lib.ftrma_event_finish()
+
+
+def refuse(reason: str) -> None:
+    """This slot cannot be replayed: everybody is to go back instead."""
+    c.lib.ftrma_refuse(reason.encode())
+
+
+def keep_refusal(reason: str) -> None:
+    c.lib.ftrma_keep_refusal(reason.encode())
+
+
+def trace_open() -> None:
+    c.check(c.lib.ftrma_trace_open(), "opening a trace file")
+
+
+def trace_note(what: int, value: int, other: int = 0) -> None:
+    c.lib.ftrma_trace_note(what, value, other)
+
+
+# ---- calls up from C ------------------------------------------------------------------------
+
+
+def on_interrupt(function: Callable[[], bool]) -> None:
+    """Have a pending failure repaired: `function` says whether the program can go on."""
+    _call_up("interrupt", lambda: int(not function()), error=1)
+
+
+def on_fill(function: Callable[[int, bool, int, int], object]) -> None:
+    """Have a window's part filled: ordinal, allocated (not created), address, size in bytes."""
+
+    def fill(ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
+        function(ordinal, bool(allocated), int(c.ffi.cast("uintptr_t", base)), size_bytes)
+        return 0
+
+    _call_up("fill", fill, error=-1, onerror=c.keep_error)
+
+
+def on_warn(function: Callable[[str], object]) -> None:
+    """Be told of a window that cannot be protected, by the call that made it."""
+    _call_up("warn", lambda call: function(c.ffi.string(call).decode()), onerror=c.keep_error)
+
+
+def on_live(function: Callable[[], object]) -> None:
+    """Be told that a replayed slot goes live."""
+    _call_up("live", function, onerror=c.keep_error)
+
+
+def on_full(function: Callable[[int], object]) -> None:
+    """Be told that logs are full (0), or the bytes that they lacked."""
+    _call_up("full", function, onerror=c.keep_error)
+
+
+def _call_up(name: str, function: Callable[..., object], **how: Any) -> None:
+    _called_up[name] = c.ffi.callback(f"ftrma_{name}_function", function, **how)
+    getattr(c.lib, f"ftrma_set_{name}")(_called_up[name])

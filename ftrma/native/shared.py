@@ -1,0 +1,208 @@
+"""Shared memory of a job as Python sees it: ``struct ftrma_ctl`` of ``csrc/ftrma.h`` and its parts.
+
+The objects are cffi's. These classes say what is in them, to readers and to mypy; that they say
+what C does is held by ``tests/unit/test_shared.py``. Who writes a word and when stands in C.
+
+Numbers of slots, processes and versions are types of their own, so that none is taken for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NewType, Protocol, TypeVar
+
+Slot = NewType("Slot", int)  # logical rank of the program; survives its process
+Proc = NewType("Proc", int)  # position in the MPI world of this launch
+Version = NewType("Version", int)  # of a committed checkpoint; 0 is the program's start
+
+T = TypeVar("T")
+S = TypeVar("S", covariant=True)
+
+
+class Array(Protocol[T]):
+    """An array of C: no length, no slices."""
+
+    def __getitem__(self, index: int, /) -> T: ...
+    def __setitem__(self, index: int, value: T, /) -> None: ...
+
+
+class Parts(Protocol[S]):
+    """An array of structs of C, which are changed in place."""
+
+    def __getitem__(self, index: int, /) -> S: ...
+    def __iter__(self) -> Iterator[S]: ...
+
+
+class Bell(Protocol):
+    """``struct ftrma_bell``."""
+
+    word: int
+    sleepers: int
+
+
+class Rule(Protocol):
+    """``struct ftrma_rule``."""
+
+    role: int
+    index: int
+    place: int
+    fired: int
+    at: int
+    visits: int
+
+
+class Process(Protocol):
+    """``struct ftrma_proc``."""
+
+    pid: int
+    state: int
+    death_round: int
+    call_seq: int
+    met: int
+    ordinal: int
+    arrived: int
+    staging: int
+    staged: Version
+    summed: Version
+    folded: Version
+    ready: int
+    finished: int
+    blocks: int
+    bytes: int
+    dirty_bytes: int
+    block_ns: int
+    protect_hash: int
+    reported: int
+    spare: int
+    leaving: int
+    waiting: int
+    making: int
+    syncs: int
+
+
+class Roles(Protocol):
+    """``struct ftrma_roles``."""
+
+    slot_proc: Array[Proc]
+    checksum_proc: Array[Proc]
+    slot_group: Array[int]
+
+
+class PlanPlace(Protocol):
+    """``struct ftrma_plan``."""
+
+    round: int
+    version: Version
+    kind: int
+    reason_bytes: int
+    slots: Array[int]
+    reason: Array[bytes]
+
+
+class Spot(Protocol):
+    """``struct ftrma_spot``."""
+
+    chunk: int
+    at: int
+
+
+class Mark(Protocol):
+    """``struct ftrma_mark``."""
+
+    version: Version
+    events: int
+    clock: int
+    hash: int
+    first_hash: int
+    spot: Parts[Spot]
+    start: int
+    broken: int
+    call: Array[bytes]
+
+
+class Progress(Protocol):
+    """``struct ftrma_slot``."""
+
+    clock: int
+    arrived: int
+    replaying: int
+    entered: int
+    line1: Array[int]
+    events: int
+    hash: Array[int]
+    atomic_done: int
+    peak_bytes: int
+    line2: Array[int]
+    marks: Parts[Mark]
+    prefix: Spot
+    prefix_events: int
+    prefix_broken: int
+    pad: int
+    prefix_call: Array[bytes]
+    prefix_hash: int
+    demand: int
+    demands: int
+    asked: int
+    demand_marks: Parts[Mark]
+    line3: Array[int]
+
+
+class Control(Protocol):
+    """``struct ftrma_ctl``."""
+
+    slots: Parts[Progress]
+    magic: int
+    nprocs: int
+    nslots: int
+    ngroups: int
+    group_size: int
+    nchecksums: int
+    strength: int
+    capacity_blocks: int
+    replays: int
+    causal: int
+    alarm: int
+    repaired: int
+    plan_round: int
+    roles_seq: int
+    commit: int
+    target: int
+    entry: int
+    stumbles: int
+    kill_ns: int
+    death_ns: int
+    start_ns: int
+    bell: Bell
+    request: int
+    exit_status: int
+    error_owner: int
+    supervisor: int
+    launcher: int
+    partitioned: int
+    resume: int
+    barrier: Bell
+    nrules: int
+    arranging: int
+    rules: Parts[Rule]
+    roles: Parts[Roles]
+    plans: Parts[PlanPlace]
+    plan_seq: int
+    asked: PlanPlace
+    asker: int
+    wanted: int
+    taken: int
+    log_bytes: int
+    told_full: int
+    told_demand: int
+    live: Bell
+    refusal: Array[bytes]
+    lost: Array[int]
+    proc: Parts[Process]
+
+
+class VaultWords(Protocol):
+    """``struct ftrma_vault_words``."""
+
+    version: Version
+    complete: Version
+    folding: Version
