@@ -23,6 +23,7 @@ from .relaunch import relaunch
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
+FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
 OWN_END_S = 2.0  # ranks end by themselves after the program's end
 
@@ -35,7 +36,7 @@ class OneNode:
         self.ctl = launch.ctl
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.unnoticed_since: float | None = None
-        self.most_children, self.lacking_since = 0, time.monotonic()
+        self.children, self.lacking_since = 0, time.monotonic()
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         ctl, launch = self.ctl, self.launch
@@ -126,13 +127,11 @@ class OneNode:
         return self.unnoticed(gone) or self.stuck()
 
     def lost_at_birth(self) -> bool:
-        """The launcher had all its processes, and has lacked some for longer than one is late."""
+        """The launcher, which starts all its processes at once, has been lacking some for long."""
         count = len(children(self.launch.mpirun.pid))
-        self.most_children = max(self.most_children, count)
-        if count == self.most_children:
-            self.lacking_since = time.monotonic()
-        complete = self.most_children >= self.launch.layout.processes
-        return complete and time.monotonic() - self.lacking_since > UNNOTICED_S
+        if count != self.children or count in (0, self.launch.layout.processes):
+            self.children, self.lacking_since = count, time.monotonic()
+        return time.monotonic() - self.lacking_since > FORKED_S
 
     def unnoticed(self, gone: list[int]) -> str:
         procs = self.launch.procs()

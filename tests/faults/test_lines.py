@@ -118,7 +118,7 @@ def test_lines_come_whole_around_a_kill(tmp_path: Path, to: str, how: str) -> No
     assert "slot 2 died; replayed" in text
     assert all(found[rank] == Counter(range(LINES)) for rank in (0, 1, 3))
     again = found[2] - Counter(range(LINES))
-    assert again == Counter(range(len(again))) and len(again) > LINES // 3, again
+    assert again == Counter(range(len(again))) and len(again) >= LINES // 3, again
 
 
 def test_lines_of_threads_and_children(tmp_path: Path) -> None:
