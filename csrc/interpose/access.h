@@ -90,16 +90,23 @@ static inline void trace_access(const struct reach *r)
     t->gnc = w->gnc;
 }
 
+/* A target that is being replayed is waited for: its replacement looked through the others' logs when it
+   began, and its memory is not there yet.  An MPI code.  From here to the access nothing may wait. */
+static inline int await_target(const struct window *w, int target)
+{
+    if (likely(!LOAD(&ftrma_ctl->replays)) || target == w->me || ftrma_tape.mode)
+        return MPI_SUCCESS;
+    return ftrma_await_live(w->members[target].slot);
+}
+
 /* 0: do it; 1: it has been done; else an MPI code. */
 static inline int enter(const struct reach *r, int what, uint64_t data)
 {
     struct window *w = r->w;
-    if (unlikely(LOAD(&ftrma_ctl->replays)) && r->target != w->me && !ftrma_tape.mode) {
-        int rc = ftrma_await_live(w->members[r->target].slot);
-        if (rc)
-            return rc;
-    }
-    int rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
+    int rc = await_target(w, r->target);
+    if (unlikely(rc))
+        return rc;
+    rc = ftrma_access_begin(what, w->ordinal, r->target, r->at + (uint64_t)r->low, r->span,
                                 data);
     if (unlikely(ftrma_tracing))
         trace_access(r);

@@ -8,7 +8,8 @@
 
 #include "access.h"
 
-/* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed. */
+/* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed.  Who comes out of a
+   repair in here may find the target being replayed, as who comes to an access later does (`enter`). */
 static inline int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
@@ -18,8 +19,9 @@ static inline int atomic_begin(struct window *w, int target)
         if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED))
             return FTRMA_OK;
-        if (ftrma_unwinding())
-            return ftrma_code_unwind;
+        int rc = ftrma_unwinding() ? ftrma_code_unwind : await_target(w, target);
+        if (rc)
+            return rc;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
 }

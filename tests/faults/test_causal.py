@@ -318,6 +318,42 @@ def test_a_death_in_the_middle_of_an_accumulate(repetition: int) -> None:
     assert result.results["cells-0"].tolist() == [3]
 
 
+# Three accumulates that wait for each other, and the target dies in the first: the second and the
+# third began before the failure and come to their turn behind its repair.
+IN_TURN = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+comm, n = MPI.COMM_WORLD, 1_000_000
+win = MPI.Win.Allocate(16 * n * (comm.rank == 1), 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+every_second = MPI.INT64_T.Create_vector(n, 1, 2).Commit()  # a record each: that takes its time
+flag = Path(sys.argv[1]) / "flag.txt"
+win.Lock_all()
+comm.Barrier()
+if comm.rank != 1:
+    win.Accumulate(np.ones(n, "i8"), 1, [0, 1, every_second])
+elif not flag.exists():
+    flag.write_text("killed")
+    while not cells[0]:
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+comm.Barrier()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", np.unique(cells[::2]))
+win.Unlock_all()
+every_second.Free()
+"""
+
+
+def test_accumulates_that_wait_while_their_target_dies(repetition: int) -> None:
+    """They wait on until it is live again, and none is lost."""
+    result = run_job(IN_TURN, 4, "--log-budget", "256M")
+    assert result.status == 0, result
+    assert kinds(result) == ["causal"], result
+    assert result.results["cells-1"].tolist() == [3]
+
+
 # What a program does by `restored` after its checkpoint, it does in its second life too.
 RESTORED = """
 import sys
