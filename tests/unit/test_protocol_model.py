@@ -162,6 +162,7 @@ BROKEN = [
     Rules(shift=-1),
     Rules(all_at_once=True),
     Rules(wait=False),
+    Rules(look_again=False),
     Rules(drain=False),
     Rules(repair_first=False),
     Rules(suppress=False),
