@@ -34,6 +34,7 @@ import numpy as np
 FTRMA = str(Path(sys.executable).parent / "ftrma")
 SHARED = Path("/dev/shm")
 MARK = "FTRMA_TEST_MARK"
+FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common, by colons
 # How a job's directory begins, and the MPI library's files, which should be in it: jobs of others
 # have other numbers there.
 OURS = re.compile(
@@ -171,7 +172,8 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
             script = Path(home) / "program.py"
         stats = Path(home) / "stats.json"
         command = [*make(stats), str(script), str(directory), *args]
-        result = run_command(command, timeout, env, stdin)
+        files = ":".join([home, str(Path(script).parent), *filter(None, [env.get(FILES)])])
+        result = run_command(command, timeout, {**env, FILES: files}, stdin)
         if stats.exists():
             result.stats = json.loads(stats.read_text())
         logs = result.stats.get("log", [])
