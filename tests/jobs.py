@@ -172,7 +172,7 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
             script = Path(home) / "program.py"
         stats = Path(home) / "stats.json"
         command = [*make(stats), str(script), str(directory), *args]
-        files = ":".join([home, str(Path(script).parent), *filter(None, [env.get(FILES)])])
+        files = ":".join({home, env.get(FILES, home)})
         result = run_command(command, timeout, {**env, FILES: files}, stdin)
         if stats.exists():
             result.stats = json.loads(stats.read_text())

@@ -7,8 +7,8 @@ through a pipe.
 
 New PID, IPC and mount namespaces shut the nodes against each other: a node has processes of its
 own, numbered from 1, and its own /proc, /dev/shm and /tmp. The latter two stay from one launch to
-the next as a node's do (`shared_of`, `tmp_of`). All else is read-only there, but for the job's
-directory, which stands for a shared file system (`jobs.FILES`). The network is common.
+the next as a node's do (`shared_of`, `tmp_of`). The root file system is read-only there, but for
+the job's directory, which stands for a shared file system (`jobs.FILES`). The network is common.
 `test_honest_nodes` looks at what processes really reach.
 
 Process 1 is there until the last of its node has ended, whatever becomes of the daemon; if it is
@@ -36,7 +36,7 @@ NODES_HOME = "/dev/shm/nodes-"  # then a part of their own for each run of the t
 SPACES = ("--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
           "--propagation", "private")
 # Wherever these lie, they are the same on all nodes: this source tree, and what runs it.
-INSTALLED = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix)
+INSTALLED = tuple(dict.fromkeys((str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix)))
 INIT = """
 import os, sys
 command, status = os.spawnl(os.P_NOWAIT, "/bin/sh", "sh", "-c", sys.argv[1]), 0
