@@ -78,6 +78,7 @@ def run_job(
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
     stdin: str = "",
+    patience_s: float = 0.0,
 ) -> Result:
     """Run a program protected.
 
@@ -89,9 +90,10 @@ def run_job(
         timeout: seconds until the job is killed and the test fails.
         env: additions to the environment.
         stdin: what comes by a pipe, a page at most.
+        patience_s: that its processes get to end after it.
     """
     return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
-                script, args, timeout, env or {}, stdin)
+                script, args, timeout, env or {}, stdin, patience_s)
 
 
 def run_plain(
@@ -119,6 +121,7 @@ def run_command(
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
     stdin: str = "",
+    patience_s: float = 0.0,
 ) -> Result:
     """Run any command line under the same watch: time limit, no process and no file left."""
     mark = secrets.token_hex(8)
@@ -135,6 +138,9 @@ def run_command(
                 job.stdin.write(stdin.encode())
         try:
             late = not _wait(job, mark, timeout, prefixes)
+            deadline = time.monotonic() + patience_s
+            while marked(mark) and time.monotonic() < deadline:
+                time.sleep(0.01)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]
             kill_marked(mark)
@@ -163,7 +169,7 @@ def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
-         env: Mapping[str, str], stdin: str = "") -> Result:
+         env: Mapping[str, str], stdin: str = "", patience_s: float = 0.0) -> Result:
     with tempfile.TemporaryDirectory(prefix="job-") as home:
         directory = Path(home) / "results"
         directory.mkdir()
@@ -173,7 +179,7 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
         stats = Path(home) / "stats.json"
         command = [*make(stats), str(script), str(directory), *args]
         files = ":".join({home, env.get(FILES, home)})
-        result = run_command(command, timeout, {**env, FILES: files}, stdin)
+        result = run_command(command, timeout, {**env, FILES: files}, stdin, patience_s)
         if stats.exists():
             result.stats = json.loads(stats.read_text())
         logs = result.stats.get("log", [])

@@ -17,6 +17,7 @@ killed from outside, the kernel ends all of the node.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shlex
 import stat
@@ -32,6 +33,7 @@ from jobs import FILES, MARK, Result, remove, run_job
 
 NODES = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PER_NODE = 2
+START_S = 10.0  # a daemon that was being started when its launcher ended finds that out then
 NODES_HOME = "/dev/shm/nodes-"  # then a part of their own for each run of the tests
 SPACES = ("--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
           "--propagation", "private")
@@ -95,6 +97,7 @@ def why_not() -> str:
 
 @functools.cache
 def fake_ssh() -> str:
+    atexit.register(remove_fake_ssh)
     # Not in /dev/shm, where daemons of the launcher would not find it.
     path = Path(tempfile.mkdtemp(prefix="fake-ssh-")) / "fake-ssh"
     installed = shlex.join([*INSTALLED, str(path.parent)])
@@ -143,13 +146,14 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  files: Path | None = None) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
-    Unless `tidy` is false, nothing may be left on them. `files` is a directory that they have in
-    common, beside that of the program and its results.
+    Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
+    directory that they have in common, beside that of the program and its results.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     result = run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
-                     timeout=timeout, env={FILES: str(files)} if files else {})
+                     timeout=timeout, env={FILES: str(files)} if files else {},
+                     patience_s=0.0 if tidy else START_S)
     left = [f"{node}: {p.relative_to(home_of(node))}" for node in nodes for p in left_on(node)]
     remove(home_of(node) for node in nodes)
     assert not (tidy and left), f"files left on nodes: {left}\n{result}"
