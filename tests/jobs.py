@@ -34,6 +34,7 @@ import numpy as np
 FTRMA = str(Path(sys.executable).parent / "ftrma")
 SHARED = Path("/dev/shm")
 MARK = "FTRMA_TEST_MARK"
+FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common, by colons
 # How a job's directory begins, and the MPI library's files, which should be in it: jobs of others
 # have other numbers there.
 OURS = re.compile(
@@ -77,6 +78,7 @@ def run_job(
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
     stdin: str = "",
+    patience_s: float = 0.0,
 ) -> Result:
     """Run a program protected.
 
@@ -88,9 +90,10 @@ def run_job(
         timeout: seconds until the job is killed and the test fails.
         env: additions to the environment.
         stdin: what comes by a pipe, a page at most.
+        patience_s: that its processes get to end after it.
     """
     return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
-                script, args, timeout, env or {}, stdin)
+                script, args, timeout, env or {}, stdin, patience_s)
 
 
 def run_plain(
@@ -118,6 +121,7 @@ def run_command(
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
     stdin: str = "",
+    patience_s: float = 0.0,
 ) -> Result:
     """Run any command line under the same watch: time limit, no process and no file left."""
     mark = secrets.token_hex(8)
@@ -134,6 +138,9 @@ def run_command(
                 job.stdin.write(stdin.encode())
         try:
             late = not _wait(job, mark, timeout, prefixes)
+            deadline = time.monotonic() + patience_s
+            while marked(mark) and time.monotonic() < deadline:
+                time.sleep(0.01)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]
             kill_marked(mark)
@@ -162,7 +169,7 @@ def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
-         env: Mapping[str, str], stdin: str = "") -> Result:
+         env: Mapping[str, str], stdin: str = "", patience_s: float = 0.0) -> Result:
     with tempfile.TemporaryDirectory(prefix="job-") as home:
         directory = Path(home) / "results"
         directory.mkdir()
@@ -171,7 +178,8 @@ def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,
             script = Path(home) / "program.py"
         stats = Path(home) / "stats.json"
         command = [*make(stats), str(script), str(directory), *args]
-        result = run_command(command, timeout, env, stdin)
+        files = ":".join({home, env.get(FILES, home)})
+        result = run_command(command, timeout, {**env, FILES: files}, stdin, patience_s)
         if stats.exists():
             result.stats = json.loads(stats.read_text())
         logs = result.stats.get("log", [])

@@ -1,36 +1,84 @@
-"""Several nodes on one machine: the launcher's ssh is replaced by a step into a namespace.
+"""Several nodes on one machine: the launcher's ssh is replaced by a step into namespaces.
 
 A new UTS namespace lets a daemon of the launcher have a host name of its own, so that it and the
 MPI library take it for another node. The names are addresses 127.0.1.x, which need no entry in
-/etc/hosts. The environment is not taken along, as ssh takes none. A new mount namespace gives it a
-/dev/shm of its own, which stays from one launch to the next as a node's does (`shared_of`).
+/etc/hosts. The environment is not taken along, as ssh takes none, and what the daemon says comes
+through a pipe.
+
+New PID, IPC and mount namespaces shut the nodes against each other: a node has processes of its
+own, numbered from 1, and its own /proc, /dev/shm and /tmp. The latter two stay from one launch to
+the next as a node's do (`shared_of`, `tmp_of`). The root file system is read-only there, but for
+the job's directory, which stands for a shared file system (`jobs.FILES`). The network is common.
+`test_honest_nodes` looks at what processes really reach.
+
+Process 1 is there until the last of its node has ended, whatever becomes of the daemon; if it is
+killed from outside, the kernel ends all of the node.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shlex
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import MARK, Result, remove, run_job
+from jobs import FILES, MARK, Result, remove, run_job
 
 NODES = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PER_NODE = 2
+START_S = 10.0  # a daemon that was being started when its launcher ended finds that out then
 NODES_HOME = "/dev/shm/nodes-"  # then a part of their own for each run of the tests
-FAKE_SSH = f"""#!/bin/bash
-while [[ $1 == -* ]]; do shift; done
-host=$1; shift
-shared={NODES_HOME}$(basename "$(dirname "$0")")/$host
-[[ -d $shared ]] || mkdir -pm 1777 "$shared"
-exec setsid env -i PATH="$PATH" HOME="$HOME" {MARK}="${MARK}" \\
-    unshare --uts --mount --propagation private \\
-    bash -c "hostname $host; mount --bind $shared /dev/shm; $(cat "$0.first" 2>/dev/null) $*"
+SPACES = ("--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
+          "--propagation", "private")
+# Wherever these lie, they are the same on all nodes: this source tree, and what runs it.
+INSTALLED = tuple(dict.fromkeys((str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix)))
+INIT = """
+import os, sys
+command, status = os.spawnl(os.P_NOWAIT, "/bin/sh", "sh", "-c", sys.argv[1]), 0
+try:
+    while True:  # the dead of those, too, whose parents have ended
+        pid, ended = os.wait()
+        status = ended if pid == command else status
+except ChildProcessError:
+    os._exit(os.waitstatus_to_exitcode(status) & 255)
 """
+FAKE_SSH = r"""
+while [[ $1 == -* ]]; do shift; done
+host=$1 node=$nodes/$1; shift
+mkdir -pm 1777 "$node/shm" "$node/tmp"
+
+common() { # PATH [OPTION...]: have it on the node, where it may lie in what will be /tmp
+    local there=$1
+    [[ $1 == /tmp/* ]] && there=$node$1 && mkdir -p "$there"
+    mount --rbind "${@:2}" "$1" "$there"
+}
+
+become() { # COMMAND: make this the node, and run it there
+    set -e
+    hostname "$host"
+    for path in "${installed[@]}"; do common "$path" -o ro; done
+    for path in "${files[@]}"; do common "$path"; done
+    mount -o remount,bind,ro /
+    mount --rbind "$node/tmp" /tmp
+    mount --bind "$node/shm" /dev/shm
+    cd /
+    eval "$first" || true
+    exec "$python" -ISc "$init" "$1"
+}
+
+IFS=: read -ra files <<< "$FILES"
+first=$(cat "$0.first" 2>/dev/null)
+node_is=$(declare -f common become; declare -p host node installed files first python init)
+exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" unshare SPACES \
+    bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
+""".replace("FILES", FILES).replace("MARK", MARK).replace("SPACES", " ".join(SPACES))
 
 
 @functools.cache
@@ -38,8 +86,9 @@ def why_not() -> str:
     """Why nodes cannot be emulated here; empty if they can."""
     try:
         outcome = subprocess.run(
-            ["unshare", "--uts", "--mount", "hostname", NODES[0]], capture_output=True, text=True,
-            timeout=10,
+            ["unshare", *SPACES, "bash", "-c",
+             f"hostname {NODES[0]} && mount --bind /dev/shm /tmp && mount -o remount,bind,ro /"],
+            capture_output=True, text=True, timeout=10,
         )
     except FileNotFoundError as error:
         return str(error)
@@ -48,9 +97,14 @@ def why_not() -> str:
 
 @functools.cache
 def fake_ssh() -> str:
+    atexit.register(remove_fake_ssh)
     # Not in /dev/shm, where daemons of the launcher would not find it.
     path = Path(tempfile.mkdtemp(prefix="fake-ssh-")) / "fake-ssh"
-    path.write_text(FAKE_SSH)
+    installed = shlex.join([*INSTALLED, str(path.parent)])
+    path.write_text(
+        f"#!/bin/bash\nnodes={NODES_HOME}{path.parent.name} installed=({installed})\n"
+        f"python={shlex.quote(sys.executable)} init={shlex.quote(INIT)}\n{FAKE_SSH}"
+    )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
@@ -61,9 +115,24 @@ def before_daemons(command: str) -> None:
     path.write_text(command) if command else path.unlink(missing_ok=True)
 
 
+def home_of(node: str) -> Path:
+    """Where a node's own files are on this machine."""
+    return Path(NODES_HOME + Path(fake_ssh()).parent.name) / node
+
+
 def shared_of(node: str) -> Path:
     """What is /dev/shm on a node."""
-    return Path(NODES_HOME + Path(fake_ssh()).parent.name) / node
+    return home_of(node) / "shm"
+
+
+def tmp_of(node: str) -> Path:
+    """What is /tmp on a node; directories in it may be those on which common ones were mounted."""
+    return home_of(node) / "tmp"
+
+
+def left_on(node: str) -> list[Path]:
+    """Files that jobs have left on a node."""
+    return [*shared_of(node).glob("*"), *(p for p in tmp_of(node).rglob("*") if not p.is_dir())]
 
 
 def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> str:
@@ -73,19 +142,20 @@ def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> 
 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
-                 nodes: Sequence[str] = NODES, args: Sequence[str] = (),
-                 tidy: bool = True) -> Result:
+                 nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
+                 files: Path | None = None) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
-    Unless `tidy` is false, nothing may be left on them.
+    Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
+    directory that they have in common, beside that of the program and its results.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     result = run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
-                     timeout=timeout)
-    left = [f"{node}: {p.name}" for node in nodes if shared_of(node).exists()
-            for p in shared_of(node).iterdir()]
-    remove(shared_of(node) for node in nodes)
+                     timeout=timeout, env={FILES: str(files)} if files else {},
+                     patience_s=0.0 if tidy else START_S)
+    left = [f"{node}: {p.relative_to(home_of(node))}" for node in nodes for p in left_on(node)]
+    remove(home_of(node) for node in nodes)
     assert not (tidy and left), f"files left on nodes: {left}\n{result}"
     return result
 
@@ -98,5 +168,5 @@ def struck(result: Result) -> list[dict[str, Any]]:
 
 def remove_fake_ssh() -> None:
     if fake_ssh.cache_info().currsize:
-        remove([Path(fake_ssh()).parent, shared_of("any").parent])
+        remove([Path(fake_ssh()).parent, home_of("any").parent])
         fake_ssh.cache_clear()

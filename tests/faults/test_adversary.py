@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import FTRMA, MARK, kill_marked, marked, run_job
+from jobs import FILES, FTRMA, MARK, kill_marked, marked, run_job
 from nodes import before_daemons, launcher_options, remove_fake_ssh, run_on_nodes, why_not
 
 STRANGER = 20002  # uid
@@ -54,8 +54,8 @@ class Job:
         (home / "program.py").write_text(NAPS)
         command = [FTRMA, "run", "-n", str(SLOTS), *options, str(home / "program.py"), str(home)]
         self.process = subprocess.Popen(
-            [*command, str(seconds)], env={**os.environ, MARK: self.mark}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*command, str(seconds)], env={**os.environ, MARK: self.mark, FILES: str(home)},
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
 
     def __enter__(self) -> Job:
@@ -199,7 +199,7 @@ def test_a_planted_directory_is_refused(tmp_path: Path, how: str) -> None:
         plant = f"{as_stranger} ln -s /tmp $job;"
     before_daemons(look + plant)
     try:
-        result = run_on_nodes(NAPS, SLOTS, args=["1"], tidy=False)
+        result = run_on_nodes(NAPS, SLOTS, args=["1"], tidy=False, files=tmp_path)
     finally:
         before_daemons("")
     assert result.status not in (0, 2), result

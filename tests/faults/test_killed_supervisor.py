@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import FTRMA, MARK, SHARED, kill_marked, marked, remove
+from jobs import FILES, FTRMA, MARK, SHARED, kill_marked, marked, remove
 from nodes import launcher_options, remove_fake_ssh, why_not
 
 SLOTS, STEPS, END_S = 3, 60, 5.0
@@ -56,7 +56,7 @@ class Job:
 
     def __init__(self, home: Path, *options: str, nap: str = "0.01") -> None:
         self.home, self.mark = home, secrets.token_hex(8)
-        self.env = {**os.environ, MARK: self.mark, "NAP": nap}
+        self.env = {**os.environ, MARK: self.mark, FILES: str(home), "NAP": nap}
         (home / "program.py").write_text(PROGRAM)
         # By a name that only its own directory gives a meaning.
         self.process = subprocess.Popen(

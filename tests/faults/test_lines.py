@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from jobs import FTRMA, MARK, Result, kill_marked, run_command, until
+from jobs import FILES, FTRMA, MARK, Result, kill_marked, run_command, until
 from nodes import NODES, fake_ssh, run_on_nodes, why_not
 
 LIMIT_S = 40
@@ -84,6 +84,7 @@ def printed(
     program.write_text(PROGRAM)
     job = shlex.join([FTRMA, "run", "-n", "4", *options, str(program), str(LINES), kill])
     ways = {"pipe": f"{job} 2>&1 | cat > {log}", "file": f"{job} > {log} 2>&1"}
+    env = {FILES: str(tmp_path), **env}
     result = run_command(["bash", "-c", f"set -o pipefail; {ways[to]}"], LIMIT_S, env)
     assert result.status == 0, (result, log.read_text()[-2000:])
     return log.read_text()

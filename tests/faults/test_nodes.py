@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import FTRMA, MARK, SHARED, Result, kill_marked, marked
+from jobs import FILES, FTRMA, MARK, SHARED, Result, kill_marked, marked
 from nodes import (
     NODES,
     launcher_options,
@@ -197,7 +197,8 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
     mark = f"nodes-{number}-{os.getpid()}"
     job = subprocess.Popen(
         [FTRMA, "run", "-n", str(SLOTS), "--mpirun", launcher_options(), str(program)],
-        env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, MARK: mark, FILES: str(tmp_path)}, stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         deadline = time.monotonic() + 20

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import FTRMA, MARK, Result, kill_marked, marked, run_command, until
+from jobs import FILES, FTRMA, MARK, Result, kill_marked, marked, run_command, until
 from nodes import NODES, fake_ssh, why_not
 
 LIMIT_S = 30
@@ -465,4 +465,5 @@ def test_over_several_nodes(program: Path) -> None:
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     hosts = f"--prtemca plm_ssh_agent {fake_ssh()} --host {socket.gethostname()}:2,{NODES[1]}:2"
     job = words(FTRMA, "run", "-n", 2, "--mpirun", hosts, "--kill", "0@fence:6", program, "input")
-    check(shell(f"seq 6 | {job}", 60), "launching the job again")
+    with_files = f"{words('env', f'{FILES}={program.parent}')} {job}"
+    check(shell(f"seq 6 | {with_files}", 60), "launching the job again")
