@@ -1,4 +1,4 @@
-"""``python -m bench {ft,dht,checkpoint,micro,recovery,encode} [options]``: run one measurement."""
+"""``python -m bench MEASUREMENT [options]``: run one of those below."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ QUESTIONS = {
     "micro": "what protection costs each one-sided call",
     "recovery": "how long until a program goes on after a SIGKILL",
     "dht": "what logging costs the key-value store",
+    "wire": "what an access to another node costs, by its agent",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

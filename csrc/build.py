@@ -1,6 +1,7 @@
 """Build step of the C extension: generates the wrappers, then compiles with the user's mpicc.
 
-Which one that is, and that its library is an Open MPI 5, is decided by ``mpicc.py``.
+The wire between nodes is a library of its own, without MPI: agents have nothing to do with it.
+Which mpicc that is, and that its library is an Open MPI 5, is decided by ``mpicc.py``.
 """
 
 from __future__ import annotations
@@ -45,19 +46,32 @@ SOURCES = {
         *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),
         "gf_x86.c",
     ],
+    "wire": [
+        *("agent.c", "peer.c", "apply.c", "grant.c", "strike.c", "reply.c", "combine.c"),
+        *("ledger.c", "roles.c", "origin.c", "await.c", "sent.c", "tcp.c", "way.c", "message.c"),
+    ],
 }
 # How they follow each other in the library. Measured: in the alphabetical order that setuptools has
 # by itself a logged Get takes 3 % longer, with the same instructions.
 LINKED = ("job", "log", "interpose", "vault", "kernels")
+WIRE = ("wire",)  # in the library of agents
+# What Python knows of C, and the header it is made from.
+DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h"}
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
 
 
-def declarations() -> str:
-    """The part of ftrma.h that cffi reads."""
-    text = (HERE / "ftrma.h").read_text()
+def declarations(header: str) -> str:
+    """The part of a header that cffi reads."""
+    text = (HERE / header).read_text()
     return re.search(r"/\* CFFI-BEGIN \*/(.*)/\* CFFI-END \*/", text, re.S)[1]
+
+
+def sources_of(folders: tuple[str, ...]) -> list[Path]:
+    """All sources of some folders, in the table's order."""
+    return [HERE / folder / name for folder in SOURCES if folder in folders
+            for name in SOURCES[folder]]
 
 
 class BuildExtension(build_ext):
@@ -72,23 +86,23 @@ class BuildExtension(build_ext):
         out = Path(self.build_temp)
         out.mkdir(parents=True, exist_ok=True)
         calls.generate(mpicc, out / "guards.c")
-        ffi = FFI()
-        ffi.cdef(declarations())
-        ffi.set_source("ftrma._declarations", None)  # no C: the build needs no Python headers
         package = HERE.parent / "ftrma" if self.inplace else Path(self.build_lib) / "ftrma"
         package.mkdir(parents=True, exist_ok=True)
-        ffi.emit_python_code(str(package / "_declarations.py"))
+        for module, header in DECLARED.items():
+            ffi = FFI()
+            ffi.cdef(declarations(header))
+            ffi.set_source(f"ftrma.{module}", None)  # no C: the build needs no Python headers
+            ffi.emit_python_code(str(package / f"{module}.py"))
         link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]
         keep = [a for a in link if a.startswith(("-I", "-D", "-L", "-l", "-pthread"))]
         # Only a compiler named by the user is there to stay; the wheel's is found at run time.
         rpath = [f"-Wl,-rpath,{a[2:]}" for a in link if a.startswith("-L")]
         native = self.extensions[0]
         made = [out / "guards.c"]
-        sources = [HERE / folder / name for folder, names in SOURCES.items() for name in names]
-        native.sources = [os.path.relpath(p) for p in [*sources, *made]]
+        native.sources = [os.path.relpath(p) for p in [*sources_of(LINKED), *made]]
         # In front of the environment's own directory, where another library's mpi.h may lie.
         native.include_dirs = [
-            *(str(HERE / folder) for folder in ("", *SOURCES)),
+            *(str(HERE / folder) for folder in ("", *LINKED)),
             *(a[2:] for a in keep if a.startswith("-I")),
         ]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
@@ -99,6 +113,11 @@ class BuildExtension(build_ext):
         loopback = self.extensions[1]
         loopback.sources = [os.path.relpath(HERE / "loopback.c")]
         loopback.extra_compile_args = FLAGS
+        wire = self.extensions[2]
+        wire.sources = [os.path.relpath(p) for p in sources_of(WIRE)]
+        wire.include_dirs = [str(HERE / folder) for folder in ("", *WIRE)]
+        wire.extra_compile_args = FLAGS
+        wire.depends = [os.path.relpath(p) for p in HERE.rglob("*.h")]
         native.depends = [os.path.relpath(p) for p in [*HERE.rglob("*.[ch]"), HERE / "calls.py"]]
         super().run()
 

@@ -23,12 +23,12 @@ from .errors import (
     NotRecoverable,
     Rollback,
 )
-from .state import State
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .program.session import FailureEvent
+    from .state import State
 
 __version__ = "0.1.0"
 __all__ = [
@@ -63,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from mpi4py import MPI
 
         return MPI
+    if name == "State":  # it needs NumPy, which an agent does without
+        from .state import State
+
+        return State
     raise AttributeError(f"module 'ftrma' has no attribute {name!r}")
 
 
@@ -89,6 +93,8 @@ def protect(name: str, **fields: Any) -> State:
     MPI: collective over all slots; waits until all have come to it.
     Fault: waits while a dead slot is replayed; unwinds when all go back.
     """
+    from .state import State
+
     session = _current()
     return session.protect(name, fields) if session else State(name, fields)
 

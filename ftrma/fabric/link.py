@@ -36,7 +36,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import FtrmaError
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
@@ -165,12 +165,7 @@ def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket,
     try:
         tune(connection)
         connection.settimeout(ANSWER_S)
-        challenge, nonce = _read(connection, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
-        connection.sendall(nonce + key.answer(challenge, nonce))
-        if not hmac.compare_digest(_read(connection, TAG_BYTES), key.proof(challenge, nonce)):
-            raise ValueError("who listens there does not know the job's key")
-        connection.sendall(hello)
-        answer = _read_line(connection)
+        answer = introduce(connection, key, hello)
         connection.settimeout(None)
         return connection, answer
     except BaseException:
@@ -178,7 +173,32 @@ def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket,
         raise
 
 
-def _read(connection: socket.socket, size_bytes: int) -> bytes:
+class Stream(Protocol):
+    """What is used of a connection while it begins."""
+
+    def recv(self, size_bytes: int, /) -> bytes: ...
+    def sendall(self, data: bytes, /) -> None: ...
+
+
+def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
+    """Begin a connection: both sides prove that they know the key, then this one says hello.
+
+    Returns:
+        The other side's answer, and nothing behind it is read.
+
+    Raises:
+        CutOff: this side was not believed, or had no place. ValueError: the other side is not.
+        OSError: the connection has failed.
+    """
+    challenge, nonce = _read(connection, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+    connection.sendall(nonce + key.answer(challenge, nonce))
+    if not hmac.compare_digest(_read(connection, TAG_BYTES), key.proof(challenge, nonce)):
+        raise ValueError("who listens there does not know the job's key")
+    connection.sendall(hello)
+    return _read_line(connection)
+
+
+def _read(connection: Stream, size_bytes: int) -> bytes:
     """So many bytes and none more, since what follows has another reader."""
     data = b""
     while len(data) < size_bytes:
@@ -189,7 +209,7 @@ def _read(connection: socket.socket, size_bytes: int) -> bytes:
     return data
 
 
-def _read_line(connection: socket.socket) -> dict[str, Any]:
+def _read_line(connection: Stream) -> dict[str, Any]:
     text = b""
     while not text.endswith(b"\n"):
         text += _read(connection, 1)

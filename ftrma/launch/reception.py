@@ -158,11 +158,15 @@ class Reception:
     # -- who comes ----------------------------------------------------------------------------
 
     def _listen(self, bind: str) -> None:
-        self.listener = socket.create_server((bind, 0), backlog=socket.SOMAXCONN)
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self.listener = socket.create_server(
+            (bind, 0), family=family, backlog=socket.SOMAXCONN,
+            dualstack_ipv6=bind == "::" and socket.has_dualstack_ipv6(),
+        )
         self.listener.setblocking(False)
         self.epoll.register(self.listener.fileno(), select.EPOLLIN)
         name, port = self.listener.getsockname()[:2]
-        addresses = (name,) if bind else link.own_addresses()
+        addresses = (name,) if bind.strip(":") else link.own_addresses()
         self.address = link.Address(socket.gethostname(), port, addresses)
         # Accepted and closed at once where there is no descriptor left to accept with.
         self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

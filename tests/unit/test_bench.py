@@ -21,7 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import checkpoint, common, encode, ft, launching, micro
+from bench import checkpoint, common, encode, ft, launching, micro, wire
 
 SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
 
@@ -287,6 +287,13 @@ def test_encode_measures_every_operation(encode_report: dict[str, Any]) -> None:
     assert "y ^= c*x, two y" in encode.text(encode_report)
 
 
+def test_wire_measures_every_request() -> None:
+    report = wire.run(wire.parse(["--rounds", "2", "--batch", "20"]))
+    assert len(report["results"]) == 7
+    assert all(0 < r["us"]["min"] <= r["us"]["median"] for r in report["results"])
+    assert report["idle"]["private_mib"] < 20 and "fetch and add" in wire.text(report)
+
+
 def test_encode_without_isal_says_so(monkeypatch: Any) -> None:
     monkeypatch.setattr(encode, "load_isal", lambda: None)
     report = encode.run(encode.parse(["--sizes", "256KiB", "--rounds", "1", "--batch-ms", "0.2"]))
@@ -349,7 +356,7 @@ def test_a_source_tree_that_is_not_built_is_told(tmp_path: Path) -> None:
     """Law: where the source tree hides an installed package, the remedy is told in one line."""
     for name in ("ftrma", "bench"):
         shutil.copytree(Path(bench_main.__file__).parents[1] / name, tmp_path / name,
-                        ignore=shutil.ignore_patterns("_declarations.py", "*.so", "__pycache__"))
+                        ignore=shutil.ignore_patterns("_*declarations.py", "*.so", "__pycache__"))
     # Without the finder of an editable installation, which would find the missing module.
     code = ("import runpy, sys; sys.meta_path = [finder for finder in sys.meta_path if 'Editable' "
             "not in getattr(finder, '__name__', '')]; runpy.run_module('bench', None, '__main__')")

@@ -20,6 +20,8 @@ ORDER = ("__main__", "command", "launch", "__init__", "program", "protocol", "se
          "errors")
 LEVEL = {name: i for i, name in enumerate(ORDER)}
 CALLERS = {"native.job", "native.logs", "native.vaults"}  # of functions in C
+WIRE = "native.wire"  # of those in the library of agents, which it loads
+GENERATED = {"_declarations", "_wiredeclarations"}  # by the build; they hold no code
 FRONT = "__init__"  # all may ask it for the version
 
 
@@ -44,9 +46,8 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-# The build writes _declarations.py, which holds no code.
 MODULES = {name_of(path): imports_of(path) for path in sorted(PACKAGE.rglob("*.py"))
-           if path.stem != "_declarations"}
+           if path.stem not in GENERATED}
 
 
 def used_by(name: str) -> set[str]:
@@ -56,7 +57,7 @@ def used_by(name: str) -> set[str]:
         first, *parts = imported.split(".")
         while parts and ".".join(parts) not in MODULES:
             parts.pop()
-        if first == "ftrma" and "_declarations" not in imported:
+        if first == "ftrma" and not GENERATED & {*parts}:
             found.add(".".join(parts) or FRONT)
     return found - {name}
 
@@ -108,10 +109,11 @@ def test_only_native_knows_the_extension() -> None:
     assert users("ftrma.native.extension") == CALLERS | {"native.loading"}
     assert not users("ftrma._native")
     callers = {name_of(p) for p in PACKAGE.rglob("*.py")
-               if re.search(r"\b(lib|ffi)\.(?!format)", p.read_text())} - {"_declarations"}
-    assert callers == CALLERS | {"native.loading"}
+               if re.search(r"\b(lib|ffi)\.(?!format)|\b_lib\(\)\.", p.read_text())} - GENERATED
+    assert callers == CALLERS | {"native.loading", WIRE}
     openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
-    assert openers - {"_declarations"} == {"native.loading"}
+    assert openers - GENERATED == {"native.loading", WIRE}
+    assert users("ftrma._wiredeclarations") == {WIRE} and not users("ftrma._wire")
 
 
 def test_only_the_loader_imports_mpi4py() -> None:

@@ -20,7 +20,7 @@ ROOMS = ("ftrma", "ftrma/launch", "ftrma/protocol", "ftrma/reliability", "ftrma/
          "bench", "tests")
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS))
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
-GENERATED = {"ftrma/_declarations.py"}
+GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py"}
 WALK = "ftrma/README.md"
 
 

@@ -1,0 +1,275 @@
+/* The agent of a node: takes what origins ask for, one request at a time, and never waits inside.
+ *
+ * One thread, so that changes of a part need no lock among requests.  A request that cannot be done
+ * now is parked (grant.c) or sent back; one that cannot be done by anybody ends its connection, and
+ * that one only.
+ */
+#include "agent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "apply.h"
+#include "grant.h"
+#include "message.h"
+#include "peer.h"
+#include "reply.h"
+#include "strike.h"
+
+#define LOOK 1024 /* messages after which the rest is looked at: others' connections, who knocks */
+
+/* ---- requests about targets and roles ---- */
+
+/* What was refused and can be done now is asked for. */
+static void tell_live(struct ftrma_agent *a, uint32_t target)
+{
+    struct ftrma_wire_head head = {.target = target};
+    for (struct ftrma_peer *p = a->peers; p; p = p->next)
+        if (p->refused[target])
+            ftrma_reply(p, &head, FTRMA_WIRE_LIVE, 0, NULL, 0);
+}
+
+static void send_back(const struct ftrma_parked *p)
+{
+    ftrma_reply_back(p->peer, &p->head, FTRMA_WIRE_HELD, 0);
+}
+
+static void tell_old(const struct ftrma_parked *p)
+{
+    ftrma_reply(p->peer, &p->head, FTRMA_WIRE_OLD, 0, NULL, 0);
+}
+
+static void between_roles(void *agent)
+{
+    ftrma_strike(agent, FTRMA_WIRE_AT_ROLES);
+}
+
+static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head)
+{
+    struct ftrma_ledger *l = a->ledger;
+    if (head->epoch <= l->header->epoch)
+        return;
+    int forgets = head->operand == 1;
+    ftrma_ledger_roles(l, head->epoch, forgets, between_roles, a);
+    ftrma_grant_drop(a, NULL, -1, tell_old);
+    for (struct ftrma_peer *p = a->peers; forgets && p; p = p->next)
+        ftrma_reply_forget(p);
+    for (uint32_t t = 0; t < l->header->targets; t++)
+        if (!l->targets[t].hold)
+            tell_live(a, t);
+}
+
+/* Requests that no part has to do with. 0: it is none of them. */
+static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
+{
+    struct ftrma_agent *a = peer->agent;
+    struct ftrma_ledger *l = a->ledger;
+    uint64_t told = 0;
+    switch (head->kind) {
+    case FTRMA_WIRE_ROLES:
+        take_roles(a, head);
+        break;
+    case FTRMA_WIRE_SET:
+        ftrma_ledger_set(l, head->offset, head->operand);
+        break;
+    case FTRMA_WIRE_HOLD:
+        STORE(&l->targets[head->target].hold, 1);
+        ftrma_grant_drop(a, NULL, head->target, send_back);
+        break;
+    case FTRMA_WIRE_LIVE:
+        STORE(&l->targets[head->target].hold, 0);
+        tell_live(a, head->target);
+        break;
+    case FTRMA_WIRE_NUMBER: /* also of a target on HOLD: its recovery asks */
+        told = ftrma_ledger_number(l, peer->origin, head->target);
+        break;
+    case FTRMA_WIRE_AGAIN:
+        peer->refused[head->target] = 0;
+        return 1;
+    default:
+        return 0;
+    }
+    ftrma_reply(peer, head, FTRMA_WIRE_DONE, told, NULL, 0);
+    return 1;
+}
+
+/* ---- requests on parts ---- */
+
+static int already_parked(const struct ftrma_peer *peer, uint32_t target)
+{
+    for (struct ftrma_parked *p = peer->agent->parked; p; p = p->next)
+        if (p->peer == peer && p->head.target == target)
+            return 1;
+    return 0;
+}
+
+/* Do a request whose number is the next, or that has none. -ENOMEM: it cannot be kept in mind. */
+static int act(const struct ftrma_request *r)
+{
+    switch (r->head->kind) {
+    case FTRMA_WIRE_PUT:
+    case FTRMA_WIRE_PUTV:
+        return ftrma_apply_put(r) == FTRMA_APPLY_FAILED ? -ENOMEM : 0;
+    case FTRMA_WIRE_GET:
+    case FTRMA_WIRE_GETV:
+        ftrma_apply_get(r);
+        return 0;
+    case FTRMA_WIRE_LOCK:
+        return ftrma_grant_lock(r);
+    case FTRMA_WIRE_UNLOCK:
+        ftrma_grant_unlock(r);
+        return 0;
+    default:
+        return ftrma_apply_atomic(r) == FTRMA_APPLY_PARKED ? ftrma_grant_park(r) : 0;
+    }
+}
+
+/* A change that was parked. */
+static int attempt(const struct ftrma_request *parked)
+{
+    struct ftrma_request r = *parked;
+    struct ftrma_ledger *l = r.peer->agent->ledger;
+    int same = LOAD(&l->parts[r.part].generation) == r.head->generation;
+    if (!same || !(r.base = ftrma_ledger_base(l, (uint32_t)r.part))) {
+        ftrma_reply_back(r.peer, r.head, FTRMA_WIRE_MOVED, 0);
+        return 1;
+    }
+    return ftrma_apply_atomic(&r) == FTRMA_APPLIED;
+}
+
+static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
+                           const void *payload)
+{
+    struct ftrma_ledger *l = peer->agent->ledger;
+    struct ftrma_request r = {.peer = peer, .head = head, .payload = payload};
+    r.part = ftrma_ledger_find(l, head->window, head->target, head->generation);
+    r.base = r.part < 0 ? NULL : ftrma_ledger_base(l, (uint32_t)r.part);
+    if (!r.base) {
+        ftrma_reply_back(peer, head, FTRMA_WIRE_MOVED, 0);
+        return NULL;
+    }
+    const char *fault = ftrma_apply_fault(&r);
+    if (fault)
+        return fault;
+    if (ftrma_message_numbered(head)) {
+        uint64_t reached = ftrma_ledger_number(l, peer->origin, head->target);
+        if (head->number <= reached) {
+            ftrma_apply_repeat(peer, head, r.part);
+            return NULL;
+        }
+        if (head->number > reached + 1) {
+            ftrma_reply_back(peer, head, FTRMA_WIRE_GAP, reached);
+            return NULL;
+        }
+        if (already_parked(peer, head->target))
+            return NULL; /* its reply comes when that of the first does */
+    }
+    return act(&r) ? "the agent has no memory for it" : NULL;
+}
+
+/* Why nobody can do this; NULL: it is done, parked or sent back. */
+static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
+                        const void *payload)
+{
+    struct ftrma_ledger *l = peer->agent->ledger;
+    const char *fault = ftrma_message_payload_fault(head, payload);
+    if (fault)
+        return fault;
+    if (head->target >= l->header->targets)
+        return "no such target";
+    if (head->kind == FTRMA_WIRE_SET && head->offset >= l->header->words)
+        return "no such word";
+    if (head->epoch < l->header->epoch && head->kind != FTRMA_WIRE_ROLES) {
+        ftrma_reply(peer, head, FTRMA_WIRE_OLD, 0, NULL, 0);
+        return NULL;
+    }
+    int early = head->epoch > l->header->epoch && head->kind != FTRMA_WIRE_ROLES;
+    if (!early && administer(peer, head))
+        return NULL;
+    if (early && head->kind == FTRMA_WIRE_AGAIN) {
+        peer->refused[head->target] = 0;
+        return NULL;
+    }
+    if (peer->refused[head->target])
+        return NULL; /* it comes again behind AGAIN */
+    if (early || l->targets[head->target].hold) {
+        ftrma_reply_back(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
+        return NULL;
+    }
+    if (head->kind == FTRMA_WIRE_FLUSH) {
+        ftrma_reply_acks(peer, head->target, head->number);
+        return NULL;
+    }
+    return on_part(peer, head, payload);
+}
+
+/* ---- the loop ---- */
+
+static void take(int got, struct ftrma_peer *peer, const struct ftrma_wire_head *head,
+                 const void *payload)
+{
+    const char *fault = got > 0 ? obey(peer, head, payload) : ftrma_way_failure(peer->way);
+    if (!fault)
+        return;
+    ftrma_reply_broken(peer, fault); /* goes nowhere if the connection is broken */
+    ftrma_peer_leave(peer);
+}
+
+int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
+{
+    for (;;) {
+        struct ftrma_wire_head head;
+        const void *payload;
+        void *peer;
+        for (int n = 0, got; n < LOOK; n++) {
+            if (!(got = ftrma_engine_next(a->engine, &peer, &head, &payload)))
+                break;
+            take(got, peer, &head, payload);
+        }
+        if (a->busy)
+            ftrma_grant_retry(a, attempt);
+        int found = ftrma_engine_wait(a->engine, a->busy && timeout_ms ? 1 : timeout_ms);
+        if (!found || found & (FTRMA_WIRE_RUNG | FTRMA_WIRE_KNOCK))
+            return found;
+    }
+}
+
+int ftrma_agent_watch(struct ftrma_agent *a, int fd)
+{
+    return ftrma_engine_watch(a->engine, fd);
+}
+
+int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
+{
+    struct ftrma_agent *a = calloc(1, sizeof *a);
+    int error = a ? ftrma_ledger_open(path, &a->ledger) : -ENOMEM;
+    if (!error)
+        error = ftrma_ledger_lock(a->ledger);
+    if (!error)
+        error = ftrma_engine_open(FTRMA_WIRE_REQUESTS, &a->engine);
+    if (!error && !(a->scratch = malloc(FTRMA_WIRE_MOST)))
+        error = -ENOMEM;
+    if (error) {
+        if (a)
+            ftrma_agent_close(a);
+        return error;
+    }
+    a->last_parked = &a->parked;
+    ftrma_ledger_put_back(a->ledger);
+    ftrma_ledger_finish_roles(a->ledger);
+    __atomic_add_fetch(&a->ledger->header->agents, 1, __ATOMIC_SEQ_CST);
+    *agent = a;
+    return 0;
+}
+
+void ftrma_agent_close(struct ftrma_agent *a)
+{
+    while (a->peers)
+        ftrma_peer_leave(a->peers);
+    if (a->engine)
+        ftrma_engine_close(a->engine);
+    if (a->ledger)
+        ftrma_ledger_close(a->ledger);
+    free(a->scratch);
+    free(a);
+}

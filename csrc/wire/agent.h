@@ -1,0 +1,56 @@
+/* What the files of an agent have in common: its peers, and the request in hand (agent.c). */
+#ifndef FTRMA_AGENT_H
+#define FTRMA_AGENT_H
+
+#include "engine.h"
+#include "ledger.h"
+
+#define FTRMA_AGENT_ACKS 64 /* runs of records that wait for an acknowledgement */
+
+/* Records of one origin toward one target that are applied and not acknowledged. */
+struct ftrma_owed {
+    size_t n;
+    uint64_t bytes; /* of the puts */
+    struct ftrma_wire_ack acks[FTRMA_AGENT_ACKS];
+};
+
+/* An origin, as long as its connection lasts. */
+struct ftrma_peer {
+    struct ftrma_agent *agent;
+    struct ftrma_peer *next;
+    struct ftrma_way *way;
+    uint32_t origin;
+    unsigned char *refused; /* [target]: until AGAIN, what comes is part of what was refused */
+    struct ftrma_owed **owed; /* [target] */
+};
+
+/* A request that waits for a lock, or for a process of this node that is inside a change. */
+struct ftrma_parked {
+    struct ftrma_parked *next;
+    struct ftrma_peer *peer;
+    int part;
+    struct ftrma_wire_head head;
+    unsigned char payload[FTRMA_WIRE_IMAGE];
+};
+
+struct ftrma_agent {
+    struct ftrma_engine *engine;
+    struct ftrma_ledger *ledger;
+    struct ftrma_peer *peers;
+    struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
+    unsigned char *scratch;                     /* FTRMA_WIRE_MOST bytes */
+    int busy; /* changes are parked: neighbours tell nobody when they are outside */
+    int place;  /* to be killed at */
+    uint64_t visits;
+};
+
+/* A request, whose part is known. */
+struct ftrma_request {
+    struct ftrma_peer *peer;
+    const struct ftrma_wire_head *head;
+    const unsigned char *payload;
+    int part;
+    unsigned char *base; /* of the part */
+};
+
+#endif

@@ -1,0 +1,241 @@
+/* Replies, and waits for them.  A wait ends by its reply, the alarm, the clock, or a refusal; never by
+ * the failure of a connection: that says only that the next one has to be made. */
+#include "await.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "sent.h"
+
+#define TOKEN (1ull << 63) /* of requests without a number, which no number reaches */
+#define MOST_MS 20         /* between two tries to connect; an agent is replaced in 200 */
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void refuse(struct ftrma_origin *o, const void *why, size_t length)
+{
+    if (!*o->reason)
+        snprintf(o->reason, sizeof o->reason, "%.*s", (int)length, (const char *)why);
+}
+
+static void refuse_in_words(struct ftrma_origin *o, const char *why)
+{
+    refuse(o, why, strlen(why));
+}
+
+/* ---- replies ---- */
+
+static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_ack ack)
+{
+    struct ftrma_sent *s = &o->targets[target].sent;
+    struct ftrma_wire_head *first = ftrma_sent_first(s);
+    if (!first || first->number >= ack.number + ack.count)
+        return; /* told before */
+    if (first->number < ack.number || ack.number + ack.count > o->targets[target].number + 1) {
+        refuse_in_words(o, "the agent acknowledges what was not sent");
+        return;
+    }
+    uint64_t before = first->number - ack.number;
+    ack = (struct ftrma_wire_ack){first->number, ack.count - before, ack.clock, ack.seq + before};
+    for (uint64_t i = 0; i < ack.count; i++)
+        ftrma_sent_pop(s);
+    if (o->acked)
+        o->acked(o->arg, (int)target, &ack, 1);
+}
+
+/* The reply to the last one that was sent to a target, an atomic or a lock. */
+static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *head,
+                        const void *payload)
+{
+    struct ftrma_toward *t = &o->targets[head->target];
+    const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
+    if (!t->asked || !first || first->number != head->number)
+        return; /* a repeated one's */
+    int atomic = first->kind == FTRMA_WIRE_ACC || first->kind == FTRMA_WIRE_FOP
+                 || first->kind == FTRMA_WIRE_CAS;
+    if (atomic != (head->kind == FTRMA_WIRE_ANSWER)
+        || (atomic && head->length != 24 + 2 * first->length)) {
+        refuse_in_words(o, "the agent answers something else than was asked");
+        return;
+    }
+    t->answer = (struct ftrma_wire_answer){.number = head->number};
+    if (atomic)
+        memcpy(&t->answer.clock, payload, head->length);
+    t->asked = 0;
+    t->answered = 1;
+    ftrma_sent_pop(&t->sent);
+}
+
+static void take_back(struct ftrma_origin *o, const struct ftrma_wire_head *head)
+{
+    struct ftrma_toward *t = &o->targets[head->target];
+    const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
+    if (head->operand != FTRMA_WIRE_GAP) {
+        t->refused = 1;
+        return;
+    }
+    if (first && first->number > head->offset + 1)
+        refuse_in_words(o, "the agent has lost numbers that it had acknowledged");
+    else
+        ftrma_sent_again(o, head->target);
+}
+
+/* What the one request without a number waits for. */
+static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head,
+                      const void *payload)
+{
+    struct ftrma_ask *ask = &o->ask;
+    if (!ask->active || ask->head.number != head->number)
+        return;
+    int wants = ask->head.kind == FTRMA_WIRE_GET || ask->head.kind == FTRMA_WIRE_GETV;
+    if (wants != (head->kind == FTRMA_WIRE_DATA) || (wants && head->length != ask->bytes)) {
+        refuse_in_words(o, "the agent answers something else than was asked");
+        return;
+    }
+    if (wants)
+        memcpy(ask->data, payload, ask->bytes);
+    ask->told = head->operand;
+    ask->done = 1;
+}
+
+static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
+                       const void *payload)
+{
+    int early = head->kind == FTRMA_WIRE_BACK && head->operand == FTRMA_WIRE_EARLY;
+    if (head->kind == FTRMA_WIRE_BROKEN)
+        refuse(o, payload, head->length);
+    if (head->kind == FTRMA_WIRE_OLD)
+        o->stale |= head->epoch > o->epoch;
+    if (head->target >= o->ntargets || (head->epoch < o->epoch && !early))
+        return; /* of a time that is over */
+    int here = o->targets[head->target].node == node; /* else it has moved */
+    struct ftrma_wire_ack ack;
+    switch (head->kind) {
+    case FTRMA_WIRE_ACK:
+        for (size_t at = 0; here && at < head->length; at += sizeof ack) {
+            memcpy(&ack, (const char *)payload + at, sizeof ack);
+            take_ack(o, head->target, ack);
+        }
+        take_told(o, head, payload);
+        break;
+    case FTRMA_WIRE_ANSWER:
+    case FTRMA_WIRE_DONE:
+    case FTRMA_WIRE_DATA:
+        if (o->ask.active && o->ask.head.number == head->number)
+            take_told(o, head, payload);
+        else if (here && head->kind != FTRMA_WIRE_DATA)
+            take_answer(o, head, payload);
+        break;
+    case FTRMA_WIRE_BACK:
+        if (here)
+            take_back(o, head);
+        break;
+    case FTRMA_WIRE_LIVE:
+        if (here)
+            ftrma_sent_again(o, head->target);
+        else
+            ftrma_sent_ask_again(o, node, head->target);
+        break;
+    default:;
+    }
+}
+
+static void take_all(struct ftrma_origin *o)
+{
+    struct ftrma_wire_head head;
+    const void *payload;
+    void *node;
+    for (int got; (got = ftrma_engine_next(o->engine, &node, &head, &payload));) {
+        struct ftrma_node *n = node;
+        if (got > 0) {
+            take_reply(o, (uint32_t)(n - o->nodes), &head, payload);
+            continue;
+        }
+        ftrma_way_close(n->way);
+        *n = (struct ftrma_node){0};
+    }
+}
+
+/* ---- waits ---- */
+
+uint64_t ftrma_await_deadline(const struct ftrma_origin *o)
+{
+    return o->patience_ms < 0 ? 0 : now_ns() + 1000000u * (uint64_t)o->patience_ms + 1;
+}
+
+void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadline)
+{
+    struct ftrma_node *n = &o->nodes[node];
+    uint64_t now = now_ns();
+    if (n->way || *o->reason || now < n->next_ns)
+        return;
+    int left = !deadline ? -1 : deadline > now ? (int)((deadline - now) / 1000000u) : 0;
+    int fd = o->connect(o->arg, (int)node, left);
+    if (fd >= 0 && !ftrma_engine_adopt(o->engine, fd, n, &n->way)) {
+        n->tries = 0;
+        ftrma_sent_anew(o, node);
+        return;
+    }
+    if (fd == -EPROTO)
+        refuse_in_words(o, "the connection was refused");
+    unsigned ms = 1u << (n->tries < 5 ? n->tries : 5);
+    n->tries++;
+    n->next_ns = now_ns() + 1000000u * (uint64_t)(ms < MOST_MS ? ms : MOST_MS);
+}
+
+/* How long to sleep: until the deadline, or the next try to connect. */
+static int sleep_ms(const struct ftrma_node *n, uint64_t deadline, uint64_t now)
+{
+    uint64_t until = !n->way && (!deadline || n->next_ns < deadline) ? n->next_ns : deadline;
+    if (!until)
+        return -1;
+    return until <= now ? 0 : (int)((until - now + 999999u) / 1000000u);
+}
+
+int ftrma_await(struct ftrma_origin *o, uint32_t node,
+                int (*done)(const struct ftrma_origin *origin, uint32_t target), uint32_t target)
+{
+    uint64_t deadline = ftrma_await_deadline(o);
+    for (;;) {
+        take_all(o);
+        if (done(o, target))
+            return FTRMA_OK;
+        if (*o->reason)
+            return FTRMA_WIRE_REFUSED;
+        if (o->stale)
+            return FTRMA_WIRE_STALE;
+        ftrma_await_connect(o, node, deadline);
+        int found =
+            ftrma_engine_wait(o->engine, sleep_ms(&o->nodes[node], deadline, now_ns()));
+        if (!found && deadline && now_ns() >= deadline)
+            return FTRMA_TIMEOUT;
+        if (found & FTRMA_WIRE_RUNG)
+            return FTRMA_ALARM;
+    }
+}
+
+static int is_done(const struct ftrma_origin *o, uint32_t target)
+{
+    (void)target;
+    return o->ask.done;
+}
+
+int ftrma_await_ask(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
+                    const void *payload, void *data, size_t bytes)
+{
+    o->ask = (struct ftrma_ask){.active = 1, .node = node, .head = *head, .payload = payload,
+                                .data = data, .bytes = bytes};
+    o->ask.head.format = FTRMA_WIRE_FORMAT;
+    o->ask.head.number = TOKEN | ++o->token;
+    ftrma_sent_ask(o);
+    int result = ftrma_await(o, node, is_done, head->target);
+    o->ask.active = 0;
+    return result;
+}

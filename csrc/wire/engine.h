@@ -1,0 +1,45 @@
+/* An engine: ordered whole messages over connections, their failure, and one place to sleep (tcp.c).
+ *
+ * Above it nothing knows of streams: a message arrives whole or not at all, and those of a connection
+ * in the order in which they were sent.  A failed connection says so once, behind its last whole
+ * message; that is no proof of a death, nor is silence of life.  Connections are made and
+ * authenticated before (Python); both ends hand the descriptor over, from which another engine than
+ * TCP may make what it needs.
+ */
+#ifndef FTRMA_ENGINE_H
+#define FTRMA_ENGINE_H
+
+#include "wire.h"
+
+struct ftrma_engine;
+struct ftrma_way; /* one connection */
+
+/* side: what may arrive here (message.h). 0 or -errno. */
+int ftrma_engine_open(int side, struct ftrma_engine **engine);
+void ftrma_engine_close(struct ftrma_engine *engine); /* with all its ways */
+
+/* Make a way of a connected descriptor, which is the engine's from now on. 0 or -errno.
+   owner: told with what arrives. */
+int ftrma_engine_adopt(struct ftrma_engine *engine, int fd, void *owner, struct ftrma_way **way);
+void ftrma_way_close(struct ftrma_way *way);
+/* Why it has failed, NULL: it has not. */
+const char *ftrma_way_failure(const struct ftrma_way *way);
+
+/* Send a message; never waits.  It leaves at the latest with the next wait.  The failure of a way is
+   told by ftrma_engine_next() alone. */
+void ftrma_engine_send(struct ftrma_way *way, const struct ftrma_wire_head *head,
+                       const void *payload);
+
+/* The next message, in turn from all ways. 1: there is one, valid until the next call; 0: none; -1:
+   this way has failed. */
+int ftrma_engine_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
+                      const void **payload);
+
+/* Wait for messages, the alarm, or the watched descriptor, whichever comes first: bits of
+   FTRMA_WIRE_TRAFFIC and so on; 0: milliseconds have passed (-1: never). */
+int ftrma_engine_wait(struct ftrma_engine *engine, int timeout_ms);
+int ftrma_engine_watch(struct ftrma_engine *engine, int fd);
+/* The alarm's eventfd; while its count is not 0, every wait ends. */
+int ftrma_engine_alarm(const struct ftrma_engine *engine);
+
+#endif

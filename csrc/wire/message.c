@@ -1,0 +1,134 @@
+/* Heads and payloads are looked at before anything is done: whoever sends nonsense is told what is
+ * wrong with it, and loses its connection. */
+#include "message.h"
+
+#include <string.h>
+
+/* What a kind must be like. */
+struct form {
+    int side;
+    int numbered;
+    uint32_t least, most; /* bytes behind the head */
+    int about;            /* whether it names a window */
+};
+
+#define RUN ((uint32_t)sizeof(struct ftrma_wire_run))
+static const struct form forms[FTRMA_WIRE_KINDS] = {
+    [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_MOST, 1},
+    [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_MOST, 1},
+    [FTRMA_WIRE_ACC] = {FTRMA_WIRE_REQUESTS, 1, 4, FTRMA_WIRE_IMAGE, 1},
+    [FTRMA_WIRE_FOP] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
+    [FTRMA_WIRE_CAS] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
+    [FTRMA_WIRE_LOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
+    [FTRMA_WIRE_UNLOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
+    [FTRMA_WIRE_GET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 1},
+    [FTRMA_WIRE_GETV] = {FTRMA_WIRE_REQUESTS, 0, RUN, RUN * FTRMA_WIRE_RUNS, 1},
+    [FTRMA_WIRE_FLUSH] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_NUMBER] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_SET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_HOLD] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_LIVE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_AGAIN] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_DONE] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_MOST, 0},
+    [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_MOST, 0},
+    [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_IMAGE, 0},
+    [FTRMA_WIRE_BACK] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_OLD] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REPLIES, 0, 1, 256, 0},
+};
+
+size_t ftrma_message_element(int type)
+{
+    if (type < FTRMA_WIRE_I32 || type >= FTRMA_WIRE_TYPES)
+        return 0;
+    return type < FTRMA_WIRE_I64 ? 4 : 8;
+}
+
+int ftrma_message_numbered(const struct ftrma_wire_head *head)
+{
+    return forms[head->kind].numbered;
+}
+
+/* Why an atomic's operation, type, size or place cannot be. */
+static const char *atomic_fault(const struct ftrma_wire_head *head)
+{
+    int op = ftrma_message_op(head), type = ftrma_message_type(head);
+    size_t size = ftrma_message_element(type);
+    if (!size)
+        return "unknown type of elements";
+    if (head->kind == FTRMA_WIRE_CAS ? op != 0 : op < FTRMA_WIRE_SUM || op >= FTRMA_WIRE_OPS)
+        return "unknown operation";
+    if ((type == FTRMA_WIRE_F32 || type == FTRMA_WIRE_F64) && op >= FTRMA_WIRE_BAND
+        && op <= FTRMA_WIRE_BXOR)
+        return "no such operation on floating-point numbers";
+    if (head->kind == FTRMA_WIRE_ACC ? head->length % size : head->length != size)
+        return "length does not fit the type of elements";
+    return head->offset % size ? "offset does not fit the type of elements" : NULL;
+}
+
+const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
+{
+    if (head->format != FTRMA_WIRE_FORMAT)
+        return "another format of messages";
+    if (!head->kind || head->kind >= FTRMA_WIRE_KINDS)
+        return "unknown kind";
+    const struct form *form = &forms[head->kind];
+    if (!(form->side & side))
+        return side == FTRMA_WIRE_REQUESTS ? "not a request" : "not a reply";
+    if (head->length < form->least || head->length > form->most)
+        return head->length > form->most ? "too long" : "too short";
+    if (!form->about && head->window)
+        return "a window where there is none";
+    if (form->numbered && !head->number)
+        return "a number is missing";
+    if (head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS)
+        return atomic_fault(head);
+    if (head->what)
+        return "an operation where there is none";
+    if (head->kind == FTRMA_WIRE_GET && (!head->operand || head->operand > FTRMA_WIRE_MOST))
+        return "asks for too many bytes, or none";
+    if (head->kind == FTRMA_WIRE_GETV && head->length % sizeof(struct ftrma_wire_run))
+        return "half a run";
+    if ((head->kind == FTRMA_WIRE_LOCK || head->kind == FTRMA_WIRE_ROLES) && head->operand > 1)
+        return "neither yes nor no";
+    if (head->kind == FTRMA_WIRE_ACK && head->length % sizeof(struct ftrma_wire_ack))
+        return "half a record";
+    if (head->kind == FTRMA_WIRE_ANSWER && (head->length - 24) % 8)
+        return "length does not fit the type of elements";
+    return NULL;
+}
+
+/* Why runs cannot be, or do not have `bytes` together. */
+static const char *runs_fault(const void *payload, uint64_t n, uint64_t bytes)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        struct ftrma_wire_run run;
+        memcpy(&run, (const char *)payload + i * sizeof run, sizeof run);
+        if (!run.bytes || run.bytes > bytes - sum)
+            return "runs do not fit the length";
+        sum += run.bytes;
+    }
+    return NULL;
+}
+
+const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, const void *payload)
+{
+    uint64_t n = head->operand, length = head->length, size = sizeof(struct ftrma_wire_run);
+    if (head->kind == FTRMA_WIRE_GETV)
+        return runs_fault(payload, length / size, FTRMA_WIRE_MOST);
+    if (head->kind != FTRMA_WIRE_PUTV)
+        return NULL;
+    if (!n || n > FTRMA_WIRE_RUNS || n * size >= length)
+        return "runs do not fit the length";
+    const char *fault = runs_fault(payload, n, length - n * size);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n && !fault; i++) {
+        struct ftrma_wire_run run;
+        memcpy(&run, (const char *)payload + i * size, sizeof run);
+        sum += run.bytes;
+    }
+    return fault ? fault : sum != length - n * size ? "bytes that belong to no run" : NULL;
+}

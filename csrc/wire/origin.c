@@ -1,0 +1,227 @@
+/* An origin: what a process asks of parts on other nodes.
+ *
+ * Puts return at once and are kept until they are acknowledged; a flush waits for that.  A get waits
+ * for its bytes, an atomic for its answer, a lock until it is granted.  An unlock and a word that is
+ * SET are acknowledged before the call returns, and an unlock is sent when all puts before it are
+ * acknowledged: otherwise a death could lose them below the horizon.
+ *
+ * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again; of a put, some of it may then
+ * be sent twice, which is one more put of the same bytes.
+ */
+#include "origin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "await.h"
+#include "message.h"
+#include "sent.h"
+
+#define MOST_KEPT (4u << 20) /* bytes that wait for an acknowledgement of one target */
+#define CUT 256              /* runs of one message */
+
+static int is_acknowledged(const struct ftrma_origin *o, uint32_t target)
+{
+    return o->targets[target].sent.from == o->targets[target].sent.to;
+}
+
+static int has_room(const struct ftrma_origin *o, uint32_t target)
+{
+    return o->targets[target].sent.to - o->targets[target].sent.from < MOST_KEPT;
+}
+
+static int is_answered(const struct ftrma_origin *o, uint32_t target)
+{
+    return !o->targets[target].asked;
+}
+
+static int check(const struct ftrma_origin *o, uint32_t target)
+{
+    if (target >= o->ntargets)
+        return -EINVAL;
+    /* What follows it would be a gap to the agent. */
+    return o->targets[target].asked || o->targets[target].answered ? -EBUSY : 0;
+}
+
+/* ---- puts and gets ---- */
+
+/* Take so many runs from a list as fit into one message; [in/out] i, skip: where it goes on.
+   Returns how many; [out] bytes: of all of them. */
+static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64_t *skip,
+                  struct ftrma_wire_run *taken, size_t most, size_t *bytes)
+{
+    size_t count = 0;
+    for (*bytes = 0; *i < n && count < CUT && *bytes < most; count++) {
+        uint64_t left = runs[*i].bytes - *skip, room = most - *bytes;
+        taken[count] = (struct ftrma_wire_run){runs[*i].offset + *skip, left < room ? left : room};
+        *bytes += taken[count].bytes;
+        *skip += taken[count].bytes;
+        if (*skip == runs[*i].bytes) {
+            ++*i;
+            *skip = 0;
+        }
+    }
+    return count;
+}
+
+/* One message of puts: `ahead` bytes, then data. */
+static int put(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_head *head,
+               const void *runs, size_t ahead, const void *data, size_t bytes)
+{
+    int result = has_room(o, target)
+                     ? FTRMA_OK
+                     : ftrma_await(o, o->targets[target].node, has_room, target);
+    if (result)
+        return result;
+    if (!o->nodes[o->targets[target].node].way)
+        ftrma_await_connect(o, o->targets[target].node, ftrma_await_deadline(o));
+    head->length = (uint32_t)(ahead + bytes);
+    char *payload;
+    struct ftrma_wire_head *kept = ftrma_sent_add(o, target, head, &payload);
+    if (!kept)
+        return -ENOMEM;
+    if (ahead)
+        memcpy(payload, runs, ahead);
+    memcpy(payload + ahead, data, bytes);
+    ftrma_sent_out(o, target, kept, payload);
+    return FTRMA_OK;
+}
+
+int ftrma_origin_put(struct ftrma_origin *o, uint32_t target, uint32_t window, uint64_t offset,
+                     const void *data, size_t bytes)
+{
+    int result = check(o, target);
+    for (size_t at = 0, n; !result && at < bytes; at += n) {
+        n = bytes - at < FTRMA_WIRE_MOST ? bytes - at : FTRMA_WIRE_MOST;
+        struct ftrma_wire_head head = {
+            .kind = FTRMA_WIRE_PUT, .window = window, .offset = offset + at};
+        result = put(o, target, &head, NULL, 0, (const char *)data + at, n);
+    }
+    return result;
+}
+
+int ftrma_origin_putv(struct ftrma_origin *o, uint32_t target, uint32_t window,
+                      const struct ftrma_wire_run *runs, size_t n, const void *data)
+{
+    struct ftrma_wire_run taken[CUT];
+    int result = check(o, target);
+    uint64_t skip = 0;
+    for (size_t i = 0, bytes; !result && i < n; data = (const char *)data + bytes) {
+        size_t count =
+            cut(runs, n, &i, &skip, taken, FTRMA_WIRE_MOST - sizeof taken, &bytes);
+        struct ftrma_wire_head head = {
+            .kind = FTRMA_WIRE_PUTV, .window = window, .operand = count};
+        result = put(o, target, &head, taken, count * sizeof *taken, data, bytes);
+    }
+    return result;
+}
+
+int ftrma_origin_get(struct ftrma_origin *o, uint32_t target, uint32_t window, uint64_t offset,
+                     void *data, size_t bytes)
+{
+    int result = check(o, target);
+    for (size_t at = 0, n; !result && at < bytes; at += n) {
+        n = bytes - at < FTRMA_WIRE_MOST ? bytes - at : FTRMA_WIRE_MOST;
+        struct ftrma_wire_head head = {.kind = FTRMA_WIRE_GET, .target = target, .window = window,
+                                       .offset = offset + at, .operand = n};
+        result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, (char *)data + at, n);
+    }
+    return result;
+}
+
+int ftrma_origin_getv(struct ftrma_origin *o, uint32_t target, uint32_t window,
+                      const struct ftrma_wire_run *runs, size_t n, void *data)
+{
+    struct ftrma_wire_run taken[CUT];
+    int result = check(o, target);
+    uint64_t skip = 0;
+    for (size_t i = 0, bytes; !result && i < n; data = (char *)data + bytes) {
+        size_t count = cut(runs, n, &i, &skip, taken, FTRMA_WIRE_MOST, &bytes);
+        struct ftrma_wire_head head = {.kind = FTRMA_WIRE_GETV, .target = target, .window = window,
+                                       .length = (uint32_t)(count * sizeof *taken)};
+        result = ftrma_await_ask(o, o->targets[target].node, &head, taken, data, bytes);
+    }
+    return result;
+}
+
+int ftrma_origin_flush(struct ftrma_origin *o, uint32_t target)
+{
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_FLUSH, .target = target};
+    int result = check(o, target);
+    if (result || is_acknowledged(o, target))
+        return result;
+    result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0);
+    return result ? result : is_acknowledged(o, target) ? FTRMA_OK : -EPROTO;
+}
+
+size_t ftrma_origin_pending(struct ftrma_origin *o, uint32_t target)
+{
+    return target < o->ntargets ? o->targets[target].sent.to - o->targets[target].sent.from : 0;
+}
+
+/* ---- atomics and locks ---- */
+
+int ftrma_origin_finish(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_answer *answer)
+{
+    if (target >= o->ntargets)
+        return -EINVAL;
+    struct ftrma_toward *t = &o->targets[target];
+    if (!t->asked && !t->answered)
+        return -ENOENT;
+    int result = ftrma_await(o, t->node, is_answered, target);
+    if (result)
+        return result;
+    if (answer)
+        memcpy(answer, &t->answer,
+               offsetof(struct ftrma_wire_answer, data) + 2 * t->answer.bytes);
+    t->answered = 0;
+    return FTRMA_OK;
+}
+
+/* Send what has an answer, and wait for it. */
+static int request(struct ftrma_origin *o, uint32_t target, const struct ftrma_wire_head *head,
+                   const void *data, struct ftrma_wire_answer *answer)
+{
+    char *payload;
+    struct ftrma_wire_head *kept = ftrma_sent_add(o, target, head, &payload);
+    if (!kept)
+        return -ENOMEM;
+    if (data)
+        memcpy(payload, data, head->length);
+    o->targets[target].asked = 1;
+    ftrma_sent_out(o, target, kept, payload);
+    return ftrma_origin_finish(o, target, answer);
+}
+
+int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
+                        uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                        size_t bytes, struct ftrma_wire_answer *answer)
+{
+    struct ftrma_wire_head head = {
+        .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .what = (uint8_t)(op << 4 | type),
+        .length = (uint32_t)bytes, .number = 1, .window = window, .offset = offset,
+        .operand = compare};
+    int result = check(o, target);
+    if (result)
+        return result;
+    if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_IMAGE || op < 0
+        || op > 15 || type < 0 || type > 15 || ftrma_message_fault(&head, FTRMA_WIRE_REQUESTS))
+        return -EINVAL;
+    return request(o, target, &head, data, answer);
+}
+
+int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int shared)
+{
+    struct ftrma_wire_head head = {
+        .kind = FTRMA_WIRE_LOCK, .window = window, .operand = shared != 0};
+    int result = check(o, target);
+    return result ? result : request(o, target, &head, NULL, NULL);
+}
+
+int ftrma_origin_unlock(struct ftrma_origin *o, uint32_t target, uint32_t window)
+{
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_UNLOCK, .window = window};
+    int result = ftrma_origin_flush(o, target);
+    return result ? result : request(o, target, &head, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+/* Origins come and go. One connection is served of each origin, the newest. */
+#include "peer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "grant.h"
+
+static void free_peer(struct ftrma_peer *p)
+{
+    for (uint32_t t = 0; p->owed && t < p->agent->ledger->header->targets; t++)
+        free(p->owed[t]);
+    free(p->owed);
+    free(p->refused);
+    free(p);
+}
+
+void ftrma_peer_leave(struct ftrma_peer *p)
+{
+    struct ftrma_agent *a = p->agent;
+    ftrma_grant_drop(a, p, -1, NULL);
+    struct ftrma_peer **at = &a->peers;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    ftrma_way_close(p->way);
+    free_peer(p);
+    /* One that waited for a lock may have been in front of others. */
+    for (uint32_t i = 0; a->parked && i < a->ledger->header->parts; i++)
+        ftrma_grant_next(a, (int)i);
+}
+
+int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t incarnation)
+{
+    struct ftrma_ledger *l = a->ledger;
+    int error = origin >= l->header->origins              ? -EINVAL
+                : incarnation < l->incarnations[origin] ? -ESTALE
+                                                          : 0;
+    struct ftrma_peer *p = error ? NULL : calloc(1, sizeof *p);
+    if (p) {
+        p->agent = a;
+        p->origin = origin;
+        p->refused = calloc(l->header->targets, 1);
+        p->owed = calloc(l->header->targets, sizeof *p->owed);
+    }
+    if (!p || !p->refused || !p->owed) {
+        if (p)
+            free_peer(p);
+        close(fd);
+        return error ? error : -ENOMEM;
+    }
+    error = ftrma_engine_adopt(a->engine, fd, p, &p->way);
+    if (error) {
+        free_peer(p);
+        return error;
+    }
+    /* What the one before has sent and was not read is not done: it comes again, or its process is
+       dead and counts only up to its number. */
+    STORE(&l->incarnations[origin], incarnation);
+    for (struct ftrma_peer *other = a->peers, *next; other; other = next) {
+        next = other->next;
+        if (other->origin == origin)
+            ftrma_peer_leave(other);
+    }
+    p->next = a->peers;
+    a->peers = p;
+    return 0;
+}

@@ -1,0 +1,10 @@
+/* Origins that are connected to an agent (peer.c). */
+#ifndef FTRMA_PEER_H
+#define FTRMA_PEER_H
+
+#include "agent.h"
+
+/* End the connection: what waits for it is dropped. */
+void ftrma_peer_leave(struct ftrma_peer *peer);
+
+#endif

@@ -1,0 +1,148 @@
+/* Where an origin's targets are, which roles are in force, what it tells nodes of both; its alarm, its
+ * beginning and its end.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "await.h"
+#include "message.h"
+#include "origin.h"
+#include "sent.h"
+
+int ftrma_origin_number(struct ftrma_origin *o, uint32_t target, uint64_t *number)
+{
+    if (target >= o->ntargets)
+        return -EINVAL;
+    struct ftrma_toward *t = &o->targets[target];
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_NUMBER, .target = target};
+    int result = ftrma_await_ask(o, t->node, &head, NULL, NULL, 0);
+    if (result)
+        return result;
+    *number = o->ask.told;
+    if (!t->number)
+        t->number = *number;
+    return FTRMA_OK;
+}
+
+int ftrma_origin_set(struct ftrma_origin *o, uint32_t node, uint64_t word, uint64_t value)
+{
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_SET, .offset = word, .operand = value};
+    return node < o->nnodes ? ftrma_await_ask(o, node, &head, NULL, NULL, 0) : -EINVAL;
+}
+
+int ftrma_origin_hold(struct ftrma_origin *o, uint32_t target, int hold)
+{
+    struct ftrma_wire_head head = {
+        .kind = hold ? FTRMA_WIRE_HOLD : FTRMA_WIRE_LIVE, .target = target};
+    return target < o->ntargets ? ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0) : -EINVAL;
+}
+
+int ftrma_origin_tell_roles(struct ftrma_origin *o, uint32_t node, uint32_t epoch, int forget)
+{
+    struct ftrma_wire_head head = {
+        .kind = FTRMA_WIRE_ROLES, .epoch = epoch, .operand = forget != 0};
+    return node < o->nnodes ? ftrma_await_ask(o, node, &head, NULL, NULL, 0) : -EINVAL;
+}
+
+void ftrma_origin_roles(struct ftrma_origin *o, uint32_t epoch, int forget)
+{
+    o->epoch = epoch;
+    o->stale = 0;
+    for (uint32_t i = 0; i < o->ntargets; i++) {
+        struct ftrma_toward *t = &o->targets[i];
+        if (forget) {
+            ftrma_sent_clear(&t->sent);
+            t->number = 0;
+            t->asked = t->answered = 0;
+        }
+        ftrma_sent_again(o, i);
+    }
+}
+
+int ftrma_origin_seat(struct ftrma_origin *o, uint32_t target, uint32_t node, uint32_t generation)
+{
+    if (target >= o->ntargets || node >= o->nnodes || !generation)
+        return -EINVAL;
+    o->targets[target].node = node;
+    o->targets[target].generation = generation;
+    ftrma_sent_again(o, target);
+    return 0;
+}
+
+/* ---- the alarm, beginning and end ---- */
+
+int ftrma_origin_alarm(struct ftrma_origin *o)
+{
+    return ftrma_engine_alarm(o->engine);
+}
+
+void ftrma_origin_ring(struct ftrma_origin *o)
+{
+    uint64_t one = 1;
+    while (write(ftrma_engine_alarm(o->engine), &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+void ftrma_origin_hush(struct ftrma_origin *o)
+{
+    uint64_t count;
+    while (read(ftrma_engine_alarm(o->engine), &count, sizeof count) < 0 && errno == EINTR)
+        ;
+}
+
+void ftrma_origin_patience(struct ftrma_origin *o, int timeout_ms)
+{
+    o->patience_ms = timeout_ms;
+}
+
+const char *ftrma_origin_reason(struct ftrma_origin *o)
+{
+    return o->reason;
+}
+
+void ftrma_origin_retry(struct ftrma_origin *o)
+{
+    *o->reason = 0;
+}
+
+int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *connect,
+                      ftrma_wire_acked *acked, void *arg, struct ftrma_origin **origin)
+{
+    struct ftrma_origin *o = calloc(1, sizeof *o);
+    int error = o && targets && nodes ? ftrma_engine_open(FTRMA_WIRE_REPLIES, &o->engine)
+                : o                   ? -EINVAL
+                                      : -ENOMEM;
+    if (!error) {
+        o->targets = calloc(targets, sizeof *o->targets);
+        o->nodes = calloc(nodes, sizeof *o->nodes);
+        error = o->targets && o->nodes ? 0 : -ENOMEM;
+    }
+    if (error) {
+        if (o)
+            ftrma_origin_close(o);
+        return error;
+    }
+    o->ntargets = targets;
+    o->nnodes = nodes;
+    o->connect = connect;
+    o->acked = acked;
+    o->arg = arg;
+    o->patience_ms = -1;
+    for (uint32_t i = 0; i < targets; i++)
+        o->targets[i].generation = 1;
+    *origin = o;
+    return 0;
+}
+
+void ftrma_origin_close(struct ftrma_origin *o)
+{
+    if (o->engine)
+        ftrma_engine_close(o->engine);
+    for (uint32_t i = 0; o->targets && i < o->ntargets; i++)
+        ftrma_sent_clear(&o->targets[i].sent);
+    free(o->targets);
+    free(o->nodes);
+    free(o);
+}

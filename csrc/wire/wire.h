@@ -1,0 +1,230 @@
+/* The wire between nodes: everything that C and Python share of it.
+ *
+ * An *origin* sends requests on the parts of other nodes; the *agent* of a node, one process, does
+ * them and replies.  Origin, target and agent may die at any moment: the agent's *ledger*, a file in
+ * shared memory, says what has taken effect, so that a request sent again is done once.
+ *
+ * This is a library of its own, without MPI.  Functions return 0, a negative errno value, or one of
+ * the results below.  Nothing here is safe against two threads at once but ftrma_origin_ring().
+ */
+#ifndef FTRMA_WIRE_H
+#define FTRMA_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* CFFI-BEGIN */
+#define FTRMA_WIRE_FORMAT 1      /* of the messages; a connection between two of them is refused */
+#define FTRMA_WIRE_MOST 262144   /* bytes of a message behind its head; longer ones are cut up */
+#define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
+#define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
+#define FTRMA_WIRE_NAME 128      /* of a part's file, beside the ledger, with the zero */
+
+/* Results of an origin's calls, beside FTRMA_OK (0), FTRMA_ALARM (1) and FTRMA_TIMEOUT (2). */
+#define FTRMA_WIRE_STALE 3   /* the agent has newer roles than this process */
+#define FTRMA_WIRE_REFUSED 4 /* the agent, or who listens there, has refused it: see the reason */
+
+/* What ftrma_agent_serve() returns for. */
+#define FTRMA_WIRE_TRAFFIC 1
+#define FTRMA_WIRE_RUNG 2
+#define FTRMA_WIRE_KNOCK 4 /* something at the watched descriptor */
+
+enum ftrma_wire_kind {
+    /* Requests with a number: done once, in the order of their numbers. */
+    FTRMA_WIRE_PUT = 1, /* offset; payload: the bytes */
+    FTRMA_WIRE_PUTV,    /* operand: runs; payload: struct ftrma_wire_run of each, then all bytes */
+    FTRMA_WIRE_ACC,     /* offset, op, type; payload: elements, of which each is changed */
+    FTRMA_WIRE_FOP,     /* the same of one element */
+    FTRMA_WIRE_CAS,     /* offset, type; operand: what is compared; payload: the new element */
+    FTRMA_WIRE_LOCK,    /* operand: 1 shared, 0 exclusive */
+    FTRMA_WIRE_UNLOCK,
+    /* Requests without one: harmless when repeated. Their number is a token, which the reply has. */
+    FTRMA_WIRE_GET,    /* offset; operand: bytes */
+    FTRMA_WIRE_GETV,   /* payload: struct ftrma_wire_run of each run */
+    FTRMA_WIRE_FLUSH,  /* all puts of this connection to the target */
+    FTRMA_WIRE_NUMBER, /* the last number that has taken effect */
+    FTRMA_WIRE_SET,    /* offset: a word of the node; it becomes the maximum of it and operand */
+    FTRMA_WIRE_HOLD,   /* requests to the target are refused from now on */
+    FTRMA_WIRE_LIVE,   /* and no longer; as a reply: what was refused can be sent again */
+    FTRMA_WIRE_ROLES,  /* epoch; operand: 1 forgets numbers, answers and locks (a rollback) */
+    FTRMA_WIRE_AGAIN,  /* what was refused to this target follows; has no reply */
+    /* Replies. */
+    FTRMA_WIRE_DONE,    /* of LOCK, UNLOCK, SET, HOLD, LIVE, ROLES; of NUMBER in operand */
+    FTRMA_WIRE_DATA,    /* of GET, GETV; payload: the bytes */
+    FTRMA_WIRE_ACK,     /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
+    FTRMA_WIRE_ANSWER,  /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
+    FTRMA_WIRE_BACK,    /* the request was refused; operand: why, an enum ftrma_wire_why */
+    FTRMA_WIRE_OLD,     /* the request's epoch is over; epoch: that of now */
+    FTRMA_WIRE_BROKEN,  /* the message cannot be obeyed by anybody; payload: why, in words */
+    FTRMA_WIRE_KINDS
+};
+
+enum ftrma_wire_why {
+    FTRMA_WIRE_HELD = 1, /* the target is on HOLD: LIVE follows */
+    FTRMA_WIRE_EARLY,    /* the request's epoch has not come to the agent: LIVE follows */
+    FTRMA_WIRE_GAP,      /* numbers are missing before it; offset: the last one that is done */
+    FTRMA_WIRE_MOVED     /* the part is not here, or of another generation */
+};
+
+enum ftrma_wire_op {
+    FTRMA_WIRE_SUM = 1,
+    FTRMA_WIRE_PROD,
+    FTRMA_WIRE_MIN,
+    FTRMA_WIRE_MAX,
+    FTRMA_WIRE_BAND,
+    FTRMA_WIRE_BOR,
+    FTRMA_WIRE_BXOR,
+    FTRMA_WIRE_REPLACE,
+    FTRMA_WIRE_NO_OP,
+    FTRMA_WIRE_OPS
+};
+
+enum ftrma_wire_type {
+    FTRMA_WIRE_I32 = 1,
+    FTRMA_WIRE_U32,
+    FTRMA_WIRE_F32,
+    FTRMA_WIRE_I64,
+    FTRMA_WIRE_U64,
+    FTRMA_WIRE_F64,
+    FTRMA_WIRE_TYPES
+};
+
+/* Places at which a test can have the agent kill itself. */
+enum ftrma_wire_place {
+    FTRMA_WIRE_AT_HALF = 1, /* a put is copied by half */
+    FTRMA_WIRE_AT_PUT,      /* it is copied, its number not stored */
+    FTRMA_WIRE_AT_UNDO,     /* an atomic can be taken back */
+    FTRMA_WIRE_AT_APPLY,    /* it is applied, by half where it has several elements */
+    FTRMA_WIRE_AT_ANSWER,   /* its answer is stored */
+    FTRMA_WIRE_AT_NUMBER,   /* its number is stored, no reply sent */
+    FTRMA_WIRE_AT_GRANT,    /* a lock is granted or given back, its number not stored */
+    FTRMA_WIRE_AT_LOCKED,   /* that is stored, no reply sent */
+    FTRMA_WIRE_AT_ROLES,    /* new roles are in force, and not all is forgotten */
+    FTRMA_WIRE_PLACES
+};
+
+/* The head of every message; numbers are little-endian. */
+struct ftrma_wire_head {
+    uint16_t kind;
+    uint8_t format; /* FTRMA_WIRE_FORMAT */
+    uint8_t what;   /* op << 4 | type of an atomic; else 0 */
+    uint32_t length; /* bytes behind the head */
+    uint64_t number;
+    uint32_t epoch; /* of the sender's roles */
+    uint32_t window;
+    uint32_t target; /* a slot */
+    uint32_t generation; /* of the target's parts */
+    uint64_t offset;
+    uint64_t operand;
+};
+
+struct ftrma_wire_run {
+    uint64_t offset, bytes;
+};
+
+/* Records number, number + 1, ... number + count - 1: each has this clock, and seq, seq + 1, ... */
+struct ftrma_wire_ack {
+    uint64_t number, count, clock, seq;
+};
+
+/* What an atomic tells: the elements before it, then those after it. */
+struct ftrma_wire_answer {
+    uint64_t number;
+    uint64_t clock, seq; /* of the change, as of a put's record */
+    uint64_t bytes;      /* of the elements */
+    unsigned char data[2048]; /* 2 * FTRMA_WIRE_IMAGE */
+};
+
+/* What a ledger keeps for a target, beside its parts. */
+struct ftrma_ledger_target {
+    uint64_t clock; /* its events; written by the target */
+    uint64_t hold;  /* requests to it are refused; written by the agent */
+};
+
+/* ---- the ledger: what outlives an agent (ledger.c) ---- */
+struct ftrma_ledger;
+int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint32_t parts,
+                      uint32_t words);
+int ftrma_ledger_open(const char *path, struct ftrma_ledger **ledger);
+void ftrma_ledger_close(struct ftrma_ledger *ledger);
+/* Say where a part lies: so many bytes from `at` on in a file beside the ledger. In its place a
+   part of another generation may follow, at any time. */
+int ftrma_ledger_place(struct ftrma_ledger *ledger, uint32_t index, uint32_t window, uint32_t target,
+                       uint32_t generation, const char *file, uint64_t at, uint64_t bytes);
+uint64_t *ftrma_ledger_word(struct ftrma_ledger *ledger, uint32_t word);
+struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
+/* Who is inside a change of the part: 0 nobody, slot + 1 a process of the node, -1 the agent. */
+int32_t *ftrma_ledger_owner(struct ftrma_ledger *ledger, uint32_t part);
+uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
+uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
+
+/* ---- the agent (agent.c) ---- */
+struct ftrma_agent;
+/* Take over a ledger; -EWOULDBLOCK while another agent has it. */
+int ftrma_agent_open(const char *path, struct ftrma_agent **agent);
+void ftrma_agent_close(struct ftrma_agent *agent);
+/* Serve an origin over a connection that is authenticated. It replaces the origin's one before;
+   -ESTALE for an incarnation that is over. The descriptor is the agent's in any case. */
+int ftrma_agent_adopt(struct ftrma_agent *agent, int fd, uint32_t origin, uint64_t incarnation);
+int ftrma_agent_watch(struct ftrma_agent *agent, int fd); /* one descriptor, whoever's it is */
+/* Serve until something is at the watched descriptor, or milliseconds have passed (-1: never). */
+int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
+void ftrma_agent_kill_at(struct ftrma_agent *agent, int place, uint64_t count);
+
+/* ---- an origin (origin.c) ---- */
+struct ftrma_origin;
+/* Returns a connected, authenticated descriptor; -EAGAIN: nobody there yet; -EPROTO: refused. It has
+   so many milliseconds (-1: as many as it likes) and is to come back when the alarm rings. */
+typedef int ftrma_wire_connect(void *arg, int node, int timeout_ms);
+/* Is told clock and seq of puts, each once, in the order of their numbers. */
+typedef void ftrma_wire_acked(void *arg, int target, const struct ftrma_wire_ack *acks, size_t n);
+int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *connect,
+                      ftrma_wire_acked *acked, void *arg, struct ftrma_origin **origin);
+void ftrma_origin_close(struct ftrma_origin *origin);
+/* The alarm: while it is rung, every wait ends with FTRMA_ALARM. */
+int ftrma_origin_alarm(struct ftrma_origin *origin); /* its eventfd, which anybody may write to */
+void ftrma_origin_ring(struct ftrma_origin *origin);
+void ftrma_origin_hush(struct ftrma_origin *origin);
+void ftrma_origin_patience(struct ftrma_origin *origin, int timeout_ms); /* of a wait; -1: none */
+/* Where a target is; what is not acknowledged is sent there again. */
+int ftrma_origin_seat(struct ftrma_origin *origin, uint32_t target, uint32_t node,
+                      uint32_t generation);
+/* New roles are in force; forget: a rollback, numbers begin anew and nothing is sent again. */
+void ftrma_origin_roles(struct ftrma_origin *origin, uint32_t epoch, int forget);
+const char *ftrma_origin_reason(struct ftrma_origin *origin); /* of FTRMA_WIRE_REFUSED */
+/* Forget the reason; the next call tries again. */
+void ftrma_origin_retry(struct ftrma_origin *origin);
+
+int ftrma_origin_put(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t offset,
+                     const void *data, size_t bytes);
+int ftrma_origin_putv(struct ftrma_origin *origin, uint32_t target, uint32_t window,
+                      const struct ftrma_wire_run *runs, size_t n, const void *data);
+int ftrma_origin_get(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t offset,
+                     void *data, size_t bytes);
+int ftrma_origin_getv(struct ftrma_origin *origin, uint32_t target, uint32_t window,
+                      const struct ftrma_wire_run *runs, size_t n, void *data);
+int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
+/* ACC, FOP or CAS of up to FTRMA_WIRE_IMAGE bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
+   FTRMA_WIRE_STALE it is still under way: ftrma_origin_finish() takes its answer, and nothing else
+   is sent to the target before. */
+int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
+                        uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                        size_t bytes, struct ftrma_wire_answer *answer);
+/* The same holds for locks, whose answer is empty. */
+int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int shared);
+int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window);
+int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
+                        struct ftrma_wire_answer *answer);
+/* The last number that has taken effect; a process that has sent none goes on from there. */
+int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
+int ftrma_origin_set(struct ftrma_origin *origin, uint32_t node, uint64_t word, uint64_t value);
+int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
+int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t epoch, int forget);
+/* Bytes that wait for an acknowledgement. */
+size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
+/* CFFI-END */
+
+_Static_assert(sizeof(struct ftrma_wire_head) == 48, "it is on the wire");
+_Static_assert(sizeof(struct ftrma_wire_ack) == 32, "it is on the wire");
+
+#endif

@@ -1,0 +1,151 @@
+"""How a process reaches the agents of other nodes: connections that both ends have proved.
+
+It begins as a link does (`link`): fixed sizes, a challenge each way, nothing parsed before; only
+then the hello, with the version of ftrma and the format of the wire's messages, and the agent's
+answer, a welcome or a refusal in words. What follows is the wire's (``csrc/wire/``). The key is
+derived from the job's, so that an answer that was meant for an agent opens nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import __version__
+from ..host.key import Key
+from ..native.wire import FORMAT, Ack, Origin
+from . import link
+
+KNOCK_S = 5.0  # an agent answers within milliseconds
+
+
+def key_of_wire(key: Key) -> Key:
+    """What agents and origins of a job know."""
+    return Key(key.tag(b"wire"))
+
+
+def hello(origin: int, incarnation: int) -> dict[str, Any]:
+    """What an origin says of itself: its slot, and which process of that slot it is."""
+    return {"kind": "wire", "ftrma": __version__, "format": FORMAT, "origin": origin,
+            "incarnation": incarnation}
+
+
+def refusal(said: dict[str, Any]) -> str:
+    """Why somebody who has said this cannot be served; empty: he can. Pure."""
+    if said.get("kind") != "wire" or said.get("event") != "hello":
+        return "agents are for the wire between nodes alone"
+    if said.get("ftrma") != __version__:
+        return (f"the agent is of ftrma {__version__}, and who asks of {said.get('ftrma')!r}: "
+                "install one version on all nodes")
+    if said.get("format") != FORMAT:
+        return (f"the agent's messages have format {FORMAT}, and who asks has "
+                f"{said.get('format')!r}: install one build on all nodes")
+    for name in ("origin", "incarnation"):
+        value = said.get(name)
+        if type(value) is not int or not 0 <= value < 2**32:
+            return f"the hello has no {name}"
+    return ""
+
+
+class Interrupted(OSError):
+    """The alarm rang while a connection was made."""
+
+
+class _Hasty:
+    """A connection in the making, whose every wait ends at a deadline, or by the alarm."""
+
+    def __init__(self, connection: socket.socket, alarm: int, deadline: float) -> None:
+        self.connection, self.alarm, self.deadline = connection, alarm, deadline
+
+    def wait(self, events: int) -> None:
+        poll = select.poll()
+        poll.register(self.connection, events)
+        poll.register(self.alarm, select.POLLIN)
+        ready = poll.poll(max(0.0, 1000 * (self.deadline - time.monotonic())))
+        if any(fd == self.alarm for fd, _ in ready):
+            raise Interrupted("the alarm rang")
+        if not ready:
+            raise TimeoutError("no answer")
+
+    def connect(self, ip: str, port: int) -> None:
+        result = self.connection.connect_ex((ip, port))
+        if result == errno.EINPROGRESS:
+            self.wait(select.POLLOUT)
+            result = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if result:
+            raise OSError(result, "cannot connect")
+
+    def recv(self, size_bytes: int, /) -> bytes:
+        self.wait(select.POLLIN)
+        return self.connection.recv(size_bytes)
+
+    def sendall(self, data: bytes, /) -> None:
+        while data:
+            self.wait(select.POLLOUT)
+            data = data[self.connection.send(data):]
+
+
+def _knock(
+    ip: str, port: int, key: Key, said: dict[str, Any], alarm: int, deadline: float
+) -> tuple[int, dict[str, Any]]:
+    """Returns a descriptor, authenticated both ways, and the agent's answer."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        link.tune(connection)
+        hasty = _Hasty(connection, alarm, min(deadline, time.monotonic() + KNOCK_S))
+        hasty.connect(ip, port)
+        answer = link.introduce(hasty, key, link.line("hello", **said))
+        return connection.detach(), answer
+
+
+class Asking:
+    """An origin that finds its agents.
+
+    Args:
+        key: of the job.
+        slot: of this process; incarnation: more than that of the slot's processes before.
+        find: the address of a node's agent; None: nobody is there yet.
+        acked: see `Origin`.
+
+    Attributes:
+        origin: by which to ask.
+        trouble: why the last connection was not made, in words.
+    """
+
+    def __init__(
+        self, key: Key, slot: int, incarnation: int, targets: int, nodes: int,
+        find: Callable[[int], link.Address | None],
+        acked: Callable[[int, list[Ack]], object] | None = None,
+    ) -> None:
+        self.key, self.find = key_of_wire(key), find
+        self.said = hello(slot, incarnation)
+        self.trouble = ""
+        self.origin = Origin(targets, nodes, self._connect, acked)
+
+    def _connect(self, node: int, limit_ms: int) -> int:
+        """A descriptor, or a negative errno value: EPROTO for who has been refused."""
+        address = self.find(node)
+        deadline = time.monotonic() + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
+        for ip in address.addresses if address else ():
+            assert address is not None
+            try:
+                fd, answer = _knock(
+                    ip, address.port, self.key, self.said, self.origin.alarm, deadline
+                )
+            except (OSError, ValueError) as error:
+                self.trouble = f"{ip}: {error}"
+                if isinstance(error, Interrupted):
+                    return -errno.EINTR
+                continue
+            if answer.get("event") == "welcome":
+                return fd
+            socket.socket(fileno=fd).close()
+            self.trouble = self.origin.refusal = str(answer.get("why", "refused"))
+            return -errno.EPROTO
+        return -errno.EAGAIN

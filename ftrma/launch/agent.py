@@ -1,0 +1,160 @@
+"""The agent of a node: ``python -m ftrma.launch.agent LEDGER --address FILE``.
+
+A small process, without MPI and NumPy. Connections come in by a `Reception`, as the supervisor's
+do: who connects is a stranger until it has answered a challenge by the key, with the same limits.
+What is left of it is told in words, and then the connection goes to the loop in C
+(``csrc/wire/agent.c``), which serves the parts that the ledger speaks of. This process sleeps in
+that loop, too.
+
+One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
+its stdin does. The key is in its environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import FtrmaError
+from ..fabric import agents, link
+from ..host.key import Key
+from ..native import wire
+from .reception import Peer, Reception, raise_file_limit
+
+TAKE_OVER_S = 5.0  # the kernel ends a killed process within milliseconds
+FILES = 4096  # an origin has one; more than a job has processes
+LOOK_MS = 250  # for strangers whose time is over, while there are some
+
+
+class Door(Reception):
+    """Lets origins in, and hands their connections over.
+
+    Args:
+        key: of the job.
+        bind: address to listen on, "" for all of IPv4.
+        agent: that serves.
+    """
+
+    def __init__(self, key: Key, bind: str, agent: wire.Agent) -> None:
+        super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None)
+        self.agent = agent
+
+    def _greet(self, peer: Peer, text: bytes) -> None:
+        """The hello of somebody who knows the key."""
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            said = None
+        why = agents.refusal(said) if isinstance(said, dict) else "the hello cannot be read"
+        if peer.buffer:
+            why = "an origin waits for its welcome before it asks"
+        if why:
+            self.send(peer, "refused", why=why)
+            if peer.open:
+                self.cut(peer)
+            return
+        self._hand_over(peer, said)
+
+    def _hand_over(self, peer: Peer, said: dict[str, Any]) -> None:
+        """Adopted first and welcomed then, so that who is too late learns it in words."""
+        voice = peer.socket.dup()
+        with voice:
+            del self.peers[peer.socket.fileno()]
+            self.epoll.unregister(peer.socket.fileno())
+            peer.open = False
+            answer = link.line("welcome")
+            try:
+                wire.agent_adopt(
+                    self.agent, peer.socket.detach(), said["origin"], said["incarnation"]
+                )
+            except FtrmaError as error:
+                answer = link.line("refused", why=str(error))
+            with contextlib.suppress(OSError):  # it has gone already; the loop sees it
+                voice.send(answer, socket.MSG_DONTWAIT)
+
+
+def take_over(ledger: Path) -> wire.Agent:
+    """Become the agent of a ledger.
+
+    Raises:
+        FtrmaError: it cannot be served, or another agent does not leave it.
+    """
+    deadline = time.monotonic() + TAKE_OVER_S
+    while (agent := wire.agent_open(ledger)) is None:
+        if time.monotonic() > deadline:
+            raise FtrmaError(f"{ledger} is served by another agent, which does not end")
+        time.sleep(0.005)
+    return agent
+
+
+def publish(address: link.Address, path: Path) -> None:
+    """Write where this agent can be reached; whoever reads finds all of it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(address.text())
+    fresh.replace(path)
+
+
+def serve(door: Door) -> None:
+    """Serve until stdin ends."""
+    door.epoll.register(0, select.EPOLLIN)
+    mine = select.poll()
+    mine.register(0, select.POLLIN)
+    wire.agent_watch(door.agent, door.fileno())
+    while True:
+        wire.agent_serve(door.agent, LOOK_MS if door.peers else wire.FOREVER)
+        door.pump()
+        if mine.poll(0) and not os.read(0, 4096):
+            return
+
+
+def kill_rule(text: str) -> tuple[wire.Place, int]:
+    place, _, count = text.partition(":")
+    places = wire.Place.__members__
+    if place.upper() not in places or not (count or "1").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: one of {', '.join(places)}, and a number")
+    return places[place.upper()], int(count or 1)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("ftrma.launch.agent")
+    parser.add_argument("ledger", type=Path)
+    parser.add_argument("--address", type=Path, required=True, metavar="FILE",
+                        help="to write how this agent can be reached to")
+    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS",
+                        help="to listen on; '' for all of IPv4, :: for all")
+    parser.add_argument("--kill", type=kill_rule, metavar="PLACE[:COUNT]",
+                        help="kill this process when it comes to a place so often")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    key = Key.take()
+    if key is None:
+        print("agent: error: no key of a job in the environment", file=sys.stderr)
+        return 2
+    try:
+        agent = take_over(options.ledger)
+        if options.kill:
+            wire.agent_kill_at(agent, *options.kill)
+        raise_file_limit(FILES)
+        door = Door(key, options.bind, agent)
+        assert door.address is not None
+        publish(door.address, options.address)
+        serve(door)
+    except (FtrmaError, OSError) as error:
+        print(f"agent: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,391 @@
+"""Calls into ``csrc/wire/``: the agent of a node, its ledger, and origins that ask it.
+
+What each does is said in ``csrc/wire/wire.h``. The library is one of its own and knows nothing of
+MPI, so that an agent is a small process; it is loaded here, at its first use.
+
+Of an origin's calls, those that wait raise `Unfinished` for all that is not done.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sysconfig
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, NewType
+
+from ..errors import NO_ROOM, FtrmaError, NoRoom
+
+LIBRARY = Path(__file__).parents[1] / f"_wire{sysconfig.get_config_var('EXT_SUFFIX')}"
+FOREVER = -1  # a time limit in ms
+
+Ledger = NewType("Ledger", object)
+Agent = NewType("Agent", object)
+Buffer = Any  # memory that can be read, or written where it is filled
+Run = tuple[int, int]  # offset and bytes
+
+try:
+    _ffi: Any = import_module("ftrma._wiredeclarations").ffi
+except ModuleNotFoundError:
+    raise FtrmaError(f"{Path(__file__).parents[1]} is not built: pip install -e .") from None
+
+
+@cache
+def _lib() -> Any:
+    return _ffi.dlopen(str(LIBRARY))
+
+
+def _number(name: str) -> int:
+    return int(_ffi.integer_const(f"FTRMA_WIRE_{name}"))
+
+
+FORMAT, MOST_BYTES, IMAGE_BYTES = _number("FORMAT"), _number("MOST"), _number("IMAGE")
+
+
+class Kind(IntEnum):
+    """Kinds of messages."""
+
+    PUT, PUTV, ACC = _number("PUT"), _number("PUTV"), _number("ACC")
+    FOP, CAS = _number("FOP"), _number("CAS")
+    LOCK, UNLOCK = _number("LOCK"), _number("UNLOCK")
+    GET, GETV, FLUSH = _number("GET"), _number("GETV"), _number("FLUSH")
+    NUMBER, SET, HOLD = _number("NUMBER"), _number("SET"), _number("HOLD")
+    LIVE, ROLES, AGAIN = _number("LIVE"), _number("ROLES"), _number("AGAIN")
+    DONE, DATA, ACK = _number("DONE"), _number("DATA"), _number("ACK")
+    ANSWER, BACK = _number("ANSWER"), _number("BACK")
+    OLD, BROKEN = _number("OLD"), _number("BROKEN")
+
+
+class Why(IntEnum):
+    """Why a request was sent back."""
+
+    HELD, EARLY = _number("HELD"), _number("EARLY")
+    GAP, MOVED = _number("GAP"), _number("MOVED")
+
+
+class Op(IntEnum):
+    """Operations of accumulates."""
+
+    SUM, PROD, MIN, MAX = _number("SUM"), _number("PROD"), _number("MIN"), _number("MAX")
+    BAND, BOR, BXOR = _number("BAND"), _number("BOR"), _number("BXOR")
+    REPLACE, NO_OP = _number("REPLACE"), _number("NO_OP")
+
+
+class Type(IntEnum):
+    """Types of elements."""
+
+    I32, U32, F32 = _number("I32"), _number("U32"), _number("F32")
+    I64, U64, F64 = _number("I64"), _number("U64"), _number("F64")
+
+
+class Place(IntEnum):
+    """Where an agent can be told to kill itself."""
+
+    HALF, PUT, UNDO = _number("AT_HALF"), _number("AT_PUT"), _number("AT_UNDO")
+    APPLY, ANSWER = _number("AT_APPLY"), _number("AT_ANSWER")
+    NUMBER, GRANT = _number("AT_NUMBER"), _number("AT_GRANT")
+    LOCKED, ROLES = _number("AT_LOCKED"), _number("AT_ROLES")
+
+
+class Result(IntEnum):
+    """How an origin's call has ended."""
+
+    OK, ALARM, TIMEOUT = 0, 1, 2
+    STALE, REFUSED = _number("STALE"), _number("REFUSED")
+
+
+class Ack(NamedTuple):
+    """Clock and seq of so many puts from `number` on: each `seq` is one more, too."""
+
+    number: int
+    records: int
+    clock: int
+    seq: int
+
+
+class Answer(NamedTuple):
+    """What an atomic tells: clock and seq of the change, the elements before it and after it."""
+
+    number: int
+    clock: int
+    seq: int
+    old: bytes
+    new: bytes
+
+
+class Unfinished(FtrmaError):
+    """A call to an agent ended before its reply came; it can be made again.
+
+    Attributes:
+        result: the alarm rang, its time was over, this process's roles are old, or it was refused.
+    """
+
+    def __init__(self, result: Result, doing: str, reason: str) -> None:
+        self.result = result
+        super().__init__(f"{doing}: {reason or result.name.lower()}")
+
+
+def _check(result: int, doing: str) -> int:
+    if result >= 0:
+        return int(result)
+    if -result in (errno.ENOSPC, errno.ENOMEM):
+        raise NoRoom(f"{doing}: {NO_ROOM}")
+    raise FtrmaError(f"{doing}: {os.strerror(-result)}")
+
+
+# ---- the ledger -----------------------------------------------------------------------------
+
+
+def ledger_make(path: Path, *, origins: int, targets: int, parts: int, words: int) -> None:
+    result = _lib().ftrma_ledger_make(os.fsencode(path), origins, targets, parts, words)
+    _check(result, f"making {path}")
+
+
+def ledger_open(path: Path) -> Ledger:
+    pointer = _ffi.new("struct ftrma_ledger **")
+    _check(_lib().ftrma_ledger_open(os.fsencode(path), pointer), f"opening {path}")
+    return Ledger(pointer[0])
+
+
+def ledger_close(ledger: Ledger) -> None:
+    _lib().ftrma_ledger_close(ledger)
+
+
+def ledger_place(
+    ledger: Ledger, index: int, *, window: int, target: int, generation: int, file: str, at: int,
+    size_bytes: int,
+) -> None:
+    """Say where a part lies, in a file beside the ledger."""
+    result = _lib().ftrma_ledger_place(
+        ledger, index, window, target, generation, file.encode(), at, size_bytes
+    )
+    _check(result, f"placing part {index}")
+
+
+def word(ledger: Ledger, index: int) -> int:
+    """A word of the node, as it was SET."""
+    return int(_lib().ftrma_ledger_word(ledger, index)[0])
+
+
+def write_clock(ledger: Ledger, target: int, events: int) -> None:
+    """How many events the target has completed; the target itself says so."""
+    _lib().ftrma_ledger_target(ledger, target).clock = events
+
+
+def write_owner(ledger: Ledger, part: int, owner: int) -> None:
+    """Who of the node is inside a change of the part: slot + 1, or 0."""
+    _lib().ftrma_ledger_owner(ledger, part)[0] = owner
+
+
+def read_owner(ledger: Ledger, part: int) -> int:
+    return int(_lib().ftrma_ledger_owner(ledger, part)[0])
+
+
+def number_of(ledger: Ledger, origin: int, target: int) -> int:
+    """The last number that has taken effect."""
+    return int(_lib().ftrma_ledger_number(ledger, origin, target))
+
+
+def agents_of(ledger: Ledger) -> int:
+    """How many agents have begun to serve this ledger."""
+    return int(_lib().ftrma_ledger_agents(ledger))
+
+
+# ---- the agent ------------------------------------------------------------------------------
+
+
+def agent_open(path: Path) -> Agent | None:
+    """Take over a ledger; None while another agent has it."""
+    pointer = _ffi.new("struct ftrma_agent **")
+    result = _lib().ftrma_agent_open(os.fsencode(path), pointer)
+    if result == -errno.EWOULDBLOCK:
+        return None
+    _check(result, f"taking over {path}")
+    return Agent(pointer[0])
+
+
+def agent_close(agent: Agent) -> None:
+    _lib().ftrma_agent_close(agent)
+
+
+def agent_adopt(agent: Agent, descriptor: int, origin: int, incarnation: int) -> None:
+    """Serve an origin over a connection that is authenticated, which is the agent's from now on.
+
+    Raises:
+        FtrmaError: there is no such origin, or a newer incarnation of it has come.
+    """
+    result = _lib().ftrma_agent_adopt(agent, descriptor, origin, incarnation)
+    if result == -errno.ESTALE:
+        raise FtrmaError(f"a later process of origin {origin} has come already")
+    _check(result, f"serving origin {origin}")
+
+
+def agent_watch(agent: Agent, descriptor: int) -> None:
+    _check(_lib().ftrma_agent_watch(agent, descriptor), "watching a descriptor")
+
+
+def agent_serve(agent: Agent, timeout_ms: int) -> None:
+    """Serve until something is at the watched descriptor, or the time is over."""
+    _check(_lib().ftrma_agent_serve(agent, timeout_ms), "serving")
+
+
+def agent_kill_at(agent: Agent, place: Place, count: int) -> None:
+    _lib().ftrma_agent_kill_at(agent, place, count)
+
+
+# ---- an origin ------------------------------------------------------------------------------
+
+
+class Origin:
+    """What one thread of a process asks of parts on other nodes.
+
+    Args:
+        connect: gets a node and a time limit in ms (-1: none) and returns a connected,
+            authenticated descriptor, or a negative errno value (EPROTO: it was refused and is not
+            to be tried again).
+        acked: is told of a target what has been acknowledged.
+
+    Attributes:
+        refusal: why `connect` was refused, in words; it sets it.
+    """
+
+    def __init__(
+        self, targets: int, nodes: int, connect: Callable[[int, int], int],
+        acked: Callable[[int, list[Ack]], object] | None = None,
+    ) -> None:
+        def tell(_: object, target: int, acks: Any, n: int) -> None:
+            if acked:
+                acked(target, [Ack(a.number, a.count, a.clock, a.seq) for a in acks[0:n]])
+
+        self._kept = (
+            _ffi.callback("ftrma_wire_connect", lambda _, node, limit: connect(node, limit),
+                          error=-errno.EIO),
+            _ffi.callback("ftrma_wire_acked", tell) if acked else _ffi.NULL,
+        )
+        pointer = _ffi.new("struct ftrma_origin **")
+        _check(_lib().ftrma_origin_open(targets, nodes, *self._kept, _ffi.NULL, pointer),
+               "making an origin")
+        self._c = pointer[0]
+        self.refusal = ""
+
+    def close(self) -> None:
+        _lib().ftrma_origin_close(self._c)
+
+    def _judge(self, result: int, doing: str) -> None:
+        if _check(result, doing):
+            reason = _ffi.string(_lib().ftrma_origin_reason(self._c)).decode(errors="replace")
+            words = ": ".join(text for text in (reason, self.refusal) if text)
+            raise Unfinished(Result(result), doing, words)
+
+    # -- the alarm, targets, roles ------------------------------------------------------------
+
+    @property
+    def alarm(self) -> int:
+        """Its eventfd: as long as somebody has written to it, every wait ends."""
+        return int(_lib().ftrma_origin_alarm(self._c))
+
+    def ring(self) -> None:
+        _lib().ftrma_origin_ring(self._c)
+
+    def hush(self) -> None:
+        _lib().ftrma_origin_hush(self._c)
+
+    def set_patience(self, timeout_ms: int) -> None:
+        """How long a call waits."""
+        _lib().ftrma_origin_patience(self._c, timeout_ms)
+
+    def seat(self, target: int, node: int, generation: int) -> None:
+        _check(_lib().ftrma_origin_seat(self._c, target, node, generation), "seating a target")
+
+    def take_roles(self, epoch: int, *, forget: bool) -> None:
+        """New roles are in force in this process."""
+        _lib().ftrma_origin_roles(self._c, epoch, forget)
+
+    def retry(self) -> None:
+        """Forget that something was refused."""
+        _lib().ftrma_origin_retry(self._c)
+
+    def tell_roles(self, node: int, epoch: int, *, forget: bool) -> None:
+        self._judge(_lib().ftrma_origin_tell_roles(self._c, node, epoch, forget), "telling roles")
+
+    def hold(self, target: int, *, hold: bool) -> None:
+        """Have requests to a target refused, or no longer."""
+        self._judge(_lib().ftrma_origin_hold(self._c, target, hold), "holding a target")
+
+    def set_word(self, node: int, word: int, value: int) -> None:
+        self._judge(_lib().ftrma_origin_set(self._c, node, word, value), "setting a word")
+
+    def number(self, target: int) -> int:
+        """The last number that has taken effect at a target."""
+        found = _ffi.new("uint64_t *")
+        self._judge(_lib().ftrma_origin_number(self._c, target, found), "asking for a number")
+        return int(found[0])
+
+    # -- accesses -----------------------------------------------------------------------------
+
+    def put(self, target: int, window: int, offset: int, data: Buffer) -> None:
+        view = _ffi.from_buffer(data)
+        self._judge(_lib().ftrma_origin_put(self._c, target, window, offset, view, len(view)),
+                    "putting")
+
+    def putv(self, target: int, window: int, runs: Sequence[Run], data: Buffer) -> None:
+        listed = _ffi.new("struct ftrma_wire_run[]", list(runs))
+        self._judge(_lib().ftrma_origin_putv(self._c, target, window, listed, len(listed),
+                                             _ffi.from_buffer(data)), "putting")
+
+    def get(self, target: int, window: int, offset: int, size_bytes: int) -> bytes:
+        room = bytearray(size_bytes)
+        self.get_into(target, window, offset, room)
+        return bytes(room)
+
+    def get_into(self, target: int, window: int, offset: int, room: Buffer) -> None:
+        view = _ffi.from_buffer(room)
+        self._judge(_lib().ftrma_origin_get(self._c, target, window, offset, view, len(view)),
+                    "getting")
+
+    def getv(self, target: int, window: int, runs: Sequence[Run]) -> bytes:
+        room = bytearray(sum(size for _, size in runs))
+        listed = _ffi.new("struct ftrma_wire_run[]", list(runs))
+        self._judge(_lib().ftrma_origin_getv(self._c, target, window, listed, len(listed),
+                                             _ffi.from_buffer(room)), "getting")
+        return bytes(room)
+
+    def flush(self, target: int) -> None:
+        self._judge(_lib().ftrma_origin_flush(self._c, target), "flushing")
+
+    def pending(self, target: int) -> int:
+        """Bytes that wait for an acknowledgement."""
+        return int(_lib().ftrma_origin_pending(self._c, target))
+
+    def atomic(
+        self, kind: Kind, op: Op | None, type_: Type, target: int, window: int, offset: int,
+        data: bytes, compare: int = 0,
+    ) -> Answer:
+        """ACC, FOP or CAS; after `Unfinished` it is `finish` that takes the answer."""
+        answer = _ffi.new("struct ftrma_wire_answer *")
+        self._judge(_lib().ftrma_origin_atomic(self._c, kind, op or 0, type_, target, window,
+                                               offset, compare, data, len(data), answer),
+                    kind.name)
+        return _answer(answer)
+
+    def lock(self, target: int, window: int, *, shared: bool = False) -> None:
+        self._judge(_lib().ftrma_origin_lock(self._c, target, window, shared), "locking")
+
+    def unlock(self, target: int, window: int) -> None:
+        self._judge(_lib().ftrma_origin_unlock(self._c, target, window), "unlocking")
+
+    def finish(self, target: int) -> Answer:
+        """Wait for the answer of an atomic, a lock or an unlock that was interrupted."""
+        answer = _ffi.new("struct ftrma_wire_answer *")
+        self._judge(_lib().ftrma_origin_finish(self._c, target, answer), "waiting for an answer")
+        return _answer(answer)
+
+
+def _answer(answer: Any) -> Answer:
+    n = int(answer.bytes)
+    data = bytes(_ffi.buffer(answer.data, 2 * n))
+    return Answer(int(answer.number), int(answer.clock), int(answer.seq), data[:n], data[n:])
