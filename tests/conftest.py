@@ -10,7 +10,7 @@ import pytest
 
 # Files with many cases of one kind.
 MANY = {f"faults/test_{name}.py" for name in (
-    "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
+    "agent", "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
     "killed_supervisor", "library_calls", "lines", "node_loss", "not_replayable", "polling",
     "reentry", "stdin", "strength", "sweep", "trace")}
 MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.py",
