@@ -60,7 +60,7 @@ def when(item: pytest.Item, seen: dict[str, int]) -> str:
         return now
     test = item.nodeid.partition("[")[0]
     seen[test] = seen.get(test, 0) + 1
-    return {1: now, 2: "rest", 5: "rest"}.get(seen[test] % 8, "sweep")
+    return {1: now, 2: "rest"}.get(seen[test] % 8, "sweep")
 
 
 @pytest.hookimpl(trylast=True)

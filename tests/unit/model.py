@@ -245,12 +245,9 @@ class Machine:
         yield None
         window = at % WINDOWS
         while to.serial[window] is not None:
-            me.inside = None  # who waits takes part in a repair meanwhile
+            me.inside = op.target if self.rules.waiting_too else None
             yield lambda: to.serial[window] is None
-            if self.rules.look_again:
-                yield from self.enter(q, op.target)
-            else:
-                me.inside = op.target
+            me.inside = op.target
         to.serial[window] = q
         yield None
         if self.rules.clock_under_lock:

@@ -25,7 +25,7 @@ class Rules:
     shift: int = 0  # records are applied at the clock they carry, not this much later
     all_at_once: bool = False  # all records before the program runs again (Algorithm 3)
     wait: bool = True  # accesses to a slot wait until it is live again
-    look_again: bool = True  # so do those that have waited for their turn through its repair
+    waiting_too: bool = True  # who waits for its turn at a slot is inside, or looks again
     drain: bool = True  # records are collected after accesses under way are logged
     repair_first: bool = True  # the dead's atomic is decided before that: others wait for its lock
     suppress: bool = True  # below the horizon nothing is issued again

@@ -49,6 +49,12 @@ SMALL: dict[str, Program] = {
         (Op("sync"), Op("fence")),
         (Op("swap", 0, X), Op("swap", 0, X), Op("fence")),
     ),
+    # One has its turn at the dead slot, another has been waiting for its own.
+    "waiting_too": (
+        (Op("fence"),),
+        (Op("swap", 0, X), Op("fence")),
+        (Op("swap", 0, X, 1), Op("fence")),
+    ),
     # An access is under way while the records are collected.
     "drain": (
         (Op("fence"),),
@@ -162,7 +168,6 @@ BROKEN = [
     Rules(shift=-1),
     Rules(all_at_once=True),
     Rules(wait=False),
-    Rules(look_again=False),
     Rules(drain=False),
     Rules(repair_first=False),
     Rules(suppress=False),
