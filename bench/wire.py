@@ -36,6 +36,7 @@ from .launching import BenchError, JsonObject
 
 WINDOW, PART_BYTES, PATIENCE_S = 1, 4 << 20, 20.0
 WORD = (1).to_bytes(8, "little")
+HEAD_BYTES = 4096  # of the part's file
 MESSAGE_BYTES = 56  # a head and a word
 BATCHES = {"put 1 MiB + flush": 20, "put 8 B, pipelined": 20_000}
 IDLE_S = 1.0
@@ -95,11 +96,11 @@ def running_agent() -> Iterator[tuple[agents.Asking, int]]:
     ledger, address, key = directory / "ledger", directory / "address", Key.make()
     process = None
     try:
-        wire.ledger_make(ledger, origins=2, targets=1, parts=1, words=1)
-        (directory / "part").write_bytes(bytes(PART_BYTES))
+        wire.ledger_make(ledger, origins=2, targets=1, parts=1)
+        (directory / "part").write_bytes(bytes(HEAD_BYTES + PART_BYTES))
         opened = wire.ledger_open(ledger)
-        wire.ledger_place(opened, 0, window=WINDOW, target=0, generation=1, file="part", at=0,
-                          size_bytes=PART_BYTES)
+        wire.ledger_place(opened, 0, window=WINDOW, target=0, generation=1, file="part",
+                          at=HEAD_BYTES, size_bytes=PART_BYTES, words=64, head_bytes=64)
         process = subprocess.Popen(
             [sys.executable, "-m", "ftrma.launch.agent", str(ledger), "--address", str(address)],
             stdin=subprocess.PIPE, env={**os.environ, VARIABLE: key.text()},

@@ -28,6 +28,7 @@ SOURCES = {
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
+        "far.c",
         *("derived.c", "partitioned.c", "session.c", "errhandler.c", "ends.c"),
     ],
     "log": [
@@ -102,11 +103,11 @@ class BuildExtension(build_ext):
         native.sources = [os.path.relpath(p) for p in [*sources_of(LINKED), *made]]
         # In front of the environment's own directory, where another library's mpi.h may lie.
         native.include_dirs = [
-            *(str(HERE / folder) for folder in ("", *LINKED)),
+            *(str(HERE / folder) for folder in ("", *LINKED, *WIRE)),
             *(a[2:] for a in keep if a.startswith("-I")),
         ]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
-        native.extra_link_args = ["-Wl,-rpath,$ORIGIN/../../.."]
+        native.extra_link_args = ["-Wl,-rpath,$ORIGIN", "-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
         native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]
         # A library of its own, to be preloaded into the launcher; it has nothing to do with MPI.
@@ -122,6 +123,11 @@ class BuildExtension(build_ext):
         super().run()
 
     def build_extensions(self) -> None:
+        # The wire first: the extension is linked with it, and finds it beside itself.
+        native, loopback, wire = self.extensions
+        self.extensions = [wire, loopback, native]
+        built = Path(self.get_ext_fullpath(wire.name))
+        native.extra_link_args[:0] = [f"-L{built.parent}", f"-l:{built.name}"]
         order = [f"{folder}/{Path(n).stem}.o" for folder in LINKED for n in SOURCES[folder]]
         link = self.compiler.link_shared_object
 

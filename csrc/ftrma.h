@@ -11,7 +11,8 @@
  *
  * In a job over several nodes each process has a control file of its own, whose alarm never rings:
  * C reads roles and rules there as ever, and the supervisor does the rest
- * (ftrma/protocol/spread.py).  Windows are the library's own there.
+ * (ftrma/protocol/spread.py).  Each node has a file of each window with the parts of its members, and
+ * an agent by which others reach them (wire/).
  *
  * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
  * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
@@ -457,7 +458,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- job/window.c; interpose/winfile.c, interpose/create.c ------------------------------------- */
+/* ---- job/window.c; interpose/winfile.c, create.c, far.c ----------------------------------------- */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */
@@ -469,10 +470,14 @@ struct ftrma_window_info {
 };
 /* Windows in use, by index 0..; returns 0, or -1 past the last. */
 int ftrma_window_at(int index, struct ftrma_window_info *info);
-/* EC toward a target and SC of the last lock on it; -1 past the last target, and for a window of
-   the library's own, for which nothing is counted. SC is in no log: a replay tells it as it was at
-   the death. */
+/* EC toward a target and SC of the last lock on it; -1 past the last target. SC is in no log: a replay
+   tells it as it was at the death. */
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
+/* The job runs over several nodes: an origin and a ledger of the wire, this process's node, and that of
+   each slot. Before the first window. */
+void ftrma_set_nodes(void *origin, void *ledger, int node, const int32_t *of_slot, int n);
+/* Wait until all that this process has written to windows is there: an MPI code. */
+int ftrma_windows_flush(void);
 /* Called when a part was mapped, before the window is handed out: restores it. */
 typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);
 void ftrma_set_fill(ftrma_fill_function fill);

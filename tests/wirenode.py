@@ -28,6 +28,7 @@ from ftrma.native.wire import Ack, Kind
 
 WINDOW = 7
 PATIENCE_S = 10.0
+HEAD_BYTES, WORDS, FIRST_WORD = 4096, 1024, 64  # of a part's file, the part comes behind it
 HEAD = struct.Struct("<HBBIQIIIIQQ")  # struct ftrma_wire_head
 
 
@@ -47,25 +48,24 @@ class Node(Site):
     """One node: its ledger, one window with a part for each target, and its agent."""
 
     def __init__(self, origins: int = 4, targets: int = 1, part_bytes: int = 1 << 20,
-                 words: int = 8, bind: str = "127.0.0.1") -> None:
+                 bind: str = "127.0.0.1") -> None:
         directory = Path(tempfile.mkdtemp(prefix="ftrma-wire-", dir="/dev/shm"))
         super().__init__(directory, Key.make(), targets)
         self.ledger_path, self.bind = self.directory / "ledger", bind
         self.part_bytes, self.slots = part_bytes, 0
-        wire.ledger_make(self.ledger_path, origins=origins, targets=targets, parts=targets,
-                         words=words)
+        wire.ledger_make(self.ledger_path, origins=origins, targets=targets, parts=targets)
         self.ledger = wire.ledger_open(self.ledger_path)
         self.agent: subprocess.Popen[bytes] | None = None
         self.started: list[subprocess.Popen[bytes]] = []
         for target in range(targets):
             (self.directory / f"part-{target}").write_bytes(b"")
-            os.truncate(self.directory / f"part-{target}", part_bytes)
+            os.truncate(self.directory / f"part-{target}", HEAD_BYTES + part_bytes)
             self.place(target, 1)
 
     def place(self, target: int, generation: int) -> None:
-        wire.ledger_place(self.ledger, target, window=WINDOW, target=target, at=0,
+        wire.ledger_place(self.ledger, target, window=WINDOW, target=target, at=HEAD_BYTES,
                           generation=generation, file=f"part-{target}",
-                          size_bytes=self.part_bytes)
+                          size_bytes=self.part_bytes, words=WORDS, head_bytes=WORDS)
 
     def fresh(self) -> int:
         """An origin that nobody has been."""
@@ -73,7 +73,12 @@ class Node(Site):
         return self.slots - 1
 
     def part(self, target: int = 0, dtype: str = "u1") -> Any:
-        return np.memmap(self.directory / f"part-{target}", dtype, "r+")
+        return np.memmap(self.directory / f"part-{target}", dtype, "r+", HEAD_BYTES)
+
+    def word(self, index: int, target: int = 0) -> int:
+        """A word of the head, as it was SET."""
+        head = np.memmap(self.directory / f"part-{target}", "u8", "r", FIRST_WORD, (index + 1,))
+        return int(head[index])
 
     def start(self, kill: str | None = None) -> subprocess.Popen[bytes]:
         """Start an agent; it serves when the one before is gone, and who asks waits for it."""

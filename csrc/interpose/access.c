@@ -272,7 +272,7 @@ int ftrma_request_done(int rc, MPI_Request *request)
 int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
             int target_count, MPI_Datatype target_type, MPI_Win win)
 {
-    OURS(PUT, win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type,
+    OURS(win, target, PMPI_Put(origin, count, type, target, disp, target_count, target_type,
          win));
     return put(w, origin, count, type, target, disp, target_count, target_type);
 }
@@ -280,7 +280,7 @@ int MPI_Put(const void *origin, int count, MPI_Datatype type, int target, MPI_Ai
 int MPI_Get(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
             int target_count, MPI_Datatype target_type, MPI_Win win)
 {
-    OURS(GET, win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type,
+    OURS(win, target, PMPI_Get(origin, count, type, target, disp, target_count, target_type,
          win));
     return get(w, origin, count, type, target, disp, target_count, target_type);
 }
@@ -288,7 +288,7 @@ int MPI_Get(void *origin, int count, MPI_Datatype type, int target, MPI_Aint dis
 int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
              int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
-    OURS_REQUEST(PUT, win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
+    OURS_REQUEST(win, target, PMPI_Rput(origin, count, type, target, disp, target_count,
                  target_type, win, request));
     return ftrma_request_done(put(w, origin, count, type, target, disp, target_count, target_type),
                               request);
@@ -297,7 +297,7 @@ int MPI_Rput(const void *origin, int count, MPI_Datatype type, int target, MPI_A
 int MPI_Rget(void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
              int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
-    OURS_REQUEST(GET, win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
+    OURS_REQUEST(win, target, PMPI_Rget(origin, count, type, target, disp, target_count,
                  target_type, win, request));
     return ftrma_request_done(get(w, origin, count, type, target, disp, target_count, target_type),
                               request);

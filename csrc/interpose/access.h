@@ -143,10 +143,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
 
 /* ---- the MPI calls -------------------------------------------------------------------------- */
 
-#define OURS(place, win, target, pass)                                                            \
+#define OURS(win, target, pass)                                                                   \
     struct window *w = ftrma_window(win);                                                         \
     if (unlikely(!w)) {                                                                           \
-        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
         if (ftrma_unwinding())                                                                    \
             return ftrma_code_unwind;                                                             \
         return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \
@@ -154,10 +153,9 @@ static inline void number(const struct reach *r, struct ftrma_record *record)
     if (unlikely((target) == MPI_PROC_NULL))                                                      \
         return MPI_SUCCESS
 
-#define OURS_REQUEST(place, win, target, pass)                                                    \
+#define OURS_REQUEST(win, target, pass)                                                           \
     struct window *w = ftrma_window(win);                                                         \
     if (!w) {                                                                                     \
-        ftrma_native_place(FTRMA_PLACE_##place);                                                  \
         if (ftrma_unwinding())                                                                    \
             return ftrma_code_unwind;                                                             \
         return ftrma_window_is_stale(win) ? MPI_ERR_WIN : (pass);                                 \

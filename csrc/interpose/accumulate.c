@@ -73,11 +73,27 @@ static int fetch_old(const struct accumulation *a)
     return rc;
 }
 
+/* On another node, elements that lie one behind the other here and there: the agent can do it. */
+static int is_plain(const struct accumulation *a)
+{
+    const struct ftrma_sides *s = &a->change;
+    return s->type == a->element && s->target_type == a->element
+           && (!a->fetch || (a->old.type == a->element && a->old.target_type == a->element
+                             && a->fetched.span == a->changed.span));
+}
+
 static int change(const struct accumulation *a)
 {
     const struct ftrma_sides *s = &a->change;
     const struct reach *r = &a->changed;
     struct change c = {0};
+    if (is_far(r->w, r->target) && is_plain(a) && ftrma_far_can(r, FTRMA_WIRE_ACC, a->op, a->element)) {
+        int done = ftrma_far_atomic(r, FTRMA_WIRE_ACC, a->op, a->element, a->origin, NULL,
+                                    a->fetch ? a->result : NULL);
+        if (!done)
+            ftrma_event_end();
+        return done;
+    }
     int rc = atomic_begin(r->w, r->target);
     if (unlikely(rc))
         return rc;
@@ -172,7 +188,7 @@ int ftrma_accumulate(struct window *w, const char *call, const void *origin, int
 int MPI_Accumulate(const void *origin, int count, MPI_Datatype type, int target, MPI_Aint disp,
                    int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
 {
-    OURS(ATOMIC, win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count,
+    OURS(win, target, PMPI_Accumulate(origin, count, type, target, disp, target_count,
          target_type, op, win));
     return ftrma_accumulate(w, "Accumulate", origin, count, type, 0, NULL, 0, MPI_BYTE, target,
                             disp, target_count, target_type, op);
@@ -182,7 +198,7 @@ int MPI_Get_accumulate(const void *origin, int count, MPI_Datatype type, void *r
                        int result_count, MPI_Datatype result_type, int target, MPI_Aint disp,
                        int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
 {
-    OURS(ATOMIC, win, target, PMPI_Get_accumulate(origin, count, type, result, result_count,
+    OURS(win, target, PMPI_Get_accumulate(origin, count, type, result, result_count,
          result_type, target, disp, target_count, target_type, op, win));
     return ftrma_accumulate(w, "Get_accumulate", origin, count, type, 1, result, result_count,
                             result_type, target, disp, target_count, target_type, op);
@@ -192,7 +208,7 @@ int MPI_Raccumulate(const void *origin, int count, MPI_Datatype type, int target
                     int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
                     MPI_Request *request)
 {
-    OURS_REQUEST(ATOMIC, win, target, PMPI_Raccumulate(origin, count, type, target, disp,
+    OURS_REQUEST(win, target, PMPI_Raccumulate(origin, count, type, target, disp,
                  target_count, target_type, op, win, request));
     return ftrma_request_done(ftrma_accumulate(w, "Raccumulate", origin, count, type, 0, NULL, 0,
                                                MPI_BYTE, target, disp, target_count, target_type,
@@ -204,7 +220,7 @@ int MPI_Rget_accumulate(const void *origin, int count, MPI_Datatype type, void *
                         int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win,
                         MPI_Request *request)
 {
-    OURS_REQUEST(ATOMIC, win, target, PMPI_Rget_accumulate(origin, count, type, result,
+    OURS_REQUEST(win, target, PMPI_Rget_accumulate(origin, count, type, result,
                  result_count, result_type, target, disp, target_count, target_type, op, win,
                  request));
     return ftrma_request_done(ftrma_accumulate(w, "Rget_accumulate", origin, count, type, 1, result,

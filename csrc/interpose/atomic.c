@@ -59,6 +59,18 @@ static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, cons
     return op != MPI_NO_OP;
 }
 
+/* On another node, where the agent can do it. */
+static int far_element(const struct reach *r, int what, uint64_t data, int kind, MPI_Op op,
+                       MPI_Datatype type, const void *origin, const void *compare, void *result)
+{
+    int rc = enter(r, what, data);
+    if (!rc)
+        rc = ftrma_far_atomic(r, kind, op, type, origin, compare, result);
+    if (!rc)
+        ftrma_event_end();
+    return rc;
+}
+
 static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_Datatype type,
                         int target, MPI_Aint disp, MPI_Op op)
 {
@@ -74,10 +86,12 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
         rc = ftrma_check_op(w, "Fetch_and_op", op, type, 1);
     if (!rc)
         rc = ftrma_reach(w, "Fetch_and_op", target, disp, 1, type, &r);
+    uint64_t data = op == MPI_NO_OP ? 0 : ftrma_access_sample(origin, size);
+    if (!rc && is_far(w, target) && ftrma_far_can(&r, FTRMA_WIRE_FOP, op, type))
+        return far_element(&r, FTRMA_WHAT_FETCH_AND_OP, data, FTRMA_WIRE_FOP, op, type, origin, NULL,
+                           result);
     if (!rc)
-        rc = element_begin(&r, FTRMA_WHAT_FETCH_AND_OP,
-                           op == MPI_NO_OP ? 0 : ftrma_access_sample(origin, size), result, type,
-                           &to, &owned, &answered);
+        rc = element_begin(&r, FTRMA_WHAT_FETCH_AND_OP, data, result, type, &to, &owned, &answered);
     if (rc || answered)
         return rc;
     if (changes(op, type, origin, to, size)) {
@@ -107,11 +121,13 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
     int answered, rc = ftrma_access_check(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
     if (!rc)
         rc = ftrma_reach(w, "Compare_and_swap", target, disp, 1, type, &r);
+    uint64_t data = ftrma_mix(ftrma_access_sample(origin, size), ftrma_access_sample(compare, size));
+    if (!rc && is_far(w, target) && ftrma_far_can(&r, FTRMA_WIRE_CAS, MPI_OP_NULL, type))
+        return far_element(&r, FTRMA_WHAT_COMPARE_AND_SWAP, data, FTRMA_WIRE_CAS, MPI_OP_NULL, type,
+                           origin, compare, result);
     if (!rc)
-        rc = element_begin(&r, FTRMA_WHAT_COMPARE_AND_SWAP,
-                           ftrma_mix(ftrma_access_sample(origin, size),
-                                     ftrma_access_sample(compare, size)),
-                           result, type, &to, &owned, &answered);
+        rc = element_begin(&r, FTRMA_WHAT_COMPARE_AND_SWAP, data, result, type, &to, &owned,
+                           &answered);
     if (rc || answered)
         return rc;
     if (!memcmp(to, compare, size)) {
@@ -128,14 +144,14 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
 int MPI_Fetch_and_op(const void *origin, void *result, MPI_Datatype type, int target,
                      MPI_Aint disp, MPI_Op op, MPI_Win win)
 {
-    OURS(ATOMIC, win, target, PMPI_Fetch_and_op(origin, result, type, target, disp, op, win));
+    OURS(win, target, PMPI_Fetch_and_op(origin, result, type, target, disp, op, win));
     return fetch_and_op(w, origin, result, type, target, disp, op);
 }
 
 int MPI_Compare_and_swap(const void *origin, const void *compare, void *result, MPI_Datatype type,
                          int target, MPI_Aint disp, MPI_Win win)
 {
-    OURS(ATOMIC, win, target, PMPI_Compare_and_swap(origin, compare, result, type, target, disp,
+    OURS(win, target, PMPI_Compare_and_swap(origin, compare, result, type, target, disp,
          win));
     return compare_and_swap(w, origin, compare, result, type, target, disp);
 }

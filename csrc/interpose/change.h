@@ -7,6 +7,7 @@
 #define FTRMA_CHANGE_H
 
 #include "access.h"
+#include "far.h"
 
 /* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed.  Who comes out of a
    repair in here may find the target being replayed, as who comes to an access later does (`enter`). */
@@ -14,6 +15,8 @@ static inline int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
     uint32_t seen = LOAD(&w->header->bell.word);
+    if (is_far(w, target))
+        return ftrma_far_lock(w, target, FTRMA_WIRE_CHANGE, NULL);
     for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
         int32_t nobody = 0;
         if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,
@@ -28,6 +31,10 @@ static inline int atomic_begin(struct window *w, int target)
 
 static inline void atomic_end(struct window *w, int target)
 {
+    if (is_far(w, target)) {
+        ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* its error comes again, at the next access */
+        return;
+    }
     __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_SEQ_CST);
     if (unlikely(__atomic_load_n(&w->header->bell.sleepers, __ATOMIC_SEQ_CST)))
         ftrma_wake(&w->header->bell);

@@ -18,6 +18,7 @@
 #include "errhandler.h"
 #include "errors.h"
 #include "event.h"
+#include "far.h"
 #include "replay.h"
 #include "sync.h"
 #include "winfile.h"
@@ -35,7 +36,8 @@ static void abandon(struct window *w)
 {
     if (!w)
         return;
-    if (w->me == 0 && w->name[0])
+    ftrma_far_leave(w);
+    if (w->me == w->maker && w->name[0])
         ftrma_winfile_unlink(w);
     if (!ftrma_window_listed(w))
         ftrma_window_discard(w);
@@ -48,6 +50,7 @@ struct making {
     MPI_Comm comm;
     struct communicator *on;
     int allocated, shared, packed, n, me;
+    int maker; /* the first member of this node */
     char name[48];
     struct ftrma_offer mine, *offers; /* [n] */
     uint64_t *offset;           /* [n] */
@@ -109,6 +112,10 @@ static int choose(struct making *m)
             return -EPROTO;
         else if (m->offers[i].size_bytes < 0 || m->offers[i].disp_unit < 1)
             return -EINVAL;
+        else if (m->shared && ftrma_far_node(m->offers[i].slot) != ftrma_far_here())
+            return -EXDEV;
+    for (m->maker = 0; ftrma_far_node(m->offers[m->maker].slot) != ftrma_far_here();)
+        m->maker++;
     if (!m->on)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
@@ -129,19 +136,47 @@ static int choose(struct making *m)
     }
     w->me = m->me;
     w->shared = m->shared;
+    w->maker = m->maker;
+    w->wire = (uint32_t)first->slot << 20 | ((uint32_t)first->ordinal & 0xfffffu);
     w->name_number = (uint64_t)(uint32_t)first->slot << 32 | (uint32_t)first->ordinal;
     m->w = w;
     return 0;
 }
 
-/* The first member makes the file before anybody maps it. */
+/* The first member of a node makes its file before anybody maps it. */
 static int make_file(struct making *m)
 {
     if (m->w->map || ftrma_winfile_made_before(m->w))
         return 0;
     if (ftrma_tape.mode && !ftrma_replay_over())
         return ftrma_winfile_ghost(m->w, m->offers, m->offset);
-    return m->me == 0 ? ftrma_winfile_map(m->w, 1) : 0;
+    return m->me == m->maker ? ftrma_winfile_map(m->w, 1) : 0;
+}
+
+/* What members of other nodes have said of themselves is written down for all of this one; then they can
+   reach the own part. */
+static int join_far(struct making *m)
+{
+    struct window *w = m->w;
+    int any = 0;
+    free(w->far);
+    w->far = calloc((size_t)m->n, 1);
+    if (!w->far)
+        return -ENOMEM;
+    for (int i = 0; i < m->n; i++) {
+        const struct ftrma_offer *offer = &m->offers[i];
+        any |= w->far[i] = ftrma_far_node(offer->slot) != ftrma_far_here();
+        if (w->far[i] && m->me == m->maker)
+            w->members[i] = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes,
+                                                  .slot = offer->slot,
+                                                  .disp_unit = offer->disp_unit};
+    }
+    w->direct = w->allocated && !any;
+    if (any)
+        return ftrma_far_place(w);
+    free(w->far);
+    w->far = NULL;
+    return 0;
 }
 
 /* The file is there for all. */
@@ -150,11 +185,13 @@ static int join(struct making *m, MPI_Info info)
     struct window *w = m->w;
     int error = w->map ? 0 : ftrma_winfile_map(w, 0);
     w->ordinal = ftrma_next_ordinal++;
-    if (!error && m->me == 0 && (!ftrma_tape.mode || ftrma_replay_over()))
+    if (!error && m->me == m->maker && (!ftrma_tape.mode || ftrma_replay_over()))
         *(struct ftrma_window_header *)(void *)w->map =
             (struct ftrma_window_header){.name_number = w->name_number};
     if (!error && ftrma_window_attach(w, &m->mine, m->offset[m->me], info))
         error = -EIO;
+    if (!error)
+        error = join_far(m);
     return error ? error : ftrma_window_list(w);
 }
 
@@ -209,6 +246,9 @@ static int fail(int error, MPI_Aint size, int disp_unit)
     if (error == -EIO)
         return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a slot could not restore its part of this "
                                  "window");
+    if (error == -EXDEV)
+        return ftrma_window_fail(NULL, MPI_ERR_RMA_SHARED, "Allocate_shared on a communicator over "
+                                 "several nodes: Split_type(COMM_TYPE_SHARED) gives those of one");
     if (error == -EMFILE)
         return ftrma_window_fail(NULL, MPI_ERR_OTHER, "more than %d windows: free some",
                                  FTRMA_MAX_WINDOWS);
@@ -270,27 +310,11 @@ static int protectable(MPI_Comm comm)
     return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
 }
 
-/* Take note of a window that the library has made, and restore its part before anybody can access
-   it.  Collective over comm. */
-static int adopt(int rc, int allocated, void *base, MPI_Aint size, MPI_Comm comm, MPI_Win *win)
-{
-    if (rc || !protectable(comm))
-        return ftrma_result(rc);
-    struct ftrma_window_info info = {.ordinal = ftrma_next_ordinal, .allocated = allocated,
-                                     .base = base, .size_bytes = (uint64_t)size};
-    int error = ftrma_native_list(*win, &info), worst = 0;
-    if (!error) {
-        ftrma_next_ordinal++;
-        error = ftrma_window_fill(info.ordinal, allocated, base, info.size_bytes) ? -EIO : 0;
-    }
-    rc = agree(&(struct making){.comm = comm}, error, &worst);
-    return rc || !worst ? rc : fail(worst, size, 1);
-}
-
-/* A communicator that is ours can be gone already in a replay: its face is as good. */
+/* A communicator that is ours can be gone already in a replay: its face is as good.  Over several nodes
+   they exchange nothing by shared memory. */
 static struct making making_on(MPI_Comm comm)
 {
-    struct communicator *on = ftrma_communicator(comm);
+    struct communicator *on = ftrma_link < 0 ? ftrma_communicator(comm) : NULL;
     return (struct making){.comm = on ? on->face : ftrma_comm(comm), .on = on};
 }
 
@@ -301,10 +325,9 @@ int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
         return ftrma_code_unwind;
     struct making m = making_on(comm);
     m.allocated = 1;
-    if (ftrma_link < 0 && protectable(m.comm))
+    if (protectable(m.comm))
         return make(m, NULL, size, disp_unit, info, baseptr, win);
-    int rc = PMPI_Win_allocate(size, disp_unit, info, m.comm, baseptr, win);
-    return adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
+    return ftrma_result(PMPI_Win_allocate(size, disp_unit, info, m.comm, baseptr, win));
 }
 
 int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
@@ -313,10 +336,9 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     struct making m = making_on(comm);
-    if (ftrma_link < 0 && protectable(m.comm))
+    if (protectable(m.comm))
         return make(m, base, size, disp_unit, info, NULL, win);
-    int rc = PMPI_Win_create(base, size, disp_unit, info, m.comm, win);
-    return adopt(rc, 0, base, size, m.comm, win);
+    return ftrma_result(PMPI_Win_create(base, size, disp_unit, info, m.comm, win));
 }
 
 /* Whether each part begins where the one before ends. */
@@ -340,12 +362,10 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
     m.allocated = m.shared = 1;
     m.packed = is_packed(info);
     int rc;
-    if (ftrma_link < 0 && protectable(m.comm))
+    if (protectable(m.comm))
         rc = make(m, NULL, size, disp_unit, info, baseptr, win);
-    else {
+    else
         rc = GUARDED(PMPI_Win_allocate_shared(size, disp_unit, info, m.comm, baseptr, win));
-        rc = adopt(rc, 1, rc ? NULL : *(void **)baseptr, size, m.comm, win);
-    }
     if (!rc && ftrma_window_held())
         ftrma_hold(__func__);
     return rc;
@@ -371,7 +391,6 @@ int MPI_Win_free(MPI_Win *win)
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     struct window *w = ftrma_window(*win);
-    ftrma_native_unlist(*win);
     if (!w) {
         ftrma_window_release(*win);
         return GUARDED(PMPI_Win_free(win));
@@ -385,7 +404,8 @@ int MPI_Win_free(MPI_Win *win)
     if (rc > 1)
         return rc;
     ftrma_event_end();
-    if (w->me == 0 && !done)
+    ftrma_far_leave(w);
+    if (w->me == w->maker && !done)
         ftrma_winfile_unlink(w);
     ftrma_window_unlist(w);
     ftrma_window_discard(w);

@@ -2,6 +2,7 @@
  * too. */
 #include "errors.h"
 #include "event.h"
+#include "far.h"
 #include "interrupt.h"
 #include "sync.h"
 
@@ -27,11 +28,14 @@ static void note_sc(struct window *w, int target, uint64_t word)
    settle a death in the middle; the replacement then finds itself holding the lock, or not. */
 static int take(struct window *w, int target, int exclusive)
 {
+    if (is_far(w, target))
+        return ftrma_far_lock(w, target, exclusive ? FTRMA_WIRE_EXCLUSIVE : FTRMA_WIRE_SHARED,
+                              &w->sc[target]);
     uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
     uint32_t seen = LOAD(&w->header->bell.word);
     for (unsigned step = 0; !LOAD(holds); seen = LOAD(&w->header->bell.word)) {
         uint64_t word = LOAD(lock), next = word + (1ull << 32);
-        if (!LOCK_OWNER(word) && (!exclusive || !LOCK_SHARED(word))) {
+        if (!(word & (exclusive ? 0xffffffffu : FTRMA_LOCK_WAITS | FTRMA_LOCK_OWNER))) {
             next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
             STORE(holds, HOLDS_TAKING);
             if (ftrma_cas(lock, word, next)) {
@@ -50,15 +54,29 @@ static int take(struct window *w, int target, int exclusive)
     return MPI_SUCCESS;
 }
 
-static void give(struct window *w, int target, int exclusive)
+static int give(struct window *w, int target, int exclusive)
 {
-    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
+    if (is_far(w, target))
+        return ftrma_far_unlock(w, target, exclusive ? FTRMA_WIRE_EXCLUSIVE : FTRMA_WIRE_SHARED);
+    uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds, word;
     if (!LOAD(holds))
-        return;
+        return MPI_SUCCESS;
     STORE(holds, HOLDS_GIVING);
-    __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
+    word = __atomic_sub_fetch(lock, exclusive ? (uint64_t)w->me + 1 : 1ull << 16, __ATOMIC_SEQ_CST);
     STORE(holds, HOLDS_NONE);
     ftrma_wake(&w->header->bell);
+    if (unlikely(word & FTRMA_LOCK_WAITS))
+        ftrma_far_ring();
+    return MPI_SUCCESS;
+}
+
+/* All that was written to a member, or (-1) to all, is there.  On one node it has been since the call
+   returned. */
+static int complete(struct window *w, int target)
+{
+    if (likely(!w->far) || (target >= 0 && !w->far[target]))
+        return MPI_SUCCESS;
+    return target < 0 ? ftrma_far_flush_all(w) : ftrma_far_flush(w, target);
 }
 
 static int lock_event(struct window *w, int what, int rank, int exclusive)
@@ -73,11 +91,8 @@ static int lock_event(struct window *w, int what, int rank, int exclusive)
 int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w) {
-        int native_rc = GUARDED(PMPI_Win_lock(type, rank, assert, win));
-        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
-        return native_rc;
-    }
+    if (!w)
+        return GUARDED(PMPI_Win_lock(type, rank, assert, win));
     if (unlikely(ftrma_finalized))
         return ftrma_after_finalize();
     if (ftrma_unwinding())
@@ -119,13 +134,15 @@ int MPI_Win_unlock(int rank, MPI_Win win)
     if (!w->locked[rank])
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
+    if (!rc)
+        rc = complete(w, rank);
+    if (!rc && !w->nocheck[rank])
+        rc = give(w, rank, w->locked[rank] == MPI_LOCK_EXCLUSIVE);
     if (rc > 1)
         return rc;
     ftrma_close_epoch(w, rank);
     w->gc++;
     w->lc--;
-    if (!w->nocheck[rank] && !rc)
-        give(w, rank, w->locked[rank] == MPI_LOCK_EXCLUSIVE);
     w->locked[rank] = 0;
     ftrma_event_end();
     return MPI_SUCCESS;
@@ -134,11 +151,8 @@ int MPI_Win_unlock(int rank, MPI_Win win)
 int MPI_Win_lock_all(int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w) {
-        int native_rc = GUARDED(PMPI_Win_lock_all(assert, win));
-        ftrma_native_place(FTRMA_PLACE_LOCK_HELD);
-        return native_rc;
-    }
+    if (!w)
+        return GUARDED(PMPI_Win_lock_all(assert, win));
     if (unlikely(ftrma_finalized))
         return ftrma_after_finalize();
     if (ftrma_unwinding())
@@ -173,13 +187,14 @@ int MPI_Win_unlock_all(MPI_Win win)
     if (!w->all_locked)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock_all: this window is not locked");
     int rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK_ALL, w->ordinal, -1, 0);
+    if (!rc)
+        rc = complete(w, -1);
+    for (int t = 0; t < w->n && !rc && w->all_locked == 1; t++)
+        rc = give(w, t, 0);
     if (rc > 1)
         return rc;
-    for (int t = 0; t < w->n; t++) {
+    for (int t = 0; t < w->n; t++)
         ftrma_close_epoch(w, t);
-        if (w->all_locked == 1 && !rc)
-            give(w, t, 0);
-    }
     w->gc++;
     w->lc--;
     w->all_locked = 0;
@@ -203,6 +218,8 @@ static int flush(struct window *w, int rank, int remote)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
                                  "belong between Lock and Unlock", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH, w->ordinal, rank, (uint64_t)remote);
+    if (!rc && remote)
+        rc = complete(w, rank);
     if (unlikely(rc > 1))
         return rc;
     if (remote) {
@@ -222,6 +239,8 @@ static int flush_all(struct window *w, int remote)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
                                  "flushes belong between Lock and Unlock");
     int rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH_ALL, w->ordinal, -1, (uint64_t)remote);
+    if (!rc && remote)
+        rc = complete(w, -1);
     if (rc > 1)
         return rc;
     for (int t = 0; remote && t < w->n; t++)
@@ -234,32 +253,24 @@ static int flush_all(struct window *w, int remote)
 int MPI_Win_flush(int rank, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush(w, rank, 1) : GUARDED(PMPI_Win_flush(rank, win));
 }
 
 int MPI_Win_flush_local(int rank, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush(w, rank, 0) : GUARDED(PMPI_Win_flush_local(rank, win));
 }
 
 int MPI_Win_flush_all(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush_all(w, 1) : GUARDED(PMPI_Win_flush_all(win));
 }
 
 int MPI_Win_flush_local_all(MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w)
-        ftrma_native_place(FTRMA_PLACE_FLUSH);
     return w ? flush_all(w, 0) : GUARDED(PMPI_Win_flush_local_all(win));
 }
 

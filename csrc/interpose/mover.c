@@ -9,6 +9,7 @@
 #include "alarm.h"
 #include "control.h"
 #include "errors.h"
+#include "far.h"
 #include "interrupt.h"
 #include "meet.h"
 #include "mover.h"
@@ -38,6 +39,8 @@ int ftrma_remote(const struct reach *r, void *local, int write)
 {
     const struct ftrma_member *m = &r->w->members[r->target];
     size_t done = 0;
+    if (is_far(r->w, r->target))
+        return ftrma_far_move(r, local, write);
     while (done < r->span) {
         uint64_t address = m->base + r->at + (uint64_t)r->low + done;
         struct iovec here = {(char *)local + done, r->span - done};
@@ -129,7 +132,9 @@ int ftrma_put_back(const struct reach *r, char *owned, int count, MPI_Datatype t
     } else if (owned && !rc) {
         char *mask;
         rc = ftrma_make_mask(r, count, type, &mask);
-        if (!rc)
+        if (!rc && is_far(r->w, r->target))
+            rc = ftrma_far_runs(r, owned, mask);
+        else if (!rc)
             rc = remote_runs(r, owned, mask);
         free(mask);
     }

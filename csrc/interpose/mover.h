@@ -3,14 +3,15 @@
  * On one node a part from Allocate is mapped by every member, so a put is a copy; a part from
  * Create lies in its owner's private memory and is reached through process_vm_readv and
  * process_vm_writev, which fail at once when the owner is dead.  Either way an access is complete in
- * memory when its call returns, and no call can wait for a dead process.
+ * memory when its call returns, and no call can wait for a dead process.  A part on another node is
+ * reached by the wire (far.h).
  */
 #ifndef FTRMA_MOVER_H
 #define FTRMA_MOVER_H
 
 #include "window.h"
 
-/* Move bytes between `local` and the touched stretch of a part from Create. */
+/* Move bytes between `local` and the touched stretch of a part that is not mapped here. */
 int ftrma_remote(const struct reach *r, void *local, int write);
 /* Memory with the layout of the touched stretch: the part itself, or a private image of it that
    ftrma_put_back returns.  `address` corresponds to the displacement. */

@@ -6,7 +6,8 @@
  * library's own synchronization can wait for a dead process for ever.
  *
  * Accesses are complete in memory when their call returns (access.c), so a flush only closes an
- * epoch: it orders memory and counts.  Counters follow section 4.1 of the paper: EC per target,
+ * epoch: it orders memory and counts.  Toward members on other nodes puts are under way until a flush
+ * has waited for them (far.c), and the words that such a member waits at lie on its node.  Counters follow section 4.1 of the paper: EC per target,
  * incremented when an epoch toward it closes; GC, incremented by every flush or unlock; GNC by
  * every fence; SC of a target, fetched and incremented with its lock in one atomic word.
  */
@@ -15,6 +16,7 @@
 #include "comm.h"
 #include "errors.h"
 #include "event.h"
+#include "far.h"
 #include "interrupt.h"
 #include "results.h"
 #include "sync.h"
@@ -28,6 +30,15 @@ static int all_arrived(const struct window *w, int *first)
     return *first == w->n;
 }
 
+/* Nobody far learns that this member has arrived before all that it has written is where it belongs. */
+static int tell_far(struct window *w)
+{
+    int rc = ftrma_far_flush_all(w);
+    if (!rc)
+        rc = ftrma_far_tell(w, &w->members[w->me].arrived, w->barriers);
+    return rc ? rc : ftrma_far_flush_all(w);
+}
+
 /* Each member's word has one writer and holds an absolute value: arriving once more changes nothing.
    Whoever finds all arrived as it arrives rings; the last one does in any case. */
 int ftrma_window_barrier(struct window *w)
@@ -37,6 +48,11 @@ int ftrma_window_barrier(struct window *w)
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     STORE(&w->members[w->me].arrived, ++w->barriers);
+    if (unlikely(w->far != NULL)) {
+        int rc = tell_far(w);
+        if (rc)
+            return rc;
+    }
     if (all_arrived(w, &first)) {
         if (w->n > 1)
             ftrma_wake(bell);
@@ -68,10 +84,8 @@ static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
 int MPI_Win_fence(int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
-    if (!w) {
-        ftrma_native_place(FTRMA_PLACE_FENCE);
+    if (!w)
         return GUARDED(PMPI_Win_fence(assert, win));
-    }
     if (unlikely(ftrma_finalized))
         return ftrma_after_finalize();
     ftrma_place(FTRMA_PLACE_FENCE);
@@ -141,9 +155,15 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
     for (int o = 0; o < w->n; o++)
         if (w->exposed[o]) {
             w->posted[o]++;
-            if (!rc)
+            if (!rc && is_far(w, o))
+                rc = ftrma_far_set(w, o, &pair(w, o, w->me)->posted, w->posted[o]);
+            else if (!rc)
                 STORE(&pair(w, o, w->me)->posted, w->posted[o]);
         }
+    if (!rc && w->far)
+        rc = ftrma_far_flush_all(w);
+    if (rc > 1)
+        return rc;
     if (!rc)
         ftrma_wake(&w->header->bell);
     w->exposure_open = 1;
@@ -191,15 +211,25 @@ int MPI_Win_complete(MPI_Win win)
     int rc = ftrma_sync_begin(FTRMA_WHAT_COMPLETE, w->ordinal, -1, 0);
     if (rc > 1)
         return rc;
+    if (!rc && w->far)
+        rc = ftrma_far_flush_all(w); /* before it says so to anybody */
+    if (rc > 1)
+        return rc;
     w->access_open = 0;
     for (int t = 0; t < w->n; t++)
         if (w->started[t]) {
             ftrma_close_epoch(w, t);
             w->started[t] = 0;
             w->completed[t]++;
-            if (!rc)
+            if (!rc && is_far(w, t))
+                rc = ftrma_far_set(w, t, &pair(w, w->me, t)->completed, w->completed[t]);
+            else if (!rc)
                 STORE(&pair(w, w->me, t)->completed, w->completed[t]);
         }
+    if (!rc && w->far)
+        rc = ftrma_far_flush_all(w);
+    if (rc > 1)
+        return rc;
     w->gc++;
     if (!rc)
         ftrma_wake(&w->header->bell);

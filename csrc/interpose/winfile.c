@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "far.h"
 #include "replay.h"
 #include "tape.h"
 
@@ -36,7 +37,7 @@ size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocat
     size_t at = round_up(head);
     for (int i = 0; i < n; i++) {
         offset[i] = at;
-        if (allocated)
+        if (allocated && ftrma_far_node(offers[i].slot) == ftrma_far_here())
             at += packed ? (size_t)offers[i].size_bytes : round_up((size_t)offers[i].size_bytes);
     }
     return round_up(at);
@@ -125,6 +126,7 @@ struct window *ftrma_window_new(int n)
     w->n = n;
     w->handle = MPI_WIN_NULL;
     w->group = MPI_GROUP_NULL;
+    w->placed = -1;
     w->locked = calloc(4 * k, 1);
     w->ec = calloc(4 * k, sizeof *w->ec);
     if (!w->locked || !w->ec) {

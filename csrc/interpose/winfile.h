@@ -12,8 +12,8 @@ struct ftrma_offer {
     int32_t allocated, pad;
 };
 
-/* [out] offset[n]: where each part begins; returns the bytes of the file.  packed: one part begins
-   where the other ends. */
+/* [out] offset[n]: where each part of this node begins; returns the bytes of the file.  packed: one part
+   begins where the other ends. */
 size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocated, int packed,
                             uint64_t *offset);
 /* Memory of a replayed window that all have freed since. 0 or -errno. */

@@ -16,13 +16,6 @@ static inline void ftrma_place(int place)
         ftrma_visit(place);
 }
 
-/* The same place at a window of the library's own, which only a job over several nodes protects. */
-static inline void ftrma_native_place(int place)
-{
-    if (unlikely(ftrma_link >= 0))
-        ftrma_place(place);
-}
-
 /* This thread's call goes on (0), perhaps after a repair in place, or unwinds (1). */
 int ftrma_interrupted(void);
 

@@ -6,12 +6,10 @@
  * replacement maps the same file.  A part is nonetheless lost with its slot's process; repair
  * restores it from the vault and never reads what the dead left behind.
  *
- * In a job over several nodes a window is the library's own, over the user's communicator, and data
- * and synchronization calls pass straight to the library; all that is kept here is where this
- * slot's part lies (struct native), so that checkpoints find it.  Section 4.1's counters are not
- * kept there: they serve replay, and such a job goes back by relaunch.
+ * In a job over several nodes each has a file of its own with the parts of its members; those on other
+ * nodes are reached by the wire (far.c).
  *
- * On one node the user's MPI_Win is a real window over this process alone, so that names,
+ * The user's MPI_Win is a real window over this process alone, so that names,
  * attributes, infos and error handlers are the library's business; data and synchronization calls
  * find the struct window behind the handle and never reach the library.
  */
@@ -28,11 +26,6 @@
 static struct window *windows[FTRMA_MAX_WINDOWS];
 static int nwindows;
 static struct window *table[TABLE];
-static struct native {
-    MPI_Win handle;
-    struct ftrma_window_info info;
-} natives[FTRMA_MAX_WINDOWS];
-static int nnatives;
 static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
 static int nheld;
 static struct window *newest_found; /* most programs use one window at a time */
@@ -101,10 +94,6 @@ int ftrma_window_at(int index, struct ftrma_window_info *info)
             .ordinal = w->ordinal, .allocated = w->allocated, .size_bytes = m->size_bytes,
             .base = w->allocated ? (void *)part(w, w->me) : (void *)(uintptr_t)m->base,
             .gnc = w->gnc, .gc = w->gc, .lock_count = w->lc};
-        return 0;
-    }
-    if (index < nnatives) { /* there are windows of one kind only */
-        *info = natives[index].info;
         return 0;
     }
     return -1;
@@ -239,24 +228,8 @@ void ftrma_window_discard(struct window *w)
         PMPI_Group_free(&w->group);
     free(w->locked);
     free(w->ec);
+    free(w->far);
     free(w);
-}
-
-int ftrma_native_list(MPI_Win handle, const struct ftrma_window_info *info)
-{
-    if (nnatives == FTRMA_MAX_WINDOWS)
-        return -EMFILE;
-    natives[nnatives++] = (struct native){handle, *info};
-    return 0;
-}
-
-void ftrma_native_unlist(MPI_Win handle)
-{
-    for (int i = 0; i < nnatives; i++)
-        if (natives[i].handle == handle) {
-            memmove(&natives[i], &natives[i + 1], (size_t)(--nnatives - i) * sizeof *natives);
-            return;
-        }
 }
 
 void ftrma_windows_rewind(void)
@@ -271,5 +244,5 @@ void ftrma_windows_rewind(void)
     }
     nwindows = kept;
     reindex();
-    ftrma_next_ordinal = nnatives = nheld = 0;
+    ftrma_next_ordinal = nheld = 0;
 }

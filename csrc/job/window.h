@@ -8,6 +8,7 @@
 
 #include "internal.h"
 #include "types.h"
+#include "wire.h"
 
 /* What each member shows the others; in the window's shared header. */
 struct ftrma_member {
@@ -18,13 +19,16 @@ struct ftrma_member {
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
     uint64_t seq;         /* accesses so far that change the part */
-    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one */
+    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one; and what
+                             the agent has (FTRMA_LOCK_*), where members are on other nodes */
     uint64_t arrived;     /* barriers of this window that the member has arrived at */
 };
 _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
+_Static_assert(offsetof(struct ftrma_member, lock) - offsetof(struct ftrma_member, slot)
+               == offsetof(struct ftrma_wire_words, lock), "the agent knows these words");
 
 #define LOCK_OWNER(word) ((word) & 0xffffu)
-#define LOCK_SHARED(word) (((word) >> 16) & 0xffffu)
+#define LOCK_SHARED(word) FTRMA_LOCK_HERE(word)
 #define LOCK_SC(word) ((word) >> 32)
 
 /* The file: this header, members[n], then for each pair (origin, target) one ftrma_pair, then the
@@ -55,6 +59,8 @@ struct window {
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
     int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
+    int direct;       /* all parts are mapped here */
+    int maker;        /* the first member of this node */
     int ordinal;      /* number in this slot's program order */
     int fence_open;   /* a fence opened an epoch */
     int all_locked;
@@ -71,6 +77,9 @@ struct window {
     unsigned char *nocheck;       /* [target] locked without taking the lock */
     unsigned char *started;       /* [target] in an access epoch of Start */
     unsigned char *exposed;       /* [origin] in an exposure epoch of Post */
+    unsigned char *far;           /* [member] on another node; NULL: none is */
+    uint32_t wire;                /* its number on the wire */
+    int placed;                   /* number of the own part in the node's ledger, or -1 */
     uint64_t *ec, *sc;            /* [target] section 4.1 */
     uint64_t *posted;             /* [origin] exposures opened for it */
     uint64_t *completed;          /* [target] access epochs closed toward it */
@@ -96,14 +105,16 @@ int ftrma_window_listed(const struct window *w);
 int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
 void ftrma_window_unlist(struct window *w);
 void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
-/* Windows that are the library's own, over several nodes. */
-int ftrma_native_list(MPI_Win handle, const struct ftrma_window_info *info); /* 0, or -EMFILE */
-void ftrma_native_unlist(MPI_Win handle);
 void ftrma_windows_rewind(void); /* all windows out of use, ordinals from 0 */
 struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */
 static inline struct ftrma_pair *pair(struct window *w, int origin, int target)
 {
     return &w->pairs[(size_t)origin * (size_t)w->n + (size_t)target];
+}
+
+static inline int is_far(const struct window *w, int member)
+{
+    return unlikely(w->far != NULL) && w->far[member];
 }
 
 static inline char *part(struct window *w, int member)
@@ -148,7 +159,7 @@ static inline int ftrma_reach(struct window *w, const char *call, int target, MP
 static inline char *ftrma_direct(const struct reach *r)
 {
     struct window *w = r->w;
-    if (likely(w->allocated))
+    if (likely(w->direct) || (w->allocated && !is_far(w, r->target)))
         return part(w, r->target) + r->at;
     if (r->target == w->me)
         return (char *)(uintptr_t)w->members[r->target].base + r->at;

@@ -69,9 +69,6 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
     case FTRMA_WIRE_ROLES:
         take_roles(a, head);
         break;
-    case FTRMA_WIRE_SET:
-        ftrma_ledger_set(l, head->offset, head->operand);
-        break;
     case FTRMA_WIRE_HOLD:
         STORE(&l->targets[head->target].hold, 1);
         ftrma_grant_drop(a, NULL, head->target, send_back);
@@ -103,24 +100,32 @@ static int already_parked(const struct ftrma_peer *peer, uint32_t target)
     return 0;
 }
 
-/* Do a request whose number is the next, or that has none. -ENOMEM: it cannot be kept in mind. */
-static int act(const struct ftrma_request *r)
+static const char *kept(int error)
 {
+    return error ? "the agent has no memory for it" : NULL;
+}
+
+/* Do a request whose number is the next, or that has none. NULL, or why nobody can. */
+static const char *act(const struct ftrma_request *r)
+{
+    const char *fault;
     switch (r->head->kind) {
     case FTRMA_WIRE_PUT:
     case FTRMA_WIRE_PUTV:
-        return ftrma_apply_put(r) == FTRMA_APPLY_FAILED ? -ENOMEM : 0;
+        return ftrma_apply_put(r);
+    case FTRMA_WIRE_SET:
+        return ftrma_apply_set(r);
     case FTRMA_WIRE_GET:
     case FTRMA_WIRE_GETV:
-        ftrma_apply_get(r);
-        return 0;
+        return ftrma_apply_get(r);
     case FTRMA_WIRE_LOCK:
-        return ftrma_grant_lock(r);
+        return kept(ftrma_grant_lock(r));
     case FTRMA_WIRE_UNLOCK:
         ftrma_grant_unlock(r);
-        return 0;
+        return NULL;
     default:
-        return ftrma_apply_atomic(r) == FTRMA_APPLY_PARKED ? ftrma_grant_park(r) : 0;
+        fault = ftrma_apply_atomic(r);
+        return fault == ftrma_apply_parked ? kept(ftrma_grant_park(r)) : fault;
     }
 }
 
@@ -129,12 +134,17 @@ static int attempt(const struct ftrma_request *parked)
 {
     struct ftrma_request r = *parked;
     struct ftrma_ledger *l = r.peer->agent->ledger;
-    int same = LOAD(&l->parts[r.part].generation) == r.head->generation;
-    if (!same || !(r.base = ftrma_ledger_base(l, (uint32_t)r.part))) {
+    int same = LOAD(&l->parts[r.part].place.generation) == r.head->generation;
+    if (!same || !ftrma_ledger_map(l, (uint32_t)r.part)) {
         ftrma_reply_back(r.peer, r.head, FTRMA_WIRE_MOVED, 0);
         return 1;
     }
-    return ftrma_apply_atomic(&r) == FTRMA_APPLIED;
+    if (r.head->kind == FTRMA_WIRE_LOCK)
+        return ftrma_grant_change(&r);
+    const char *fault = ftrma_apply_atomic(&r);
+    if (fault && fault != ftrma_apply_parked)
+        ftrma_reply_broken(r.peer, fault);
+    return fault != ftrma_apply_parked;
 }
 
 static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
@@ -142,9 +152,15 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
 {
     struct ftrma_ledger *l = peer->agent->ledger;
     struct ftrma_request r = {.peer = peer, .head = head, .payload = payload};
+    uint64_t reached = ftrma_ledger_number(l, peer->origin, head->target);
     r.part = ftrma_ledger_find(l, head->window, head->target, head->generation);
-    r.base = r.part < 0 ? NULL : ftrma_ledger_base(l, (uint32_t)r.part);
-    if (!r.base) {
+    if (r.part >= 0 && !ftrma_ledger_map(l, (uint32_t)r.part))
+        r.part = -1;
+    if (ftrma_message_numbered(head) && head->number <= reached) {
+        ftrma_apply_repeat(&r); /* also of a part that is gone since */
+        return NULL;
+    }
+    if (r.part < 0) {
         ftrma_reply_back(peer, head, FTRMA_WIRE_MOVED, 0);
         return NULL;
     }
@@ -152,11 +168,6 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
     if (fault)
         return fault;
     if (ftrma_message_numbered(head)) {
-        uint64_t reached = ftrma_ledger_number(l, peer->origin, head->target);
-        if (head->number <= reached) {
-            ftrma_apply_repeat(peer, head, r.part);
-            return NULL;
-        }
         if (head->number > reached + 1) {
             ftrma_reply_back(peer, head, FTRMA_WIRE_GAP, reached);
             return NULL;
@@ -164,7 +175,7 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
         if (already_parked(peer, head->target))
             return NULL; /* its reply comes when that of the first does */
     }
-    return act(&r) ? "the agent has no memory for it" : NULL;
+    return act(&r);
 }
 
 /* Why nobody can do this; NULL: it is done, parked or sent back. */
@@ -177,8 +188,6 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
         return fault;
     if (head->target >= l->header->targets)
         return "no such target";
-    if (head->kind == FTRMA_WIRE_SET && head->offset >= l->header->words)
-        return "no such word";
     if (head->epoch < l->header->epoch && head->kind != FTRMA_WIRE_ROLES) {
         ftrma_reply(peer, head, FTRMA_WIRE_OLD, 0, NULL, 0);
         return NULL;
@@ -228,8 +237,15 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
         }
         if (a->busy)
             ftrma_grant_retry(a, attempt);
-        int found = ftrma_engine_wait(a->engine, a->busy && timeout_ms ? 1 : timeout_ms);
-        if (!found || found & (FTRMA_WIRE_RUNG | FTRMA_WIRE_KNOCK))
+        int soon = (a->busy || a->polite) && timeout_ms;
+        int found = ftrma_engine_wait(a->engine, soon ? 1 : timeout_ms);
+        if (found & FTRMA_WIRE_RUNG) {
+            ftrma_ledger_hush(a->ledger);
+            ftrma_ledger_tidy(a->ledger);
+        }
+        if (found & FTRMA_WIRE_RUNG || (!found && a->polite))
+            ftrma_grant_all(a);
+        if ((!found && !soon) || found & FTRMA_WIRE_KNOCK)
             return found;
     }
 }
@@ -246,7 +262,7 @@ int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
     if (!error)
         error = ftrma_ledger_lock(a->ledger);
     if (!error)
-        error = ftrma_engine_open(FTRMA_WIRE_REQUESTS, &a->engine);
+        error = ftrma_engine_open(FTRMA_WIRE_REQUESTS, a->ledger->bell, &a->engine);
     if (!error && !(a->scratch = malloc(FTRMA_WIRE_MOST)))
         error = -ENOMEM;
     if (error) {

@@ -29,6 +29,7 @@ struct ftrma_parked {
     struct ftrma_parked *next;
     struct ftrma_peer *peer;
     int part;
+    uint64_t looked; /* in this round of ftrma_grant_all() */
     struct ftrma_wire_head head;
     unsigned char payload[FTRMA_WIRE_IMAGE];
 };
@@ -40,6 +41,8 @@ struct ftrma_agent {
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_MOST bytes */
     int busy; /* changes are parked: neighbours tell nobody when they are outside */
+    int polite; /* locks wait, and processes of the node come first for a while */
+    uint64_t round;
     int place;  /* to be killed at */
     uint64_t visits;
 };
@@ -50,7 +53,6 @@ struct ftrma_request {
     const struct ftrma_wire_head *head;
     const unsigned char *payload;
     int part;
-    unsigned char *base; /* of the part */
 };
 
 #endif

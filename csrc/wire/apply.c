@@ -17,7 +17,10 @@
 #include "reply.h"
 #include "strike.h"
 
+#define NO_MEMORY "the agent has no memory for it"
 #define TRIES 200 /* a neighbour is inside of a change for some 100 ns */
+
+const char *const ftrma_apply_parked = "parked";
 
 static struct ftrma_ledger_part *part_of(const struct ftrma_request *r)
 {
@@ -29,9 +32,14 @@ static uint64_t clock_of(const struct ftrma_peer *peer, uint32_t target)
     return LOAD(&peer->agent->ledger->targets[target].clock);
 }
 
-static uint64_t next_seq(struct ftrma_ledger_part *part)
+static struct ftrma_wire_words *words_of(const struct ftrma_request *r)
 {
-    return __atomic_add_fetch(&part->seq, 1, __ATOMIC_SEQ_CST);
+    return ftrma_ledger_words(r->peer->agent->ledger, (uint32_t)r->part);
+}
+
+static uint64_t next_seq(const struct ftrma_request *r)
+{
+    return __atomic_add_fetch(&words_of(r)->seq, 1, __ATOMIC_SEQ_CST);
 }
 
 static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
@@ -39,6 +47,21 @@ static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
     struct ftrma_wire_run run;
     memcpy(&run, r->payload + i * sizeof run, sizeof run);
     return run;
+}
+
+/* Copy to the part, or from it. NULL, or why it cannot be done. */
+static const char *reach(const struct ftrma_request *r, uint64_t offset, void *bytes, size_t n,
+                         int write)
+{
+    struct ftrma_ledger *l = r->peer->agent->ledger;
+    uint32_t part = (uint32_t)r->part;
+    int error = write ? ftrma_ledger_write(l, part, offset, bytes, n)
+                      : ftrma_ledger_read(l, part, offset, bytes, n);
+    if (!error || error == -ESRCH) /* its process has died: what is done to it does not matter */
+        return NULL;
+    return error == -EPERM ? "the node does not let the agent reach the memory of a process: "
+                             "windows from Allocate need no such permission"
+                           : "the memory of the part cannot be reached";
 }
 
 /* How many runs it has, each of them with bytes of its own; 0: it is one stretch. */
@@ -51,8 +74,11 @@ static uint64_t runs_of(const struct ftrma_wire_head *head)
 
 const char *ftrma_apply_fault(const struct ftrma_request *r)
 {
-    uint64_t size = part_of(r)->bytes, n = runs_of(r->head);
+    const struct ftrma_wire_part *place = &part_of(r)->place;
+    uint64_t size = place->bytes, n = runs_of(r->head);
     uint64_t bytes = r->head->kind == FTRMA_WIRE_GET ? r->head->operand : r->head->length;
+    if (r->head->kind == FTRMA_WIRE_SET)
+        return r->head->offset + sizeof(uint64_t) > place->head ? "no such word" : NULL;
     int outside = !n && (r->head->offset > size || bytes > size - r->head->offset);
     for (uint64_t i = 0; i < n && !outside; i++) {
         struct ftrma_wire_run run = run_of(r, i);
@@ -61,56 +87,78 @@ const char *ftrma_apply_fault(const struct ftrma_request *r)
     return outside ? "reaches outside of the part" : NULL;
 }
 
-int ftrma_apply_put(const struct ftrma_request *r)
+const char *ftrma_apply_put(const struct ftrma_request *r)
 {
     struct ftrma_agent *agent = r->peer->agent;
     const struct ftrma_wire_head *head = r->head;
-    uint64_t n = runs_of(head), clock = clock_of(r->peer, head->target);
-    uint64_t seq = next_seq(part_of(r));
-    const unsigned char *from = r->payload + n * sizeof(struct ftrma_wire_run);
-    for (uint64_t i = 0; i < n; i++) {
+    uint64_t n = runs_of(head), clock = clock_of(r->peer, head->target), seq = next_seq(r);
+    unsigned char *from = (unsigned char *)(uintptr_t)r->payload + n * sizeof(struct ftrma_wire_run);
+    const char *fault = NULL;
+    for (uint64_t i = 0; i < n && !fault; i++) {
         struct ftrma_wire_run run = run_of(r, i);
-        memcpy(r->base + run.offset, from, run.bytes);
+        fault = reach(r, run.offset, from, run.bytes, 1);
         from += run.bytes;
         ftrma_strike(agent, FTRMA_WIRE_AT_HALF);
     }
     if (!n) {
         size_t half = agent->place == FTRMA_WIRE_AT_HALF ? head->length / 2 : 0;
-        memcpy(r->base + head->offset, from, half);
-        if (half)
+        if (half) {
+            fault = reach(r, head->offset, from, half, 1);
             ftrma_strike(agent, FTRMA_WIRE_AT_HALF);
-        memcpy(r->base + head->offset + half, from + half, head->length - half);
+        }
+        fault = fault ? fault : reach(r, head->offset + half, from + half, head->length - half, 1);
     }
+    if (fault)
+        return fault;
     ftrma_strike(agent, FTRMA_WIRE_AT_PUT);
     STORE(&ftrma_ledger_pair(agent->ledger, r->peer->origin, head->target)->number, head->number);
-    return ftrma_reply_owe(r->peer, head, clock, seq) ? FTRMA_APPLY_FAILED : FTRMA_APPLIED;
+    return ftrma_reply_owe(r->peer, head, clock, seq) ? NO_MEMORY : NULL;
 }
 
-void ftrma_apply_get(const struct ftrma_request *r)
+const char *ftrma_apply_set(const struct ftrma_request *r)
 {
+    struct ftrma_ledger *l = r->peer->agent->ledger;
+    const struct ftrma_wire_head *head = r->head;
+    ftrma_ledger_set(l, (uint32_t)r->part, head->offset, head->operand);
+    ftrma_strike(r->peer->agent, FTRMA_WIRE_AT_PUT);
+    STORE(&ftrma_ledger_pair(l, r->peer->origin, head->target)->number, head->number);
+    return ftrma_reply_owe(r->peer, head, 0, 0) ? NO_MEMORY : NULL;
+}
+
+const char *ftrma_apply_get(const struct ftrma_request *r)
+{
+    struct ftrma_ledger *l = r->peer->agent->ledger;
+    const struct ftrma_wire_part *place = &part_of(r)->place;
     uint64_t n = runs_of(r->head);
     unsigned char *data = r->peer->agent->scratch, *to = data;
-    if (!n) {
-        ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0, r->base + r->head->offset,
-                    r->head->operand);
-        return;
+    const char *fault = NULL;
+    if (!n && !place->pid) {
+        ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0,
+                    l->mapped[r->part].map + place->at + r->head->offset, r->head->operand);
+        return NULL;
     }
-    for (uint64_t i = 0; i < n; i++) {
+    if (!n) {
+        fault = reach(r, r->head->offset, to, r->head->operand, 0);
+        to += r->head->operand;
+    }
+    for (uint64_t i = 0; i < n && !fault; i++) {
         struct ftrma_wire_run run = run_of(r, i);
-        memcpy(to, r->base + run.offset, run.bytes);
+        fault = reach(r, run.offset, to, run.bytes, 0);
         to += run.bytes;
     }
-    ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0, data, (size_t)(to - data));
+    if (!fault)
+        ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0, data, (size_t)(to - data));
+    return fault;
 }
 
 /* ---- atomics ---- */
 
 /* Be alone with the agent's changes: processes of the node take the same word (change.h). */
-static int enter(struct ftrma_ledger_part *part)
+static int enter(struct ftrma_wire_words *words)
 {
     for (int i = 0; i < TRIES; i++) {
         int32_t nobody = 0;
-        if (__atomic_compare_exchange_n(&part->owner, &nobody, -1, 0, __ATOMIC_SEQ_CST,
+        if (__atomic_compare_exchange_n(&words->owner, &nobody, -1, 0, __ATOMIC_SEQ_CST,
                                         __ATOMIC_ACQUIRE))
             return 1;
         sched_yield();
@@ -136,41 +184,68 @@ static void tell(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
     ftrma_reply(peer, head, FTRMA_WIRE_ANSWER, 0, &answer->clock, bytes);
 }
 
-int ftrma_apply_atomic(const struct ftrma_request *r)
+static void leave(const struct ftrma_request *r, struct ftrma_wire_words *words)
+{
+    struct ftrma_ledger *l = r->peer->agent->ledger;
+    STORE(&words->owner, 0);
+    if (ftrma_ledger_sleepers(l, (uint32_t)r->part))
+        ftrma_ledger_wake(l, (uint32_t)r->part);
+}
+
+/* The bytes of the elements, changed. What is in the part's file changes as a whole, where it can. */
+static const char *write_back(const struct ftrma_request *r, unsigned char *value, size_t bytes)
+{
+    struct ftrma_agent *agent = r->peer->agent;
+    const struct ftrma_wire_part *place = &part_of(r)->place;
+    char *at = agent->ledger->mapped[r->part].map + place->at + r->head->offset;
+    size_t half = bytes / 2;
+    if (!place->pid && bytes == 8 && !((uintptr_t)at & 7)) {
+        uint64_t word;
+        memcpy(&word, value, sizeof word);
+        STORE((uint64_t *)(void *)at, word);
+    } else if (!place->pid && bytes == 4 && !((uintptr_t)at & 3)) {
+        uint32_t word;
+        memcpy(&word, value, sizeof word);
+        STORE((uint32_t *)(void *)at, word);
+    } else {
+        const char *fault = reach(r, r->head->offset, value, half, 1);
+        if (fault)
+            return fault;
+        ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
+        return reach(r, r->head->offset + half, value + half, bytes - half, 1);
+    }
+    return NULL;
+}
+
+const char *ftrma_apply_atomic(const struct ftrma_request *r)
 {
     struct ftrma_agent *agent = r->peer->agent;
     struct ftrma_ledger_part *part = part_of(r);
     const struct ftrma_wire_head *head = r->head;
     struct ftrma_ledger_pair *pair = ftrma_ledger_pair(agent->ledger, r->peer->origin, head->target);
-    unsigned char *at = r->base + head->offset, value[FTRMA_WIRE_IMAGE];
-    size_t bytes = head->length, half = bytes / 2;
-    if (!enter(part))
-        return FTRMA_APPLY_PARKED;
-    uint64_t clock = clock_of(r->peer, head->target), seq = next_seq(part);
+    struct ftrma_wire_words *words = words_of(r);
+    unsigned char value[FTRMA_WIRE_IMAGE];
+    size_t bytes = head->length;
+    if (!enter(words))
+        return ftrma_apply_parked;
+    uint64_t clock = clock_of(r->peer, head->target), seq = next_seq(r);
     struct ftrma_undo *undo = &part->undo;
     STORE(&undo->number, 0);
+    const char *fault = reach(r, head->offset, undo->old, bytes, 0);
     undo->origin = r->peer->origin;
-    undo->generation = part->generation;
+    undo->generation = part->place.generation;
     undo->offset = head->offset;
     undo->bytes = bytes;
-    memcpy(undo->old, at, bytes);
-    STORE(&undo->number, head->number);
+    if (!fault)
+        STORE(&undo->number, head->number);
     ftrma_strike(agent, FTRMA_WIRE_AT_UNDO);
 
-    memcpy(value, at, bytes);
+    memcpy(value, undo->old, bytes);
     combine(r, value, bytes);
-    if (bytes == 8 && !((uintptr_t)at & 7)) { /* whoever loads the word sees it whole */
-        uint64_t word;
-        memcpy(&word, value, sizeof word);
-        STORE((uint64_t *)(void *)at, word);
-    } else if (bytes == 4 && !((uintptr_t)at & 3)) {
-        uint32_t word;
-        memcpy(&word, value, sizeof word);
-        STORE((uint32_t *)(void *)at, word);
-    } else {
-        memcpy(at, value, half);
-        ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
-        memcpy(at + half, value + half, bytes - half);
+    fault = fault ? fault : write_back(r, value, bytes);
+    if (fault) {
+        leave(r, words);
+        return fault;
     }
     ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
 
@@ -186,25 +261,31 @@ int ftrma_apply_atomic(const struct ftrma_request *r)
 
     STORE(&pair->number, head->number);
     ftrma_strike(agent, FTRMA_WIRE_AT_NUMBER);
-    STORE(&part->owner, 0);
+    leave(r, words);
     tell(r->peer, head, answer);
-    return FTRMA_APPLIED;
+    return NULL;
 }
 
-void ftrma_apply_repeat(struct ftrma_peer *peer, const struct ftrma_wire_head *head, int part)
+void ftrma_apply_repeat(const struct ftrma_request *r)
 {
+    struct ftrma_peer *peer = r->peer;
+    const struct ftrma_wire_head *head = r->head;
     struct ftrma_ledger *l = peer->agent->ledger;
     const struct ftrma_wire_answer *answer =
         &ftrma_ledger_pair(l, peer->origin, head->target)->answer;
     switch (head->kind) {
     case FTRMA_WIRE_PUT:
     case FTRMA_WIRE_PUTV: /* any moment between call and flush is as good as the first time */
-        (void)ftrma_reply_owe(peer, head, clock_of(peer, head->target), next_seq(&l->parts[part]));
+        (void)ftrma_reply_owe(peer, head, clock_of(peer, head->target), r->part < 0 ? 0 : next_seq(r));
+        break;
+    case FTRMA_WIRE_SET:
+        (void)ftrma_reply_owe(peer, head, 0, 0);
         break;
     case FTRMA_WIRE_LOCK:
     case FTRMA_WIRE_UNLOCK:
         ftrma_reply_acks(peer, head->target, 0);
-        ftrma_reply(peer, head, FTRMA_WIRE_DONE, 0, NULL, 0);
+        ftrma_reply(peer, head, FTRMA_WIRE_DONE, r->part < 0 ? 0 : LOAD(&words_of(r)->lock) >> 32,
+                    NULL, 0);
         break;
     default: /* an older atomic's answer has been taken, else there were no newer one */
         if (LOAD(&answer->number) == head->number)

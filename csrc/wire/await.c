@@ -9,7 +9,6 @@
 
 #include "sent.h"
 
-#define TOKEN (1ull << 63) /* of requests without a number, which no number reaches */
 #define MOST_MS 20         /* between two tries to connect; an agent is replaced in 200 */
 
 static uint64_t now_ns(void)
@@ -65,7 +64,9 @@ static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *he
         refuse_in_words(o, "the agent answers something else than was asked");
         return;
     }
-    t->answer = (struct ftrma_wire_answer){.number = head->number};
+    t->answer.number = head->number;
+    t->answer.clock = t->answer.bytes = 0;
+    t->answer.seq = head->operand;
     if (atomic)
         memcpy(&t->answer.clock, payload, head->length);
     t->asked = 0;
@@ -233,7 +234,7 @@ int ftrma_await_ask(struct ftrma_origin *o, uint32_t node, const struct ftrma_wi
     o->ask = (struct ftrma_ask){.active = 1, .node = node, .head = *head, .payload = payload,
                                 .data = data, .bytes = bytes};
     o->ask.head.format = FTRMA_WIRE_FORMAT;
-    o->ask.head.number = TOKEN | ++o->token;
+    o->ask.head.number = FTRMA_TOKEN | ++o->token;
     ftrma_sent_ask(o);
     int result = ftrma_await(o, node, is_done, head->target);
     o->ask.active = 0;

@@ -14,8 +14,9 @@
 struct ftrma_engine;
 struct ftrma_way; /* one connection */
 
-/* side: what may arrive here (message.h). 0 or -errno. */
-int ftrma_engine_open(int side, struct ftrma_engine **engine);
+/* side: what may arrive here (message.h). alarm: a descriptor that stays the caller's, -1: an eventfd
+   of its own. 0 or -errno. */
+int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine);
 void ftrma_engine_close(struct ftrma_engine *engine); /* with all its ways */
 
 /* Make a way of a connected descriptor, which is the engine's from now on. 0 or -errno.
@@ -39,7 +40,7 @@ int ftrma_engine_next(struct ftrma_engine *engine, void **owner, struct ftrma_wi
    FTRMA_WIRE_TRAFFIC and so on; 0: milliseconds have passed (-1: never). */
 int ftrma_engine_wait(struct ftrma_engine *engine, int timeout_ms);
 int ftrma_engine_watch(struct ftrma_engine *engine, int fd);
-/* The alarm's eventfd; while its count is not 0, every wait ends. */
+/* The alarm; while there is something to read, every wait ends. */
 int ftrma_engine_alarm(const struct ftrma_engine *engine);
 
 #endif

@@ -1,5 +1,7 @@
 /* Locks are granted in the order in which they were asked for; shared ones that follow each other
- * together.  Who holds what lies in the ledger; who waits is lost with the agent, and asks again.
+ * together.  Who of other nodes holds what lies in the ledger; who waits is lost with the agent, and
+ * asks again.  Processes of the node take the same lock by its word in shared memory, in which the
+ * agent stands for all other nodes: it holds it, or says that somebody waits (wire.h).
  */
 #include "grant.h"
 
@@ -10,62 +12,119 @@
 #include "reply.h"
 #include "strike.h"
 
-/* Whether the origin can have the lock beside those that hold it.  Its own hold, which an agent gave
-   that died before it stored the number, is no obstacle. */
-static int is_free(const struct ftrma_ledger *l, int part, uint32_t origin, int shared)
+/* Whether the origin can have the lock beside other nodes'.  Its own hold, which an agent gave that
+   died before it stored the number, is no obstacle. */
+static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin, int shared)
 {
     for (uint32_t o = 0; o < l->header->origins; o++) {
-        unsigned char holds = *ftrma_ledger_hold(l, (uint32_t)part, o);
-        if (o != origin && holds
-            && (!shared || holds == FTRMA_HOLDS_EXCLUSIVE))
+        unsigned char holds = *ftrma_ledger_hold(l, part, o);
+        if (o != origin && holds && (!shared || holds == FTRMA_HOLDS_EXCLUSIVE))
             return 0;
     }
     return 1;
 }
 
-static int waits_for_lock(const struct ftrma_parked *p, int part)
+/* Take the lock beside processes of this node; waits: who comes to it leaves it to the agent. */
+static int take_word(uint64_t *lock, int shared, int waits)
 {
-    return p->part == part && p->head.kind == FTRMA_WIRE_LOCK;
+    uint64_t word = LOAD(lock), next;
+    for (;;) {
+        uint64_t owner = word & FTRMA_LOCK_OWNER, others = word & FTRMA_LOCK_SHARED;
+        int taken = owner || (!shared && (others || FTRMA_LOCK_HERE(word)));
+        next = word + (1ull << 32);
+        if (!taken)
+            next = (next | (shared ? FTRMA_LOCK_SHARED : FTRMA_LOCK_OWNER)) & ~FTRMA_LOCK_WAITS;
+        else if (waits)
+            next = word | FTRMA_LOCK_WAITS;
+        else
+            return 0;
+        if (__atomic_compare_exchange_n(lock, &word, next, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
+            return !taken;
+    }
 }
 
-static void done(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
+static int waits_for_lock(const struct ftrma_parked *p, int part)
+{
+    return p->part == part && p->head.kind == FTRMA_WIRE_LOCK
+           && p->head.operand != FTRMA_WIRE_CHANGE;
+}
+
+static void done(struct ftrma_peer *peer, const struct ftrma_wire_head *head, uint64_t told)
 {
     struct ftrma_agent *agent = peer->agent;
     ftrma_strike(agent, FTRMA_WIRE_AT_GRANT);
     STORE(&ftrma_ledger_pair(agent->ledger, peer->origin, head->target)->number, head->number);
     ftrma_strike(agent, FTRMA_WIRE_AT_LOCKED);
     ftrma_reply_acks(peer, head->target, 0);
-    ftrma_reply(peer, head, FTRMA_WIRE_DONE, 0, NULL, 0);
+    ftrma_reply(peer, head, FTRMA_WIRE_DONE, told, NULL, 0);
 }
 
-static void grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, int part)
+/* Give the lock to an origin, if it can be had. */
+static int grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, int part, int waits)
 {
-    unsigned char *hold = ftrma_ledger_hold(peer->agent->ledger, (uint32_t)part, peer->origin);
-    STORE(hold, head->operand ? FTRMA_HOLDS_SHARED : FTRMA_HOLDS_EXCLUSIVE);
-    done(peer, head);
+    struct ftrma_ledger *l = peer->agent->ledger;
+    unsigned char *hold = ftrma_ledger_hold(l, (uint32_t)part, peer->origin);
+    struct ftrma_wire_words *words = ftrma_ledger_words(l, (uint32_t)part);
+    int shared = head->operand == FTRMA_WIRE_SHARED;
+    if (!words || !is_free(l, (uint32_t)part, peer->origin, shared))
+        return 0;
+    if (!*hold && !take_word(&words->lock, shared, waits))
+        return 0;
+    STORE(hold, shared ? FTRMA_HOLDS_SHARED : FTRMA_HOLDS_EXCLUSIVE);
+    done(peer, head, LOAD(&words->lock) >> 32);
+    return 1;
+}
+
+int ftrma_grant_change(const struct ftrma_request *r)
+{
+    struct ftrma_wire_words *words = ftrma_ledger_words(r->peer->agent->ledger, (uint32_t)r->part);
+    int32_t nobody = 0, mine = -2 - (int32_t)r->peer->origin;
+    if (!words
+        || (!__atomic_compare_exchange_n(&words->owner, &nobody, mine, 0, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_ACQUIRE) && nobody != mine))
+        return 0;
+    done(r->peer, r->head, 0);
+    return 1;
 }
 
 int ftrma_grant_lock(const struct ftrma_request *r)
 {
     struct ftrma_agent *agent = r->peer->agent;
+    if (r->head->operand == FTRMA_WIRE_CHANGE)
+        return ftrma_grant_change(r) ? 0 : ftrma_grant_park(r);
     int waiting = 0;
     for (struct ftrma_parked *p = agent->parked; p && !waiting; p = p->next)
         waiting = waits_for_lock(p, r->part);
     int mine = *ftrma_ledger_hold(agent->ledger, (uint32_t)r->part, r->peer->origin) != 0;
-    if ((waiting && !mine)
-        || !is_free(agent->ledger, r->part, r->peer->origin, r->head->operand == 1))
-        return ftrma_grant_park(r);
-    grant(r->peer, r->head, r->part);
-    return 0;
+    if ((!waiting || mine) && grant(r->peer, r->head, r->part, 1))
+        return 0;
+    return ftrma_grant_park(r);
 }
 
 void ftrma_grant_unlock(const struct ftrma_request *r)
 {
+    struct ftrma_agent *agent = r->peer->agent;
+    struct ftrma_ledger *l = agent->ledger;
+    uint32_t part = (uint32_t)r->part;
+    if (r->head->operand == FTRMA_WIRE_CHANGE) {
+        struct ftrma_wire_words *words = ftrma_ledger_words(l, part);
+        int32_t mine = -2 - (int32_t)r->peer->origin;
+        if (words)
+            __atomic_compare_exchange_n(&words->owner, &mine, 0, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED);
+        ftrma_ledger_wake(l, part);
+        done(r->peer, r->head, 0);
+        return;
+    }
     /* Done again it frees nobody else's. */
-    STORE(ftrma_ledger_hold(r->peer->agent->ledger, (uint32_t)r->part, r->peer->origin),
-          FTRMA_HOLDS_NOTHING);
-    done(r->peer, r->head);
-    ftrma_grant_next(r->peer->agent, r->part);
+    STORE(ftrma_ledger_hold(l, part, r->peer->origin), FTRMA_HOLDS_NOTHING);
+    int asleep = ftrma_ledger_sleepers(l, part);
+    ftrma_ledger_settle(l, part);
+    done(r->peer, r->head, 0);
+    if (asleep)
+        agent->polite = 1; /* those of the node have waited, too: they have a millisecond */
+    else
+        ftrma_grant_next(agent, r->part);
 }
 
 /* ---- those that wait ---- */
@@ -79,10 +138,11 @@ int ftrma_grant_park(const struct ftrma_request *r)
     p->next = NULL;
     p->peer = r->peer;
     p->part = r->part;
+    p->looked = 0;
     p->head = *r->head;
     if (r->head->length)
         memcpy(p->payload, r->payload, r->head->length);
-    agent->busy += p->head.kind != FTRMA_WIRE_LOCK;
+    agent->busy += !waits_for_lock(p, p->part);
     *agent->last_parked = p;
     agent->last_parked = &p->next;
     return 0;
@@ -92,7 +152,7 @@ int ftrma_grant_park(const struct ftrma_request *r)
 static void unpark(struct ftrma_agent *agent, struct ftrma_parked **at)
 {
     struct ftrma_parked *p = *at;
-    agent->busy -= p->head.kind != FTRMA_WIRE_LOCK;
+    agent->busy -= !waits_for_lock(p, p->part);
     if (agent->last_parked == &p->next)
         agent->last_parked = at;
     *at = p->next;
@@ -122,9 +182,8 @@ void ftrma_grant_next(struct ftrma_agent *agent, int part)
             at = &p->next;
             continue;
         }
-        if (!is_free(agent->ledger, part, p->peer->origin, p->head.operand == 1))
+        if (!grant(p->peer, &p->head, part, 1))
             return; /* nobody overtakes it */
-        grant(p->peer, &p->head, part);
         unpark(agent, at);
     }
 }
@@ -135,9 +194,30 @@ void ftrma_grant_retry(struct ftrma_agent *agent, int (*attempt)(const struct ft
         struct ftrma_parked *p = *at;
         struct ftrma_request r = {.peer = p->peer, .head = &p->head, .payload = p->payload,
                                   .part = p->part};
-        if (p->head.kind != FTRMA_WIRE_LOCK && attempt(&r))
+        if (!waits_for_lock(p, p->part) && attempt(&r))
             unpark(agent, at);
         else
             at = &p->next;
     }
+}
+
+/* A part for which somebody waits and that has not been looked at in this round; -1: there is none. */
+static int next_part(struct ftrma_agent *agent)
+{
+    struct ftrma_parked *p = agent->parked;
+    while (p && (p->looked == agent->round || !waits_for_lock(p, p->part)))
+        p = p->next;
+    int part = p ? p->part : -1;
+    for (; p; p = p->next)
+        if (p->part == part)
+            p->looked = agent->round;
+    return part;
+}
+
+void ftrma_grant_all(struct ftrma_agent *agent)
+{
+    agent->polite = 0;
+    agent->round++;
+    for (int part; (part = next_part(agent)) >= 0;)
+        ftrma_grant_next(agent, part);
 }

@@ -6,6 +6,8 @@
 
 /* A LOCK whose number is the next: granted, or parked. 0, or -ENOMEM. */
 int ftrma_grant_lock(const struct ftrma_request *request);
+/* A LOCK of all changes: 0, it cannot be had now. */
+int ftrma_grant_change(const struct ftrma_request *request);
 void ftrma_grant_unlock(const struct ftrma_request *request);
 
 /* Have a request wait. 0, or -ENOMEM. */
@@ -16,6 +18,8 @@ void ftrma_grant_drop(struct ftrma_agent *agent, const struct ftrma_peer *peer, 
                       void (*each)(const struct ftrma_parked *parked));
 /* Grant the locks of a part that can be had. */
 void ftrma_grant_next(struct ftrma_agent *agent, int part);
+/* The same of all parts for which somebody waits. */
+void ftrma_grant_all(struct ftrma_agent *agent);
 /* Changes that wait for a process of the node: tried again by `attempt`, which returns whether one
    has been done with. */
 void ftrma_grant_retry(struct ftrma_agent *agent, int (*attempt)(const struct ftrma_request *));

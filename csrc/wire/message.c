@@ -21,11 +21,11 @@ static const struct form forms[FTRMA_WIRE_KINDS] = {
     [FTRMA_WIRE_CAS] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
     [FTRMA_WIRE_LOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
     [FTRMA_WIRE_UNLOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
+    [FTRMA_WIRE_SET] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
     [FTRMA_WIRE_GET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 1},
     [FTRMA_WIRE_GETV] = {FTRMA_WIRE_REQUESTS, 0, RUN, RUN * FTRMA_WIRE_RUNS, 1},
     [FTRMA_WIRE_FLUSH] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_NUMBER] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_SET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_HOLD] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_LIVE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
     [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
@@ -91,8 +91,13 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
         return "asks for too many bytes, or none";
     if (head->kind == FTRMA_WIRE_GETV && head->length % sizeof(struct ftrma_wire_run))
         return "half a run";
-    if ((head->kind == FTRMA_WIRE_LOCK || head->kind == FTRMA_WIRE_ROLES) && head->operand > 1)
+    if (head->kind == FTRMA_WIRE_ROLES && head->operand > 1)
         return "neither yes nor no";
+    if ((head->kind == FTRMA_WIRE_LOCK || head->kind == FTRMA_WIRE_UNLOCK)
+        && head->operand >= FTRMA_WIRE_LOCKS)
+        return "no such lock";
+    if (head->kind == FTRMA_WIRE_SET && head->offset % sizeof(uint64_t))
+        return "offset does not fit a word";
     if (head->kind == FTRMA_WIRE_ACK && head->length % sizeof(struct ftrma_wire_ack))
         return "half a record";
     if (head->kind == FTRMA_WIRE_ANSWER && (head->length - 24) % 8)

@@ -83,7 +83,8 @@ static int put(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_head *
         return -ENOMEM;
     if (ahead)
         memcpy(payload, runs, ahead);
-    memcpy(payload + ahead, data, bytes);
+    if (bytes)
+        memcpy(payload + ahead, data, bytes);
     ftrma_sent_out(o, target, kept, payload);
     return FTRMA_OK;
 }
@@ -145,14 +146,50 @@ int ftrma_origin_getv(struct ftrma_origin *o, uint32_t target, uint32_t window,
     return result;
 }
 
+static void begin_flush(struct ftrma_origin *o, uint32_t target)
+{
+    o->targets[target].flushing = 1;
+    ftrma_sent_flush(o, target);
+}
+
+static int end_flush(struct ftrma_origin *o, uint32_t target)
+{
+    int result = ftrma_await(o, o->targets[target].node, is_acknowledged, target);
+    o->targets[target].flushing = 0;
+    return result;
+}
+
 int ftrma_origin_flush(struct ftrma_origin *o, uint32_t target)
 {
-    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_FLUSH, .target = target};
     int result = check(o, target);
     if (result || is_acknowledged(o, target))
         return result;
-    result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0);
-    return result ? result : is_acknowledged(o, target) ? FTRMA_OK : -EPROTO;
+    begin_flush(o, target);
+    return end_flush(o, target);
+}
+
+int ftrma_origin_flush_all(struct ftrma_origin *o)
+{
+    int result = FTRMA_OK;
+    for (uint32_t t = 0; t < o->ntargets; t++)
+        if (!is_acknowledged(o, t) && !check(o, t))
+            begin_flush(o, t);
+    for (uint32_t t = 0; t < o->ntargets; t++)
+        if (o->targets[t].flushing) {
+            int rc = result ? result : end_flush(o, t);
+            o->targets[t].flushing = 0;
+            result = rc;
+        }
+    return result;
+}
+
+int ftrma_origin_set(struct ftrma_origin *o, uint32_t target, uint32_t window, uint64_t word,
+                     uint64_t value)
+{
+    struct ftrma_wire_head head = {
+        .kind = FTRMA_WIRE_SET, .window = window, .offset = word, .operand = value};
+    int result = check(o, target);
+    return result ? result : put(o, target, &head, NULL, 0, NULL, 0);
 }
 
 size_t ftrma_origin_pending(struct ftrma_origin *o, uint32_t target)
@@ -211,17 +248,23 @@ int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint
     return request(o, target, &head, data, answer);
 }
 
-int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int shared)
+int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how,
+                      uint64_t *sc)
 {
     struct ftrma_wire_head head = {
-        .kind = FTRMA_WIRE_LOCK, .window = window, .operand = shared != 0};
+        .kind = FTRMA_WIRE_LOCK, .window = window, .operand = (uint64_t)how};
+    struct ftrma_wire_answer answer;
     int result = check(o, target);
-    return result ? result : request(o, target, &head, NULL, NULL);
+    result = result ? result : request(o, target, &head, NULL, &answer);
+    if (!result && sc)
+        *sc = answer.seq;
+    return result;
 }
 
-int ftrma_origin_unlock(struct ftrma_origin *o, uint32_t target, uint32_t window)
+int ftrma_origin_unlock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how)
 {
-    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_UNLOCK, .window = window};
+    struct ftrma_wire_head head = {
+        .kind = FTRMA_WIRE_UNLOCK, .window = window, .operand = (uint64_t)how};
     int result = ftrma_origin_flush(o, target);
     return result ? result : request(o, target, &head, NULL, NULL);
 }

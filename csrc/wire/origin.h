@@ -5,6 +5,8 @@
 #include "engine.h"
 #include "internal.h"
 
+#define FTRMA_TOKEN (1ull << 63) /* of requests without a number, which no number reaches */
+
 /* Requests with a number that are not acknowledged, in the order of their numbers: struct
    ftrma_wire_head and payload, each from a multiple of 8 on. */
 struct ftrma_sent {
@@ -19,6 +21,7 @@ struct ftrma_toward {
     int refused;  /* what follows would be dropped: it is sent when the target is live */
     int asked;    /* the last one that was sent has an answer, and nothing follows it */
     int answered; /* and it is here, not taken yet */
+    int flushing; /* somebody waits for all of it to be acknowledged */
     struct ftrma_wire_answer answer;
 };
 

@@ -26,12 +26,6 @@ int ftrma_origin_number(struct ftrma_origin *o, uint32_t target, uint64_t *numbe
     return FTRMA_OK;
 }
 
-int ftrma_origin_set(struct ftrma_origin *o, uint32_t node, uint64_t word, uint64_t value)
-{
-    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_SET, .offset = word, .operand = value};
-    return node < o->nnodes ? ftrma_await_ask(o, node, &head, NULL, NULL, 0) : -EINVAL;
-}
-
 int ftrma_origin_hold(struct ftrma_origin *o, uint32_t target, int hold)
 {
     struct ftrma_wire_head head = {
@@ -111,7 +105,7 @@ int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *conn
                       ftrma_wire_acked *acked, void *arg, struct ftrma_origin **origin)
 {
     struct ftrma_origin *o = calloc(1, sizeof *o);
-    int error = o && targets && nodes ? ftrma_engine_open(FTRMA_WIRE_REPLIES, &o->engine)
+    int error = o && targets && nodes ? ftrma_engine_open(FTRMA_WIRE_REPLIES, -1, &o->engine)
                 : o                   ? -EINVAL
                                       : -ENOMEM;
     if (!error) {

@@ -72,13 +72,19 @@ void ftrma_sent_ask(struct ftrma_origin *o)
     struct ftrma_wire_head *head = &o->ask.head;
     struct ftrma_way *way = o->nodes[o->ask.node].way;
     const struct ftrma_toward *t = &o->targets[head->target];
-    int waits = head->kind == FTRMA_WIRE_GET || head->kind == FTRMA_WIRE_GETV
-                || head->kind == FTRMA_WIRE_FLUSH;
+    int waits = head->kind == FTRMA_WIRE_GET || head->kind == FTRMA_WIRE_GETV;
     if (head->kind != FTRMA_WIRE_ROLES)
         head->epoch = o->epoch;
     head->generation = waits ? t->generation : 0;
     if (way && !(waits && t->refused))
         ftrma_engine_send(way, head, o->ask.payload);
+}
+
+void ftrma_sent_flush(struct ftrma_origin *o, uint32_t target)
+{
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_FLUSH, .format = FTRMA_WIRE_FORMAT,
+                                   .number = FTRMA_TOKEN | ++o->token, .target = target};
+    ftrma_sent_out(o, target, &head, NULL);
 }
 
 static void send_kept(struct ftrma_origin *o, uint32_t target)
@@ -89,6 +95,8 @@ static void send_kept(struct ftrma_origin *o, uint32_t target)
         ftrma_sent_out(o, target, head, head + 1);
         at += ftrma_sent_size(head);
     }
+    if (o->targets[target].flushing)
+        ftrma_sent_flush(o, target);
 }
 
 static void send_again_mark(struct ftrma_origin *o, struct ftrma_way *way, uint32_t target)

@@ -14,6 +14,8 @@ void ftrma_sent_clear(struct ftrma_sent *sent);
 /* Send one, with the roles and the generation of now, if it can be taken. */
 void ftrma_sent_out(struct ftrma_origin *origin, uint32_t target, struct ftrma_wire_head *head,
                     const void *payload);
+/* Ask for the acknowledgement of all that was sent to a target. */
+void ftrma_sent_flush(struct ftrma_origin *origin, uint32_t target);
 /* The same of the request without a number that is waited for. */
 void ftrma_sent_ask(struct ftrma_origin *origin);
 

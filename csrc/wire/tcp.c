@@ -159,7 +159,7 @@ int ftrma_engine_alarm(const struct ftrma_engine *e)
     return e->alarm;
 }
 
-int ftrma_engine_open(int side, struct ftrma_engine **engine)
+int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine)
 {
     struct ftrma_engine *e = calloc(1, sizeof *e);
     if (!e)
@@ -168,7 +168,8 @@ int ftrma_engine_open(int side, struct ftrma_engine **engine)
     e->side = side;
     e->watched = -1;
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
-    e->alarm = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    e->alarm = alarm >= 0 ? alarm : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    e->borrowed = alarm >= 0;
     if (e->epoll < 0 || e->alarm < 0
         || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->alarm, &event)) {
         int error = errno;
@@ -185,7 +186,7 @@ void ftrma_engine_close(struct ftrma_engine *e)
         ftrma_way_close(e->ways);
     if (e->epoll >= 0)
         close(e->epoll);
-    if (e->alarm >= 0)
+    if (e->alarm >= 0 && !e->borrowed)
         close(e->alarm);
     free(e);
 }

@@ -30,6 +30,7 @@ struct ftrma_way {
 
 struct ftrma_engine {
     int side, epoll, alarm, watched;
+    int borrowed; /* the alarm is its owner's */
     struct ftrma_way *ways;
     struct ftrma_way *first_ready, *last_ready; /* those with messages, maybe */
     struct ftrma_way *current;                  /* whose message was handed over last */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 1      /* of the messages; a connection between two of them is refused */
+#define FTRMA_WIRE_FORMAT 2      /* of the messages; a connection between two of them is refused */
 #define FTRMA_WIRE_MOST 262144   /* bytes of a message behind its head; longer ones are cut up */
 #define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
@@ -36,20 +36,22 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_ACC,     /* offset, op, type; payload: elements, of which each is changed */
     FTRMA_WIRE_FOP,     /* the same of one element */
     FTRMA_WIRE_CAS,     /* offset, type; operand: what is compared; payload: the new element */
-    FTRMA_WIRE_LOCK,    /* operand: 1 shared, 0 exclusive */
-    FTRMA_WIRE_UNLOCK,
+    FTRMA_WIRE_LOCK,    /* operand: enum ftrma_wire_lock */
+    FTRMA_WIRE_UNLOCK,  /* the same */
+    FTRMA_WIRE_SET,     /* offset: a word in the head of the part's file; it becomes the maximum of it
+                           and operand */
     /* Requests without one: harmless when repeated. Their number is a token, which the reply has. */
     FTRMA_WIRE_GET,    /* offset; operand: bytes */
     FTRMA_WIRE_GETV,   /* payload: struct ftrma_wire_run of each run */
     FTRMA_WIRE_FLUSH,  /* all puts of this connection to the target */
     FTRMA_WIRE_NUMBER, /* the last number that has taken effect */
-    FTRMA_WIRE_SET,    /* offset: a word of the node; it becomes the maximum of it and operand */
     FTRMA_WIRE_HOLD,   /* requests to the target are refused from now on */
     FTRMA_WIRE_LIVE,   /* and no longer; as a reply: what was refused can be sent again */
     FTRMA_WIRE_ROLES,  /* epoch; operand: 1 forgets numbers, answers and locks (a rollback) */
     FTRMA_WIRE_AGAIN,  /* what was refused to this target follows; has no reply */
     /* Replies. */
-    FTRMA_WIRE_DONE,    /* of LOCK, UNLOCK, SET, HOLD, LIVE, ROLES; of NUMBER in operand */
+    FTRMA_WIRE_DONE,    /* of LOCK, whose SC is the operand, UNLOCK, HOLD, LIVE, ROLES; of NUMBER in
+                           operand */
     FTRMA_WIRE_DATA,    /* of GET, GETV; payload: the bytes */
     FTRMA_WIRE_ACK,     /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
     FTRMA_WIRE_ANSWER,  /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
@@ -64,6 +66,13 @@ enum ftrma_wire_why {
     FTRMA_WIRE_EARLY,    /* the request's epoch has not come to the agent: LIVE follows */
     FTRMA_WIRE_GAP,      /* numbers are missing before it; offset: the last one that is done */
     FTRMA_WIRE_MOVED     /* the part is not here, or of another generation */
+};
+
+enum ftrma_wire_lock {
+    FTRMA_WIRE_EXCLUSIVE,
+    FTRMA_WIRE_SHARED,
+    FTRMA_WIRE_CHANGE, /* to be alone with changes of the part: those that no ACC, FOP or CAS can do */
+    FTRMA_WIRE_LOCKS
 };
 
 enum ftrma_wire_op {
@@ -135,6 +144,26 @@ struct ftrma_wire_answer {
     unsigned char data[2048]; /* 2 * FTRMA_WIRE_IMAGE */
 };
 
+/* The words of a part that all of its node share with the agent, somewhere in its file's head. */
+struct ftrma_wire_words {
+    int32_t slot;
+    int32_t owner; /* inside a change: 0 nobody, member + 1 a process of the node, -1 the agent, -2 - o
+                      origin o of another node */
+    uint64_t seq;  /* accesses so far that change the part */
+    uint64_t lock; /* SC << 32 | FTRMA_LOCK_* | shared holders of the node << 16 | member + 1 of the
+                      exclusive one */
+};
+
+/* Where a part is. */
+struct ftrma_wire_part {
+    uint32_t window, target, generation;
+    int32_t pid;   /* 0: it lies in the file, else in the memory of this process */
+    uint64_t at, bytes;   /* from this offset, or address, on */
+    uint64_t words;  /* offset of its struct ftrma_wire_words in the file */
+    uint64_t head;   /* bytes at the file's beginning whose words can be SET; two bells come first */
+    char file[FTRMA_WIRE_NAME]; /* beside the ledger */
+};
+
 /* What a ledger keeps for a target, beside its parts. */
 struct ftrma_ledger_target {
     uint64_t clock; /* its events; written by the target */
@@ -143,18 +172,20 @@ struct ftrma_ledger_target {
 
 /* ---- the ledger: what outlives an agent (ledger.c) ---- */
 struct ftrma_ledger;
-int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint32_t parts,
-                      uint32_t words);
+int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint32_t parts);
 int ftrma_ledger_open(const char *path, struct ftrma_ledger **ledger);
 void ftrma_ledger_close(struct ftrma_ledger *ledger);
-/* Say where a part lies: so many bytes from `at` on in a file beside the ledger. In its place a
-   part of another generation may follow, at any time. */
-int ftrma_ledger_place(struct ftrma_ledger *ledger, uint32_t index, uint32_t window, uint32_t target,
-                       uint32_t generation, const char *file, uint64_t at, uint64_t bytes);
-uint64_t *ftrma_ledger_word(struct ftrma_ledger *ledger, uint32_t word);
+/* Say where a part lies. In its place one of another generation may follow, at any time. */
+int ftrma_ledger_place(struct ftrma_ledger *ledger, uint32_t index,
+                       const struct ftrma_wire_part *place);
+/* A number for a part that is new: >= 0, or -ENOSPC; and it is free again. */
+int ftrma_ledger_choose(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
+void ftrma_ledger_leave(struct ftrma_ledger *ledger, uint32_t index);
+/* Wake the agent: a lock that it waits for is free. */
+void ftrma_ledger_ring(struct ftrma_ledger *ledger);
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
-/* Who is inside a change of the part: 0 nobody, slot + 1 a process of the node, -1 the agent. */
-int32_t *ftrma_ledger_owner(struct ftrma_ledger *ledger, uint32_t part);
+/* The words of a part, or NULL. */
+struct ftrma_wire_words *ftrma_ledger_words(struct ftrma_ledger *ledger, uint32_t part);
 uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
 
@@ -204,25 +235,37 @@ int ftrma_origin_get(struct ftrma_origin *origin, uint32_t target, uint32_t wind
 int ftrma_origin_getv(struct ftrma_origin *origin, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, void *data);
 int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
+int ftrma_origin_flush_all(struct ftrma_origin *origin);
 /* ACC, FOP or CAS of up to FTRMA_WIRE_IMAGE bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
    FTRMA_WIRE_STALE it is still under way: ftrma_origin_finish() takes its answer, and nothing else
    is sent to the target before. */
 int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
                         uint32_t window, uint64_t offset, uint64_t compare, const void *data,
                         size_t bytes, struct ftrma_wire_answer *answer);
-/* The same holds for locks, whose answer is empty. */
-int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int shared);
-int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window);
+/* The same holds for locks, whose answer has nothing but the SC of a LOCK, in seq. how: enum
+   ftrma_wire_lock. */
+int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how,
+                      uint64_t *sc);
+int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
                         struct ftrma_wire_answer *answer);
 /* The last number that has taken effect; a process that has sent none goes on from there. */
 int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
-int ftrma_origin_set(struct ftrma_origin *origin, uint32_t node, uint64_t word, uint64_t value);
+/* Raise a word in the head of the file of a target's part, behind all puts to the target; a flush waits
+   for it, too. */
+int ftrma_origin_set(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t word,
+                     uint64_t value);
 int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
 int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t epoch, int forget);
 /* Bytes that wait for an acknowledgement. */
 size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
 /* CFFI-END */
+
+/* In the lock word of a part, what the agent holds on behalf of other nodes. */
+#define FTRMA_LOCK_OWNER 0xffffu         /* as the exclusive one */
+#define FTRMA_LOCK_SHARED (1ull << 31)   /* some hold it shared */
+#define FTRMA_LOCK_WAITS (1ull << 30)    /* some wait: nobody of the node takes it, who gives it rings */
+#define FTRMA_LOCK_HERE(word) (((word) >> 16) & 0x3fffu) /* shared holders of the node */
 
 _Static_assert(sizeof(struct ftrma_wire_head) == 48, "it is on the wire");
 _Static_assert(sizeof(struct ftrma_wire_ack) == 32, "it is on the wire");

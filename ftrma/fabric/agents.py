@@ -8,20 +8,32 @@ derived from the job's, so that an answer that was meant for an agent opens noth
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
+import os
 import select
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..host.key import Key
+from ..errors import FtrmaError
+from ..host.key import VARIABLE, Key
+from ..native import wire
 from ..native.wire import FORMAT, Ack, Origin
 from . import link
 
 KNOCK_S = 5.0  # an agent answers within milliseconds
+COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
+LEAVE_S = 2.0  # an agent whose stdin has ended ends within milliseconds
+PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
+AGAIN_S = 1.0  # an agent that ends within it will not do better the next time
 
 
 def key_of_wire(key: Key) -> Key:
@@ -149,3 +161,69 @@ class Asking:
             self.trouble = self.origin.refusal = str(answer.get("why", "refused"))
             return -errno.EPROTO
         return -errno.EAGAIN
+
+
+class NodeAgent:
+    """Has a node's agent run, as long as this process lives: the node's first.
+
+    An agent that ends is replaced by another one at the same address; what it was asked for and has
+    not acknowledged is sent again.
+
+    Args:
+        directory: of the job on this node.
+        key: of the job.
+        slots: of the job.
+        bind: address to listen on, "" for all of IPv4.
+
+    Raises:
+        FtrmaError: the ledger cannot be made, or no agent comes up.
+    """
+
+    def __init__(self, directory: Path, key: Key, slots: int, bind: str = "") -> None:
+        self.key, self.bind, self.leaving = key, bind, False
+        self.ledger, self.published = directory / "ledger", directory / "agent"
+        for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published):
+            left.unlink(missing_ok=True)  # of a launch before
+        wire.ledger_make(self.ledger, origins=slots, targets=slots, parts=PARTS)
+        self.process = self._start(0)
+
+    def _start(self, port: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "ftrma.launch.agent", str(self.ledger), "--address",
+                   str(self.published), "--bind", self.bind, "--port", str(port)]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, VARIABLE: self.key.text()},
+        )
+
+    def address(self) -> link.Address:
+        """Wait until it can be reached, and have it kept alive from then on."""
+        deadline = time.monotonic() + COME_UP_S
+        while not self.published.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
+            time.sleep(0.002)
+        address = link.Address.parse(self.published.read_text())
+        threading.Thread(target=self._keep, args=(address.port,), name="ftrma-agent",
+                         daemon=True).start()
+        return address
+
+    def _keep(self, port: int) -> None:
+        while True:
+            began = time.monotonic()
+            self.process.wait()
+            if self.leaving:
+                return
+            if time.monotonic() - began < AGAIN_S:
+                time.sleep(AGAIN_S)
+            with contextlib.suppress(OSError):
+                self.process = self._start(port)
+
+    def close(self) -> None:
+        """End it: nobody reaches this node's parts any more."""
+        self.leaving = True
+        assert self.process.stdin
+        self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LEAVE_S)
+            return
+        self.process.kill()

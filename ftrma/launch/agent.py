@@ -39,12 +39,12 @@ class Door(Reception):
 
     Args:
         key: of the job.
-        bind: address to listen on, "" for all of IPv4.
+        bind: address to listen on, "" for all of IPv4; port: there, 0 for any.
         agent: that serves.
     """
 
-    def __init__(self, key: Key, bind: str, agent: wire.Agent) -> None:
-        super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None)
+    def __init__(self, key: Key, bind: str, port: int, agent: wire.Agent) -> None:
+        super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None, port)
         self.agent = agent
 
     def _greet(self, peer: Peer, text: bytes) -> None:
@@ -130,6 +130,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help="to write how this agent can be reached to")
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS",
                         help="to listen on; '' for all of IPv4, :: for all")
+    parser.add_argument("--port", type=int, default=0, help="to listen on; 0 for any")
     parser.add_argument("--kill", type=kill_rule, metavar="PLACE[:COUNT]",
                         help="kill this process when it comes to a place so often")
     return parser.parse_args(arguments)
@@ -146,7 +147,7 @@ def main(arguments: list[str]) -> int:
         if options.kill:
             wire.agent_kill_at(agent, *options.kill)
         raise_file_limit(FILES)
-        door = Door(key, options.bind, agent)
+        door = Door(key, options.bind, options.port, agent)
         assert door.address is not None
         publish(door.address, options.address)
         serve(door)

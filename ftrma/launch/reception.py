@@ -80,7 +80,7 @@ class Reception:
 
     Args:
         key: of the job.
-        bind: address to listen on, "" for all; None: nobody connects.
+        bind: address to listen on, "" for all; None: nobody connects. port: there, 0 for any.
         take: gets each line of a peer that has shown that it knows the key.
         gone: is told when the connection of any peer has ended.
 
@@ -92,7 +92,7 @@ class Reception:
 
     def __init__(
         self, key: Key, bind: str | None, take: Callable[[Peer, bytes], None],
-        gone: Callable[[Peer], None],
+        gone: Callable[[Peer], None], port: int = 0,
     ) -> None:
         self.key, self.take, self.gone = key, take, gone
         self.peers: dict[int, Peer] = {}
@@ -101,7 +101,7 @@ class Reception:
         self.listener: socket.socket | None = None
         self.address: link.Address | None = None
         if bind is not None:
-            self._listen(bind)
+            self._listen(bind, port)
 
     def fileno(self) -> int:
         return self.epoll.fileno()
@@ -157,10 +157,10 @@ class Reception:
 
     # -- who comes ----------------------------------------------------------------------------
 
-    def _listen(self, bind: str) -> None:
+    def _listen(self, bind: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self.listener = socket.create_server(
-            (bind, 0), family=family, backlog=socket.SOMAXCONN,
+            (bind, port), family=family, backlog=socket.SOMAXCONN,
             dualstack_ipv6=bind == "::" and socket.has_dualstack_ipv6(),
         )
         self.listener.setblocking(False)

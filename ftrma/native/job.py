@@ -174,6 +174,23 @@ def copy_roles(ctl: Control, to: int, source: int) -> None:
                 c.ffi.sizeof("struct ftrma_roles"))
 
 
+def set_nodes(origin: int, ledger: int, node: int, of_slot: list[int]) -> None:
+    """The job runs over several nodes, which are reached by this origin.
+
+    Args:
+        origin, ledger: addresses, see `wire.Origin.address` and `wire.ledger_address`.
+        node: number of this process's; of_slot: of each slot's.
+    """
+    pointers = (c.ffi.cast("void *", origin), c.ffi.cast("void *", ledger))
+    c.lib.ftrma_set_nodes(*pointers, node, of_slot, len(of_slot))
+
+
+def windows_flush() -> None:
+    """Wait until all that this process has written to windows is there."""
+    if c.lib.ftrma_windows_flush():
+        raise FtrmaError("what was written to windows on other nodes does not arrive")
+
+
 def load(struct: Control | Process, name: str) -> int:
     """Read a word that others write."""
     return int(c.lib.ftrma_load(c.ffi.addressof(struct, name)))

@@ -75,6 +75,13 @@ class Op(IntEnum):
     REPLACE, NO_OP = _number("REPLACE"), _number("NO_OP")
 
 
+class Lock(IntEnum):
+    """Kinds of locks; CHANGE: to be alone with changes of the part."""
+
+    EXCLUSIVE, SHARED = _number("EXCLUSIVE"), _number("SHARED")
+    CHANGE = _number("CHANGE")
+
+
 class Type(IntEnum):
     """Types of elements."""
 
@@ -140,8 +147,8 @@ def _check(result: int, doing: str) -> int:
 # ---- the ledger -----------------------------------------------------------------------------
 
 
-def ledger_make(path: Path, *, origins: int, targets: int, parts: int, words: int) -> None:
-    result = _lib().ftrma_ledger_make(os.fsencode(path), origins, targets, parts, words)
+def ledger_make(path: Path, *, origins: int, targets: int, parts: int) -> None:
+    result = _lib().ftrma_ledger_make(os.fsencode(path), origins, targets, parts)
     _check(result, f"making {path}")
 
 
@@ -151,24 +158,25 @@ def ledger_open(path: Path) -> Ledger:
     return Ledger(pointer[0])
 
 
+def ledger_address(ledger: Ledger) -> int:
+    """For C of the same process."""
+    return int(_ffi.cast("uintptr_t", ledger))
+
+
 def ledger_close(ledger: Ledger) -> None:
     _lib().ftrma_ledger_close(ledger)
 
 
 def ledger_place(
     ledger: Ledger, index: int, *, window: int, target: int, generation: int, file: str, at: int,
-    size_bytes: int,
+    size_bytes: int, words: int, head_bytes: int, pid: int = 0,
 ) -> None:
-    """Say where a part lies, in a file beside the ledger."""
-    result = _lib().ftrma_ledger_place(
-        ledger, index, window, target, generation, file.encode(), at, size_bytes
-    )
-    _check(result, f"placing part {index}")
-
-
-def word(ledger: Ledger, index: int) -> int:
-    """A word of the node, as it was SET."""
-    return int(_lib().ftrma_ledger_word(ledger, index)[0])
+    """Say where a part lies: in a file beside the ledger, or in the memory of a process."""
+    place = _ffi.new("struct ftrma_wire_part *", {
+        "window": window, "target": target, "generation": generation, "pid": pid, "at": at,
+        "bytes": size_bytes, "words": words, "head": head_bytes, "file": file.encode(),
+    })
+    _check(_lib().ftrma_ledger_place(ledger, index, place), f"placing part {index}")
 
 
 def write_clock(ledger: Ledger, target: int, events: int) -> None:
@@ -177,12 +185,12 @@ def write_clock(ledger: Ledger, target: int, events: int) -> None:
 
 
 def write_owner(ledger: Ledger, part: int, owner: int) -> None:
-    """Who of the node is inside a change of the part: slot + 1, or 0."""
-    _lib().ftrma_ledger_owner(ledger, part)[0] = owner
+    """Who of the node is inside a change of the part: its member + 1, or 0."""
+    _lib().ftrma_ledger_words(ledger, part).owner = owner
 
 
 def read_owner(ledger: Ledger, part: int) -> int:
-    return int(_lib().ftrma_ledger_owner(ledger, part)[0])
+    return int(_lib().ftrma_ledger_words(ledger, part).owner)
 
 
 def number_of(ledger: Ledger, origin: int, target: int) -> int:
@@ -275,6 +283,11 @@ class Origin:
     def close(self) -> None:
         _lib().ftrma_origin_close(self._c)
 
+    @property
+    def address(self) -> int:
+        """For C of the same process."""
+        return int(_ffi.cast("uintptr_t", self._c))
+
     def _judge(self, result: int, doing: str) -> None:
         if _check(result, doing):
             reason = _ffi.string(_lib().ftrma_origin_reason(self._c)).decode(errors="replace")
@@ -316,8 +329,10 @@ class Origin:
         """Have requests to a target refused, or no longer."""
         self._judge(_lib().ftrma_origin_hold(self._c, target, hold), "holding a target")
 
-    def set_word(self, node: int, word: int, value: int) -> None:
-        self._judge(_lib().ftrma_origin_set(self._c, node, word, value), "setting a word")
+    def set_word(self, target: int, window: int, word: int, value: int) -> None:
+        """Raise a word in the head of the file of a target's part; a flush waits for it."""
+        self._judge(_lib().ftrma_origin_set(self._c, target, window, word, value),
+                    "setting a word")
 
     def number(self, target: int) -> int:
         """The last number that has taken effect at a target."""
@@ -357,6 +372,9 @@ class Origin:
     def flush(self, target: int) -> None:
         self._judge(_lib().ftrma_origin_flush(self._c, target), "flushing")
 
+    def flush_all(self) -> None:
+        self._judge(_lib().ftrma_origin_flush_all(self._c), "flushing")
+
     def pending(self, target: int) -> int:
         """Bytes that wait for an acknowledgement."""
         return int(_lib().ftrma_origin_pending(self._c, target))
@@ -372,11 +390,14 @@ class Origin:
                     kind.name)
         return _answer(answer)
 
-    def lock(self, target: int, window: int, *, shared: bool = False) -> None:
-        self._judge(_lib().ftrma_origin_lock(self._c, target, window, shared), "locking")
+    def lock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> int:
+        """Returns the part's SC."""
+        sc = _ffi.new("uint64_t *")
+        self._judge(_lib().ftrma_origin_lock(self._c, target, window, how, sc), "locking")
+        return int(sc[0])
 
-    def unlock(self, target: int, window: int) -> None:
-        self._judge(_lib().ftrma_origin_unlock(self._c, target, window), "unlocking")
+    def unlock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> None:
+        self._judge(_lib().ftrma_origin_unlock(self._c, target, window, how), "unlocking")
 
     def finish(self, target: int) -> Answer:
         """Wait for the answer of an atomic, a lock or an unlock that was interrupted."""

@@ -130,6 +130,7 @@ class Distributed:
         self._look_for_commit(wait=True)
         began = time.monotonic()
         world.visit("checkpoint")
+        job.windows_flush()
         world.barrier()  # nobody's accesses are under way any more
         version = Version(self.version + 1)
         with world.link.critical:

@@ -1,12 +1,13 @@
 """The job as one process sees it, when the job runs over several nodes.
 
-One-sided communication of the MPI libraries does not survive a failure across nodes, and there is
-no memory that all processes share. So nothing is repaired in place here: any death ends the launch,
-and the supervisor starts the job again. What `world.World` does by the shared control file goes
-other ways:
+There is no memory that all processes share, and the logs do not reach over nodes yet. So nothing is
+repaired in place here: any death ends the launch, and the supervisor starts the job again. What
+`world.World` does by the shared control file goes other ways:
 
 * Each process has a control file of its own. C reads roles, kill rules and counters there as on one
   node; its alarm never rings.
+* Each node's first process has an agent run there, by which slots of other nodes reach the windows
+  of this one (`agents`).
 * Slots synchronize by MPI, on communicators that the user's program never sees.
 * Deaths, errors and the end are the supervisor's business, told over the `link`.
 
@@ -16,6 +17,7 @@ Invariant: whoever waits in MPI for a process that has died is ended by the supe
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from dataclasses import replace
@@ -25,6 +27,8 @@ from typing import Any
 from .. import settings
 from ..errors import FtrmaError
 from ..fabric import killrules
+from ..fabric import link as links
+from ..fabric.agents import Asking, NodeAgent
 from ..fabric.link import Link, leave_node
 from ..fabric.story import Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, make_control
@@ -32,7 +36,7 @@ from ..host import private
 from ..machine.placement import Placement
 from ..machine.topology import Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
-from ..native import job, loading
+from ..native import job, loading, wire
 from ..native.constants import PLACES, ROLE_NAMES, SLOT
 from ..native.shared import Control, Proc, Version
 from ..vault import salvage
@@ -58,6 +62,7 @@ class SpreadWorld(World):
         new_status, bytes_type: MPI.Status and MPI.BYTE of mpi4py.
         everyone: mpi4py communicator of all processes, in the order of the MPI world.
         slots: of all slots, in their order; None on checksum ranks and spares.
+        agent: of this node, where this process has it run.
 
     MPI: collective over all processes.
     """
@@ -73,6 +78,10 @@ class SpreadWorld(World):
         self.directory = Path(options.job) / host
         private.make_directory(self.directory)
         link.directory = self.directory
+        self.agent: NodeAgent | None = None
+        nodes = len(set(self.hosts))
+        if self.first_on_node and nodes > 1:
+            self.agent = NodeAgent(self.directory, link.key, options.layout().slots)
         self.layout = self._layout(options)
         self.found = self._take_stock(mpi.COMM_WORLD)
         placement = self._place(mpi.COMM_WORLD, options)
@@ -86,6 +95,11 @@ class SpreadWorld(World):
         self.slots: Any = None
         role, index = self.role()
         link.send("role", role=ROLE_NAMES[role], index=index)
+        for other, pid in enumerate(mpi.COMM_WORLD.allgather(os.getpid())):
+            if self.hosts[other] == host:
+                self.ctl.proc[other].pid = pid  # whose windows from Create a neighbour reaches
+        if nodes > 1:
+            self._reach_nodes(mpi.COMM_WORLD)
         if role == SLOT:
             self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(self.holders()))
 
@@ -168,6 +182,24 @@ class SpreadWorld(World):
         ctl.resume = int(self.link.greeting["resume"])
         return ctl
 
+    def _reach_nodes(self, comm: Any) -> None:
+        """Learn where all nodes' agents are. Collective."""
+        mine = self.agent.address().text() if self.agent else ""
+        found = {host: links.Address.parse(text)
+                 for host, text in comm.allgather((self.host, mine)) if text}
+        role, slot = self.role()
+        if role != SLOT:
+            return
+        names = list(found)
+        nodes = [names.index(self.hosts[proc]) for proc in self.holders()]
+        self.ledger = wire.ledger_open(self.directory / "ledger")
+        self.asking = Asking(self.link.key, slot, 0, len(nodes), len(names),
+                             lambda node: found[names[node]])
+        for target, node in enumerate(nodes):
+            self.asking.origin.seat(target, node, 1)
+        job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger),
+                      names.index(self.host), nodes)
+
     @property
     def first_on_node(self) -> bool:
         """This process is the lowest of its node."""
@@ -224,6 +256,8 @@ class SpreadWorld(World):
     def leave(self) -> None:
         """Say goodbye, and go on serving the others' last messages until all have."""
         self.everyone.Barrier()
+        if self.agent:
+            self.agent.close()
         if self.first_on_node:
             leave_node(self.directory)
         self.link.goodbye()

@@ -19,11 +19,11 @@ from typing import Any
 import agentorigin
 import pytest
 from agentorigin import COUNTER, LOCKED, OWN, OWN_WORDS, ROW, ROW_ELEMENTS, SWAPPED
-from wirenode import PATIENCE_S, WINDOW, Node, Raw, User, message, served
+from wirenode import FIRST_WORD, PATIENCE_S, WINDOW, Node, Raw, User, message, served
 
 from ftrma.host.key import VARIABLE
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Op, Place, Type
+from ftrma.native.wire import Kind, Lock, Op, Place, Type
 
 ORIGINS = 3
 KILLS, MANY_KILLS = 20, 200
@@ -164,9 +164,11 @@ def access(user: User) -> list[object]:
     told.append(user.get(512, 300))
     user.put(LOCKED, ONE)
     user.origin.unlock(0, WINDOW)
-    user.origin.lock(0, WINDOW, shared=True)
-    user.origin.unlock(0, WINDOW)
-    user.origin.set_word(0, 1, 5)
+    user.origin.lock(0, WINDOW, Lock.SHARED)
+    user.origin.unlock(0, WINDOW, Lock.SHARED)
+    user.origin.lock(0, WINDOW, Lock.CHANGE)
+    user.origin.unlock(0, WINDOW, Lock.CHANGE)
+    user.origin.set_word(0, WINDOW, FIRST_WORD + 8, 5)
     user.origin.flush(0)
     return told
 
@@ -192,7 +194,7 @@ def test_killed_at_each_step(
         told = access(user)
         assert (told, node.part().tobytes(), user.numbers()) == undisturbed
         assert first and first.wait(PATIENCE_S) == -signal.SIGKILL
-        assert wire.agents_of(node.ledger) == 2 and wire.word(node.ledger, 1) == 5
+        assert wire.agents_of(node.ledger) == 2 and node.word(1) == 5
 
 
 def test_a_change_that_is_not_done_is_not_seen() -> None:

@@ -15,7 +15,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wirenode import HEAD, PATIENCE_S, WINDOW, Node, Raw, Reply, User, message, served
+from wirenode import (
+    FIRST_WORD,
+    HEAD,
+    PATIENCE_S,
+    WINDOW,
+    WORDS,
+    Node,
+    Raw,
+    Reply,
+    User,
+    message,
+    served,
+)
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
@@ -172,8 +184,9 @@ def test_records_have_clock_and_seq(node: Node, user: User) -> None:
 def test_words_take_the_maximum(node: Node, user: User) -> None:
     """Law: a word never goes back, in whatever order it is set."""
     for value in (3, 9, 5, 2**64 - 1, 0):
-        user.origin.set_word(0, 2, value)
-    assert wire.word(node.ledger, 2) == 2**64 - 1 and wire.word(node.ledger, 1) == 0
+        user.origin.set_word(0, WINDOW, FIRST_WORD + 16, value)
+    user.origin.flush(0)
+    assert node.word(2) == 2**64 - 1 and node.word(1) == 0
 
 
 # ---- locks ----------------------------------------------------------------------------------
@@ -431,9 +444,10 @@ WRONG = {
     "half a run": (message(Kind.GETV, ONE * 3), "half a run"),
     "runs of 2 GiB": (message(Kind.GETV, struct.pack("<QQ", 0, 1 << 31)), "runs"),
     "no such target": (message(Kind.PUT, ONE, number=1, target=9), "target"),
-    "no such word": (message(Kind.SET, offset=8), "word"),
+    "no such word": (message(Kind.SET, number=1, offset=WORDS), "word"),
+    "half a word": (message(Kind.SET, number=1, offset=4), "word"),
     "no such target to hold": (message(Kind.HOLD, target=2**32 - 1), "target"),
-    "a lock that is neither": (message(Kind.LOCK, number=1, operand=2), "neither"),
+    "a lock that is neither": (message(Kind.LOCK, number=1, operand=3), "lock"),
 }
 
 

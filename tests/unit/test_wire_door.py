@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wirenode import PATIENCE_S, Node, Raw, User, message, served
+from wirenode import HEAD_BYTES, PATIENCE_S, WORDS, Node, Raw, User, message, served
 
 import ftrma
 from ftrma.errors import FtrmaError
@@ -229,9 +229,9 @@ def test_a_ledger_is_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with pytest.raises(FtrmaError, match="No such file"):
         wire.agent_open(path)
-    wire.ledger_make(path, origins=2, targets=1, parts=1, words=1)
+    wire.ledger_make(path, origins=2, targets=1, parts=1)
     with pytest.raises(FtrmaError, match="exists"):
-        wire.ledger_make(path, origins=2, targets=1, parts=1, words=1)
+        wire.ledger_make(path, origins=2, targets=1, parts=1)
     whole = path.read_bytes()
     for bad in (b"", whole[:100], whole[:-64], b"\xff" * len(whole),
                 whole[:16] + b"\xff" * 16 + whole[32:]):
@@ -245,9 +245,10 @@ def test_a_ledger_is_looked_at(tmp_path: Path) -> None:
     with served() as node:
         with pytest.raises(FtrmaError):
             wire.ledger_place(node.ledger, 0, window=7, target=0, generation=1, file="../x", at=0,
-                              size_bytes=8)
+                              size_bytes=8, words=WORDS, head_bytes=WORDS)
         wire.ledger_place(node.ledger, 0, window=7, target=0, generation=2, file="part-0",
-                          at=0, size_bytes=(1 << 20) + 1)
+                          at=HEAD_BYTES, size_bytes=(1 << 20) + 1, words=WORDS,
+                          head_bytes=WORDS)
         user = User(node, patience_s=SOON_S)
         user.origin.seat(0, 0, 2)
         with pytest.raises(Unfinished) as caught:

@@ -159,7 +159,7 @@ def test_what_is_not_acknowledged_is_sent_again(played: Played) -> None:
     played.connection.close()
     played.accept()
     again = taken(played, Kind.FLUSH)
-    assert [r.number for r in again[:-1]] == [4, 5, 6] and again[-1].number == first[-1].number
+    assert [r.number for r in again[:-1]] == [4, 5, 6]
     played.acks((2, 3, 7, 20), (5, 2, 8, 30), number=again[-1].number)
     played.done()
     assert [ack for _, ack in played.user.acks] == [
