@@ -19,6 +19,7 @@ QUESTIONS = {
     "micro": "what protection costs each one-sided call",
     "recovery": "how long until a program goes on after a SIGKILL",
     "dht": "what logging costs the key-value store",
+    "nodes": "what one-sided calls over several nodes cost, beside the MPI library's own",
     "wire": "what an access to another node costs, by its agent",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }

@@ -38,9 +38,18 @@ def ignore(_process: subprocess.Popen[bytes]) -> None:
     """The launch concerns nobody else."""
 
 
-def plain(slots: int, script: Path, arguments: Sequence[str]) -> list[str]:
-    """Command line of an unprotected run, with the launcher options of a protected one."""
-    return [*mpirun_command(slots, new_session()), sys.executable, str(script), *arguments]
+def plain(
+    slots: int, script: Path, arguments: Sequence[str], options: Sequence[str] = (),
+    prepare: Callable[[Path], list[str]] = lambda session: [],
+) -> list[str]:
+    """Command line of an unprotected run, with the launcher options of a protected one.
+
+    Args:
+        options: more for the launcher; prepare: those that depend on the launch's directory.
+    """
+    session = new_session()
+    words = [*prepare(session), *options]
+    return [*mpirun_command(slots, session, words), sys.executable, str(script), *arguments]
 
 
 def new_session() -> Path:

@@ -29,6 +29,9 @@ PUT_VALUE = 0x0123456789ABCDEF
 COLD_BYTES = 128 << 20
 # What a call may leave in a log beside its data: more than any record's head.
 RECORD_BYTES = 512
+COMPUTE_S = 0.01  # between two looks into the MPI library
+PUTS = 64  # behind each other
+BUSY = "Put 8 B + Flush, target computes"
 # Logs are emptied when so much may be in them; half the budget that the driver gives them.
 FULL_BYTES = 128 << 20
 
@@ -40,6 +43,8 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     if options.only_fence:
         found = {"Fence": measure_fence(comm, options)}
+    elif options.only_busy:
+        found = {BUSY: measure_busy(comm, options)}
     else:
         found = measure_passive(comm, options)
     if comm.Get_rank() == 0:
@@ -51,6 +56,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=51, help="timed loops of each call")
     parser.add_argument("--batch-s", type=float, default=0.001, help="least time of a loop")
     parser.add_argument("--only-fence", action="store_true", help="measure fences alone")
+    parser.add_argument("--only-busy", action="store_true",
+                        help="measure a put toward a rank that computes, alone")
     return parser.parse_args()
 
 
@@ -145,6 +152,33 @@ def measure_fence(comm: Any, options: argparse.Namespace) -> list[float]:
     return found
 
 
+def measure_busy(comm: Any, options: argparse.Namespace) -> list[float]:
+    """A put and a flush toward a rank that enters the MPI library every 10 ms only."""
+    window: Any = MPI.Win.Allocate(8, 1, comm=comm)
+    small, found = np.full(1, PUT_VALUE, dtype=np.int64), [0.0]
+    comm.Barrier()
+    if comm.Get_rank() == 0:
+
+        def loop(count: int) -> None:
+            for _ in repeat(None, count):
+                window.Put(small, TARGET)
+                window.Flush(TARGET)
+
+        window.Lock_all()
+        found = batches(loop, options)
+        window.Unlock_all()
+        comm.send(None, TARGET)
+    elif comm.Get_rank() == TARGET:
+        while not comm.Iprobe(0):
+            until = time.perf_counter() + COMPUTE_S
+            while time.perf_counter() < until:
+                np.sqrt(small)
+        comm.recv(source=0)
+    comm.Barrier()
+    window.Free()
+    return found
+
+
 def measure_passive(comm: Any, options: argparse.Namespace) -> dict[str, list[float]]:
     """Every call of passive synchronization, on a window from Allocate and one from Create."""
     found: dict[str, list[float]] = {}
@@ -165,7 +199,7 @@ def measure_passive(comm: Any, options: argparse.Namespace) -> dict[str, list[fl
 
         for name, loop in flushed_loops(allocated).items():
             allocated.Lock_all()
-            measure(name, loop, LARGE_BYTES if "1 MiB" in name else 8)
+            measure(name, loop, LARGE_BYTES if "1 MiB" in name else 8 * PUTS)
             allocated.Unlock_all()
         for name, loop in locking_loops(allocated).items():
             measure(name, loop)
@@ -203,7 +237,15 @@ def flushed_loops(window: Any) -> dict[str, Loop]:
 
         return loop
 
+    def pipelined(count: int) -> None:
+        put = window.Put
+        for _ in repeat(None, count):
+            for _ in repeat(None, PUTS):
+                put(small, TARGET)
+            flush(TARGET)
+
     return {
+        "64 Puts 8 B + Flush": pipelined,
         "Put 8 B + Flush": loop_of(window.Put, small, TARGET),
         "Put 1 MiB + Flush": loop_of(window.Put, large, TARGET),
         "memcpy 1 MiB to cold memory": cold_copies(),

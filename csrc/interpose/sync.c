@@ -30,12 +30,17 @@ static int all_arrived(const struct window *w, int *first)
     return *first == w->n;
 }
 
-/* Nobody far learns that this member has arrived before all that it has written is where it belongs. */
-static int tell_far(struct window *w)
+/* This member is there.  Nobody learns it before all that it has written is where it belongs. */
+static int arrive(struct window *w)
 {
-    int rc = ftrma_far_flush_all(w);
-    if (!rc)
-        rc = ftrma_far_tell(w, &w->members[w->me].arrived, w->barriers);
+    uint64_t *arrived = &w->members[w->me].arrived, now = ++w->barriers;
+    int rc = w->far ? ftrma_far_flush_all(w) : MPI_SUCCESS;
+    if (unlikely(rc))
+        return rc;
+    STORE(arrived, now);
+    if (likely(!w->far))
+        return MPI_SUCCESS;
+    rc = ftrma_far_tell(w, arrived, now);
     return rc ? rc : ftrma_far_flush_all(w);
 }
 
@@ -47,12 +52,9 @@ int ftrma_window_barrier(struct window *w)
     int first = 0;
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    STORE(&w->members[w->me].arrived, ++w->barriers);
-    if (unlikely(w->far != NULL)) {
-        int rc = tell_far(w);
-        if (rc)
-            return rc;
-    }
+    int rc = arrive(w);
+    if (unlikely(rc))
+        return rc;
     if (all_arrived(w, &first)) {
         if (w->n > 1)
             ftrma_wake(bell);

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import Result, run_job, run_plain
+from nodes import run_on_nodes
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLOTS = 3
@@ -39,9 +40,19 @@ def compare(protected: Result, plain: Result) -> None:
         assert not wrong, "\n".join(wrong[:20])
 
 
-@pytest.mark.parametrize(
-    "topic", ["data", "derived", "columns", "atomics", "requests", "objects", "sync"]
-)
+TOPICS = ("data", "derived", "columns", "atomics", "requests", "objects", "sync")
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_over_nodes_they_are_the_same(topic: str) -> None:
+    """Law of this file, with slots on two nodes, of which one has two."""
+    script = PROGRAMS / f"win_{topic}.py"
+    protected = run_on_nodes(script, SLOTS, "--interval", "never", timeout=60)
+    compare(protected, run_plain(script, SLOTS, timeout=40))
+    assert protected.stats["exit"] == 0 and not protected.stats["failures"]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
 def test_final_memories_are_those_of_the_unprotected_run(topic: str) -> None:
     """Law of this file, by topic."""
     print(f"seed {SEED}")

@@ -159,7 +159,7 @@ def test_a_stranger_has_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
     agent = wire.agent_open(node.ledger_path)
     assert agent and wire.agent_open(node.ledger_path) is None  # there is one at a time
-    door = agent_process.Door(node.key, "127.0.0.1", agent)
+    door = agent_process.Door(node.key, "127.0.0.1", 0, agent)
     wire.agent_watch(agent, door.fileno())
     assert door.address
     strangers = []
