@@ -65,7 +65,8 @@ def main(arguments: list[str]) -> int:
 
 def launch(side: str, options: Namespace) -> list[tuple[str, list[float]]]:
     """One launch for passive calls, one toward a rank that computes, one for each fence."""
-    program = ["--batches", str(options.batches), "--batch-s", str(options.batch_ms / 1e3)]
+    program = ["--batches", str(options.batches), "--batch-s", str(options.batch_ms / 1e3),
+               "--unlogged"]
     found = []
     fences = [(n, ["--only-fence"]) for n in options.fence_ranks]
     for ranks, more in [(2, []), (2, ["--only-busy"]), *fences]:
