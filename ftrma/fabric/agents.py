@@ -33,7 +33,8 @@ KNOCK_S = 5.0  # an agent answers within milliseconds
 COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
 LEAVE_S = 2.0  # an agent whose stdin has ended ends within milliseconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
-AGAIN_S = 1.0  # an agent that ends within it will not do better the next time
+AGAIN_S = 1.0  # an agent that ends within it, or by an error, may not do better the next time
+TRIES = 10  # such agents in a row
 
 
 def key_of_wire(key: Key) -> Key:
@@ -173,14 +174,17 @@ class NodeAgent:
         directory: of the job on this node.
         key: of the job.
         slots: of the job.
+        lost: is called, by a thread, when one agent after another ends at once.
         bind: address to listen on, "" for all of IPv4.
 
     Raises:
         FtrmaError: the ledger cannot be made, or no agent comes up.
     """
 
-    def __init__(self, directory: Path, key: Key, slots: int, bind: str = "") -> None:
-        self.key, self.bind, self.leaving = key, bind, False
+    def __init__(
+        self, directory: Path, key: Key, slots: int, lost: Callable[[], object], bind: str = ""
+    ) -> None:
+        self.key, self.bind, self.lost, self.leaving = key, bind, lost, False
         self.ledger, self.published = directory / "ledger", directory / "agent"
         for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published):
             left.unlink(missing_ok=True)  # of a launch before
@@ -208,15 +212,18 @@ class NodeAgent:
         return address
 
     def _keep(self, port: int) -> None:
-        while True:
+        tries = 0
+        while tries < TRIES:
             began = time.monotonic()
-            self.process.wait()
+            failed = self.process.wait() > 0
             if self.leaving:
                 return
-            if time.monotonic() - began < AGAIN_S:
-                time.sleep(AGAIN_S)
+            failed |= time.monotonic() - began < AGAIN_S
+            tries = tries + 1 if failed else 0
+            time.sleep(AGAIN_S * tries / TRIES)
             with contextlib.suppress(OSError):
                 self.process = self._start(port)
+        self.lost()
 
     def close(self) -> None:
         """End it: nobody reaches this node's parts any more."""

@@ -14,8 +14,14 @@ from .launch import Launch
 
 def did_not_start(launch: Launch, reason: str) -> int:
     """Say why a launch has not come up, with what the launcher said."""
+    said, status = launch.log.read_text(errors="replace"), launch.mpirun.poll()
     if not launch.refused():
-        sys.stderr.write(launch.log.read_text(errors="replace")[-4000:])
+        sys.stderr.write(said[-4000:])
+    if status and not said:
+        reason += (
+            f" without a word (exit status {status}): is there a place for each of its "
+            f"{launch.layout.processes} processes on the hosts, and by the mapping, in --mpirun?"
+        )
     again = " again" if launch.made.cause else ""
     sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
     return CATASTROPHE

@@ -105,13 +105,20 @@ def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
         directory: of the job, the same on all nodes.
         words: the launcher's options.
 
-    Bounded in time; what cannot be reached stays.
+    See `sweep` for what it cannot do.
     """
     before = board.cause
     here = {peer.host for peer in board.ranks.links.values()}
     unclean = board.unclean | (set(before.hosts) - here if before else set())
-    if not unclean - board.lost - {socket.gethostname()}:
-        return
+    if unclean - board.lost - {socket.gethostname()}:
+        sweep(directory, words)
+
+
+def sweep(directory: Path, words: list[str]) -> None:
+    """Remove what a job has on all nodes that the launcher's options name; arguments: `clean_up`.
+
+    Bounded in time; what cannot be reached stays.
+    """
     # All of it, but where the supervisor still reads the job's story from it.
     script = 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"'
     session = make_session(directory)

@@ -17,6 +17,7 @@ from ..host.outfile import tell
 from ..native import job
 from ..protocol.ends import End, Left
 from .endings import did_not_start, give_up, tell_own_end, tell_why
+from .failover import sweep
 from .job import ALL_DIED, LAUNCHER_DIED
 from .launch import Launch
 from .relaunch import relaunch
@@ -90,6 +91,8 @@ class OneNode:
             tell(f"error: {reason}: {NO_ROOM}")
             return CATASTROPHE
         if not ctl.start_ns and not ctl.resume and (launch.refused() or "died" in reason):
+            if made.may_spread:
+                sweep(made.directory, made.words)  # daemons may have come up there
             return did_not_start(launch, reason)
         if made.exhausted:
             return give_up(reason, made.relaunches)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -81,7 +82,8 @@ class SpreadWorld(World):
         self.agent: NodeAgent | None = None
         nodes = len(set(self.hosts))
         if self.first_on_node and nodes > 1:
-            self.agent = NodeAgent(self.directory, link.key, options.layout().slots)
+            self.agent = NodeAgent(self.directory, link.key, options.layout().slots,
+                                   self._without_agent)
         self.layout = self._layout(options)
         self.found = self._take_stock(mpi.COMM_WORLD)
         placement = self._place(mpi.COMM_WORLD, options)
@@ -199,6 +201,11 @@ class SpreadWorld(World):
             self.asking.origin.seat(target, node, 1)
         job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger),
                       names.index(self.host), nodes)
+
+    def _without_agent(self) -> None:
+        """Nobody reaches this node's parts any more: as good as a death, and so it is made one."""
+        self.tell(f"error: agents of {self.host} end as soon as they are started")
+        os.kill(os.getpid(), signal.SIGKILL)
 
     @property
     def first_on_node(self) -> bool:

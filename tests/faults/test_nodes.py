@@ -220,3 +220,13 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
         assert not any((place / job_name).exists() for place in places)
     finally:
         kill_marked(mark)
+
+
+def test_nodes_without_a_place_for_each_process() -> None:
+    """Law: a launcher that says nothing is told with what may ail it, and no node keeps a file."""
+    result = run_on_nodes(RING, SLOTS, nodes=NODES[:2])
+    assert result.status == 70, result
+    assert result.stderr.endswith(
+        "the launcher died without a word (exit status 213): is there a place for each of its "
+        "6 processes on the hosts, and by the mapping, in --mpirun?\n"
+    ), result

@@ -43,7 +43,10 @@ def compare(protected: Result, plain: Result) -> None:
 TOPICS = ("data", "derived", "columns", "atomics", "requests", "objects", "sync")
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", [
+    *("data", "atomics", "sync"),
+    *(pytest.param(topic, marks=pytest.mark.rest) for topic in TOPICS[1:6] if topic != "atomics"),
+])
 def test_over_nodes_they_are_the_same(topic: str) -> None:
     """Law of this file, with slots on two nodes, of which one has two."""
     script = PROGRAMS / f"win_{topic}.py"

@@ -1,0 +1,150 @@
+"""The agent of a node dies amid a job, and nobody but its successor notices.
+
+Law, where nothing else is said: after any number of such deaths the final memories are bit for bit
+those of the unprotected run, no rank is lost and nothing is launched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from jobs import Result, run_plain
+from nodes import remove_fake_ssh, run_on_nodes
+
+SLOTS = 4
+KILLS = 6  # of the agent of each node
+# Each way of access has cells of its own, and what ranks read does not depend on who came first.
+# Under ftrma a thread of rank 0 and one of rank 2 kill the agents of their nodes.
+PROGRAM = """
+import os, random, signal, sys, threading, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+right = (me + 1) % n
+KINDS, ROUNDS, KILLS, SEED = 6, {rounds}, {kills}, {seed}
+win = MPI.Win.Allocate(8 * n * KINDS, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+own = np.zeros(4096, "i8")
+lent = MPI.Win.Create(own, 8, comm=comm)
+cells[:] = 0
+comm.Barrier()
+done = threading.Event()
+struck = []
+
+def agent():
+    for name in os.listdir("/proc"):
+        try:
+            words = open(f"/proc/{{name}}/cmdline", "rb").read().split(bytes(1))
+        except OSError:
+            continue
+        if b"ftrma.launch.agent" in words:
+            return int(name)
+
+def strike():
+    dice = random.Random(SEED + me)
+    while len(struck) < KILLS and not done.is_set():
+        time.sleep(dice.uniform(0.0, 0.6))
+        pid = agent()
+        if pid and pid not in struck:
+            os.kill(pid, signal.SIGKILL)
+            struck.append(pid)
+
+killer = threading.Thread(target=strike)
+if "ftrma" in sys.modules and me % 2 == 0 and KILLS:
+    killer.start()
+block, old = np.arange(4096, dtype="i8"), np.zeros(1, "i8")
+for round in range(1, ROUNDS + 1):
+    for target in range(n):
+        win.Lock(target, MPI.LOCK_SHARED)
+        win.Fetch_and_op(np.array([me + 1]), old, target, 0)
+        win.Accumulate(np.array([2, round % 7]), target, (n, 2, MPI.LONG))
+        win.Put(np.array([round]), target, (2 * n + me, 1, MPI.INT64_T))
+        win.Unlock(target)
+    win.Lock(right)  # what only one at a time may do
+    win.Get(old, right, (3 * n, 1, MPI.INT64_T))
+    win.Flush(right)
+    win.Put(old + 3, right, (3 * n, 1, MPI.INT64_T))
+    win.Unlock(right)
+    lent.Fence()
+    lent.Put(block * round + me, right)
+    lent.Fence()
+    assert own[1] - own[0] == round and own[4095] == 4095 * round + (me - 1) % n, own
+done.set()
+if killer.is_alive():
+    killer.join()
+comm.Barrier()
+total = sum(range(1, n + 1))
+assert cells[0] == round * total, (cells[0], round * total)
+assert cells[3 * n] == 3 * round
+np.savez(f"{{sys.argv[1]}}/cells-{{me}}.npz", cells=cells, own=own)
+np.save(f"{{sys.argv[1]}}/struck-{{me}}.npy", len(struck))
+lent.Free()
+win.Free()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+def assert_exact(result: Result, raw: Result) -> None:
+    assert result.status == raw.status == 0, (result, raw)
+    for found, expected in zip(result.of_slots("cells", SLOTS), raw.of_slots("cells", SLOTS),
+                               strict=True):
+        for name in ("cells", "own"):
+            assert found[name].tobytes() == expected[name].tobytes(), name
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 2, 3))])
+def test_agents_die_amid_accesses_of_all_kinds(seed: int) -> None:
+    """Law of this file."""
+    rounds = 200
+    raw = run_plain(PROGRAM.format(rounds=rounds, kills=0, seed=0), SLOTS, timeout=60)
+    result = run_on_nodes(PROGRAM.format(rounds=rounds, kills=KILLS, seed=seed), SLOTS,
+                          "--interval", "never", timeout=90)
+    assert_exact(result, raw)
+    struck = [int(n) for n in result.of_slots("struck", SLOTS)]
+    assert struck[0] > 1 and struck[2] > 1 and not result.stats["failures"], (struck, result)
+
+
+@pytest.mark.rest
+def test_a_node_whose_agents_do_not_come_up_is_given_up() -> None:
+    """Law: it is told, the node's first process ends, and the job goes on from its checkpoint."""
+    text = """
+import os, signal, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+from pathlib import Path
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(64, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 0
+state = ftrma.protect("s", step=0)
+first = state.step
+while state.step < 8:
+    win.Fence()
+    win.Put(np.array([state.step + 1]), (comm.rank + 1) % comm.size)
+    win.Fence()
+    state.step += 1
+    ftrma.safepoint()
+    if state.step == 4 and not comm.rank and not state.restored:
+        Path(os.environ["FTRMA_JOB"], os.uname().nodename, "ledger").unlink()
+        for name in os.listdir("/proc"):
+            said = name.isdigit() and Path("/proc", name, "cmdline").read_bytes()
+            if said and b"ftrma.launch.agent" in said:
+                os.kill(int(name), signal.SIGKILL)
+np.savez(f"{sys.argv[1]}/cells-{comm.rank}.npz", cells=cells, first=first)
+"""
+    result = run_on_nodes(text, SLOTS, "--interval", "0", timeout=60)
+    assert result.status == 0, result
+    assert "agents of 127.0.1.1 end as soon as they are started" in result.stderr, result
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "relaunch", result
+    for arrays in result.of_slots("cells", SLOTS):
+        assert arrays["cells"].tolist() == [8, *[0] * 7] and 0 < arrays["first"] <= 4
