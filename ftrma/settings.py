@@ -6,7 +6,6 @@ a job, which read the environment that the supervisor or the user's own launcher
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from .fabric.killrules import KillRule, check_number
+from .fabric.listening import Bind
 from .host import tomlfile
 from .host.tomlfile import MTBF_S, number, whole
 from .machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
@@ -57,7 +57,7 @@ class Options:
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
     mpirun: str = ""
-    bind: str = ""
+    bind: Bind = field(default_factory=Bind)
     topology: str = ""
     aware: str = NO_LEVEL
     trace: str = ""
@@ -145,15 +145,6 @@ def _count(least: int, most: int) -> Parser:
 
 def _one_of(*choices: str) -> Parser:
     return lambda name, text: _choice(name, text, choices)
-
-
-def _address(name: str, text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ValueError(
-            f"{name} {text}: expected an IPv4 address of this host, such as 10.0.0.1"
-        ) from None
 
 
 def _text(name: str, text: str) -> str:
@@ -270,9 +261,10 @@ OPTIONS = [
         lambda name, text: text if split_mpirun(text, name) else "",
     ),
     Option(
-        "--bind", "bind", "ADDRESS",
-        "over several nodes: the address of this host at which ranks reach it (default: all)",
-        _address,
+        "--bind", "bind", "WHERE[:PORTS]",
+        "over several nodes: at which address, network or interface, and ports, a job listens "
+        "(default: all addresses, any port)",
+        lambda name, text: Bind.parse(name, text),
     ),
     Option(
         "--trace", "trace", "FILE",
@@ -313,7 +305,7 @@ def to_environment(options: Options) -> dict[str, str]:
         value = getattr(options, option.attribute)
         if option.attribute == "kill":
             value = " ".join(rule.text for rule in value) or None
-        if value not in (None, ""):
+        if value is not None and str(value):
             found[option.variable] = str(value)
     if options.job:
         found["FTRMA_JOB"] = options.job

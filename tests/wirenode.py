@@ -165,7 +165,7 @@ class Raw:
     def __init__(self, node: Node, slot: int = 0, incarnation: int = 0, **hello: Any) -> None:
         address, key = node.reach(), agents.key_of_wire(node.key)
         self.socket = socket.create_connection((address.addresses[0], address.port), PATIENCE_S)
-        said = {**agents.hello(slot, incarnation), **hello}
+        said = {**agents.hello(slot, incarnation, socket.gethostname()), **hello}
         self.welcome = link.introduce(self.socket, key, link.line("hello", **said))
         self.bytes = b""
 

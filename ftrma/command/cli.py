@@ -136,14 +136,13 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     Raises:
         ValueError: with the option or the variable, the value and the remedy.
     """
-    from ..fabric import link, world
+    from ..fabric import listening, world
     from ..native import loading
 
     try:
         options = options_of(arguments)
         options.check()
-        if options.bind:
-            link.check_bind(options.bind)
+        listening.check(options.bind, "--bind")
         outputs = [
             outfile.check(option, name)
             for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from ..host.key import VARIABLE, Key
 from ..native import wire
 from ..native.wire import FORMAT, Ack, Origin
 from . import link
+from .listening import Bind
 
 KNOCK_S = 5.0  # an agent answers within milliseconds
+REACH_S = 60.0  # an agent that dies is followed by another one within seconds
 COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
 LEAVE_S = 2.0  # an agent whose stdin has ended ends within milliseconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
@@ -42,14 +45,14 @@ def key_of_wire(key: Key) -> Key:
     return Key(key.tag(b"wire"))
 
 
-def hello(origin: int, incarnation: int) -> dict[str, Any]:
-    """What an origin says of itself: its slot, and which process of that slot it is."""
+def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
+    """What an origin says: its slot, which process of that slot it is, and whose agent it wants."""
     return {"kind": "wire", "ftrma": __version__, "format": FORMAT, "origin": origin,
-            "incarnation": incarnation}
+            "incarnation": incarnation, "host": host}
 
 
-def refusal(said: dict[str, Any]) -> str:
-    """Why somebody who has said this cannot be served; empty: he can. Pure."""
+def refusal(said: dict[str, Any], host: str) -> str:
+    """Why somebody who has said this cannot be served by the agent of `host`; "": he can. Pure."""
     if said.get("kind") != "wire" or said.get("event") != "hello":
         return "agents are for the wire between nodes alone"
     if said.get("ftrma") != __version__:
@@ -58,6 +61,8 @@ def refusal(said: dict[str, Any]) -> str:
     if said.get("format") != FORMAT:
         return (f"the agent's messages have format {FORMAT}, and who asks has "
                 f"{said.get('format')!r}: install one build on all nodes")
+    if said.get("host") != host:
+        return f"the agent of {host} is not that of {said.get('host')!r}"
     for name in ("origin", "incarnation"):
         value = said.get(name)
         if type(value) is not int or not 0 <= value < 2**32:
@@ -137,7 +142,8 @@ class Asking:
         acked: Callable[[int, list[Ack]], object] | None = None,
     ) -> None:
         self.key, self.find = key_of_wire(key), find
-        self.said = hello(slot, incarnation)
+        self.said = hello(slot, incarnation, "")
+        self.missed: dict[int, tuple[float, float]] = {}  # the first and the last time in vain
         self.trouble = ""
         self.origin = Origin(targets, nodes, self._connect, acked)
 
@@ -147,21 +153,34 @@ class Asking:
         deadline = time.monotonic() + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
         for ip in address.addresses if address else ():
             assert address is not None
+            said = {**self.said, "host": address.host}
             try:
-                fd, answer = _knock(
-                    ip, address.port, self.key, self.said, self.origin.alarm, deadline
-                )
+                fd, answer = _knock(ip, address.port, self.key, said, self.origin.alarm, deadline)
             except (OSError, ValueError) as error:
                 self.trouble = f"{ip}: {error}"
                 if isinstance(error, Interrupted):
                     return -errno.EINTR
                 continue
             if answer.get("event") == "welcome":
+                self.missed.pop(node, None)
                 return fd
             socket.socket(fileno=fd).close()
-            self.trouble = self.origin.refusal = str(answer.get("why", "refused"))
-            return -errno.EPROTO
-        return -errno.EAGAIN
+            self.trouble = f"{ip}: {answer.get('why', 'refused')}"
+            if answer.get("host") == address.host:  # and not one that happens to be there
+                self.origin.refusal = self.trouble
+                return -errno.EPROTO
+        now = time.monotonic()
+        since, last = self.missed.get(node, (now, now))
+        since = now if now - last > REACH_S else since  # nobody has tried meanwhile
+        self.missed[node] = since, now
+        if address is None or now - since < REACH_S:
+            return -errno.EAGAIN
+        self.origin.refusal = (
+            f"{socket.gethostname()} has not reached the agent of {address.host}, port "
+            f"{address.port}, for {REACH_S:g} s ({self.trouble}): let the nodes of a job connect "
+            "to each other by TCP"
+        )
+        return -errno.EPROTO
 
 
 class NodeAgent:
@@ -175,25 +194,25 @@ class NodeAgent:
         key: of the job.
         slots: of the job.
         lost: is called, by a thread, when one agent after another ends at once.
-        bind: address to listen on, "" for all of IPv4.
+        bind: where to listen.
 
     Raises:
         FtrmaError: the ledger cannot be made, or no agent comes up.
     """
 
     def __init__(
-        self, directory: Path, key: Key, slots: int, lost: Callable[[], object], bind: str = ""
+        self, directory: Path, key: Key, slots: int, lost: Callable[[], object], bind: Bind
     ) -> None:
         self.key, self.bind, self.lost, self.leaving = key, bind, lost, False
         self.ledger, self.published = directory / "ledger", directory / "agent"
         for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published):
             left.unlink(missing_ok=True)  # of a launch before
         wire.ledger_make(self.ledger, origins=slots, targets=slots, parts=PARTS)
-        self.process = self._start(0)
+        self.process = self._start(bind)
 
-    def _start(self, port: int) -> subprocess.Popen[bytes]:
+    def _start(self, bind: Bind) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ftrma.launch.agent", str(self.ledger), "--address",
-                   str(self.published), "--bind", self.bind, "--port", str(port)]
+                   str(self.published), f"--bind={bind}"]
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, start_new_session=True,
             env={**os.environ, VARIABLE: self.key.text()},
@@ -207,11 +226,11 @@ class NodeAgent:
                 raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
             time.sleep(0.002)
         address = link.Address.parse(self.published.read_text())
-        threading.Thread(target=self._keep, args=(address.port,), name="ftrma-agent",
-                         daemon=True).start()
+        bind = replace(self.bind, ports=range(address.port, address.port + 1))
+        threading.Thread(target=self._keep, args=(bind,), name="ftrma-agent", daemon=True).start()
         return address
 
-    def _keep(self, port: int) -> None:
+    def _keep(self, bind: Bind) -> None:
         tries = 0
         while tries < TRIES:
             began = time.monotonic()
@@ -222,7 +241,7 @@ class NodeAgent:
             tries = tries + 1 if failed else 0
             time.sleep(AGAIN_S * tries / TRIES)
             with contextlib.suppress(OSError):
-                self.process = self._start(port)
+                self.process = self._start(bind)
         self.lost()
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ not encrypted and is no protection against who can write to the network.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import json
 import os
@@ -31,7 +30,6 @@ import secrets
 import shutil
 import signal
 import socket
-import struct
 import threading
 import time
 from dataclasses import dataclass
@@ -83,35 +81,6 @@ def find() -> Address | None:
     """The supervisor's address from the environment; None if there is no supervisor."""
     text = os.environ.get(VARIABLE)
     return Address.parse(text) if text else None
-
-
-def own_addresses() -> tuple[str, ...]:
-    """IPv4 addresses of this host's interfaces, loopback last (for several nodes on one host)."""
-    request = 0x8915  # SIOCGIFADDR, netdevice(7)
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                packed = struct.pack("256s", name.encode()[:15])
-                answer = fcntl.ioctl(any_socket.fileno(), request, packed)
-                found.append(socket.inet_ntoa(answer[20:24]))
-    outside = [a for a in found if not a.startswith("127.")]
-    return (*outside, "127.0.0.1")
-
-
-def check_bind(address: str) -> None:
-    """Refuse an address that this host does not have.
-
-    Raises:
-        ValueError: with the option, the value and the remedy.
-    """
-    try:
-        socket.create_server((address, 0)).close()
-    except OSError as error:
-        raise ValueError(
-            f"--bind {address}: cannot listen there ({error.strerror}); give an IPv4 address of "
-            "this host that the other nodes can reach"
-        ) from None
 
 
 def line(event: str, **data: Any) -> bytes:

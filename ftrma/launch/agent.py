@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from typing import Any
 
 from ..errors import FtrmaError
 from ..fabric import agents, link
+from ..fabric.listening import Bind
 from ..host.key import Key
 from ..native import wire
 from .reception import Peer, Reception, raise_file_limit
@@ -39,12 +41,12 @@ class Door(Reception):
 
     Args:
         key: of the job.
-        bind: address to listen on, "" for all of IPv4; port: there, 0 for any.
+        bind: where to listen.
         agent: that serves.
     """
 
-    def __init__(self, key: Key, bind: str, port: int, agent: wire.Agent) -> None:
-        super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None, port)
+    def __init__(self, key: Key, bind: Bind, agent: wire.Agent) -> None:
+        super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None)
         self.agent = agent
 
     def _greet(self, peer: Peer, text: bytes) -> None:
@@ -53,11 +55,13 @@ class Door(Reception):
             said = json.loads(text)
         except (ValueError, RecursionError):
             said = None
-        why = agents.refusal(said) if isinstance(said, dict) else "the hello cannot be read"
+        host, why = socket.gethostname(), "the hello cannot be read"
+        if isinstance(said, dict):
+            why = agents.refusal(said, host)
         if peer.buffer:
             why = "an origin waits for its welcome before it asks"
         if why:
-            self.send(peer, "refused", why=why)
+            self.send(peer, "refused", why=why, host=host)
             if peer.open:
                 self.cut(peer)
             return
@@ -76,7 +80,7 @@ class Door(Reception):
                     self.agent, peer.socket.detach(), said["origin"], said["incarnation"]
                 )
             except FtrmaError as error:
-                answer = link.line("refused", why=str(error))
+                answer = link.line("refused", why=str(error), host=socket.gethostname())
             with contextlib.suppress(OSError):  # it has gone already; the loop sees it
                 voice.send(answer, socket.MSG_DONTWAIT)
 
@@ -128,9 +132,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--address", type=Path, required=True, metavar="FILE",
                         help="to write how this agent can be reached to")
-    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS",
-                        help="to listen on; '' for all of IPv4, :: for all")
-    parser.add_argument("--port", type=int, default=0, help="to listen on; 0 for any")
+    parser.add_argument("--bind", type=functools.partial(Bind.parse, "--bind"),
+                        default=Bind("127.0.0.1"), metavar="WHERE", help="to listen at")
     parser.add_argument("--kill", type=kill_rule, metavar="PLACE[:COUNT]",
                         help="kill this process when it comes to a place so often")
     return parser.parse_args(arguments)
@@ -147,7 +150,7 @@ def main(arguments: list[str]) -> int:
         if options.kill:
             wire.agent_kill_at(agent, *options.kill)
         raise_file_limit(FILES)
-        door = Door(key, options.bind, options.port, agent)
+        door = Door(key, options.bind, agent)
         assert door.address is not None
         publish(door.address, options.address)
         serve(door)

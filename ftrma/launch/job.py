@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import settings
+from ..fabric.listening import Bind
 from ..host.key import Key
 from ..machine.topology import Layout
 from ..native import job
@@ -74,8 +75,8 @@ class Job:
         return self.cause is not None or not on_one_node(self.words)
 
     @property
-    def bind(self) -> str | None:
-        """Where to listen for the next launch's ranks, "" for all addresses; None: nobody comes."""
+    def bind(self) -> Bind | None:
+        """Where to listen for the next launch's ranks; None: nobody comes."""
         return self.options.bind if self.may_spread else None
 
     @property

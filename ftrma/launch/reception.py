@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..fabric import link
+from ..fabric.listening import Bind, listen, own_addresses, reachable
 from ..host import lineoutput
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..protocol.ends import Left
@@ -80,7 +81,7 @@ class Reception:
 
     Args:
         key: of the job.
-        bind: address to listen on, "" for all; None: nobody connects. port: there, 0 for any.
+        bind: where to listen; None: nobody connects.
         take: gets each line of a peer that has shown that it knows the key.
         gone: is told when the connection of any peer has ended.
 
@@ -91,8 +92,8 @@ class Reception:
     """
 
     def __init__(
-        self, key: Key, bind: str | None, take: Callable[[Peer, bytes], None],
-        gone: Callable[[Peer], None], port: int = 0,
+        self, key: Key, bind: Bind | None, take: Callable[[Peer, bytes], None],
+        gone: Callable[[Peer], None],
     ) -> None:
         self.key, self.take, self.gone = key, take, gone
         self.peers: dict[int, Peer] = {}
@@ -101,7 +102,7 @@ class Reception:
         self.listener: socket.socket | None = None
         self.address: link.Address | None = None
         if bind is not None:
-            self._listen(bind, port)
+            self._listen(bind)
 
     def fileno(self) -> int:
         return self.epoll.fileno()
@@ -157,16 +158,13 @@ class Reception:
 
     # -- who comes ----------------------------------------------------------------------------
 
-    def _listen(self, bind: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        self.listener = socket.create_server(
-            (bind, port), family=family, backlog=socket.SOMAXCONN,
-            dualstack_ipv6=bind == "::" and socket.has_dualstack_ipv6(),
-        )
+    def _listen(self, bind: Bind) -> None:
+        table = own_addresses()
+        self.listener = listen(bind.here(table), bind.ports)
         self.listener.setblocking(False)
         self.epoll.register(self.listener.fileno(), select.EPOLLIN)
         name, port = self.listener.getsockname()[:2]
-        addresses = (name,) if bind.strip(":") else link.own_addresses()
+        addresses = reachable(table) if bind.everywhere else (name,)
         self.address = link.Address(socket.gethostname(), port, addresses)
         # Accepted and closed at once where there is no descriptor left to accept with.
         self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

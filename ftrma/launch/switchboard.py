@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..fabric import link
+from ..fabric.listening import Bind
 from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.key import Key
 from ..native import job
@@ -48,7 +49,7 @@ class Switchboard:
     Args:
         processes: of the job.
         key: of the job.
-        bind: address to listen on, "" for all; None: the job is on one node, nobody connects.
+        bind: where to listen; None: the job is on one node, nobody connects.
         story: appends an event to the job's story.
         read_story: reads all of it.
         cause: of this launch, if it is not the first.
@@ -56,7 +57,7 @@ class Switchboard:
     """
 
     def __init__(
-        self, processes: int, key: Key, bind: str | None, story: Callable[[Event], None],
+        self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
         read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
     ) -> None:
         self.processes = processes

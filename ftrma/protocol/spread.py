@@ -31,6 +31,7 @@ from ..fabric import killrules
 from ..fabric import link as links
 from ..fabric.agents import Asking, NodeAgent
 from ..fabric.link import Link, leave_node
+from ..fabric.listening import own_addresses
 from ..fabric.story import Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, make_control
 from ..host import private
@@ -82,8 +83,11 @@ class SpreadWorld(World):
         self.agent: NodeAgent | None = None
         nodes = len(set(self.hosts))
         if self.first_on_node and nodes > 1:
-            self.agent = NodeAgent(self.directory, link.key, options.layout().slots,
-                                   self._without_agent)
+            bind, near = options.bind, link.socket.getsockname()[0]
+            self.agent = NodeAgent(
+                self.directory, link.key, options.layout().slots, self._without_agent,
+                replace(bind, where=bind.here(own_addresses(), near)),
+            )
         self.layout = self._layout(options)
         self.found = self._take_stock(mpi.COMM_WORLD)
         placement = self._place(mpi.COMM_WORLD, options)

@@ -251,13 +251,24 @@ def test_strangers_at_the_port_cost_nothing(tmp_path: Path) -> None:
         job.ends_well()
 
 
-def test_bind_says_where(tmp_path: Path) -> None:
-    """Law: with --bind there is one port, at that address."""
+@pytest.mark.parametrize("where", ["127.0.0.1", "lo:PORTS", "[::1]:PORTS"])
+def test_bind_says_where(tmp_path: Path, where: str) -> None:
+    """Law: with --bind the supervisor and the agents of the nodes have one port each, at that
+    address, in that range."""
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
-    with Job(tmp_path, "--mpirun", launcher_options(), "--bind", "127.0.0.1", seconds=0.5) as job:
-        assert [a for a, _ in listening([job.process.pid])[job.process.pid]] == ["127.0.0.1"]
-        job.ends_well()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = taken.getsockname()[1]  # of a range, in which it is one too many
+        bind = where.replace("PORTS", f"{first}-{first + 40}")
+        with Job(tmp_path, "--mpirun", launcher_options(), "--bind", bind, seconds=0.5) as job:
+            agents = [p for p in marked(job.mark)
+                      if b"ftrma.launch.agent" in Path(f"/proc/{p}/cmdline").read_bytes()]
+            found = listening([job.process.pid, *agents])
+            assert len(agents) == 3 and len(found) == 4
+            for ((address, port),) in found.values():
+                assert address == ("::1" if "[" in where else "127.0.0.1")
+                assert "PORTS" not in where or first <= port <= first + 40
+            job.ends_well()
     wrong = subprocess.run(
         [FTRMA, "run", "-n", "2", "--mpirun", launcher_options(), "--bind", "192.0.2.77",
          str(tmp_path / "program.py")], capture_output=True, text=True, timeout=30,

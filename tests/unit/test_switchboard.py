@@ -23,6 +23,7 @@ from ftrma import settings
 from ftrma.errors import FtrmaError
 from ftrma.fabric import link
 from ftrma.fabric.killrules import KillRule
+from ftrma.fabric.listening import Bind
 from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.launch import failover, reception, switchboard
@@ -42,7 +43,7 @@ class Board:
         self.story: list[Event] = []
         self.key = Key.make()
         self.board = Switchboard(
-            processes, self.key, "127.0.0.1",
+            processes, self.key, Bind("127.0.0.1"),
             self.story.append, lambda: self.story, cause, {"committed": 0},
         )
         self.open: list[socket.socket] = []
@@ -105,7 +106,6 @@ def test_address_survives_the_environment() -> None:
     """Law: parse(text) is the address."""
     address = link.Address("node1", 4711, ("10.0.0.1", "127.0.0.1"))
     assert link.Address.parse(address.text()) == address
-    assert link.own_addresses()[-1] == "127.0.0.1"
 
 
 def test_a_stranger_is_turned_away(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:

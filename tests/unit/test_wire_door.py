@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from wirenode import HEAD_BYTES, PATIENCE_S, WORDS, Node, Raw, User, message, se
 import ftrma
 from ftrma.errors import FtrmaError
 from ftrma.fabric import agents, link
+from ftrma.fabric.listening import Bind
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.launch import agent as agent_process
 from ftrma.launch import reception
@@ -59,7 +61,8 @@ def test_the_key_of_the_wire_is_its_own(node: Node) -> None:
     address = node.reach()
     with (socket.create_connection((address.addresses[0], address.port), PATIENCE_S) as made,
           pytest.raises(link.CutOff)):
-        link.introduce(made, node.key, link.line("hello", **agents.hello(0, 0)))
+        said = agents.hello(0, 0, socket.gethostname())
+        link.introduce(made, node.key, link.line("hello", **said))
     works(node)
 
 
@@ -92,12 +95,28 @@ def test_an_origin_that_is_refused_knows_why(node: Node) -> None:
     user.close()
 
 
+def test_an_agent_of_another_host_is_passed_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: an address that leads to another agent of the job, as that of a bridge which each host
+    has may, is not the one; that none leads to the right one is told after a while."""
+    monkeypatch.setattr(agents, "REACH_S", SOON_S)
+    user = User(node, node.fresh())
+    user.asking.find = lambda number: replace(node.reach(), host="node7")
+    began = time.monotonic()
+    with pytest.raises(Unfinished, match="has not reached the agent of node7, .*"
+                       f"the agent of {socket.gethostname()} is not that of 'node7'") as caught:
+        user.get(0, 8)
+    assert caught.value.result == Result.REFUSED and time.monotonic() - began >= SOON_S
+    user.close()
+
+
 def test_who_speaks_before_the_welcome_is_refused(node: Node) -> None:
     """Law: no request comes with the hello."""
     address = node.reach()
     key = agents.key_of_wire(node.key)
     with socket.create_connection((address.addresses[0], address.port), PATIENCE_S) as made:
-        text = link.line("hello", **agents.hello(node.fresh(), 0))
+        text = link.line("hello", **agents.hello(node.fresh(), 0, socket.gethostname()))
         answer = link.introduce(made, key, text + message(Kind.PUT, b"\xff" * 8, number=1))
     assert answer["event"] == "refused" and node.part()[7] == 0
     works(node)
@@ -159,7 +178,7 @@ def test_a_stranger_has_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
     agent = wire.agent_open(node.ledger_path)
     assert agent and wire.agent_open(node.ledger_path) is None  # there is one at a time
-    door = agent_process.Door(node.key, "127.0.0.1", 0, agent)
+    door = agent_process.Door(node.key, Bind("127.0.0.1"), agent)
     wire.agent_watch(agent, door.fileno())
     assert door.address
     strangers = []
