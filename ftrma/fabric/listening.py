@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import ipaddress
+import os
 import re
 import socket
 import struct
@@ -147,7 +148,7 @@ def listen(address: str, ports: range) -> socket.socket:
     """Listen at an address, "" for all, at the first of the ports that is free.
 
     Raises:
-        OSError: as of the last port.
+        OSError: there is none; `strerror` says all.
     """
     both = address in ("", "::") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in address else socket.AF_INET
@@ -157,8 +158,14 @@ def listen(address: str, ports: range) -> socket.socket:
                                         dualstack_ipv6=both)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or port == ports[-1]:
-                raise
+                where = f"{address or 'all addresses'}, {_span(ports)}"
+                why = os.strerror(error.errno or 0)
+                raise OSError(error.errno, f"cannot listen at {where}: {why}") from None
     raise AssertionError("no port")
+
+
+def _span(ports: range) -> str:
+    return "any port" if ports == ANY else f"ports {ports[0]} to {ports[-1]}"
 
 
 def check(bind: Bind, name: str) -> None:
@@ -171,8 +178,7 @@ def check(bind: Bind, name: str) -> None:
         listen(bind.here(own_addresses()), bind.ports).close()
     except OSError as error:
         raise ValueError(
-            f"{name} {bind}: cannot listen there ({error.strerror}); this host has "
-            f"{named(own_addresses())}"
+            f"{name} {bind}: {error.strerror}; this host has {named(own_addresses())}"
         ) from None
     except ValueError as error:
         raise ValueError(f"{name} {bind}: {error}") from None

@@ -155,7 +155,8 @@ def main(arguments: list[str]) -> int:
         publish(door.address, options.address)
         serve(door)
     except (FtrmaError, OSError) as error:
-        print(f"agent: error: {error}", file=sys.stderr)
+        why = getattr(error, "strerror", None) or error
+        print(f"ftrma: error: the agent of {socket.gethostname()}: {why}", file=sys.stderr)
         return 1
     return 0
 

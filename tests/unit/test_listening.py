@@ -83,7 +83,8 @@ def test_the_first_free_port_is_taken() -> None:
             assert second.getsockname()[1] in ports[1:]
         with pytest.raises(OSError):
             listen("127.0.0.1", ports[:1])
-        with pytest.raises(ValueError, match=f"--bind 127.0.0.1:{port}-{port}: cannot listen"):
+        told = f"--bind 127.0.0.1:{port}-{port}: cannot listen at 127.0.0.1, ports {port} to {port}"
+        with pytest.raises(ValueError, match=told):
             check(Bind("127.0.0.1", ports[:1]), "--bind")
 
 
