@@ -3,7 +3,10 @@
  * Each node has a file of the window with its own members' parts and a header for all, whose words
  * lie where they are waited for; who changes one for somebody far has the agent there raise it.
  * Puts are under way when they return, and a flush waits for them; all else is done when it returns.
- * The origin serves one thread at a time.
+ *
+ * The origin serves one thread at a time.  Who waits for a lock may wait for what another thread is
+ * about to do: it lets others have the origin, whose alarm they ring for that.  A call that ends with
+ * the alarm, and no failure, is made again.
  */
 #include "far.h"
 
@@ -11,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "control.h"
@@ -25,6 +29,9 @@ static int32_t nodes[FTRMA_MAX_PROCS];
 static int here;
 
 static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
+static unsigned wanted; /* so many threads wait for the origin */
+static int patient;     /* who has it waits for a lock */
+static unsigned begun;  /* locks that are not granted yet: nothing else can go to those targets */
 
 void ftrma_set_nodes(void *wire_origin, void *wire_ledger, int node, const int32_t *of_slot, int n)
 {
@@ -62,10 +69,42 @@ static int judge(struct window *w, int target, int result)
                              "reached: %s", target, why);
 }
 
-#define ALONE(w, target, call)                                                                    \
-    pthread_mutex_lock(&alone);                                                                   \
-    int result_ = (call);                                                                         \
-    pthread_mutex_unlock(&alone);                                                                 \
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void enter(void)
+{
+    __atomic_add_fetch(&wanted, 1, __ATOMIC_SEQ_CST);
+    if (unlikely(LOAD(&patient)))
+        ftrma_origin_ring(origin);
+    pthread_mutex_lock(&alone);
+    __atomic_sub_fetch(&wanted, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Leave the origin to others.  1: what has come to this is to be done again. */
+static int leave(int result)
+{
+    int again = (result == -EBUSY && LOAD(&begun)) || (result == FTRMA_ALARM && !ftrma_unwinding());
+    if (unlikely(result == FTRMA_ALARM))
+        ftrma_origin_hush(origin);
+    pthread_mutex_unlock(&alone);
+    if (unlikely(again))
+        nap();
+    return again;
+}
+
+/* Set result to that of the call. */
+#define ALONE(result, call)                                                                       \
+    do {                                                                                          \
+        enter();                                                                                  \
+        (result) = (call);                                                                        \
+    } while (leave(result))
+
+#define RETURN_ALONE(w, target, call)                                                             \
+    int result_;                                                                                  \
+    ALONE(result_, call);                                                                         \
     return judge(w, target, result_)
 
 static uint32_t slot_of(const struct window *w, int target)
@@ -109,8 +148,8 @@ int ftrma_far_move(const struct reach *r, void *local, int write)
     struct window *w = r->w;
     uint32_t target = slot_of(w, r->target);
     uint64_t at = (uint64_t)((int64_t)r->at + r->low);
-    ALONE(w, r->target, write ? ftrma_origin_put(origin, target, w->wire, at, local, r->span)
-                              : ftrma_origin_get(origin, target, w->wire, at, local, r->span));
+    RETURN_ALONE(w, r->target, write ? ftrma_origin_put(origin, target, w->wire, at, local, r->span)
+                                     : ftrma_origin_get(origin, target, w->wire, at, local, r->span));
 }
 
 int ftrma_far_runs(const struct reach *r, const char *local, const char *mask)
@@ -131,10 +170,8 @@ int ftrma_far_runs(const struct reach *r, const char *local, const char *mask)
         memcpy(packed + bytes, local + at, end - at);
         bytes += end - at;
     }
-    pthread_mutex_lock(&alone);
     if (!result && n)
-        result = ftrma_origin_putv(origin, slot_of(r->w, r->target), r->w->wire, runs, n, packed);
-    pthread_mutex_unlock(&alone);
+        ALONE(result, ftrma_origin_putv(origin, slot_of(r->w, r->target), r->w->wire, runs, n, packed));
     free(runs);
     free(packed);
     return judge(r->w, r->target, result);
@@ -142,7 +179,7 @@ int ftrma_far_runs(const struct reach *r, const char *local, const char *mask)
 
 int ftrma_far_flush(struct window *w, int target)
 {
-    ALONE(w, target, ftrma_origin_flush(origin, slot_of(w, target)));
+    RETURN_ALONE(w, target, ftrma_origin_flush(origin, slot_of(w, target)));
 }
 
 int ftrma_windows_flush(void)
@@ -152,7 +189,7 @@ int ftrma_windows_flush(void)
 
 int ftrma_far_flush_all(struct window *w)
 {
-    ALONE(w, -1, ftrma_origin_flush_all(origin));
+    RETURN_ALONE(w, -1, ftrma_origin_flush_all(origin));
 }
 
 /* ---- atomics ---------------------------------------------------------------------------------- */
@@ -216,12 +253,18 @@ int ftrma_far_atomic(const struct reach *r, int kind, MPI_Op op, MPI_Datatype ty
     uint64_t expected = 0;
     if (compare)
         memcpy(&expected, compare, r->span);
-    pthread_mutex_lock(&alone);
-    int done = ftrma_origin_atomic(origin, kind, kind == FTRMA_WIRE_CAS ? 0 : wire_op(op),
-                                   type_for(kind, op, type), slot_of(r->w, r->target), r->w->wire,
+    uint32_t target = slot_of(r->w, r->target);
+    int code = kind == FTRMA_WIRE_CAS ? 0 : wire_op(op), done;
+    do {
+        enter();
+        done = ftrma_origin_atomic(origin, kind, code, type_for(kind, op, type), target, r->w->wire,
                                    r->at, expected, op == MPI_NO_OP ? nothing : from, r->span,
                                    &answer);
-    pthread_mutex_unlock(&alone);
+        while (unlikely(done == FTRMA_ALARM && !ftrma_unwinding())) {
+            ftrma_origin_hush(origin);
+            done = ftrma_origin_finish(origin, target, &answer);
+        }
+    } while (leave(done));
     if (!done && result)
         memcpy(result, answer.data, r->span);
     return judge(r->w, r->target, done);
@@ -229,14 +272,51 @@ int ftrma_far_atomic(const struct reach *r, int kind, MPI_Op op, MPI_Datatype ty
 
 /* ---- locks and words -------------------------------------------------------------------------- */
 
+/* One more is begun, if this is a success. */
+static int ask(int result)
+{
+    if (!result)
+        __atomic_add_fetch(&begun, 1, __ATOMIC_SEQ_CST);
+    return result;
+}
+
+int ftrma_far_ask_lock(struct window *w, int target, int how)
+{
+    RETURN_ALONE(w, target, ask(ftrma_origin_lock(origin, slot_of(w, target), w->wire, how)));
+}
+
+int ftrma_far_ask_unlock(struct window *w, int target, int how)
+{
+    RETURN_ALONE(w, target, ask(ftrma_origin_unlock(origin, slot_of(w, target), w->wire, how)));
+}
+
+int ftrma_far_finish(struct window *w, int target, uint64_t *sc)
+{
+    struct ftrma_wire_answer answer;
+    int result;
+    do {
+        enter();
+        STORE(&patient, 1);
+        result = LOAD(&wanted) ? FTRMA_ALARM
+                               : ftrma_origin_finish(origin, slot_of(w, target), &answer);
+        STORE(&patient, 0);
+    } while (leave(result));
+    __atomic_sub_fetch(&begun, 1, __ATOMIC_SEQ_CST);
+    if (!result && sc)
+        *sc = answer.seq;
+    return judge(w, target, result);
+}
+
 int ftrma_far_lock(struct window *w, int target, int how, uint64_t *sc)
 {
-    ALONE(w, target, ftrma_origin_lock(origin, slot_of(w, target), w->wire, how, sc));
+    int rc = ftrma_far_ask_lock(w, target, how);
+    return rc ? rc : ftrma_far_finish(w, target, sc);
 }
 
 int ftrma_far_unlock(struct window *w, int target, int how)
 {
-    ALONE(w, target, ftrma_origin_unlock(origin, slot_of(w, target), w->wire, how));
+    int rc = ftrma_far_ask_unlock(w, target, how);
+    return rc ? rc : ftrma_far_finish(w, target, NULL);
 }
 
 void ftrma_far_ring(void)
@@ -247,7 +327,8 @@ void ftrma_far_ring(void)
 
 int ftrma_far_set(struct window *w, int target, const uint64_t *word, uint64_t value)
 {
-    ALONE(w, target, ftrma_origin_set(origin, slot_of(w, target), w->wire, offset_of(w, word), value));
+    RETURN_ALONE(w, target, ftrma_origin_set(origin, slot_of(w, target), w->wire, offset_of(w, word),
+                                             value));
 }
 
 int ftrma_far_tell(struct window *w, const uint64_t *word, uint64_t value)

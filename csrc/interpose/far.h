@@ -32,6 +32,11 @@ int ftrma_far_atomic(const struct reach *r, int kind, MPI_Op op, MPI_Datatype ty
 /* Take and give a lock; how: enum ftrma_wire_lock.  [out] sc: of the part. */
 int ftrma_far_lock(struct window *w, int target, int how, uint64_t *sc);
 int ftrma_far_unlock(struct window *w, int target, int how);
+/* The same in two steps, so that those of several targets are under way at once.  Nothing may be asked
+   of a target between them. */
+int ftrma_far_ask_lock(struct window *w, int target, int how);
+int ftrma_far_ask_unlock(struct window *w, int target, int how);
+int ftrma_far_finish(struct window *w, int target, uint64_t *sc);
 /* Wake this node's agent: a lock of the own node is free that others wait for. */
 void ftrma_far_ring(void);
 

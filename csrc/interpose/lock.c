@@ -79,6 +79,27 @@ static int complete(struct window *w, int target)
     return target < 0 ? ftrma_far_flush_all(w) : ftrma_far_flush(w, target);
 }
 
+/* All shared, those on other nodes at once. */
+static int take_all(struct window *w)
+{
+    int rc = MPI_SUCCESS;
+    for (int t = 0; t < w->n && !rc; t++)
+        rc = is_far(w, t) ? ftrma_far_ask_lock(w, t, FTRMA_WIRE_SHARED) : take(w, t, 0);
+    for (int t = 0; t < w->n && !rc; t++)
+        rc = is_far(w, t) ? ftrma_far_finish(w, t, &w->sc[t]) : MPI_SUCCESS;
+    return rc;
+}
+
+static int give_all(struct window *w)
+{
+    int rc = MPI_SUCCESS;
+    for (int t = 0; t < w->n && !rc; t++)
+        rc = is_far(w, t) ? ftrma_far_ask_unlock(w, t, FTRMA_WIRE_SHARED) : give(w, t, 0);
+    for (int t = 0; t < w->n && !rc; t++)
+        rc = is_far(w, t) ? ftrma_far_finish(w, t, NULL) : MPI_SUCCESS;
+    return rc;
+}
+
 static int lock_event(struct window *w, int what, int rank, int exclusive)
 {
     int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
@@ -165,11 +186,10 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
     rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
     if (rc > 1)
         return rc;
-    for (int t = 0; t < w->n && !rc; t++) {
-        rc = assert & MPI_MODE_NOCHECK ? MPI_SUCCESS : take(w, t, 0);
-        if (rc)
-            return rc;
-    }
+    if (!rc && !(assert & MPI_MODE_NOCHECK))
+        rc = take_all(w);
+    if (rc > 1)
+        return rc;
     w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
     w->lc++;
     ftrma_event_end();
@@ -189,8 +209,8 @@ int MPI_Win_unlock_all(MPI_Win win)
     int rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK_ALL, w->ordinal, -1, 0);
     if (!rc)
         rc = complete(w, -1);
-    for (int t = 0; t < w->n && !rc && w->all_locked == 1; t++)
-        rc = give(w, t, 0);
+    if (!rc && w->all_locked == 1)
+        rc = give_all(w);
     if (rc > 1)
         return rc;
     for (int t = 0; t < w->n; t++)

@@ -1,9 +1,9 @@
 /* An origin: what a process asks of parts on other nodes.
  *
  * Puts return at once and are kept until they are acknowledged; a flush waits for that.  A get waits
- * for its bytes, an atomic for its answer, a lock until it is granted.  An unlock and a word that is
- * SET are acknowledged before the call returns, and an unlock is sent when all puts before it are
- * acknowledged: otherwise a death could lose them below the horizon.
+ * for its bytes, an atomic for its answer, an atomic for its answer.  Locks and unlocks are begun by one call
+ * and finished by another, so that several can be under way; an unlock is sent when all puts before it
+ * are acknowledged: otherwise a death could lose them below the horizon.
  *
  * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again; of a put, some of it may then
  * be sent twice, which is one more put of the same bytes.
@@ -216,9 +216,9 @@ int ftrma_origin_finish(struct ftrma_origin *o, uint32_t target, struct ftrma_wi
     return FTRMA_OK;
 }
 
-/* Send what has an answer, and wait for it. */
-static int request(struct ftrma_origin *o, uint32_t target, const struct ftrma_wire_head *head,
-                   const void *data, struct ftrma_wire_answer *answer)
+/* Send what has an answer. */
+static int begin(struct ftrma_origin *o, uint32_t target, const struct ftrma_wire_head *head,
+                 const void *data)
 {
     char *payload;
     struct ftrma_wire_head *kept = ftrma_sent_add(o, target, head, &payload);
@@ -228,7 +228,7 @@ static int request(struct ftrma_origin *o, uint32_t target, const struct ftrma_w
         memcpy(payload, data, head->length);
     o->targets[target].asked = 1;
     ftrma_sent_out(o, target, kept, payload);
-    return ftrma_origin_finish(o, target, answer);
+    return FTRMA_OK;
 }
 
 int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
@@ -245,20 +245,16 @@ int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint
     if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_IMAGE || op < 0
         || op > 15 || type < 0 || type > 15 || ftrma_message_fault(&head, FTRMA_WIRE_REQUESTS))
         return -EINVAL;
-    return request(o, target, &head, data, answer);
+    result = begin(o, target, &head, data);
+    return result ? result : ftrma_origin_finish(o, target, answer);
 }
 
-int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how,
-                      uint64_t *sc)
+int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how)
 {
     struct ftrma_wire_head head = {
         .kind = FTRMA_WIRE_LOCK, .window = window, .operand = (uint64_t)how};
-    struct ftrma_wire_answer answer;
     int result = check(o, target);
-    result = result ? result : request(o, target, &head, NULL, &answer);
-    if (!result && sc)
-        *sc = answer.seq;
-    return result;
+    return result ? result : begin(o, target, &head, NULL);
 }
 
 int ftrma_origin_unlock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how)
@@ -266,5 +262,5 @@ int ftrma_origin_unlock(struct ftrma_origin *o, uint32_t target, uint32_t window
     struct ftrma_wire_head head = {
         .kind = FTRMA_WIRE_UNLOCK, .window = window, .operand = (uint64_t)how};
     int result = ftrma_origin_flush(o, target);
-    return result ? result : request(o, target, &head, NULL, NULL);
+    return result ? result : begin(o, target, &head, NULL);
 }

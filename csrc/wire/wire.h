@@ -242,10 +242,9 @@ int ftrma_origin_flush_all(struct ftrma_origin *origin);
 int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
                         uint32_t window, uint64_t offset, uint64_t compare, const void *data,
                         size_t bytes, struct ftrma_wire_answer *answer);
-/* The same holds for locks, whose answer has nothing but the SC of a LOCK, in seq. how: enum
-   ftrma_wire_lock. */
-int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how,
-                      uint64_t *sc);
+/* Begin to take and to give a lock, which ftrma_origin_finish() ends: of its answer, seq is the SC of a
+   LOCK. how: enum ftrma_wire_lock. */
+int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
                         struct ftrma_wire_answer *answer);

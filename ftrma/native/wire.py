@@ -392,12 +392,12 @@ class Origin:
 
     def lock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> int:
         """Returns the part's SC."""
-        sc = _ffi.new("uint64_t *")
-        self._judge(_lib().ftrma_origin_lock(self._c, target, window, how, sc), "locking")
-        return int(sc[0])
+        self._judge(_lib().ftrma_origin_lock(self._c, target, window, how), "locking")
+        return self.finish(target).seq
 
     def unlock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> None:
         self._judge(_lib().ftrma_origin_unlock(self._c, target, window, how), "unlocking")
+        self.finish(target)
 
     def finish(self, target: int) -> Answer:
         """Wait for the answer of an atomic, a lock or an unlock that was interrupted."""

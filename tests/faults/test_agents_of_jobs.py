@@ -148,3 +148,51 @@ np.savez(f"{sys.argv[1]}/cells-{comm.rank}.npz", cells=cells, first=first)
     assert recovery["kind"] == "relaunch", result
     for arrays in result.of_slots("cells", SLOTS):
         assert arrays["cells"].tolist() == [8, *[0] * 7] and 0 < arrays["first"] <= 4
+
+
+THREADS = """
+import threading, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+me = comm.rank
+win, other = (MPI.Win.Allocate(8, 8, comm=comm) for _ in range(2))
+locked, told = (np.frombuffer(w.tomemory(), "i8") for w in (win, other))
+locked[:] = told[:] = 0
+one, seen = np.ones(1, "i8"), np.zeros(1, "i8")
+comm.Barrier()
+
+def wait():
+    win.Lock(2)
+    win.Accumulate(one, 2)
+    win.Unlock(2)
+
+for round in range(1, 21):
+    if me == 3:
+        win.Lock(2)
+    comm.Barrier()
+    if me == 0:
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.01)
+        other.Lock(3)
+        other.Accumulate(one, 3)
+        other.Unlock(3)
+        waiting.join()
+    if me == 3:  # until rank 0 has said so, whose other thread waits for this lock
+        while seen[0] != round:
+            other.Lock(3)
+            other.Get(seen, 3)
+            other.Unlock(3)
+        win.Unlock(2)
+    comm.Barrier()
+assert (locked[0], told[0]) == (20 * (me == 2), 20 * (me == 3))
+other.Free()
+win.Free()
+"""
+
+
+def test_a_thread_that_waits_for_a_lock_holds_no_other_up() -> None:
+    """Law: the holder of the lock waits for another thread of the one that wants it."""
+    result = run_on_nodes(THREADS, SLOTS, "--interval", "never", timeout=30)
+    assert result.status == 0, result
