@@ -307,10 +307,10 @@ int ftrma_far_finish(struct window *w, int target, uint64_t *sc)
     return judge(w, target, result);
 }
 
-int ftrma_far_lock(struct window *w, int target, int how, uint64_t *sc)
+int ftrma_far_lock(struct window *w, int target, int how)
 {
     int rc = ftrma_far_ask_lock(w, target, how);
-    return rc ? rc : ftrma_far_finish(w, target, sc);
+    return rc ? rc : ftrma_far_finish(w, target, NULL);
 }
 
 int ftrma_far_unlock(struct window *w, int target, int how)

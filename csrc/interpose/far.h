@@ -29,11 +29,11 @@ int ftrma_far_can(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type)
 int ftrma_far_atomic(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type,
                      const void *origin, const void *compare, void *result);
 
-/* Take and give a lock; how: enum ftrma_wire_lock.  [out] sc: of the part. */
-int ftrma_far_lock(struct window *w, int target, int how, uint64_t *sc);
+/* Take and give a lock; how: enum ftrma_wire_lock. */
+int ftrma_far_lock(struct window *w, int target, int how);
 int ftrma_far_unlock(struct window *w, int target, int how);
 /* The same in two steps, so that those of several targets are under way at once.  Nothing may be asked
-   of a target between them. */
+   of a target between them.  [out] sc: of the part, where it is not NULL. */
 int ftrma_far_ask_lock(struct window *w, int target, int how);
 int ftrma_far_ask_unlock(struct window *w, int target, int how);
 int ftrma_far_finish(struct window *w, int target, uint64_t *sc);

@@ -17,10 +17,20 @@ static int bad_rank(struct window *w, int rank, const char *call)
 /* ---- locks ---------------------------------------------------------------------------------- */
 
 /* Nothing of a replay depends on SC, so it is in no log; the pair keeps it over a death. */
-static void note_sc(struct window *w, int target, uint64_t word)
+static void note_sc(struct window *w, int target, uint64_t sc)
 {
-    w->sc[target] = LOCK_SC(word);
-    __atomic_store_n(&pair(w, w->me, target)->sc, w->sc[target], __ATOMIC_RELAXED);
+    w->sc[target] = sc;
+    __atomic_store_n(&pair(w, w->me, target)->sc, sc, __ATOMIC_RELAXED);
+}
+
+/* Wait until a lock on another node is granted. */
+static int finish_far(struct window *w, int target)
+{
+    uint64_t sc;
+    int rc = ftrma_far_finish(w, target, &sc);
+    if (!rc)
+        note_sc(w, target, sc);
+    return rc;
 }
 
 /* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
@@ -28,9 +38,10 @@ static void note_sc(struct window *w, int target, uint64_t word)
    settle a death in the middle; the replacement then finds itself holding the lock, or not. */
 static int take(struct window *w, int target, int exclusive)
 {
-    if (is_far(w, target))
-        return ftrma_far_lock(w, target, exclusive ? FTRMA_WIRE_EXCLUSIVE : FTRMA_WIRE_SHARED,
-                              &w->sc[target]);
+    if (is_far(w, target)) {
+        int rc = ftrma_far_ask_lock(w, target, exclusive ? FTRMA_WIRE_EXCLUSIVE : FTRMA_WIRE_SHARED);
+        return rc ? rc : finish_far(w, target);
+    }
     uint64_t *lock = &w->members[target].lock, *holds = &pair(w, w->me, target)->holds;
     uint32_t seen = LOAD(&w->header->bell.word);
     for (unsigned step = 0; !LOAD(holds); seen = LOAD(&w->header->bell.word)) {
@@ -39,7 +50,7 @@ static int take(struct window *w, int target, int exclusive)
             next += exclusive ? (uint64_t)w->me + 1 : 1ull << 16;
             STORE(holds, HOLDS_TAKING);
             if (ftrma_cas(lock, word, next)) {
-                note_sc(w, target, next);
+                note_sc(w, target, LOCK_SC(next));
                 STORE(holds, exclusive ? HOLDS_EXCLUSIVE : HOLDS_SHARED);
                 return MPI_SUCCESS;
             }
@@ -50,7 +61,7 @@ static int take(struct window *w, int target, int exclusive)
             return ftrma_code_unwind;
         ftrma_wait_step(&step, &w->header->bell, seen);
     }
-    note_sc(w, target, LOAD(lock));
+    note_sc(w, target, LOCK_SC(LOAD(lock)));
     return MPI_SUCCESS;
 }
 
@@ -86,7 +97,7 @@ static int take_all(struct window *w)
     for (int t = 0; t < w->n && !rc; t++)
         rc = is_far(w, t) ? ftrma_far_ask_lock(w, t, FTRMA_WIRE_SHARED) : take(w, t, 0);
     for (int t = 0; t < w->n && !rc; t++)
-        rc = is_far(w, t) ? ftrma_far_finish(w, t, &w->sc[t]) : MPI_SUCCESS;
+        rc = is_far(w, t) ? finish_far(w, t) : MPI_SUCCESS;
     return rc;
 }
 

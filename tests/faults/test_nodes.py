@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import FILES, FTRMA, MARK, SHARED, Result, kill_marked, marked
+from jobs import FILES, FTRMA, MARK, SHARED, Result, kill_marked, marked, run_job
 from nodes import (
     NODES,
     launcher_options,
@@ -91,6 +91,44 @@ def test_windows_over_nodes(tmp_path: Path) -> None:
     told = f"the trace {path} holds no event of the program (over several nodes they are not"
     assert result.stderr.startswith(f"ftrma: warning: {told} recorded)\n"), result
     assert result.stderr.count("\n") == 1 and path.exists(), result
+
+
+COUNTERS = """
+import json, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(8 * n, 8, comm=comm)
+one = np.ones(1, "i8")
+for step in range(3):
+    window.Fence()
+    window.Put(one, (me + 1) % n)
+    window.Fence()
+window.Fence(MPI.MODE_NOSUCCEED)
+for turn in range(n):
+    for target in range(n) if turn == me else ():
+        window.Lock(target, MPI.LOCK_EXCLUSIVE if target % 2 else MPI.LOCK_SHARED)
+        window.Accumulate(one, target)
+        window.Flush(target)
+        window.Unlock(target)
+    if turn == me:
+        window.Lock_all()
+        window.Unlock_all()
+    comm.Barrier()
+print(me, json.dumps(ftrma.stats()["windows"]))
+window.Free()
+"""
+
+
+def test_counters_are_those_of_one_node() -> None:
+    """Law: EC, GC, SC and GNC do not depend on where the ranks are."""
+    over = run_on_nodes(COUNTERS, SLOTS, "--interval", "never")
+    on_one = run_job(COUNTERS, SLOTS, "--interval", "never")
+    assert over.status == on_one.status == 0, (over, on_one)
+    assert sorted(over.stdout.splitlines()) == sorted(on_one.stdout.splitlines())
+    assert '"sc": [8, 8, 8, 8]' in on_one.stdout, on_one
 
 
 def test_much_output_comes_whole() -> None:
