@@ -130,14 +130,14 @@ int ftrma_far_place(struct window *w)
     _Static_assert(sizeof place.file >= sizeof w->name, "the name has room");
     memcpy(place.file, w->name, sizeof w->name);
     if (w->placed < 0)
-        w->placed = ftrma_ledger_choose(ledger, w->wire, place.target);
-    return w->placed < 0 ? -EMFILE : ftrma_ledger_place(ledger, (uint32_t)w->placed, &place);
+        w->placed = ftrma_parts_choose(ledger, w->wire, place.target);
+    return w->placed < 0 ? -EMFILE : ftrma_parts_place(ledger, (uint32_t)w->placed, &place);
 }
 
 void ftrma_far_leave(struct window *w)
 {
     if (w->placed >= 0)
-        ftrma_ledger_leave(ledger, (uint32_t)w->placed);
+        ftrma_parts_leave(ledger, (uint32_t)w->placed);
     w->placed = -1;
 }
 

@@ -50,7 +50,7 @@ static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head
     if (head->epoch <= l->header->epoch)
         return;
     int forgets = head->operand == 1;
-    ftrma_ledger_roles(l, head->epoch, forgets, between_roles, a);
+    ftrma_parts_roles(l, head->epoch, forgets, between_roles, a);
     ftrma_grant_drop(a, NULL, -1, tell_old);
     for (struct ftrma_peer *p = a->peers; forgets && p; p = p->next)
         ftrma_reply_forget(p);
@@ -135,7 +135,7 @@ static int attempt(const struct ftrma_request *parked)
     struct ftrma_request r = *parked;
     struct ftrma_ledger *l = r.peer->agent->ledger;
     int same = LOAD(&l->parts[r.part].place.generation) == r.head->generation;
-    if (!same || !ftrma_ledger_map(l, (uint32_t)r.part)) {
+    if (!same || !ftrma_parts_map(l, (uint32_t)r.part)) {
         ftrma_reply_back(r.peer, r.head, FTRMA_WIRE_MOVED, 0);
         return 1;
     }
@@ -153,8 +153,8 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
     struct ftrma_ledger *l = peer->agent->ledger;
     struct ftrma_request r = {.peer = peer, .head = head, .payload = payload};
     uint64_t reached = ftrma_ledger_number(l, peer->origin, head->target);
-    r.part = ftrma_ledger_find(l, head->window, head->target, head->generation);
-    if (r.part >= 0 && !ftrma_ledger_map(l, (uint32_t)r.part))
+    r.part = ftrma_parts_find(l, head->window, head->target, head->generation);
+    if (r.part >= 0 && !ftrma_parts_map(l, (uint32_t)r.part))
         r.part = -1;
     if (ftrma_message_numbered(head) && head->number <= reached) {
         ftrma_apply_repeat(&r); /* also of a part that is gone since */
@@ -241,7 +241,7 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
         int found = ftrma_engine_wait(a->engine, soon ? 1 : timeout_ms);
         if (found & FTRMA_WIRE_RUNG) {
             ftrma_ledger_hush(a->ledger);
-            ftrma_ledger_tidy(a->ledger);
+            ftrma_parts_tidy(a->ledger);
         }
         if (found & FTRMA_WIRE_RUNG || (!found && a->polite))
             ftrma_grant_all(a);
@@ -271,8 +271,8 @@ int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
         return error;
     }
     a->last_parked = &a->parked;
-    ftrma_ledger_put_back(a->ledger);
-    ftrma_ledger_finish_roles(a->ledger);
+    ftrma_parts_put_back(a->ledger);
+    ftrma_parts_finish_roles(a->ledger);
     __atomic_add_fetch(&a->ledger->header->agents, 1, __ATOMIC_SEQ_CST);
     *agent = a;
     return 0;

@@ -3,7 +3,7 @@
 #define FTRMA_AGENT_H
 
 #include "engine.h"
-#include "ledger.h"
+#include "parts.h"
 
 #define FTRMA_AGENT_ACKS 64 /* runs of records that wait for an acknowledgement */
 

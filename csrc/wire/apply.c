@@ -34,7 +34,7 @@ static uint64_t clock_of(const struct ftrma_peer *peer, uint32_t target)
 
 static struct ftrma_wire_words *words_of(const struct ftrma_request *r)
 {
-    return ftrma_ledger_words(r->peer->agent->ledger, (uint32_t)r->part);
+    return ftrma_parts_words(r->peer->agent->ledger, (uint32_t)r->part);
 }
 
 static uint64_t next_seq(const struct ftrma_request *r)
@@ -55,8 +55,8 @@ static const char *reach(const struct ftrma_request *r, uint64_t offset, void *b
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
     uint32_t part = (uint32_t)r->part;
-    int error = write ? ftrma_ledger_write(l, part, offset, bytes, n)
-                      : ftrma_ledger_read(l, part, offset, bytes, n);
+    int error = write ? ftrma_parts_write(l, part, offset, bytes, n)
+                      : ftrma_parts_read(l, part, offset, bytes, n);
     if (!error || error == -ESRCH) /* its process has died: what is done to it does not matter */
         return NULL;
     return error == -EPERM ? "the node does not let the agent reach the memory of a process: "
@@ -119,7 +119,7 @@ const char *ftrma_apply_set(const struct ftrma_request *r)
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
     const struct ftrma_wire_head *head = r->head;
-    ftrma_ledger_set(l, (uint32_t)r->part, head->offset, head->operand);
+    ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
     ftrma_strike(r->peer->agent, FTRMA_WIRE_AT_PUT);
     STORE(&ftrma_ledger_pair(l, r->peer->origin, head->target)->number, head->number);
     return ftrma_reply_owe(r->peer, head, 0, 0) ? NO_MEMORY : NULL;
@@ -188,8 +188,8 @@ static void leave(const struct ftrma_request *r, struct ftrma_wire_words *words)
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
     STORE(&words->owner, 0);
-    if (ftrma_ledger_sleepers(l, (uint32_t)r->part))
-        ftrma_ledger_wake(l, (uint32_t)r->part);
+    if (ftrma_parts_sleepers(l, (uint32_t)r->part))
+        ftrma_parts_wake(l, (uint32_t)r->part);
 }
 
 /* The bytes of the elements, changed. What is in the part's file changes as a whole, where it can. */

@@ -64,7 +64,7 @@ static int grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, in
 {
     struct ftrma_ledger *l = peer->agent->ledger;
     unsigned char *hold = ftrma_ledger_hold(l, (uint32_t)part, peer->origin);
-    struct ftrma_wire_words *words = ftrma_ledger_words(l, (uint32_t)part);
+    struct ftrma_wire_words *words = ftrma_parts_words(l, (uint32_t)part);
     int shared = head->operand == FTRMA_WIRE_SHARED;
     if (!words || !is_free(l, (uint32_t)part, peer->origin, shared))
         return 0;
@@ -77,7 +77,7 @@ static int grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, in
 
 int ftrma_grant_change(const struct ftrma_request *r)
 {
-    struct ftrma_wire_words *words = ftrma_ledger_words(r->peer->agent->ledger, (uint32_t)r->part);
+    struct ftrma_wire_words *words = ftrma_parts_words(r->peer->agent->ledger, (uint32_t)r->part);
     int32_t nobody = 0, mine = -2 - (int32_t)r->peer->origin;
     if (!words
         || (!__atomic_compare_exchange_n(&words->owner, &nobody, mine, 0, __ATOMIC_SEQ_CST,
@@ -107,19 +107,19 @@ void ftrma_grant_unlock(const struct ftrma_request *r)
     struct ftrma_ledger *l = agent->ledger;
     uint32_t part = (uint32_t)r->part;
     if (r->head->operand == FTRMA_WIRE_CHANGE) {
-        struct ftrma_wire_words *words = ftrma_ledger_words(l, part);
+        struct ftrma_wire_words *words = ftrma_parts_words(l, part);
         int32_t mine = -2 - (int32_t)r->peer->origin;
         if (words)
             __atomic_compare_exchange_n(&words->owner, &mine, 0, 0, __ATOMIC_SEQ_CST,
                                         __ATOMIC_RELAXED);
-        ftrma_ledger_wake(l, part);
+        ftrma_parts_wake(l, part);
         done(r->peer, r->head, 0);
         return;
     }
     /* Done again it frees nobody else's. */
     STORE(ftrma_ledger_hold(l, part, r->peer->origin), FTRMA_HOLDS_NOTHING);
-    int asleep = ftrma_ledger_sleepers(l, part);
-    ftrma_ledger_settle(l, part);
+    int asleep = ftrma_parts_sleepers(l, part);
+    ftrma_parts_settle(l, part);
     done(r->peer, r->head, 0);
     if (asleep)
         agent->polite = 1; /* those of the node have waited, too: they have a millisecond */

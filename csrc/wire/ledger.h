@@ -79,37 +79,9 @@ static inline unsigned char *ftrma_ledger_hold(const struct ftrma_ledger *l, uin
 /* Keep other agents out until this process ends. 0 or -EWOULDBLOCK. */
 int ftrma_ledger_lock(const struct ftrma_ledger *ledger);
 
-/* The number of the part, or -1: it is not here, or not of this generation. */
-int ftrma_ledger_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
-                      uint32_t generation);
-/* Its file, mapped if need be; NULL: it is not as it was said. */
-char *ftrma_ledger_map(struct ftrma_ledger *ledger, uint32_t part);
-/* Let the memory of parts that are gone go. */
-void ftrma_ledger_tidy(struct ftrma_ledger *ledger);
-/* Copy bytes out of a part and into it, wherever it lies. 0 or -errno. */
-int ftrma_ledger_read(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, void *to, size_t n);
-int ftrma_ledger_write(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, const void *from,
-                       size_t n);
-
-/* Take back the atomics that the agent before was inside of. */
-void ftrma_ledger_put_back(struct ftrma_ledger *ledger);
-
-/* New roles. forget: numbers, answers, undos and locks of before mean nothing any more.
-   between: called when the roles are in force and not all is forgotten. */
-void ftrma_ledger_roles(struct ftrma_ledger *ledger, uint64_t epoch, int forget,
-                        void (*between)(void *arg), void *arg);
-/* Forget what an agent was killed amid forgetting. */
-void ftrma_ledger_finish_roles(struct ftrma_ledger *ledger);
-
-/* Raise a word in the head of the part's file, and wake who waits for one. */
-void ftrma_ledger_set(struct ftrma_ledger *ledger, uint32_t part, uint64_t word, uint64_t value);
-/* Wake processes of the node that wait at the bells of the part's file. */
-void ftrma_ledger_wake(struct ftrma_ledger *ledger, uint32_t part);
-/* Somebody of the node sleeps there. */
-int ftrma_ledger_sleepers(struct ftrma_ledger *ledger, uint32_t part);
 /* It has been rung. */
 void ftrma_ledger_hush(struct ftrma_ledger *ledger);
-/* Make the lock word of a part say what `holds` says. Whoever of this node waits is woken. */
-void ftrma_ledger_settle(struct ftrma_ledger *ledger, uint32_t part);
+/* Let the memory of a part's file go. */
+void ftrma_ledger_unmap(struct ftrma_mapped *mapped);
 
 #endif

@@ -176,16 +176,16 @@ int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint
 int ftrma_ledger_open(const char *path, struct ftrma_ledger **ledger);
 void ftrma_ledger_close(struct ftrma_ledger *ledger);
 /* Say where a part lies. In its place one of another generation may follow, at any time. */
-int ftrma_ledger_place(struct ftrma_ledger *ledger, uint32_t index,
-                       const struct ftrma_wire_part *place);
+int ftrma_parts_place(struct ftrma_ledger *ledger, uint32_t index,
+                      const struct ftrma_wire_part *place);
 /* A number for a part that is new: >= 0, or -ENOSPC; and it is free again. */
-int ftrma_ledger_choose(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
-void ftrma_ledger_leave(struct ftrma_ledger *ledger, uint32_t index);
+int ftrma_parts_choose(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
+void ftrma_parts_leave(struct ftrma_ledger *ledger, uint32_t index);
 /* Wake the agent: a lock that it waits for is free. */
 void ftrma_ledger_ring(struct ftrma_ledger *ledger);
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
 /* The words of a part, or NULL. */
-struct ftrma_wire_words *ftrma_ledger_words(struct ftrma_ledger *ledger, uint32_t part);
+struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *ledger, uint32_t part);
 uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
 

@@ -176,7 +176,7 @@ def ledger_place(
         "window": window, "target": target, "generation": generation, "pid": pid, "at": at,
         "bytes": size_bytes, "words": words, "head": head_bytes, "file": file.encode(),
     })
-    _check(_lib().ftrma_ledger_place(ledger, index, place), f"placing part {index}")
+    _check(_lib().ftrma_parts_place(ledger, index, place), f"placing part {index}")
 
 
 def write_clock(ledger: Ledger, target: int, events: int) -> None:
@@ -186,11 +186,11 @@ def write_clock(ledger: Ledger, target: int, events: int) -> None:
 
 def write_owner(ledger: Ledger, part: int, owner: int) -> None:
     """Who of the node is inside a change of the part: its member + 1, or 0."""
-    _lib().ftrma_ledger_words(ledger, part).owner = owner
+    _lib().ftrma_parts_words(ledger, part).owner = owner
 
 
 def read_owner(ledger: Ledger, part: int) -> int:
-    return int(_lib().ftrma_ledger_words(ledger, part).owner)
+    return int(_lib().ftrma_parts_words(ledger, part).owner)
 
 
 def number_of(ledger: Ledger, origin: int, target: int) -> int:
