@@ -146,6 +146,7 @@ if MPI.COMM_WORLD.rank == 3:
     assert result.stdout == "".join(f"{i} {'x' * (i % 97)}\n" for i in range(40000))
 
 
+@pytest.mark.rest
 def test_error_of_all_slots_is_reported_once() -> None:
     """One traceback, from whoever is first, and status 1."""
     text = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nraise KeyError('lost thing')\n"
@@ -153,6 +154,7 @@ def test_error_of_all_slots_is_reported_once() -> None:
     assert (result.status, result.stderr.count("Traceback")) == (1, 1), result
 
 
+@pytest.mark.rest
 def test_abort_has_its_status() -> None:
     """Abort of one slot ends the others, who wait for it."""
     text = "from mpi4py import MPI\nc = MPI.COMM_WORLD\nc.rank == 2 and c.Abort(9)\nc.Barrier()\n"
@@ -215,6 +217,7 @@ if comm.rank == 0:
     assert "Traceback" not in result.stderr, result
 
 
+@pytest.mark.rest
 def test_relaunch_is_bounded() -> None:
     result = run_on_nodes(RING, SLOTS, "--kill", "1@fence:3", "--max-relaunch", "0")
     assert result.status == 70, result
