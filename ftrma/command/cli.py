@@ -142,7 +142,8 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     try:
         options = options_of(arguments)
         options.check()
-        listening.check(options.bind, "--bind")
+        if options.bind != listening.Bind():
+            listening.check(options.bind, "--bind")
         outputs = [
             outfile.check(option, name)
             for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name

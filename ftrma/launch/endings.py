@@ -11,15 +11,17 @@ from ..native.constants import PlanKind
 from ..protocol.ends import End
 from .launch import Launch
 
+BANNER = "-----"  # the launcher puts what it explains between two lines of these
+
 
 def did_not_start(launch: Launch, reason: str) -> int:
     """Say why a launch has not come up, with what the launcher said."""
-    said, status = launch.log.read_text(errors="replace"), launch.mpirun.poll()
+    said, status = launch.log.read_text(errors="replace"), launch.mpirun.poll() or 0
     if not launch.refused():
         sys.stderr.write(said[-4000:])
-    if status and not said:
+    if status > 0 and BANNER not in said:
         reason += (
-            f" without a word (exit status {status}): is there a place for each of its "
+            f" without saying why (exit status {status}): is there a place for each of its "
             f"{launch.layout.processes} processes on the hosts, and by the mapping, in --mpirun?"
         )
     again = " again" if launch.made.cause else ""

@@ -264,10 +264,10 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
 
 
 def test_nodes_without_a_place_for_each_process() -> None:
-    """Law: a launcher that says nothing is told with what may ail it, and no node keeps a file."""
+    """Law: a launcher that does not say why is told with what may ail it, and no node keeps a file."""
     result = run_on_nodes(RING, SLOTS, nodes=NODES[:2])
     assert result.status == 70, result
     assert result.stderr.endswith(
-        "the launcher died without a word (exit status 213): is there a place for each of its "
+        "the launcher died without saying why (exit status 213): is there a place for each of its "
         "6 processes on the hosts, and by the mapping, in --mpirun?\n"
     ), result
