@@ -264,7 +264,7 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
 
 
 def test_nodes_without_a_place_for_each_process() -> None:
-    """Law: a launcher that does not say why is told with what may ail it, and no node keeps a file."""
+    """Law: what may ail a launcher that does not say why is told, and no node keeps a file."""
     result = run_on_nodes(RING, SLOTS, nodes=NODES[:2])
     assert result.status == 70, result
     assert result.stderr.endswith(
