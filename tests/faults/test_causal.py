@@ -421,8 +421,8 @@ def test_puts_past_the_caches(repetition: int) -> None:
 
 # Long enough that nearly every moment from FIRST_S to LAST_S lies in its inserts; time counts from
 # where the slots have come up.
-LONG_DHT = ("dht.py", "--inserts", "40000", "--lookups", "2000", "--buckets", "30000", "--heap",
-            "60000", "--batch", "4000", "--duty", "1")
+LONG_DHT = ("dht.py", "--inserts", "80000", "--lookups", "2000", "--buckets", "60000", "--heap",
+            "120000", "--batch", "4000", "--duty", "1")
 FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 
