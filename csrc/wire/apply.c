@@ -39,7 +39,8 @@ static struct ftrma_wire_words *words_of(const struct ftrma_request *r)
 
 static uint64_t next_seq(const struct ftrma_request *r)
 {
-    return __atomic_add_fetch(&words_of(r)->seq, 1, __ATOMIC_SEQ_CST);
+    struct ftrma_wire_words *words = words_of(r);
+    return words ? __atomic_add_fetch(&words->seq, 1, __ATOMIC_SEQ_CST) : 0;
 }
 
 static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
@@ -77,6 +78,9 @@ const char *ftrma_apply_fault(const struct ftrma_request *r)
     const struct ftrma_wire_part *place = &part_of(r)->place;
     uint64_t size = place->bytes, n = runs_of(r->head);
     uint64_t bytes = r->head->kind == FTRMA_WIRE_GET ? r->head->operand : r->head->length;
+    if (place->words == FTRMA_WIRE_PLAIN && r->head->kind >= FTRMA_WIRE_ACC
+        && r->head->kind <= FTRMA_WIRE_UNLOCK)
+        return "the part is a plain file";
     if (r->head->kind == FTRMA_WIRE_SET)
         return r->head->offset + sizeof(uint64_t) > place->head ? "no such word" : NULL;
     int outside = !n && (r->head->offset > size || bytes > size - r->head->offset);

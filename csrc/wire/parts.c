@@ -18,11 +18,13 @@
 
 int ftrma_parts_place(struct ftrma_ledger *l, uint32_t index, const struct ftrma_wire_part *place)
 {
+    int plain = place->words == FTRMA_WIRE_PLAIN;
     uint64_t words_end = place->words + sizeof(struct ftrma_wire_words);
     if (index >= l->header->parts || place->target >= l->header->targets || !place->generation
         || !*place->file || !memchr(place->file, 0, sizeof place->file)
-        || strchr(place->file, '/') || (!place->pid && place->at % 8) || place->words % 8
-        || words_end < place->words || place->head < 2 * sizeof(struct ftrma_bell))
+        || strchr(place->file, '/') || (!place->pid && place->at % 8)
+        || (!plain && (place->words % 8 || words_end < place->words))
+        || (place->head < 2 * sizeof(struct ftrma_bell) && !(plain && !place->head)))
         return -EINVAL;
     struct ftrma_ledger_part *part = &l->parts[index];
     STORE(&part->taken, 1);
@@ -105,7 +107,8 @@ char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
     ftrma_ledger_unmap(m);
     /* Less than was said would be fatal to read. */
     struct stat st;
-    uint64_t end = place->words + sizeof(struct ftrma_wire_words), part_end = 0;
+    int plain = place->words == FTRMA_WIRE_PLAIN;
+    uint64_t end = plain ? 0 : place->words + sizeof(struct ftrma_wire_words), part_end = 0;
     int fd = openat(l->directory, place->file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int wrapped = !place->pid && __builtin_add_overflow(place->at, place->bytes, &part_end);
     end = end > place->head ? end : place->head;
@@ -162,7 +165,9 @@ int ftrma_parts_write(struct ftrma_ledger *l, uint32_t part, uint64_t offset, co
 
 struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *l, uint32_t part)
 {
-    char *map = part < l->header->parts ? ftrma_parts_map(l, part) : NULL;
+    if (part >= l->header->parts || l->parts[part].place.words == FTRMA_WIRE_PLAIN)
+        return NULL;
+    char *map = ftrma_parts_map(l, part);
     return map ? (struct ftrma_wire_words *)(void *)(map + l->parts[part].place.words) : NULL;
 }
 

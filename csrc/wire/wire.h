@@ -19,6 +19,7 @@
 #define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
 #define FTRMA_WIRE_NAME 128      /* of a part's file, beside the ledger, with the zero */
+#define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words: it has none, see there */
 
 /* Results of an origin's calls, beside FTRMA_OK (0), FTRMA_ALARM (1) and FTRMA_TIMEOUT (2). */
 #define FTRMA_WIRE_STALE 3   /* the agent has newer roles than this process */
@@ -159,8 +160,10 @@ struct ftrma_wire_part {
     uint32_t window, target, generation;
     int32_t pid;   /* 0: it lies in the file, else in the memory of this process */
     uint64_t at, bytes;   /* from this offset, or address, on */
-    uint64_t words;  /* offset of its struct ftrma_wire_words in the file */
-    uint64_t head;   /* bytes at the file's beginning whose words can be SET; two bells come first */
+    uint64_t words;  /* offset of its struct ftrma_wire_words in the file; FTRMA_WIRE_PLAIN: it has none,
+                        and is put to, got from and has its words SET, but nothing else */
+    uint64_t head;   /* bytes at the file's beginning whose words can be SET; two bells come first, but
+                        where there are none (0) */
     char file[FTRMA_WIRE_NAME]; /* beside the ledger */
 };
 

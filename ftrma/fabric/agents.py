@@ -192,7 +192,7 @@ class NodeAgent:
     Args:
         directory: of the job on this node.
         key: of the job.
-        slots: of the job.
+        origins, targets: that the ledger has room for.
         lost: is called, by a thread, when one agent after another ends at once.
         bind: where to listen.
 
@@ -201,13 +201,14 @@ class NodeAgent:
     """
 
     def __init__(
-        self, directory: Path, key: Key, slots: int, lost: Callable[[], object], bind: Bind
+        self, directory: Path, key: Key, origins: int, targets: int, lost: Callable[[], object],
+        bind: Bind,
     ) -> None:
         self.key, self.bind, self.lost, self.leaving = key, bind, lost, False
         self.ledger, self.published = directory / "ledger", directory / "agent"
         for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published):
             left.unlink(missing_ok=True)  # of a launch before
-        wire.ledger_make(self.ledger, origins=slots, targets=slots, parts=PARTS)
+        wire.ledger_make(self.ledger, origins=origins, targets=targets, parts=PARTS)
         self.process = self._start(bind)
 
     def _start(self, bind: Bind) -> subprocess.Popen[bytes]:

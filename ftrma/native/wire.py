@@ -44,6 +44,7 @@ def _number(name: str) -> int:
 
 
 FORMAT, MOST_BYTES, IMAGE_BYTES = _number("FORMAT"), _number("MOST"), _number("IMAGE")
+PLAIN = _number("PLAIN")
 
 
 class Kind(IntEnum):
@@ -169,14 +170,27 @@ def ledger_close(ledger: Ledger) -> None:
 
 def ledger_place(
     ledger: Ledger, index: int, *, window: int, target: int, generation: int, file: str, at: int,
-    size_bytes: int, words: int, head_bytes: int, pid: int = 0,
+    size_bytes: int, words: int = PLAIN, head_bytes: int = 0, pid: int = 0,
 ) -> None:
-    """Say where a part lies: in a file beside the ledger, or in the memory of a process."""
+    """Say where a part lies: in a file beside the ledger, or in the memory of a process.
+
+    Without `words` it is a plain file, which is put to and got from, and nothing else.
+    """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "pid": pid, "at": at,
         "bytes": size_bytes, "words": words, "head": head_bytes, "file": file.encode(),
     })
     _check(_lib().ftrma_parts_place(ledger, index, place), f"placing part {index}")
+
+
+def ledger_choose(ledger: Ledger, window: int, target: int) -> int:
+    """A number for a part that is new."""
+    return _check(_lib().ftrma_parts_choose(ledger, window, target), "placing a part")
+
+
+def ledger_leave(ledger: Ledger, index: int) -> None:
+    """Nobody reaches this part any more."""
+    _lib().ftrma_parts_leave(ledger, index)
 
 
 def write_clock(ledger: Ledger, target: int, events: int) -> None:

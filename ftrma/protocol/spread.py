@@ -84,9 +84,10 @@ class SpreadWorld(World):
         nodes = len(set(self.hosts))
         if self.first_on_node and nodes > 1:
             bind, near = options.bind, link.socket.getsockname()[0]
+            slots = options.layout().slots
             self.agent = NodeAgent(
-                self.directory, link.key, options.layout().slots, self._without_agent,
-                replace(bind, where=bind.here(own_addresses(), near)),
+                self.directory, link.key, slots + len(self.hosts), slots + nodes,
+                self._without_agent, replace(bind, where=bind.here(own_addresses(), near)),
             )
         self.layout = self._layout(options)
         self.found = self._take_stock(mpi.COMM_WORLD)
@@ -199,9 +200,11 @@ class SpreadWorld(World):
         names = list(found)
         nodes = [names.index(self.hosts[proc]) for proc in self.holders()]
         self.ledger = wire.ledger_open(self.directory / "ledger")
-        self.asking = Asking(self.link.key, slot, 0, len(nodes), len(names),
+        # Behind the slots each node is a target, for what it has beside windows.
+        targets = [*nodes, *range(len(names))]
+        self.asking = Asking(self.link.key, slot, 0, len(targets), len(names),
                              lambda node: found[names[node]])
-        for target, node in enumerate(nodes):
+        for target, node in enumerate(targets):
             self.asking.origin.seat(target, node, 1)
         job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger),
                       names.index(self.host), nodes)
