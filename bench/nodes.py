@@ -6,7 +6,7 @@ Both sides run on the same nodes, which the launcher's options name:
 
 `--map-by node` has ranks 0 and 1 on different nodes. Times are those that a Python program sees,
 through mpi4py; a launch times each call in batches, and its result is the median batch. Sides take
-turns; ratios are formed within a round. Nothing is logged yet over nodes.
+turns; ratios are formed within a round.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ SOURCES = {
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
-        "far.c",
-        *("derived.c", "partitioned.c", "session.c", "errhandler.c", "ends.c"),
+        *("turn.c", "far.c", "farbytes.c", "faratomic.c"),
+        *("opening.c", "derived.c", "partitioned.c", "session.c", "errhandler.c", "ends.c"),
     ],
     "log": [
         *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),
-        *("demand.c", "replay.c", "event.c"),
+        *("demand.c", "replay.c", "event.c", "pending.c"),
     ],
     "vault": [
         *("vault.c", "checkpoint.c"),
@@ -41,7 +41,7 @@ SOURCES = {
     "job": [
         *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),
         *("revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "comm.c", "window.c"),
-        *("watch.c", "leave.c", "rewind.c"),
+        *("watch.c", "leave.c", "rewind.c", "nodes.c"),
     ],
     "kernels": [
         *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),
@@ -50,7 +50,7 @@ SOURCES = {
     "wire": [
         *("agent.c", "peer.c", "apply.c", "grant.c", "strike.c", "reply.c", "combine.c"),
         *("ledger.c", "parts.c", "roles.c", "origin.c", "await.c", "sent.c", "tcp.c", "way.c"),
-        "message.c",
+        *("message.c", "mirror.c", "merge.c", "spokes.c"),
     ],
 }
 # How they follow each other in the library. Measured: in the alphabetical order that setuptools has

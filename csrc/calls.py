@@ -36,7 +36,7 @@ Win_complete Win_wait Win_test Comm_get_attr Finalize Finalized Abort
 Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
 File_set_errhandler File_get_errhandler Errhandler_free
 Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free
-Comm_disconnect Comm_size Comm_rank Comm_compare
+Comm_disconnect Comm_size Comm_rank Comm_compare Comm_group
 Psend_init Precv_init Group_from_session_pset Session_get_pset_info
 """.split()  # noqa: SIM905
 
@@ -57,7 +57,7 @@ Message_f2c Pack_external Comm_get_parent Comm_c2f Comm_f2c
 """.split()  # noqa: SIM905
 
 LOCAL = re.compile(
-    r"MPI_(Comm_(group|remote_size|remote_group|is_revoked|get_failed|ack_failed)"
+    r"MPI_(Comm_(remote_size|remote_group|is_revoked|get_failed|ack_failed)"
     r"|Topo_test|Cart(_map|_coords|_rank|_get|_shift|dim_get)|Graph(_map|_get|dims_get"
     r"|_neighbors(_count)?)|Dist_graph_neighbors(_count)?|Pack|Unpack|Pack_size)$"
 )

@@ -9,10 +9,9 @@
  *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
  *   demand-<s>-0/1 a vault with a checkpoint that slot s took alone (log/demand.c)
  *
- * In a job over several nodes each process has a control file of its own, whose alarm never rings:
- * C reads roles and rules there as ever, and the supervisor does the rest
- * (ftrma/protocol/spread.py).  Each node has a file of each window with the parts of its members, and
- * an agent by which others reach them (wire/).
+ * In a job over several nodes each has such a directory: with a control file, which the nodes' agents
+ * keep equal to the others' (wire/mirror.c), with the files of its own processes and slots, and with a
+ * file of each window that has the parts of its members.  Others reach them by the agent.
  *
  * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
  * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
@@ -224,6 +223,8 @@ struct ftrma_proc {
     int32_t waiting;        /* 1 while it sleeps, waiting for others */
     int32_t making;         /* communicators of it and others that the library is making */
     uint64_t syncs;         /* synchronizations in this entry, where events are not counted */
+    int32_t node;           /* that it runs on */
+    int32_t pad;
 };
 
 /* Who holds which role.  Two copies in the control file: a new table is written beside the one in
@@ -286,6 +287,21 @@ struct ftrma_slot {
     uint64_t line3[11];
 };
 
+/* The beginning of a slot's log file; its chunks, of chunk_bytes each, are the end of it (log/chunks.h). */
+struct ftrma_chunk {
+    uint32_t next; /* of its chain; the chunk's number + 1, 0 at the end */
+    uint32_t fill; /* bytes of whole records */
+};
+
+struct ftrma_log {
+    uint64_t magic;
+    uint64_t file_bytes;
+    uint32_t chunk_bytes, nchunks;
+    uint32_t free, used; /* first free chunk + 1; chunks in use */
+    uint32_t head[2];    /* first chunk of each log + 1 */
+    struct ftrma_chunk chunk[];
+};
+
 struct ftrma_ctl {
     struct ftrma_slot slots[FTRMA_MAX_PROCS]; /* first, so that they begin with a cache line */
     uint64_t magic;
@@ -308,12 +324,14 @@ struct ftrma_ctl {
     uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed or, if it was
                                    a rule's, happened */
     uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
+    uint64_t repaired_ns;       /* CLOCK_MONOTONIC when a process of this node last left a repair */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
     uint64_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT: stored when the reason stands in
                                    `plans` or `asked`, if there is one */
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
-    int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody */
+    int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody; -1: one on
+                                   another node, perhaps */
     uint32_t partitioned;       /* 1: the program has partitioned communication (partitioned.c) */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
@@ -338,6 +356,11 @@ struct ftrma_ctl {
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
     char refusal[512];          /* why the slot being replayed cannot be */
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
+    uint64_t nodes;             /* that the job runs on, 1 or more */
+    uint64_t connect;           /* 1: the next round of repair makes the library's communicators: stored
+                                   by who needs them, cleared by the leader of that round */
+    uint64_t looked[FTRMA_MAX_PROCS]; /* node -> the newest alarm with which its agent has sent all of
+                                   its words; by the agent */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
 
@@ -360,9 +383,19 @@ void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
 
-/* From now on this is a process of a job over several nodes: windows are the library's own, and
-   strikes and aborts are told on the socket `fd` to the supervisor. */
+/* From now on this is a process of a job over several nodes: strikes and aborts are told on the socket
+   `fd` to the supervisor. */
 void ftrma_set_link(int fd);
+/* The descriptors by which this process and its node's agent wake each other: the agent's bell, what it
+   pokes, and the alarms of two origins (-1: there is none). Before ftrma_watch. */
+void ftrma_set_agent(int bell, int poke, int origin, int service);
+
+/* Where the agent of this node tells how often it has looked for what was stored in the control file, and
+   which look's words all nodes have or will have in one order. Before ftrma_watch. */
+void ftrma_set_looks(const void *looks, const void *settled);
+/* Wait until what this process has stored is ordered among what others have: who does so as well, and is
+   ordered later, sees it. FTRMA_OK or FTRMA_ALARM. On one node nothing is to be waited for. */
+int ftrma_synchronize(void);
 
 /* This process's role now: [out] *index is its slot, checksum, or spare number. */
 int ftrma_my_role(int *index);
@@ -377,8 +410,6 @@ void ftrma_note_exit(int status);
 /* 1 for the one process of the job that may report the error that ends it. */
 int ftrma_claim_error(void);
 
-/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
-void ftrma_note_death(int proc);
 /* Ask for the repair round after `round`, if nobody has yet. */
 void ftrma_raise(uint64_t round);
 /* The round this process has last left; its calls unwind while the alarm is ahead of it. */
@@ -441,6 +472,8 @@ uint64_t ftrma_comm_parent(void);
 /* Build the user's world from the holders of all slots, in repair `round` (0: at the start).
    Collective over the living. 0, FTRMA_ALARM (another failure), or an MPI code. */
 int ftrma_comm_build(uint64_t round);
+/* Go on without: they are made when somebody asks for them, see ctl.connect. Local. An MPI code. */
+int ftrma_comm_lapse(void);
 /* Forget the library's communicators, which repair `round` makes anew. */
 void ftrma_comm_forget(uint64_t round);
 /* Remove what all have shared of communicators other than the slots' world, for one process: 0 or
@@ -458,7 +491,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- job/window.c; interpose/winfile.c, create.c, far.c ----------------------------------------- */
+/* ---- job/window.c; interpose/winfile.c, create.c, exchange.c, turn.c, farbytes.c, faratomic.c */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */
@@ -473,11 +506,19 @@ int ftrma_window_at(int index, struct ftrma_window_info *info);
 /* EC toward a target and SC of the last lock on it; -1 past the last target. SC is in no log: a replay
    tells it as it was at the death. */
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
-/* The job runs over several nodes: an origin and a ledger of the wire, this process's node, and that of
-   each slot. Before the first window. */
-void ftrma_set_nodes(void *origin, void *ledger, int node, const int32_t *of_slot, int n);
+/* The job runs over several nodes: the ledger of this one, and an origin, NULL on who is no slot. Before
+   the first window. */
+void ftrma_set_nodes(void *origin, void *ledger);
+/* Open the board of the slots' world, so that slots on other nodes can write to it. 0 or -errno. */
+int ftrma_world_open(void);
 /* Wait until all that this process has written to windows is there: an MPI code. */
 int ftrma_windows_flush(void);
+/* In a repair, before its round is met for: all puts of this slot are acknowledged, so that its log is
+   complete. FTRMA_OK, or FTRMA_ALARM: another round is asked for. */
+int ftrma_far_quiet(uint64_t round);
+/* When the target's agent refuses what comes for it: the atomic that this slot waits for is logged, if it
+   was done before. The same results. */
+int ftrma_far_answers(uint64_t round);
 /* Called when a part was mapped, before the window is handed out: restores it. */
 typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);
 void ftrma_set_fill(ftrma_fill_function fill);
@@ -589,6 +630,22 @@ void ftrma_vault_add(struct ftrma_vault *vault, uint8_t g, uint64_t first, uint6
                      const void *blocks);
 void ftrma_vault_seal(struct ftrma_vault *vault);
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
+/* What a vault's file consists of, in this order: dirty list and checksums are uint32_t. */
+enum ftrma_vault_area {
+    FTRMA_VAULT_HEAD,
+    FTRMA_VAULT_DIRTY,
+    FTRMA_VAULT_CRC,
+    FTRMA_VAULT_COPY,
+    FTRMA_VAULT_STAGE
+};
+/* Where an area begins, in this process and [out] in the file, which is the same for all vaults of a
+   job; member: whose checksums, -1: the vault's own. NULL: there is no such area. */
+void *ftrma_vault_area(struct ftrma_vault *vault, int area, int member, uint64_t *offset);
+/* Parts of another vault can be brought here: take its header, FTRMA_BLOCK bytes from the beginning of
+   its file. 0, or -EINVAL for what is no header of a vault of this job. */
+int ftrma_vault_adopt(struct ftrma_vault *vault, const void *header);
+/* Let go of all that is here but the header. 0 or -errno. */
+int ftrma_vault_drop(struct ftrma_vault *vault);
 
 void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);
 /* The copy and its checksums become those of `now`, with no way back; bytes that others write
@@ -602,8 +659,8 @@ uint64_t ftrma_stage_end(struct ftrma_vault *vault); /* number of dirty blocks *
 /* Take back whatever is staged above `version`. */
 void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
 
-/* Parity side: sum the staged deltas of all members, each times its coefficient g[i]; then, after
-   commit, fold them in. 0 or -errno. */
+/* Parity side: sum the staged deltas of all members but those that are NULL, each times its coefficient
+   g[i]; then, after commit, fold them in. 0 or -errno. */
 int ftrma_parity_sum(struct ftrma_vault *parity, struct ftrma_vault *const *members,
                      const uint8_t *g, int n);
 /* The same in steps, for a member i whose stage is not at hand: [in] blocks its copy uses, blocks it
@@ -615,12 +672,15 @@ void ftrma_parity_add(struct ftrma_vault *parity, int i, uint8_t g, uint64_t fir
 void ftrma_parity_fold(struct ftrma_vault *parity, uint64_t version);
 void ftrma_parity_drop(struct ftrma_vault *parity); /* forget a sum that was not committed */
 uint64_t ftrma_parity_version(const struct ftrma_vault *parity);
-/* Take member i's staged deltas out of a parity that was rebuilt from copies holding them. */
-void ftrma_parity_unstage(struct ftrma_vault *parity, struct ftrma_vault *member, int i, uint8_t g);
-/* Compute a parity and all checksums afresh from the members' copies. Returns -1, or the first block
-   of which a member's copy is corrupt; -2 - errno if memory is missing. */
+/* Take staged deltas of member i out of a parity that was rebuilt from copies holding them. */
+void ftrma_parity_unstage(struct ftrma_vault *parity, int i, uint8_t g, const uint32_t *blocks,
+                          uint64_t count, const void *deltas);
+/* Compute blocks first .. end-1 of a parity and all checksums afresh from the members' copies; with the
+   last block it is at `version`. Returns -1, or the first block of which a member's copy is corrupt;
+   -2 - errno if memory is missing. */
 int64_t ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members,
-                             const uint8_t *g, int n, uint64_t version);
+                             const uint8_t *g, int n, uint64_t version, uint64_t first,
+                             uint64_t end);
 /* Compare blocks first .. end-1 with the checksums that a parity keeps for a member (-1: for itself).
    Returns -1, or the first block that differs. */
 int64_t ftrma_check(struct ftrma_vault *vault, struct ftrma_vault *parity, int member,

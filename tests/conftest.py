@@ -11,8 +11,8 @@ import pytest
 # Files with many cases of one kind.
 MANY = {f"faults/test_{name}.py" for name in (
     "agent", "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
-    "killed_supervisor", "library_calls", "lines", "node_loss", "not_replayable", "polling",
-    "reentry", "stdin", "strength", "sweep", "trace")}
+    "killed_supervisor", "library_calls", "lines", "mirror", "node_loss", "not_replayable",
+    "polling", "reentry", "stdin", "strength", "sweep", "trace")}
 MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.py",
          "unit/test_protocol_model.py", "unit/test_result_log.py"}
 # Files that wait for --rest: output and input of jobs, other users, the library's own corners.
@@ -25,8 +25,9 @@ REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs
 SLOW = (
     "[columns]", "-sanitized]", "of_what_costs_much", "test_a_damaged_one_is_no_answer",
     "test_a_replacement_without_memory_for_one", "test_accesses_to_windows_that_are_gone",
+    "test_agents_that_end_at_once_are_told",
     "test_awareness_that_cannot_hold_is_told", "test_closed_and_null",
-    "test_death_of_a_node_relaunches", "test_deaths_of_slots_relaunch",
+    "test_death_of_a_node_relaunches", "test_without_spares_deaths_of_slots_relaunch",
     "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
     "test_five_successive_failures", "test_launcher_death_relaunches",
     "test_much_output_comes_whole", "test_node_loss_with", "test_nothing_of_a_launch_outlives",

@@ -20,8 +20,8 @@ from cffi import FFI
 from ftrma.native import loading
 
 CALL, SAFEPOINT = 18, 21  # enum ftrma_what: any call that learns something, and a safepoint
-RESULTS = 1
-RESULT, REPEAT = 3, 5  # enum ftrma_record_kind
+PUTS, RESULTS = 0, 1
+PUT, RESULT, REPEAT = 1, 3, 5  # enum ftrma_record_kind
 RECORD = struct.Struct("<IHHIiQQQQQIIII")
 HEAD, CHUNK = struct.Struct("<QQIIIIII"), struct.Struct("<II")  # struct ftrma_log, ftrma_chunk
 INNER = """
@@ -29,6 +29,7 @@ void ftrma_result_log(const void *bytes, size_t n);
 int ftrma_result_read(void *bytes, size_t n);
 void ftrma_log_append(int log, const void *record, const void *payload, size_t bytes, char *also,
                       int both);
+void ftrma_log_trim_committed(void);
 """
 Told = tuple[int, list[bytes]]  # what an event is: its call, and what it learned
 
@@ -92,10 +93,14 @@ class Slot:
         self.lib.ftrma_event_finish()
         self.events.append((call, list(values)))
 
-    def other(self, kind: int, payload: bytes) -> None:
-        """A record of an atomic in the event under way."""
+    def other(self, kind: int, payload: bytes, log: int = RESULTS) -> None:
+        """A record of an atomic, or of a put, in the event under way."""
         record = RECORD.pack(0, kind, 0, 0, 0, 0, 0, len(self.events) + 1, 0, 0, 0, 0, 0, 0)
-        self.log.ftrma_log_append(RESULTS, record, payload, len(payload), self.inner.NULL, 0)
+        self.log.ftrma_log_append(log, record, payload, len(payload), self.inner.NULL, 0)
+
+    def trim(self) -> None:
+        """Free what nobody needs any more, as far as whole chunks go."""
+        self.log.ftrma_log_trim_committed()
 
     def mark(self, *, commit: bool = True) -> None:
         """A checkpoint inside a safepoint; one that is not committed, or is later."""
@@ -170,15 +175,21 @@ class Slot:
 
     def records(self) -> list[tuple[int, int]]:
         """Kind and size of each record of results that is in the log now."""
-        content = self.file[:]
-        _, file_bytes, chunk_bytes, chunks, _, _, _, head = HEAD.unpack_from(content)
-        found = []
-        while head:
-            next_, fill = CHUNK.unpack_from(content, HEAD.size + (head - 1) * CHUNK.size)
-            at = first = file_bytes - (chunks - head + 1) * chunk_bytes
-            while at < first + fill:
-                size, kind = RECORD.unpack_from(content, at)[:2]
-                found += [(kind, size)] * (kind in (RESULT, REPEAT))
-                at += size
-            head = next_
-        return found
+        found = [RECORD.unpack_from(record) for record in records_in(self.file[:], RESULTS)]
+        return [(kind, size) for size, kind, *_ in found if kind in (RESULT, REPEAT)]
+
+
+def records_in(content: bytes, log: int) -> list[bytes]:
+    """The records of a log's file, in their order."""
+    _, file_bytes, chunk_bytes, chunks, _, _, *heads = HEAD.unpack_from(content)
+    head, found = heads[log], []
+    while head:
+        next_, fill = CHUNK.unpack_from(content, HEAD.size + (head - 1) * CHUNK.size)
+        at = first = file_bytes - (chunks - head + 1) * chunk_bytes
+        while at < first + fill:
+            size = RECORD.unpack_from(content, at)[0]
+            assert size, f"no record at {at}"
+            found.append(content[at : at + size])
+            at += size
+        head = next_
+    return found

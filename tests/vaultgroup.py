@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ftrma.fabric.world import World
 from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.native import job, loading, vaults
+from ftrma.vault import group as groups
 from ftrma.vault.group import coefficients, forget_vault, rebuild_slot, scrub
 from ftrma.vault.vault import BLOCK, Vault, blocks
 
@@ -20,11 +22,11 @@ SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
 
 
 class Apart(World):
-    """A world that has joined no job."""
+    """A world that has joined no job, as one process of it sees it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.mapped = directory, {}
-        self.ctl = loading.load().ffi.new("struct ftrma_ctl *")
+    def __init__(self, directory: Path, ctl: Any = None, proc: int = 0) -> None:
+        self.directory, self.mapped, self.proc = directory, {}, proc
+        self.ctl = ctl or loading.load().ffi.new("struct ftrma_ctl *")
 
 
 class Group:
@@ -58,9 +60,13 @@ class Group:
             ctl.roles[0].checksum_proc[j] = self.count + j
         return world
 
+    def world_of(self, proc: int) -> World:
+        """As a process sees it."""
+        return self.world
+
     def vault(self, proc: int) -> Vault:
         """A new, empty vault of a process, in place of any that it had."""
-        path = self.world.vault_path(proc)
+        path = self.world_of(proc).vault_path(proc)
         path.unlink(missing_ok=True)
         made = Vault(path, CAPACITY, self.count, create=True)
         self.opened.append(made)
@@ -107,8 +113,9 @@ class Group:
         self.history[version] = [w.copy() for w in self.windows]
 
     def sum(self) -> None:
-        for parity, weights in zip(self.parities, self.weights, strict=True):
-            vaults.parity_sum(parity.c, self.handles(), weights)
+        for j, parity in enumerate(self.parities):
+            with groups.Group(self.world_of(self.count + j), 0) as group:
+                group.sum_staged(parity, j)
 
     def commit(self) -> None:
         self.version += 1
@@ -143,24 +150,27 @@ class Group:
 
     # -- asking -------------------------------------------------------------------------------
 
-    def handles(self) -> list[vaults.Handle]:
-        return [m.c for m in self.members]
-
     def rebuild(self, i: int) -> None:
         """Compute a lost element; members first, since a parity needs all of them."""
         if i < self.count:
             self.world.ctl.commit = self.version << 1
-            rebuild_slot(self.world, self.members[i], i)
+            rebuild_slot(self.world_of(i), self.members[i], i)
         else:
             assert self.remake(self.element(i), i - self.count) == -1
         self.world.ctl.proc[i].ready = 1
 
     def remake(self, vault: Vault, j: int = 0) -> int:
         """Compute parity j afresh into a vault."""
-        return vaults.parity_rebuild(vault.c, self.handles(), self.weights[j], self.version)
+        with groups.Group(self.world_of(self.count + j), 0) as group:
+            return group.compute_parity(vault, self.weights[j], self.version)
+
+    def unstage(self, i: int, j: int = 0) -> None:
+        """Take what member i has staged out of parity j."""
+        with groups.Group(self.world_of(self.count + j), 0) as group:
+            group.unstage(self.parities[j], i, self.weights[j][i])
 
     def scrub(self, i: int) -> int:
-        return scrub(self.world, 0, i)
+        return scrub(self.world_of(i), 0, i)
 
     def scrub_all(self) -> list[int]:
         return [self.scrub(i) for i in range(self.count + self.strength)]

@@ -45,15 +45,20 @@ class Site:
 
 
 class Node(Site):
-    """One node: its ledger, one window with a part for each target, and its agent."""
+    """One node: its ledger, one window with a part for each target, and its agent.
+
+    Args:
+        more: parts that the ledger has room for beside them.
+        key: of the job; None: its own.
+    """
 
     def __init__(self, origins: int = 4, targets: int = 1, part_bytes: int = 1 << 20,
-                 bind: str = "127.0.0.1") -> None:
+                 bind: str = "127.0.0.1", more: int = 0, key: Key | None = None) -> None:
         directory = Path(tempfile.mkdtemp(prefix="ftrma-wire-", dir="/dev/shm"))
-        super().__init__(directory, Key.make(), targets)
+        super().__init__(directory, key or Key.make(), targets)
         self.ledger_path, self.bind = self.directory / "ledger", bind
         self.part_bytes, self.slots = part_bytes, 0
-        wire.ledger_make(self.ledger_path, origins=origins, targets=targets, parts=targets)
+        wire.ledger_make(self.ledger_path, origins=origins, targets=targets, parts=targets + more)
         self.ledger = wire.ledger_open(self.ledger_path)
         self.agent: subprocess.Popen[bytes] | None = None
         self.started: list[subprocess.Popen[bytes]] = []
@@ -160,9 +165,9 @@ class Reply(NamedTuple):
 
 
 class Raw:
-    """A connection to an agent that sends messages as they are given."""
+    """A connection to an agent, of whichever node, that sends messages as they are given."""
 
-    def __init__(self, node: Node, slot: int = 0, incarnation: int = 0, **hello: Any) -> None:
+    def __init__(self, node: Any, /, slot: int = 0, incarnation: int = 0, **hello: Any) -> None:
         address, key = node.reach(), agents.key_of_wire(node.key)
         self.socket = socket.create_connection((address.addresses[0], address.port), PATIENCE_S)
         said = {**agents.hello(slot, incarnation, socket.gethostname()), **hello}

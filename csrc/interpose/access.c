@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "access.h"
+#include "farbytes.h"
 
 /* ---- before an access ----------------------------------------------------------------------- */
 
@@ -147,10 +148,12 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
 
 /* ---- put and get ---------------------------------------------------------------------------- */
 
-/* The own part is memory that died with the process: a put to it is made again in a replay. */
+/* The own part is memory that died with the process: a put to it is made again in a replay.  So is
+   one to another node that died in the send buffer; farbytes.c knows which. */
 static inline int again(const struct reach *r, int skip)
 {
-    return skip == 1 && r->target == r->w->me && ftrma_tape.mode == FTRMA_REPLAY;
+    return skip == 1 && ftrma_tape.mode == FTRMA_REPLAY
+           && (r->target == r->w->me || is_far(r->w, r->target));
 }
 
 /* Large pieces of a large part have left the caches before they are read; the edges of a grid, say,
@@ -163,12 +166,43 @@ static inline int leaves_caches(const struct reach *r)
     return r->span >= LARGE_PUT && r->w->members[r->target].size_bytes >= LARGE_PART;
 }
 
+/* What this process cannot reach directly. */
+static int move_away(const struct reach *r, const void *origin, const struct ftrma_record *record)
+{
+    int far = record && is_far(r->w, r->target), rc = far ? ftrma_far_log_open(r) : MPI_SUCCESS;
+    if (rc)
+        return rc;
+    if (record)
+        ftrma_log_small(FTRMA_PUTS, record, origin, r->span);
+    rc = ftrma_remote(r, (void *)(uintptr_t)origin, 1);
+    if (far)
+        ftrma_far_log_close(r);
+    return rc;
+}
+
+/* A layout. */
+static int move_image(const struct reach *r, const void *origin, const struct ftrma_sides *s,
+                      struct ftrma_record *record)
+{
+    char *to, *owned;
+    int far = record && is_far(r->w, r->target), rc = ftrma_image(r, &to, &owned);
+    if (!rc)
+        rc = ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
+    if (!rc && far)
+        rc = ftrma_far_log_open(r);
+    far = far && !rc;
+    if (!rc && record)
+        rc = ftrma_access_log(FTRMA_PUTS, r, record, to, s->target_count, s->target_type);
+    rc = ftrma_put_back(r, owned, s->target_count, s->target_type, rc);
+    if (far)
+        ftrma_far_log_close(r);
+    return rc;
+}
+
 static int move_in(const struct reach *r, const void *origin, const struct ftrma_sides *s,
                    int plain, int log)
 {
     struct ftrma_record record;
-    char *to, *owned;
-    int rc;
     if (log && !ftrma_logs()) {
         drop(r->span);
         log = 0;
@@ -178,24 +212,19 @@ static int move_in(const struct reach *r, const void *origin, const struct ftrma
         number(r, &record);
     }
     if (likely(plain)) {
-        to = ftrma_direct(r);
-        if (log && to && r->span > 64) {
+        char *to = ftrma_direct(r);
+        if (unlikely(!to))
+            return move_away(r, origin, log ? &record : NULL);
+        if (log && r->span > 64) {
             ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to, leaves_caches(r));
             return MPI_SUCCESS;
         }
         if (log)
             ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
-        if (unlikely(!to))
-            return ftrma_remote(r, (void *)(uintptr_t)origin, 1);
         memcpy(to, origin, r->span);
         return MPI_SUCCESS;
     }
-    rc = ftrma_image(r, &to, &owned);
-    if (!rc)
-        rc = ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
-    if (!rc && log)
-        rc = ftrma_access_log(FTRMA_PUTS, r, &record, to, s->target_count, s->target_type);
-    return ftrma_put_back(r, owned, s->target_count, s->target_type, rc);
+    return move_image(r, origin, s, log ? &record : NULL);
 }
 
 static int put(struct window *w, const void *origin, int count, MPI_Datatype type, int target,
@@ -211,7 +240,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
     if (unlikely(skip > 1))
         return ftrma_access_done(&s, skip);
     if (likely(!skip) || again(&r, skip))
-        rc = move_in(&r, origin, &s, plain, target != w->me);
+        rc = move_in(&r, origin, &s, plain, !skip && target != w->me);
     if (likely(!rc))
         ftrma_event_end();
     return ftrma_access_done(&s, rc);

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "meet.h"
 #include "mover.h"
+#include "pending.h"
 #include "results.h"
 #include "types.h"
 
@@ -133,6 +134,10 @@ static inline void drop(size_t bytes)
 static inline void number(const struct reach *r, struct ftrma_record *record)
 {
     struct ftrma_member *m = &r->w->members[r->target];
+    if (is_far(r->w, r->target)) { /* the agent does so */
+        record->clock = record->seq = FTRMA_UNKNOWN;
+        return;
+    }
     record->clock = LOAD(&ftrma_ctl->slots[m->slot].clock);
     record->seq = __atomic_add_fetch(&m->seq, 1, __ATOMIC_SEQ_CST);
     if (unlikely(ftrma_tracing)) {

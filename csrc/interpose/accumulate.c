@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "change.h"
+#include "faratomic.h"
 
 /* target = target op origin, element by element of the predefined type `element`. */
 static int combine(const void *origin, const struct ftrma_sides *s, char *to, MPI_Datatype element,
@@ -82,14 +83,23 @@ static int is_plain(const struct accumulation *a)
                              && a->fetched.span == a->changed.span));
 }
 
+static int by_agent(const struct accumulation *a)
+{
+    const struct reach *r = &a->changed;
+    return is_far(r->w, r->target) && is_plain(a)
+           && ftrma_far_can(r, FTRMA_WIRE_ACC, a->op, a->element);
+}
+
 static int change(const struct accumulation *a)
 {
     const struct ftrma_sides *s = &a->change;
     const struct reach *r = &a->changed;
     struct change c = {0};
-    if (is_far(r->w, r->target) && is_plain(a) && ftrma_far_can(r, FTRMA_WIRE_ACC, a->op, a->element)) {
-        int done = ftrma_far_atomic(r, FTRMA_WIRE_ACC, a->op, a->element, a->origin, NULL,
+    if (by_agent(a)) {
+        int done = ftrma_far_atomic(r, a->what, FTRMA_WIRE_ACC, a->op, a->element, a->origin, NULL,
                                     a->fetch ? a->result : NULL);
+        if (!done && a->fetch && ftrma_counts())
+            done = ftrma_access_learn(&a->fetched, a->result, a->old.count, a->old.type, a->what, 0);
         if (!done)
             ftrma_event_end();
         return done;
@@ -145,6 +155,8 @@ static int perform(const struct accumulation *a, int plain)
     int skip = enter(r, a->what, data ? ftrma_access_sample(a->origin, a->changed.span) : 0);
     if (skip != 1)
         return skip ? skip : change(a);
+    if (by_agent(a))
+        ftrma_far_pass(r->w, r->target);
     rc = a->fetch ? ftrma_access_learn(r, a->result, s->count, s->type, a->what, 1) : MPI_SUCCESS;
     if (!rc)
         ftrma_event_end();

@@ -5,6 +5,7 @@
 
 #include "accumulate.h"
 #include "change.h"
+#include "faratomic.h"
 
 /* On contiguous predefined types: answered from the log, or with the lock held and the old value in
    `result`, logged. */
@@ -63,9 +64,13 @@ static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, cons
 static int far_element(const struct reach *r, int what, uint64_t data, int kind, MPI_Op op,
                        MPI_Datatype type, const void *origin, const void *compare, void *result)
 {
-    int rc = enter(r, what, data);
-    if (!rc)
-        rc = ftrma_far_atomic(r, kind, op, type, origin, compare, result);
+    int skip = enter(r, what, data), rc = skip > 1 ? skip : MPI_SUCCESS;
+    if (!skip)
+        rc = ftrma_far_atomic(r, what, kind, op, type, origin, compare, result);
+    else if (!rc)
+        ftrma_far_pass(r->w, r->target);
+    if (!rc && ftrma_counts())
+        rc = ftrma_access_learn(r, result, 1, type, what, skip);
     if (!rc)
         ftrma_event_end();
     return rc;

@@ -15,8 +15,11 @@ static inline int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
     uint32_t seen = LOAD(&w->header->bell.word);
-    if (is_far(w, target))
+    if (is_far(w, target)) {
+        /* In several requests, of which some may be done at a death. */
+        ftrma_foreign("an accumulate that a node's agent cannot do");
         return ftrma_far_lock(w, target, FTRMA_WIRE_CHANGE);
+    }
     for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
         int32_t nobody = 0;
         if (__atomic_compare_exchange_n(owner, &nobody, mine, 0, __ATOMIC_ACQUIRE,

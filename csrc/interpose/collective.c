@@ -1,8 +1,8 @@
 /* The blocking collective calls that move data, on communicators that are ours.
  *
- * On one node they are made of exchanges (exchange.c) instead of the library's messages; on other
- * communicators, and in jobs over several nodes, they are the library's own, guarded as any other
- * call is (calls.py).  The calls that also compute are in reduction.c.
+ * They are made of exchanges (exchange.c) instead of the library's messages; on other communicators
+ * they are the library's own, guarded as any other call is (calls.py).  The calls that also compute
+ * are in reduction.c.
  *
  * A slot's stream is what it sends to all (Bcast, Gather, Allgather) or, where each gets something
  * else (Scatter, Alltoall), a table of n + 1 offsets and then one part for each slot; a receiver

@@ -19,7 +19,9 @@
 #include "errors.h"
 #include "event.h"
 #include "far.h"
+#include "nodes.h"
 #include "replay.h"
+#include "settle.h"
 #include "sync.h"
 #include "winfile.h"
 
@@ -112,9 +114,9 @@ static int choose(struct making *m)
             return -EPROTO;
         else if (m->offers[i].size_bytes < 0 || m->offers[i].disp_unit < 1)
             return -EINVAL;
-        else if (m->shared && ftrma_far_node(m->offers[i].slot) != ftrma_far_here())
+        else if (m->shared && ftrma_node_of(m->offers[i].slot) != ftrma_node_here())
             return -EXDEV;
-    for (m->maker = 0; ftrma_far_node(m->offers[m->maker].slot) != ftrma_far_here();)
+    for (m->maker = 0; ftrma_node_of(m->offers[m->maker].slot) != ftrma_node_here();)
         m->maker++;
     if (!m->on)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
@@ -165,15 +167,22 @@ static int join_far(struct making *m)
         return -ENOMEM;
     for (int i = 0; i < m->n; i++) {
         const struct ftrma_offer *offer = &m->offers[i];
-        any |= w->far[i] = ftrma_far_node(offer->slot) != ftrma_far_here();
-        if (w->far[i] && m->me == m->maker)
-            w->members[i] = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes,
-                                                  .slot = offer->slot,
-                                                  .disp_unit = offer->disp_unit};
+        any |= w->far[i] = ftrma_node_of(offer->slot) != ftrma_node_here();
+        if (!w->far[i] || m->me != m->maker || (ftrma_tape.mode && !ftrma_replay_over()))
+            continue;
+        for (int t = 0; t < m->n; t++)
+            *pair(w, i, t) = (struct ftrma_pair){0};
+        w->members[i] = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes,
+                                              .slot = offer->slot, .disp_unit = offer->disp_unit};
     }
     w->direct = w->allocated && !any;
+    int alone = 1;
+    for (int i = 0; i < m->n; i++)
+        alone &= i == m->me || w->far[i];
+    if (alone && !w->ghost && ftrma_tape.mode && !ftrma_replay_over())
+        ftrma_window_settle_own(w);
     if (any)
-        return ftrma_far_place(w);
+        return w->ghost ? 0 : ftrma_far_place(w);
     free(w->far);
     w->far = NULL;
     return 0;
@@ -214,7 +223,7 @@ static int members_of(const struct making *m, MPI_Group *group)
     if (!m->on)
         return PMPI_Comm_group(m->comm, group);
     MPI_Group world;
-    int rc = PMPI_Comm_group(ftrma_user_world, &world);
+    int rc = ftrma_world_group(&world);
     if (!rc)
         rc = PMPI_Group_incl(world, m->n, m->on->spec.slots, group);
     return rc ? rc : PMPI_Group_free(&world);
@@ -310,11 +319,10 @@ static int protectable(MPI_Comm comm)
     return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
 }
 
-/* A communicator that is ours can be gone already in a replay: its face is as good.  Over several nodes
-   they exchange nothing by shared memory. */
+/* A communicator that is ours can be gone already in a replay: its face is as good. */
 static struct making making_on(MPI_Comm comm)
 {
-    struct communicator *on = ftrma_link < 0 ? ftrma_communicator(comm) : NULL;
+    struct communicator *on = ftrma_communicator(comm);
     return (struct making){.comm = on ? on->face : ftrma_comm(comm), .on = on};
 }
 
@@ -399,6 +407,8 @@ int MPI_Win_free(MPI_Win *win)
         return ftrma_after_finalize();
     int rc = ftrma_sync_begin(FTRMA_WHAT_FREE, w->ordinal, -1, 0);
     int done = rc == 1 || w->ghost; /* a ghost's others have all been here */
+    if (rc == 1)
+        ftrma_far_pass_tell(w);
     if (!done && !rc)
         rc = ftrma_window_barrier(w);
     if (rc > 1)

@@ -12,6 +12,8 @@
 #include "alarm.h"
 #include "collective.h"
 #include "event.h"
+#include "nodes.h"
+#include "opening.h"
 #include "replay.h"
 #include "revoke.h"
 
@@ -23,28 +25,18 @@ static int fail(MPI_Comm face, int class)
     return class;
 }
 
-static int fail_at_board(MPI_Comm face, int error)
-{
-    if (error == -EPROTO)
-        return fail(face, ftrma_window_fail(NULL, MPI_ERR_OTHER, "slots make different "
-                                            "communicators in the same place: calls come in the "
-                                            "same order, with arguments that agree, on all"));
-    return fail(face, ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a communicator (%s): "
-                                        "free space in /dev/shm", strerror(-error)));
-}
-
 /* Here for the first time, or replayed.  All members meet before they turn to the library, which can
    wait for ever for one that died before it came. */
-static int settle(struct communicator *c)
+static int settle(struct communicator *parent, struct communicator *c)
 {
     struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1};
     int past = ftrma_tape.mode && !ftrma_replay_over();
-    int error = past ? ftrma_board_find(c) : ftrma_board_open(c);
+    int error = ftrma_exchange_prepare(c, past);
     size_t chunk;
     c->ghost = past && error == -ENOENT;
-    if (error && !c->ghost)
-        return fail_at_board(c->face, error);
-    int rc = ftrma_exchange_open(c, &chunk);
+    int rc = ftrma_opening_await(parent, &c->spec, c->ghost ? 0 : error);
+    if (!rc)
+        rc = ftrma_exchange_open(c, &chunk);
     if (!rc)
         rc = ftrma_transfer_run(&t);
     if (!rc && c->live == MPI_COMM_NULL)
@@ -63,8 +55,9 @@ static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_
     int slot, rc;
     *made = face;
     if (spec->n == 1) { /* what a slot does with itself any replay repeats: the library's own */
-        if (spec->ndims < 0)
-            return MPI_SUCCESS;
+        rc = ftrma_opening_await(parent, NULL, 0);
+        if (rc || spec->ndims < 0)
+            return rc;
         rc = PMPI_Cart_create(face, spec->ndims, spec->dims, spec->periods, 0, made);
         return rc ? rc : PMPI_Comm_free(&face);
     }
@@ -79,7 +72,7 @@ static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_
         c->me++;
     rc = ftrma_derived_list(c);
     if (!rc)
-        rc = settle(c);
+        rc = settle(parent, c);
     if (!rc)
         return MPI_SUCCESS;
     *made = MPI_COMM_NULL;
@@ -153,7 +146,7 @@ static int split(struct communicator *parent, int color, int key, MPI_Comm *made
     uint64_t id = derive(next_child(parent), (uint64_t)(uint32_t)color);
     *made = MPI_COMM_NULL;
     if (color == MPI_UNDEFINED)
-        return MPI_SUCCESS;
+        return ftrma_opening_await(parent, NULL, 0);
     if (passed && ftrma_spec_find(id, &spec)) {
         ftrma_refuse("it splits a communicator between protect() and the place of its checkpoint, "
                      "and the result has one member or is freed again");
@@ -211,7 +204,7 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made)
     return split(parent, color, key, made);
 }
 
-/* All slots share one node; what else there is to split by is for the library to know. */
+/* Those of one node; what else there is to split by is for the library to know. */
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made)
 {
     DERIVED_OR(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
@@ -225,7 +218,7 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Com
     for (int r = 0; r < parent->spec.n && !passed; r++)
         ours &= all[r] == MPI_COMM_TYPE_SHARED || all[r] == MPI_UNDEFINED;
     if (ours)
-        return split(parent, type == MPI_UNDEFINED ? type : 0, key, made);
+        return split(parent, type == MPI_UNDEFINED ? type : ftrma_node_here(), key, made);
     ftrma_foreign(__func__);
     int rc = GUARDED(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
     if (!rc)
@@ -250,7 +243,8 @@ int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *made)
     }
     spec.id = id;
     *made = MPI_COMM_NULL;
-    return ftrma_is_member(&spec, slot) ? make_fresh(parent, &spec, made) : MPI_SUCCESS;
+    return ftrma_is_member(&spec, slot) ? make_fresh(parent, &spec, made)
+                                        : ftrma_opening_await(parent, NULL, 0);
 }
 
 /* Arguments that make no topology are left to the library, to be refused. */
@@ -279,7 +273,7 @@ int MPI_Cart_create(MPI_Comm comm, int ndims, const int dims[], const int period
     memcpy(spec.periods, periods, (size_t)ndims * sizeof *periods);
     memcpy(spec.slots, parent->spec.slots, (size_t)n * sizeof *spec.slots);
     *made = MPI_COMM_NULL;
-    return parent->me < n ? make_fresh(parent, &spec, made) : MPI_SUCCESS;
+    return parent->me < n ? make_fresh(parent, &spec, made) : ftrma_opening_await(parent, NULL, 0);
 }
 
 int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
@@ -305,6 +299,15 @@ int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
     return make_fresh(parent, &spec, made);
 }
 
+/* Of the members on this node. */
+static int is_first_here(const struct communicator *c)
+{
+    int first = 0;
+    while (ftrma_node_of(c->spec.slots[first]) != ftrma_node_here())
+        first++;
+    return c->me == first;
+}
+
 /* All members have come here when one goes on: nobody needs the board any more. */
 static int release(MPI_Comm *comm)
 {
@@ -318,7 +321,7 @@ static int release(MPI_Comm *comm)
         rc = ftrma_transfer_run(&t);
     if (rc)
         return rc;
-    if (c->me == 0)
+    if (is_first_here(c))
         ftrma_board_remove(c->spec.id);
     if (c->live != MPI_COMM_NULL && !ftrma_pending()) {
         MPI_Comm live = c->live;
@@ -409,4 +412,11 @@ int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
 {
     return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_face(comm), keyval, value,
                               flag);
+}
+
+/* Also of one whose live communicator has lapsed. */
+int MPI_Comm_group(MPI_Comm comm, MPI_Group *group)
+{
+    struct communicator *c = ftrma_lapsed ? ftrma_communicator(comm) : NULL;
+    return c ? ftrma_group_of(c, group) : PMPI_Comm_group(ftrma_comm(comm), group);
 }

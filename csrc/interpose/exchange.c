@@ -9,6 +9,9 @@
  * be done again: the same bytes to the same place, the same word.  That is what lets survivors wait
  * on while a slot is replaced; the library's own collectives would have to be started over by all.
  *
+ * Over several nodes each node has such a board.  A member writes to its own, puts the same bytes
+ * to those of the others' nodes, and has its word raised there behind them (far.c).
+ *
  * Each exchange is one event (event.h).  What is learned in it passes through ftrma_learn, the same
  * code for an exchange that takes place and for one that is answered from the log.  Data larger than
  * an area takes several exchanges, one for each chunk of the slots' streams.
@@ -19,12 +22,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "errors.h"
 #include "event.h"
+#include "far.h"
 #include "results.h"
 #include "types.h"
 #include "window.h"
@@ -38,11 +43,28 @@ static const char *const names[] = {
 
 /* ---- areas ---------------------------------------------------------------------------------- */
 
+int ftrma_exchange_prepare(struct communicator *on, int find)
+{
+    int error = find ? ftrma_board_find(on) : ftrma_board_open(on);
+    if (error || on->others)
+        return error;
+    on->others = malloc((size_t)on->spec.n * sizeof *on->others);
+    if (!on->others)
+        return -ENOMEM;
+    on->nothers = ftrma_far_others(&on->spec, on->others);
+    return 0;
+}
+
+int ftrma_world_open(void)
+{
+    return ftrma_exchange_prepare(&ftrma_world, 0);
+}
+
 int ftrma_exchange_open(struct communicator *on, size_t *room)
 {
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    int error = likely(on->board) || on->ghost ? 0 : ftrma_board_open(on);
+    int error = likely(on->board && on->others) || on->ghost ? 0 : ftrma_exchange_prepare(on, 0);
     if (unlikely(error))
         return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for collective calls (%s): free "
                                  "space in /dev/shm", strerror(-error));
@@ -86,17 +108,25 @@ static int all_arrived(uint64_t number, int *first)
 }
 
 /* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
-   does in any case. */
-static int meet(uint64_t number)
+   does in any case, or the agent for it.  The event is not over before the arrival has come to all
+   nodes: until then it would be lost with this process. */
+static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number)
 {
     struct ftrma_bell *bell = &ftrma_on->board->bell;
-    int first = 0;
-    STORE(&ftrma_on->words[ftrma_rank()].arrived, number);
-    if (all_arrived(number, &first)) {
-        if (ftrma_ranks() > 1)
-            ftrma_wake(bell);
-        return MPI_SUCCESS;
-    }
+    uint64_t *word = &ftrma_on->words[ftrma_rank()].arrived;
+    int far = ftrma_on->nothers > 0, first = 0, rc = MPI_SUCCESS;
+    if (unlikely(far))
+        rc = ftrma_far_show(ftrma_on, own, sizeof *own + bytes, word, number);
+    if (rc)
+        return rc;
+    STORE(word, number);
+    int all = all_arrived(number, &first);
+    if (all && ftrma_ranks() > 1)
+        ftrma_wake(bell);
+    if (unlikely(far))
+        rc = ftrma_far_shown(ftrma_on);
+    if (rc || all)
+        return rc;
     uint32_t seen = LOAD(&bell->word);
     for (unsigned step = 0; !all_arrived(number, &first); seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
@@ -164,7 +194,8 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
         a->bytes = t->bytes;
         a->rounds = t->rounds;
         copy_stream(t, lo, hi, a->data);
-        rc = meet(t->number);
+        size_t end = hi < t->bytes ? hi : t->bytes;
+        rc = meet(a, end > lo ? end - lo : 0, t->number);
         if (rc)
             return rc;
     }

@@ -77,6 +77,9 @@ static inline int ftrma_ranks(void)
     return ftrma_on->spec.n;
 }
 
+/* Have the communicator's board, and know where else its members are; find: only if it is there.
+   0 or -errno. */
+int ftrma_exchange_prepare(struct communicator *on, int find);
 /* The transfers that follow are on this communicator. [out] *room: bytes of a chunk. Returns an MPI
    code. */
 int ftrma_exchange_open(struct communicator *on, size_t *room);

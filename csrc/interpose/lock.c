@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "event.h"
 #include "far.h"
+#include "farbytes.h"
 #include "interrupt.h"
 #include "sync.h"
 
@@ -111,9 +112,19 @@ static int give_all(struct window *w)
     return rc;
 }
 
+/* In a replay: all were asked, each by itself. */
+static void pass_all(struct window *w)
+{
+    for (int t = 0; t < w->n; t++)
+        if (is_far(w, t))
+            ftrma_far_pass(w, t);
+}
+
 static int lock_event(struct window *w, int what, int rank, int exclusive)
 {
     int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
+    if (rc == 1 && is_far(w, rank))
+        ftrma_far_pass(w, rank);
     if (rc)
         return rc == 1 ? MPI_SUCCESS : rc;
     ftrma_trace.value[0] = (uint64_t)exclusive;
@@ -166,6 +177,8 @@ int MPI_Win_unlock(int rank, MPI_Win win)
     if (!w->locked[rank])
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
+    if (rc == 1 && is_far(w, rank) && !w->nocheck[rank])
+        ftrma_far_pass(w, rank);
     if (!rc)
         rc = complete(w, rank);
     if (!rc && !w->nocheck[rank])
@@ -197,6 +210,8 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
     rc = ftrma_sync_begin(FTRMA_WHAT_LOCK_ALL, w->ordinal, -1, (uint64_t)assert);
     if (rc > 1)
         return rc;
+    if (rc == 1 && !(assert & MPI_MODE_NOCHECK))
+        pass_all(w);
     if (!rc && !(assert & MPI_MODE_NOCHECK))
         rc = take_all(w);
     if (rc > 1)
@@ -220,6 +235,8 @@ int MPI_Win_unlock_all(MPI_Win win)
     int rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK_ALL, w->ordinal, -1, 0);
     if (!rc)
         rc = complete(w, -1);
+    if (rc == 1 && w->all_locked == 1)
+        pass_all(w);
     if (!rc && w->all_locked == 1)
         rc = give_all(w);
     if (rc > 1)

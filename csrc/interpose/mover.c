@@ -9,7 +9,7 @@
 #include "alarm.h"
 #include "control.h"
 #include "errors.h"
-#include "far.h"
+#include "farbytes.h"
 #include "interrupt.h"
 #include "meet.h"
 #include "mover.h"

@@ -4,7 +4,7 @@
  * Create lies in its owner's private memory and is reached through process_vm_readv and
  * process_vm_writev, which fail at once when the owner is dead.  Either way an access is complete in
  * memory when its call returns, and no call can wait for a dead process.  A part on another node is
- * reached by the wire (far.h).
+ * reached by the wire (farbytes.h).
  */
 #ifndef FTRMA_MOVER_H
 #define FTRMA_MOVER_H

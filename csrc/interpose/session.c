@@ -10,7 +10,7 @@
 static int only_slots(MPI_Group *group)
 {
     MPI_Group slots, kept;
-    int n, found = 0, rc = PMPI_Comm_group(ftrma_user_world, &slots);
+    int n, found = 0, rc = ftrma_world_group(&slots);
     if (rc)
         return rc;
     PMPI_Group_size(slots, &n);

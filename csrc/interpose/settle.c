@@ -4,7 +4,7 @@
 #include "chunks.h"
 #include "control.h"
 #include "mover.h"
-#include "window.h"
+#include "settle.h"
 
 static int member_of(const struct window *w, int slot)
 {
@@ -44,6 +44,19 @@ static void settle_atomic(struct window *w, const struct ftrma_log *log,
     ftrma_wake(&w->header->bell);
 }
 
+/* The part is lost and comes from logs. */
+static void forget_change(struct ftrma_member *m, int dead)
+{
+    if (m->atomic_owner == dead + 1)
+        m->atomic_owner = 0;
+}
+
+void ftrma_window_settle_own(struct window *w)
+{
+    settle_lock(w, w->me, w->me);
+    forget_change(&w->members[w->me], w->me);
+}
+
 int ftrma_windows_settle(int slot)
 {
     struct ftrma_log *log;
@@ -54,11 +67,13 @@ int ftrma_windows_settle(int slot)
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         int dead = w->in_use ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
+            if (is_far(w, t))
+                continue; /* its agent knows what the dead had there */
             settle_lock(w, dead, t);
             if (t != dead)
                 settle_atomic(w, log, &ftrma_ctl->slots[slot], dead, t);
-            else if (w->members[t].atomic_owner == dead + 1)
-                w->members[t].atomic_owner = 0; /* the part is lost and comes from logs */
+            else
+                forget_change(&w->members[t], dead);
         }
     }
     ftrma_log_close(log);

@@ -6,10 +6,11 @@
  * library's own synchronization can wait for a dead process for ever.
  *
  * Accesses are complete in memory when their call returns (access.c), so a flush only closes an
- * epoch: it orders memory and counts.  Toward members on other nodes puts are under way until a flush
- * has waited for them (far.c), and the words that such a member waits at lie on its node.  Counters follow section 4.1 of the paper: EC per target,
- * incremented when an epoch toward it closes; GC, incremented by every flush or unlock; GNC by
- * every fence; SC of a target, fetched and incremented with its lock in one atomic word.
+ * epoch: it orders memory and counts.  Toward members on other nodes puts are under way until a
+ * flush has waited for them (farbytes.c), and the words that such a member waits at lie on its node
+ * (far.c).  Counters follow section 4.1 of the paper: EC per target, incremented when an epoch
+ * toward it closes; GC, incremented by every flush or unlock; GNC by every fence; SC of a target,
+ * fetched and incremented with its lock in one atomic word.
  */
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "errors.h"
 #include "event.h"
 #include "far.h"
+#include "farbytes.h"
 #include "interrupt.h"
 #include "results.h"
 #include "sync.h"
@@ -98,9 +100,10 @@ int MPI_Win_fence(int assert, MPI_Win win)
     if (rc)
         return rc;
     rc = ftrma_sync_begin(FTRMA_WHAT_FENCE, w->ordinal, -1, 0);
-    if (rc == 1)
+    if (rc == 1) {
         w->barriers++;
-    else if (!rc)
+        ftrma_far_pass_tell(w);
+    } else if (!rc)
         rc = ftrma_window_barrier(w);
     if (rc < 0 || rc > 1)
         return rc;
@@ -157,6 +160,8 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
     for (int o = 0; o < w->n; o++)
         if (w->exposed[o]) {
             w->posted[o]++;
+            if (rc == 1 && is_far(w, o))
+                ftrma_far_pass(w, o);
             if (!rc && is_far(w, o))
                 rc = ftrma_far_set(w, o, &pair(w, o, w->me)->posted, w->posted[o]);
             else if (!rc)
@@ -223,6 +228,8 @@ int MPI_Win_complete(MPI_Win win)
             ftrma_close_epoch(w, t);
             w->started[t] = 0;
             w->completed[t]++;
+            if (rc == 1 && is_far(w, t))
+                ftrma_far_pass(w, t);
             if (!rc && is_far(w, t))
                 rc = ftrma_far_set(w, t, &pair(w, w->me, t)->completed, w->completed[t]);
             else if (!rc)

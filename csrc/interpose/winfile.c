@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "far.h"
+#include "nodes.h"
 #include "replay.h"
 #include "tape.h"
 
@@ -37,7 +37,7 @@ size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocat
     size_t at = round_up(head);
     for (int i = 0; i < n; i++) {
         offset[i] = at;
-        if (allocated && ftrma_far_node(offers[i].slot) == ftrma_far_here())
+        if (allocated && ftrma_node_of(offers[i].slot) == ftrma_node_here())
             at += packed ? (size_t)offers[i].size_bytes : round_up((size_t)offers[i].size_bytes);
     }
     return round_up(at);

@@ -9,6 +9,7 @@
 #include "alarm.h"
 
 #include "control.h"
+#include "nodes.h"
 
 uint64_t ftrma_round;
 
@@ -64,7 +65,9 @@ void ftrma_note_death(int proc)
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
-    int slot = ftrma_role_of(ftrma_ctl, proc, &index) == FTRMA_ROLE_SLOT;
+    int role = ftrma_role_of(ftrma_ctl, proc, &index), slot = role == FTRMA_ROLE_SLOT;
+    /* Over several nodes nobody takes a seat while others change who sits where. */
+    int vacant = role == FTRMA_ROLE_CHECKSUM && (LOAD(&ftrma_ctl->nodes) > 1 || seat_stays_vacant());
     /* No failure: the supervisor ends the job. */
     if (slot && LOAD(&ftrma_ctl->supervisor)
         && (leaving & FTRMA_LEFT_BY_STATUS
@@ -72,7 +75,7 @@ void ftrma_note_death(int proc)
         ftrma_ring();
         return;
     }
-    if (!slot && !repairing && !seat_stays_vacant() && !LOAD(&ftrma_ctl->partitioned)) {
+    if (!slot && !repairing && !vacant && !LOAD(&ftrma_ctl->partitioned)) {
         ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
         return;
     }
@@ -80,8 +83,23 @@ void ftrma_note_death(int proc)
     raise_to(LOAD(&p->death_round));
 }
 
+/* When the failure was noticed, where it was noticed on another node: its clock is another. */
+static void note_time(void)
+{
+    if (ftrma_pending() && LOAD(&ftrma_ctl->nodes) > 1
+        && LOAD(&ftrma_ctl->death_ns) <= LOAD(&ftrma_ctl->repaired_ns))
+        STORE(&ftrma_ctl->death_ns, ftrma_now_ns());
+}
+
+void ftrma_alarm_seen(void)
+{
+    note_time();
+    ftrma_ring_origins();
+}
+
 void ftrma_set_round(uint64_t round)
 {
+    STORE(&ftrma_ctl->repaired_ns, ftrma_now_ns());
     STORE(&ftrma_round, round);
 }
 

@@ -6,6 +6,11 @@
 
 extern uint64_t ftrma_round; /* repair round last left; written when one is left */
 
+/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
+void ftrma_note_death(int proc);
+/* The watching thread sees another alarm than before: have all waits of this process end. */
+void ftrma_alarm_seen(void);
+
 /* A failure is waiting to be handled: calls of the user's program go no further. */
 static inline int ftrma_pending(void)
 {

@@ -27,6 +27,16 @@
 #define LINE ((size_t)64)
 #define PATH_BYTES 4096
 #define PREFIX "comm-"
+#define NAME PREFIX "%016llx"
+
+/* Windows of the program have numbers below; the lower bits follow from the communicator's. */
+#define WIRE_WINDOWS 0xc0000000u
+#define GENERATION 1 /* a node stays where it is */
+
+/* Set once by ftrma_boards_reach, before the program runs; of servers, too: after a rollback one of
+   them may be who clears away the node's boards. */
+static struct ftrma_ledger *ledger;
+static uint32_t here;
 
 static size_t round_up(size_t n)
 {
@@ -49,8 +59,7 @@ static size_t file_bytes(const struct ftrma_spec *spec)
 
 static int path_of(uint64_t id, char *path)
 {
-    int n = snprintf(path, PATH_BYTES, "%s/" PREFIX "%016llx", ftrma_directory,
-                     (unsigned long long)id);
+    int n = snprintf(path, PATH_BYTES, "%s/" NAME, ftrma_directory, (unsigned long long)id);
     return n < 0 || n >= PATH_BYTES - 16 ? -ENAMETOOLONG : 0;
 }
 
@@ -74,6 +83,39 @@ static int make(const struct ftrma_spec *spec, const char *path)
     return -error;
 }
 
+/* ---- other nodes ----------------------------------------------------------------------------- */
+
+void ftrma_boards_reach(struct ftrma_ledger *node_ledger, uint32_t target)
+{
+    ledger = node_ledger;
+    here = target;
+}
+
+uint32_t ftrma_board_window(uint64_t id)
+{
+    return WIRE_WINDOWS | (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 34);
+}
+
+/* Say where it lies, unless a neighbour has. */
+static int place(const struct communicator *c)
+{
+    struct ftrma_wire_part part = {
+        .window = ftrma_board_window(c->spec.id), .target = here, .generation = GENERATION,
+        .bytes = c->board_bytes, .words = FTRMA_WIRE_PLAIN,
+        .head = (uint64_t)(c->areas - (const char *)c->board)};
+    snprintf(part.file, sizeof part.file, NAME, (unsigned long long)c->spec.id);
+    int error = ledger ? ftrma_parts_share(ledger, &part) : 0;
+    return error == -ENOSPC ? -EMFILE : error;
+}
+
+static void leave(uint64_t id)
+{
+    if (ledger)
+        ftrma_parts_unshare(ledger, ftrma_board_window(id), here, GENERATION);
+}
+
+/* ---- having one ------------------------------------------------------------------------------ */
+
 static int map(struct communicator *c, const char *path)
 {
     int fd = ftrma_open(path, O_RDWR);
@@ -90,15 +132,14 @@ static int map(struct communicator *c, const char *path)
     close(fd);
     if (error)
         return error;
-    if (memcmp(p, &c->spec, sizeof c->spec)) {
-        munmap(p, bytes);
-        return -EPROTO;
-    }
     c->board = p;
     c->board_bytes = bytes;
     c->words = (struct ftrma_word *)(void *)((char *)p + round_up(sizeof *c->board));
     c->areas = (char *)(c->words + c->spec.n);
-    return 0;
+    error = memcmp(&c->board->spec, &c->spec, sizeof c->spec) ? -EPROTO : place(c);
+    if (error)
+        ftrma_board_close(c);
+    return error;
 }
 
 int ftrma_board_find(struct communicator *c)
@@ -130,6 +171,7 @@ void ftrma_board_close(struct communicator *c)
 void ftrma_board_remove(uint64_t id)
 {
     char path[PATH_BYTES];
+    leave(id);
     if (!path_of(id, path))
         unlink(path);
 }
@@ -143,7 +185,7 @@ int ftrma_spec_find(uint64_t id, struct ftrma_spec *spec)
     int fd = error ? error : ftrma_open(path, O_RDONLY);
     if (fd < 0)
         return fd;
-    ssize_t got = pread(fd, spec, sizeof *spec, 0);
+    ssize_t got = pread(fd, spec, sizeof *spec, offsetof(struct ftrma_board, spec));
     close(fd);
     return got == (ssize_t)sizeof *spec ? 0 : -EIO;
 }
@@ -162,8 +204,12 @@ int ftrma_boards_clear(void)
     if (!directory)
         return -errno;
     for (struct dirent *entry; (entry = readdir(directory));)
-        if (!strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) && strcmp(entry->d_name, world))
+        /* The world's stays, also while somebody makes it. */
+        if (!strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1)
+            && strncmp(entry->d_name, world, strlen(world))) {
+            leave(strtoull(entry->d_name + sizeof PREFIX - 1, NULL, 16));
             unlinkat(dirfd(directory), entry->d_name, 0);
+        }
     closedir(directory);
     return 0;
 }

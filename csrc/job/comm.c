@@ -8,8 +8,6 @@
  * with MPI_ERR_PROC_FAILED as soon as the library has noticed the death.  Should another process
  * die meanwhile, the watching thread revokes what is being used, everybody comes back with an
  * error, and the next round shrinks the same duplicate again.
- *
- * A job over several nodes is never repaired, so there nothing is shrunk, ever.
  */
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -24,6 +22,7 @@
 #include "types.h"
 
 static MPI_Comm parent = MPI_COMM_NULL; /* of all processes, dead ones too */
+static MPI_Comm nobody = MPI_COMM_NULL; /* of this process alone: what has lapsed */
 
 int ftrma_mpi_world(int *rank, int *size, int *on_node)
 {
@@ -51,6 +50,8 @@ int ftrma_comm_prepare(void)
         rc = PMPI_Comm_dup(MPI_COMM_WORLD, &parent);
     if (!rc)
         rc = PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
+    if (!rc)
+        rc = PMPI_Comm_dup(MPI_COMM_SELF, &nobody);
     return rc ? rc : ftrma_refill_jolts();
 }
 
@@ -77,6 +78,28 @@ static int living(MPI_Comm *alive)
     int rc = PMPI_Comm_dup(parent, alive);
 #endif
     return rc ? rc : PMPI_Comm_set_errhandler(*alive, MPI_ERRORS_RETURN);
+}
+
+int ftrma_world_group(MPI_Group *group)
+{
+    MPI_Group all;
+    int rc = PMPI_Comm_group(parent, &all);
+    if (rc)
+        return rc;
+    rc = PMPI_Group_incl(all, (int)ftrma_ctl->nslots, ftrma_roles(ftrma_ctl)->slot_proc, group);
+    PMPI_Group_free(&all);
+    return rc;
+}
+
+int ftrma_group_of(const struct communicator *c, MPI_Group *group)
+{
+    MPI_Group world;
+    int rc = ftrma_world_group(&world);
+    if (rc)
+        return rc;
+    rc = PMPI_Group_incl(world, c->spec.n, c->spec.slots, group);
+    PMPI_Group_free(&world);
+    return rc;
 }
 
 static int make_world(MPI_Comm alive, MPI_Comm *world)
@@ -110,12 +133,12 @@ static int make_world(MPI_Comm alive, MPI_Comm *world)
 static MPI_Group groups[GROUPS];
 static int ngroups;
 
-static void keep_group(MPI_Comm world)
+static void keep_group(void)
 {
     int at = ngroups++ % GROUPS;
     if (ngroups > GROUPS)
         PMPI_Group_free(&groups[at]);
-    if (PMPI_Comm_group(world, &groups[at]))
+    if (ftrma_world_group(&groups[at]))
         groups[at] = MPI_GROUP_EMPTY;
 }
 
@@ -133,14 +156,23 @@ static int failed_meanwhile(uint64_t round)
     return LOAD(&ftrma_ctl->alarm) != round;
 }
 
+int ftrma_comm_lapse(void)
+{
+    int index;
+    if (ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
+        return 0;
+    keep_group();
+    return ftrma_world_lapse(nobody);
+}
+
 int ftrma_comm_build(uint64_t round)
 {
     MPI_Comm world = MPI_COMM_NULL, alive = MPI_COMM_NULL;
     int index, slot = ftrma_my_role(&index) == FTRMA_ROLE_SLOT;
     ftrma_enter_call();
     int rc = MPI_SUCCESS;
-    if (ftrma_link >= 0)
-        alive = parent;
+    if (ftrma_link >= 0 && !round)
+        alive = parent; /* nobody has died */
     else
         rc = living(&alive);
     if (!rc && slot) {
@@ -152,9 +184,9 @@ int ftrma_comm_build(uint64_t round)
     }
     if (!rc && slot) {
         ftrma_register_comm(world);
-        keep_group(world);
+        keep_group();
         rc = ftrma_world_set(world);
-        if (!rc && ftrma_link < 0 && LOAD(&ftrma_ctl->causal))
+        if (!rc && LOAD(&ftrma_ctl->causal))
             rc = ftrma_derived_rebuild(round);
     }
     ftrma_leave_call();

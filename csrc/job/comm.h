@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "control.h"
+#include "wire.h"
 
 #define FTRMA_MAX_DIMS 16 /* of a Cartesian topology; one with more is the library's own */
 
@@ -28,15 +29,17 @@ struct ftrma_spec {
 };
 #define FTRMA_WORLD_ID 1
 
-/* The file comm-ID: this, words[n], then two areas for each member. */
+/* The file comm-ID: this, words[n], then two areas for each member.  Over several nodes each that has a
+   member has such a file, of all members. */
 struct ftrma_board {
+    struct ftrma_bell bell, bell_too; /* first: the node's agent rings both; here one is waited at */
     struct ftrma_spec spec;
     uint64_t area_bytes;
-    struct ftrma_bell bell;
 };
 
 struct ftrma_word {
-    uint64_t arrived; /* exchanges that the member has arrived at; it alone writes this */
+    uint64_t arrived; /* exchanges that the member has arrived at; it alone writes this, or, of one on
+                         another node, the agent */
     uint64_t line[7];
 };
 
@@ -49,6 +52,9 @@ struct communicator {
     struct ftrma_word *words;
     char *areas;
     size_t board_bytes;
+    uint32_t *others;          /* [nothers] other nodes with members, as targets of the wire; NULL: not
+                                  known yet */
+    int nothers;
     uint64_t exchanges;        /* passed in this timeline */
     uint64_t children;         /* calls so far that made communicators of it */
     uint64_t windows;          /* windows made on it so far */
@@ -60,6 +66,15 @@ extern struct communicator ftrma_world;
 /* What MPI_COMM_WORLD means to the user's program; written by each repair, in the thread that runs the
    program. */
 extern MPI_Comm ftrma_user_world;
+/* Over several nodes a repair does not make the library's communicators anew: that hangs now and then, and
+   most programs never send a message.  As long as nobody has asked for them, this is 1, and
+   ftrma_user_world stands for nothing. */
+extern int ftrma_lapsed;
+/* Ask for them: a round of repair that makes them.  1: they are there. */
+int ftrma_reconnect(void);
+/* The processes of the slots, and of a communicator's members. Local. MPI codes. */
+int ftrma_world_group(MPI_Group *group);
+int ftrma_group_of(const struct communicator *c, MPI_Group *group);
 /* What the library knows the program's communicators by. */
 extern int ftrma_nderived, ftrma_nstale;
 extern MPI_Comm ftrma_world_face;
@@ -68,8 +83,11 @@ MPI_Comm ftrma_face(MPI_Comm comm);
 
 static inline MPI_Comm ftrma_comm(MPI_Comm comm)
 {
-    if (comm == MPI_COMM_WORLD || comm == ftrma_world_face)
+    if (comm == MPI_COMM_WORLD || comm == ftrma_world_face) {
+        if (ftrma_lapsed && !ftrma_reconnect())
+            return MPI_COMM_NULL;
         return ftrma_user_world != MPI_COMM_NULL ? ftrma_user_world : comm;
+    }
     return ftrma_nderived || ftrma_nstale ? ftrma_live(comm) : comm;
 }
 
@@ -88,12 +106,18 @@ struct communicator *ftrma_communicator(MPI_Comm comm);
 /* Nobody else is in it, so that what is done with it can be done again. */
 int ftrma_is_alone(MPI_Comm comm);
 
-/* board.c: map the board, making it if this is the first member here. 0 or -errno. */
+/* board.c: map the board, making it if this is the first member here. 0 or -errno; -EPROTO: it is of
+   other members; -EEXIST: on the wire it has the name of another one; -EMFILE: there are too many. */
 int ftrma_board_open(struct communicator *c);
 /* Map the board if it is there: 0, or -ENOENT. */
 int ftrma_board_find(struct communicator *c);
 void ftrma_board_close(struct communicator *c);
 void ftrma_board_remove(uint64_t id);
+/* Boards that are mapped from now on can be reached from other nodes: this ledger says where they are,
+   for this target. */
+void ftrma_boards_reach(struct ftrma_ledger *ledger, uint32_t target);
+/* The window that a board is on the wire. */
+uint32_t ftrma_board_window(uint64_t id);
 size_t ftrma_area_bytes(const struct ftrma_spec *spec);
 /* What the board of this id says of it: 0 or -errno. */
 int ftrma_spec_find(uint64_t id, struct ftrma_spec *spec);
@@ -103,6 +127,8 @@ int ftrma_specs(struct ftrma_spec **list, size_t *n);
 
 /* communicator.c: the slots' world has these processes from now on. An MPI code. */
 int ftrma_world_set(MPI_Comm live);
+/* The same without: the library's part has lapsed. */
+int ftrma_world_lapse(MPI_Comm nobody);
 /* Make the live ones of all derived communicators anew. Collective over the slots, in this round of
    repair. An MPI code. */
 int ftrma_derived_rebuild(uint64_t round);

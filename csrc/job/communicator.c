@@ -19,6 +19,7 @@
 #include "tape.h"
 
 MPI_Comm ftrma_user_world = MPI_COMM_NULL;
+int ftrma_lapsed;
 struct communicator ftrma_world = {.face = MPI_COMM_NULL, .live = MPI_COMM_NULL};
 int ftrma_nderived;
 
@@ -52,7 +53,7 @@ struct communicator *ftrma_derived(MPI_Comm face)
 
 struct communicator *ftrma_communicator(MPI_Comm comm)
 {
-    if (ftrma_link >= 0 || ftrma_user_world == MPI_COMM_NULL)
+    if (ftrma_user_world == MPI_COMM_NULL)
         return NULL;
     if (comm == MPI_COMM_WORLD || comm == ftrma_world_face)
         return &ftrma_world;
@@ -64,6 +65,8 @@ MPI_Comm ftrma_live(MPI_Comm comm)
     struct communicator *c = ftrma_derived(comm);
     if (!c)
         return is_stale(comm) ? MPI_COMM_NULL : comm;
+    if (c->live == MPI_COMM_NULL && ftrma_lapsed && !ftrma_reconnect())
+        return MPI_COMM_NULL;
     if (c->live == MPI_COMM_NULL && ftrma_tape.mode)
         ftrma_refuse("its program asks a communicator that all have freed since");
     return c->live != MPI_COMM_NULL ? c->live : c->face;
@@ -114,6 +117,13 @@ int ftrma_derived_list(struct communicator *c)
     return rc;
 }
 
+static void bury(struct communicator *c)
+{
+    ftrma_board_close(c);
+    free(c->others);
+    free(c);
+}
+
 void ftrma_derived_discard(struct communicator *c)
 {
     int listed = 0;
@@ -124,10 +134,8 @@ void ftrma_derived_discard(struct communicator *c)
             listed = 1;
         }
     pthread_mutex_unlock(&guard);
-    if (!listed)
-        return; /* a rollback has put it aside */
-    ftrma_board_close(c);
-    free(c);
+    if (listed) /* else a rollback has put it aside */
+        bury(c);
 }
 
 /* ---- the library's part --------------------------------------------------------------------- */
@@ -148,25 +156,57 @@ int ftrma_inherit(MPI_Comm from, MPI_Comm to)
     return rc ? rc : PMPI_Errhandler_free(&handler);
 }
 
-int ftrma_world_set(MPI_Comm live)
+static void describe_world(struct communicator *w)
 {
-    struct communicator *w = &ftrma_world;
     w->spec.id = FTRMA_WORLD_ID;
     w->spec.n = (int)ftrma_ctl->nslots;
     w->spec.ndims = -1;
     for (int s = 0; s < w->spec.n; s++)
         w->spec.slots[s] = s;
+    free(w->others); /* the slots may be on other nodes now */
+    w->others = NULL;
     ftrma_my_role(&w->me); /* a slot's process keeps its slot */
-    w->live = ftrma_user_world = live;
-    ftrma_world_face = w->face;
-    if (ftrma_link < 0 && w->face != MPI_COMM_NULL)
-        return ftrma_inherit(w->face, live);
-    w->face = live; /* over several nodes */
-    int rc = ftrma_link < 0 ? ftrma_fresh_face(&w->face) : MPI_SUCCESS;
+}
+
+static int make_face(struct communicator *w)
+{
+    int rc = ftrma_fresh_face(&w->face);
     ftrma_world_face = w->face;
     if (!rc)
         rc = PMPI_Comm_set_errhandler(w->face, MPI_ERRORS_RETURN);
     return rc ? rc : PMPI_Comm_set_name(w->face, "MPI_COMM_WORLD");
+}
+
+int ftrma_world_set(MPI_Comm live)
+{
+    struct communicator *w = &ftrma_world;
+    describe_world(w);
+    w->live = ftrma_user_world = live;
+    ftrma_lapsed = 0;
+    ftrma_world_face = w->face;
+    return w->face != MPI_COMM_NULL ? ftrma_inherit(w->face, live) : make_face(w);
+}
+
+int ftrma_world_lapse(MPI_Comm nobody)
+{
+    struct communicator *w = &ftrma_world;
+    describe_world(w);
+    w->live = MPI_COMM_NULL;
+    ftrma_user_world = nobody;
+    ftrma_lapsed = 1;
+    ftrma_world_face = w->face;
+    return w->face != MPI_COMM_NULL ? MPI_SUCCESS : make_face(w);
+}
+
+int ftrma_reconnect(void)
+{
+    while (ftrma_lapsed) {
+        STORE(&ftrma_ctl->connect, 1);
+        ftrma_raise(ftrma_round);
+        if (ftrma_unwinding())
+            return 0;
+    }
+    return 1;
 }
 
 /* A failure that is newer than what is being done: the watching thread has revoked what it found, and
@@ -232,7 +272,7 @@ static int set_live(struct communicator *c, MPI_Comm live)
 /* Whether it comes from here or from a repair, in the end it is there. */
 int ftrma_enliven(struct communicator *c)
 {
-    while (c->live == MPI_COMM_NULL) {
+    while (c->live == MPI_COMM_NULL && !ftrma_lapsed) {
         MPI_Comm live;
         if (ftrma_unwinding())
             return ftrma_code_unwind;
@@ -327,8 +367,7 @@ void ftrma_comms_bury(void)
 {
     while (retired) {
         struct communicator *next = retired->next;
-        ftrma_board_close(retired);
-        free(retired);
+        bury(retired);
         retired = next;
     }
 }
@@ -356,13 +395,17 @@ void ftrma_comms_rewind(void)
 {
     struct communicator *w = &ftrma_world;
     ftrma_derived_forget();
-    w->live = ftrma_user_world;
+    w->live = ftrma_lapsed ? MPI_COMM_NULL : ftrma_user_world;
     retire_all();
     w->exchanges = w->children = w->windows = 0;
-    if (!ftrma_board_find(w))
-        STORE(&w->words[w->me].arrived, 0);
+    /* All do so, and nobody arrives again before they have: members on other nodes cannot do it here. */
+    for (int m = 0; !ftrma_board_find(w) && m < w->spec.n; m++)
+        STORE(&w->words[m].arrived, 0);
     w->face = MPI_COMM_NULL;
-    ftrma_world_set(w->live);
+    if (ftrma_lapsed)
+        ftrma_world_lapse(ftrma_user_world);
+    else
+        ftrma_world_set(w->live);
     ftrma_foreign_later(NULL);
 }
 

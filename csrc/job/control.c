@@ -19,7 +19,7 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000004ull /* "FTRMA", layout 4 */
+#define MAGIC 0x4654524d41000005ull /* "FTRMA", layout 5 */
 
 /* A waiter spins this often before it yields; measured: longer only helps when every process has
    a core of its own, and costs the others their time slice when not. */
@@ -31,6 +31,7 @@ struct ftrma_ctl *ftrma_ctl;
 int ftrma_me = -1;
 const char *ftrma_directory;
 int ftrma_link = -1;
+int ftrma_agent_bell = -1;
 
 int ftrma_open(const char *path, int flags)
 {
@@ -82,7 +83,7 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->nchecksums = ngroups * strength;
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
-    c->entry = 1;
+    c->entry = c->nodes = 1;
     for (uint32_t s = 0; s < nslots; s++) /* there are no logs yet */
         c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
     for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
@@ -190,8 +191,21 @@ static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
     __atomic_store_n(waiting, 0, __ATOMIC_RELAXED);
 }
 
+void ftrma_tell_agent(void)
+{
+    while (ftrma_agent_bell >= 0 && write(ftrma_agent_bell, "", 1) < 0 && errno == EINTR)
+        ; /* EAGAIN: it has been rung often enough */
+}
+
+static int in_control(const void *p)
+{
+    return (const char *)p >= (const char *)ftrma_ctl && (const char *)p < (const char *)(ftrma_ctl + 1);
+}
+
 void ftrma_wake(struct ftrma_bell *bell)
 {
+    if (unlikely(ftrma_agent_bell >= 0) && in_control(bell))
+        ftrma_tell_agent();
     __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
         syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);

@@ -9,6 +9,7 @@ extern struct ftrma_ctl *ftrma_ctl;
 extern int ftrma_me;
 extern const char *ftrma_directory;
 extern int ftrma_link; /* socket to the supervisor of a job over several nodes, or -1 */
+extern int ftrma_agent_bell; /* of the node's agent, or -1; written once, by ftrma_set_agent */
 
 static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
 {
@@ -33,5 +34,8 @@ int ftrma_open(const char *path, int flags);
    was before the condition was looked at. */
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
 void ftrma_wake(struct ftrma_bell *bell);
+/* Something was stored in the control file that other nodes must see.  Ringing a bell there says so,
+   too. */
+void ftrma_tell_agent(void);
 
 #endif

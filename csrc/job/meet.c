@@ -23,6 +23,16 @@ static int holders_live(void)
     return 1;
 }
 
+/* The agents of all nodes have sent what their processes, dead ones too, had stored when the alarm
+   rang. */
+static int agents_looked(uint64_t round)
+{
+    uint64_t nodes = LOAD(&ftrma_ctl->nodes), y = 0;
+    while (y < nodes && LOAD(&ftrma_ctl->looked[y]) >= round)
+        y++;
+    return nodes == 1 || y == nodes;
+}
+
 int ftrma_meet(uint64_t round, int phase, int check_holders)
 {
     struct ftrma_ctl *c = ftrma_ctl;
@@ -42,7 +52,7 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
         while (i < c->nprocs
                && (LOAD(&c->proc[i].state) != FTRMA_ALIVE || LOAD(&c->proc[i].met) >= mark))
             i++;
-        if (i == c->nprocs)
+        if (i == c->nprocs && agents_looked(round))
             return FTRMA_OK;
         /* Another process may not get here before the library has refused, on this side, a message
            that it has begun to send on a communicator that is revoked. */
@@ -145,4 +155,32 @@ int ftrma_await_live(int slot)
         ftrma_wait_step(&step, bell, seen);
     }
     return MPI_SUCCESS;
+}
+
+/* ---- what other nodes have seen --------------------------------------------------------------- */
+
+/* Set once by ftrma_set_looks, before the program runs. */
+static const uint64_t *looks, *settled;
+
+void ftrma_set_looks(const void *of_agent, const void *that_are_settled)
+{
+    looks = of_agent;
+    settled = that_are_settled;
+}
+
+/* A look that begins from now on sees what was stored. */
+int ftrma_synchronize(void)
+{
+    if (!settled)
+        return FTRMA_OK;
+    uint64_t goal = __atomic_load_n(looks, __ATOMIC_SEQ_CST) + 1;
+    struct ftrma_bell *bell = &ftrma_ctl->bell;
+    uint32_t seen = LOAD(&bell->word);
+    ftrma_tell_agent();
+    for (unsigned step = 0; LOAD(settled) < goal; seen = LOAD(&bell->word)) {
+        if (ftrma_pending())
+            return FTRMA_ALARM;
+        ftrma_wait_step(&step, bell, seen);
+    }
+    return FTRMA_OK;
 }

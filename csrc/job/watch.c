@@ -4,7 +4,8 @@
  * process of the job; the kernel makes it readable the moment the process is gone, whatever it was
  * doing.  The thread then does three things that are safe from any thread and idempotent over
  * processes: marks the death, raises the alarm, and revokes the user's communicators so that
- * whoever is blocked inside MPI comes back.
+ * whoever is blocked inside MPI comes back.  Over several nodes it watches the processes of its own;
+ * of the others it hears by the alarm, for which the agent wakes it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include "control.h"
 #include "interrupt.h"
 #include "leave.h"
+#include "nodes.h"
 #include "revoke.h"
 
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
@@ -63,32 +65,34 @@ static void *watch(void *unused)
     (void)unused;
     int n = (int)ftrma_ctl->nprocs, strike = -1;
     const int32_t keepers[] = {ftrma_ctl->supervisor, ftrma_ctl->launcher};
-    struct pollfd *fds = calloc((size_t)n + 2, sizeof *fds);
+    struct pollfd *fds = calloc((size_t)n + 3, sizeof *fds);
     if (!fds)
         return NULL;
+    fds[n + 2] = (struct pollfd){.fd = ftrma_poke(), .events = POLLIN};
     /* Behind the processes: whoever died because of them is looked at before, so that the cause is
        seen with the consequence. */
     for (int k = 0; k < 2; k++) {
         fds[n + k].events = POLLIN;
-        fds[n + k].fd = keepers[k] ? (int)syscall(SYS_pidfd_open, keepers[k], 0) : -1;
-        if (keepers[k] && fds[n + k].fd < 0 && errno == ESRCH)
+        fds[n + k].fd = keepers[k] > 0 ? (int)syscall(SYS_pidfd_open, keepers[k], 0) : -1;
+        if (keepers[k] > 0 && fds[n + k].fd < 0 && errno == ESRCH)
             left_alone();
     }
     for (int i = 0; i < n; i++) {
         fds[i].events = POLLIN;
-        fds[i].fd = i == ftrma_me ? -1
-                                  : (int)syscall(SYS_pidfd_open, ftrma_ctl->proc[i].pid, 0);
-        if (fds[i].fd < 0 && i != ftrma_me && errno == ESRCH)
+        int watched = i != ftrma_me && ftrma_ctl->proc[i].node == ftrma_node_here();
+        fds[i].fd = watched ? (int)syscall(SYS_pidfd_open, ftrma_ctl->proc[i].pid, 0) : -1;
+        if (fds[i].fd < 0 && watched && errno == ESRCH)
             ftrma_note_death(i);
     }
-    uint64_t revoked = LOAD(&ftrma_ctl->alarm), last_seq = 0;
+    uint64_t revoked = LOAD(&ftrma_ctl->alarm), told = revoked, last_seq = 0;
     for (;;) {
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
            for a time. Rare, because a program is to feel nothing of it. */
         int timeout_ms = ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200;
         if (ftrma_pending())
             timeout_ms = LOAD(&ftrma_ctl->alarm) == revoked ? 20 : 1;
-        strike = poll(fds, (nfds_t)n + 2, timeout_ms);
+        strike = poll(fds, (nfds_t)n + 3, timeout_ms);
+        ftrma_poke_clear();
         if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED)
             break;
         for (int k = n; strike > 0 && k < n + 2; k++)
@@ -104,9 +108,14 @@ static void *watch(void *unused)
                 ftrma_note_death(i);
             }
         uint64_t alarm = LOAD(&ftrma_ctl->alarm);
-        if (alarm != revoked && ftrma_revoke_all())
-            revoked = alarm;
+        if (alarm != told)
+            ftrma_alarm_seen();
+        told = alarm;
         uint64_t seq = LOAD(&ftrma_ctl->proc[ftrma_me].call_seq);
+        /* Over several nodes a revocation costs the library something: only whoever waits in it. */
+        int needed = LOAD(&ftrma_ctl->nodes) == 1 || seq & 1;
+        if (alarm != revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
+            revoked = alarm;
         if (ftrma_pending() && seq & 1 && seq == last_seq)
             ftrma_jolt();
         last_seq = seq;

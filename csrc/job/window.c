@@ -7,7 +7,7 @@
  * restores it from the vault and never reads what the dead left behind.
  *
  * In a job over several nodes each has a file of its own with the parts of its members; those on other
- * nodes are reached by the wire (far.c).
+ * nodes are reached by the wire (farbytes.c).
  *
  * The user's MPI_Win is a real window over this process alone, so that names,
  * attributes, infos and error handlers are the library's business; data and synchronization calls

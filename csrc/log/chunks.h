@@ -48,20 +48,6 @@ struct ftrma_record {
 
 #define FTRMA_LOG_MAGIC 0x4654524d414c4f47ull /* "FTRMALOG" */
 
-struct ftrma_chunk {
-    uint32_t next; /* of its chain; the chunk's number + 1, 0 at the end */
-    uint32_t fill; /* bytes of whole records */
-};
-
-struct ftrma_log {
-    uint64_t magic;
-    uint64_t file_bytes;
-    uint32_t chunk_bytes, nchunks;
-    uint32_t free, used; /* first free chunk + 1; chunks in use */
-    uint32_t head[2];    /* first chunk of each log + 1 */
-    struct ftrma_chunk chunk[];
-};
-
 static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk)
 {
     return (char *)(uintptr_t)log + log->file_bytes

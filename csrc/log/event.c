@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "log.h"
 #include "meet.h"
+#include "types.h"
 
 int ftrma_event_begin(int what, uint64_t detail)
 {
@@ -46,6 +47,8 @@ int ftrma_slots_barrier(void)
     STORE(&c->slots[slot].arrived, ++ftrma_barriers);
     if (all_arrived())
         ftrma_wake(&c->barrier);
+    else
+        ftrma_tell_agent();
     for (unsigned step = 0; !all_arrived(); seen = LOAD(&c->barrier.word)) {
         if (ftrma_unwinding())
             return FTRMA_ALARM;
@@ -82,6 +85,9 @@ int ftrma_end(void)
     for (unsigned step = 0; LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED; seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
             return FTRMA_ALARM;
+        /* On its way to another node a message that was sent may need the library's turn. */
+        if (step >= FTRMA_PATIENCE && LOAD(&ftrma_ctl->nodes) > 1)
+            ftrma_progress();
         if (all_finished())
             ftrma_cas(&ftrma_ctl->alarm, ftrma_round, FTRMA_ENDED);
         else

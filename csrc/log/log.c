@@ -5,6 +5,7 @@
 
 #include "control.h"
 #include "kernels.h"
+#include "pending.h"
 #include "squeeze.h"
 
 static ftrma_full_function full; /* set once by ftrma_set_full, before the program runs */
@@ -71,7 +72,7 @@ static void reclaim(void)
     uint64_t seen = ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry));
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         seen = ftrma_mix(seen, LOAD(&ftrma_ctl->slots[s].demand));
-    if (seen != squeezed) {
+    if (seen != squeezed && !ftrma_pending_count()) { /* whose records must stay where they are */
         squeezed = seen;
         ftrma_squeeze_puts(mark->events);
         ftrma_log_lose_spots(FTRMA_PUTS); /* the events in the records tell, too */

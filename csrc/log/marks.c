@@ -8,6 +8,7 @@
 #include "chunks.h"
 #include "control.h"
 #include "log.h"
+#include "pending.h"
 #include "results.h"
 #include "revoke.h"
 #include "tape.h"
@@ -92,6 +93,7 @@ void ftrma_log_start(uint64_t version)
     t->clock = t->events = t->hash = 0;
     ftrma_log_pace_reset();
     ftrma_chunks_empty(ftrma_log);
+    ftrma_pending_clear();
     ftrma_results_break();
     STORE(&s->entered, LOAD(&ftrma_ctl->entry));
     s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = 0;

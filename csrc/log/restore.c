@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "log.h"
 #include "meet.h"
+#include "nodes.h"
 #include "window.h"
 
 void ftrma_window_apply(const struct ftrma_record *record)
@@ -39,13 +40,19 @@ static uint64_t copy(uint8_t *image, uint64_t room, uint64_t at, const void *fro
 
 uint64_t ftrma_counters_save(uint8_t *image, uint64_t room)
 {
-    /* Barriers passed, windows made, words of communicators. */
-    uint64_t counts[3] = {ftrma_barriers, (uint64_t)ftrma_next_ordinal, ftrma_comms_save(NULL, 0)};
+    /* Barriers passed, windows made, words of communicators, requests to slots of other nodes. */
+    struct ftrma_origin *origin = ftrma_wire_origin();
+    uint64_t counts[4] = {ftrma_barriers, (uint64_t)ftrma_next_ordinal, ftrma_comms_save(NULL, 0),
+                          origin ? ftrma_ctl->nslots : 0};
     uint64_t at = copy(image, room, 0, counts, sizeof counts), bytes = counts[2] * sizeof *counts;
     struct window *w;
     if (at + bytes <= room)
         ftrma_comms_save((uint64_t *)(void *)(image + at), counts[2]);
     at += bytes;
+    for (uint32_t s = 0; s < counts[3]; s++) {
+        uint64_t number = ftrma_origin_last(origin, s);
+        at = copy(image, room, at, &number, sizeof number);
+    }
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         if (!w->in_use)
             continue;
@@ -70,7 +77,7 @@ static struct window *in_use(int ordinal)
 
 int ftrma_counters_load(const uint8_t *image, uint64_t size)
 {
-    uint64_t counts[3], at = sizeof counts;
+    uint64_t counts[4], at = sizeof counts;
     if (size < at)
         return -1;
     memcpy(counts, image, sizeof counts);
@@ -79,6 +86,11 @@ int ftrma_counters_load(const uint8_t *image, uint64_t size)
     if (ftrma_comms_load((const uint64_t *)(const void *)(image + at), counts[2]))
         return -1;
     at += counts[2] * sizeof *counts;
+    for (uint32_t s = 0; s < counts[3]; s++, at += sizeof *counts) {
+        uint64_t number;
+        memcpy(&number, image + at, sizeof number);
+        ftrma_origin_continue(ftrma_wire_origin(), s, number);
+    }
     while (at < size) {
         struct counters c;
         memcpy(&c, image + at, sizeof c);

@@ -95,6 +95,10 @@ void ftrma_demand_ask(void)
     static uint64_t share[FTRMA_MAX_PROCS];
     uint64_t orphaned = 0, least = ftrma_log->file_bytes / LEAST_SHARE;
     int me, most = 0;
+    if (LOAD(&ftrma_ctl->nodes) > 1) { /* what demand checkpoints hold is known on one node only */
+        STORE(&ftrma_ctl->wanted, 1);
+        return;
+    }
     if (asked >= 0 && LOAD(&ftrma_ctl->slots[asked].asked))
         return;
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);

@@ -121,6 +121,8 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
     for (int i = 0; i < n; i++) {
         struct ftrma_vault *m = members[i];
         uint32_t *block, *crc;
+        if (!m)
+            continue; /* it is added in steps */
         int error = ftrma_parity_expect(p, i, ftrma_vault_used(m), m->header->ndirty, &block, &crc);
         if (error)
             return error;
@@ -163,11 +165,12 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
     __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
 }
 
-void ftrma_parity_unstage(struct ftrma_vault *p, struct ftrma_vault *member, int i, uint8_t g)
+void ftrma_parity_unstage(struct ftrma_vault *p, int i, uint8_t g, const uint32_t *blocks,
+                          uint64_t count, const void *deltas)
 {
-    for (uint64_t d = 0; d < member->header->ndirty; d++) {
-        uint32_t b = member->dirty[d];
-        const unsigned char *delta = member->stage + d * BLOCK;
+    for (uint64_t d = 0; d < count; d++) {
+        uint32_t b = blocks[d];
+        const unsigned char *delta = (const unsigned char *)deltas + d * BLOCK;
         add(p->copy + (uint64_t)b * BLOCK, delta, g, BLOCK);
         crc_of(p, -1)[b] = ftrma_block_crc(p->copy + (uint64_t)b * BLOCK);
         crc_of(p, i)[b] ^= ftrma_block_crc(delta);

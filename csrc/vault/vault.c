@@ -30,6 +30,7 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     v->copy_at = head + lists + crcs + touched;
     v->stage_at = v->copy_at + capacity * BLOCK;
     v->file_bytes = v->stage_at + capacity * BLOCK;
+    v->group_size = group_size;
     v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
     struct stat st;
     int error = v->fd < 0 ? -v->fd : 0;
@@ -144,6 +145,53 @@ uint64_t ftrma_parity_version(const struct ftrma_vault *p)
     return __atomic_load_n(&p->header->words.version, __ATOMIC_ACQUIRE);
 }
 
+/* ---- of a vault that is somewhere else ------------------------------------------------------- */
+
+void *ftrma_vault_area(struct ftrma_vault *v, int area, int member, uint64_t *offset)
+{
+    if (member < -1 || member >= (int)v->group_size || (member >= 0 && area != FTRMA_VAULT_CRC))
+        return NULL;
+    char *head = (char *)v->header, *at = NULL;
+    switch (area) {
+    case FTRMA_VAULT_HEAD:
+        at = head;
+        break;
+    case FTRMA_VAULT_DIRTY:
+        at = (char *)v->dirty;
+        break;
+    case FTRMA_VAULT_CRC:
+        at = (char *)crc_of(v, member);
+        break;
+    case FTRMA_VAULT_COPY:
+        at = (char *)v->copy;
+        break;
+    case FTRMA_VAULT_STAGE:
+        at = (char *)v->stage;
+        break;
+    default:
+        return NULL;
+    }
+    *offset = (uint64_t)(at - head);
+    return at;
+}
+
+int ftrma_vault_adopt(struct ftrma_vault *v, const void *header)
+{
+    struct vault_header h;
+    memcpy(&h, header, sizeof h);
+    if (h.magic != MAGIC || h.capacity != v->header->capacity || h.used > h.capacity
+        || h.stage_room > h.capacity || h.ndirty > h.capacity)
+        return -EINVAL;
+    memcpy(v->header, &h, sizeof h);
+    return 0;
+}
+
+int ftrma_vault_drop(struct ftrma_vault *v)
+{
+    char *behind = (char *)v->header + BLOCK;
+    return madvise(behind, v->file_bytes - BLOCK, MADV_REMOVE) ? -errno : 0;
+}
+
 /* ---- what is in the copy -------------------------------------------------------------------- */
 
 uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
@@ -222,7 +270,8 @@ static void combine(struct ftrma_vault *to, uint64_t b, struct ftrma_vault *cons
 }
 
 int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *members,
-                             const uint8_t *g, int n, uint64_t version)
+                             const uint8_t *g, int n, uint64_t version, uint64_t first,
+                             uint64_t end)
 {
     uint64_t most = 0;
     for (int i = 0; i < n; i++)
@@ -231,7 +280,7 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
     int error = ftrma_vault_reserve(p, most, 0);
     if (error)
         return -2 + error;
-    for (uint64_t b = 0; b < most; b++) {
+    for (uint64_t b = first; b < end && b < most; b++) {
         combine(p, b, members, g, n);
         p->crc[b] = ftrma_block_crc(p->copy + b * BLOCK);
         for (int i = 0; i < n; i++) {
@@ -242,7 +291,8 @@ int64_t ftrma_parity_rebuild(struct ftrma_vault *p, struct ftrma_vault *const *m
                 return (int64_t)b;
         }
     }
-    __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
+    if (end >= most)
+        __atomic_store_n(&p->header->words.version, version, __ATOMIC_SEQ_CST);
     return -1;
 }
 

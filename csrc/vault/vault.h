@@ -47,6 +47,7 @@ struct ftrma_vault {
     unsigned char *copy;
     unsigned char *stage;
     unsigned char *touched; /* [capacity] parity: 1 where the block is in the sum */
+    uint32_t group_size; /* lists of so many members lie beside a parity */
     size_t file_bytes;
     int fd;
     uint64_t copy_at, stage_at;

@@ -14,6 +14,7 @@
 #include "message.h"
 #include "peer.h"
 #include "reply.h"
+#include "spokes.h"
 #include "strike.h"
 
 #define LOOK 1024 /* messages after which the rest is looked at: others' connections, who knocks */
@@ -186,6 +187,10 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     const char *fault = ftrma_message_payload_fault(head, payload);
     if (fault)
         return fault;
+    if (peer->mirrors)
+        return ftrma_spokes_obey(peer, head, payload);
+    if (ftrma_message_among_agents(head))
+        return "not a request";
     if (head->target >= l->header->targets)
         return "no such target";
     if (head->epoch < l->header->epoch && head->kind != FTRMA_WIRE_ROLES) {
@@ -237,15 +242,25 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
         }
         if (a->busy)
             ftrma_grant_retry(a, attempt);
-        int soon = (a->busy || a->polite) && timeout_ms;
-        int found = ftrma_engine_wait(a->engine, soon ? 1 : timeout_ms);
+        if (a->look)
+            ftrma_spokes_look(a);
+        if (a->left) {
+            a->left = 0;
+            return 0;
+        }
+        int soon = (a->busy || a->polite) && timeout_ms, pause = ftrma_spokes_pause(a);
+        int nap = pause >= 0 && (timeout_ms < 0 || pause < timeout_ms) ? pause : timeout_ms;
+        int found = ftrma_engine_wait(a->engine, soon ? 1 : nap);
+        a->look |= pause >= 0;
         if (found & FTRMA_WIRE_RUNG) {
+            a->look = 1;
             ftrma_ledger_hush(a->ledger);
             ftrma_parts_tidy(a->ledger);
         }
         if (found & FTRMA_WIRE_RUNG || (!found && a->polite))
             ftrma_grant_all(a);
-        if ((!found && !soon) || found & FTRMA_WIRE_KNOCK)
+        int over = !found && !soon && (nap == timeout_ms || timeout_ms >= 0);
+        if (over || found & FTRMA_WIRE_KNOCK)
             return found;
     }
 }
@@ -282,6 +297,7 @@ void ftrma_agent_close(struct ftrma_agent *a)
 {
     while (a->peers)
         ftrma_peer_leave(a->peers);
+    ftrma_spokes_close(a);
     if (a->engine)
         ftrma_engine_close(a->engine);
     if (a->ledger)

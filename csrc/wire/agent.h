@@ -14,11 +14,13 @@ struct ftrma_owed {
     struct ftrma_wire_ack acks[FTRMA_AGENT_ACKS];
 };
 
-/* An origin, as long as its connection lasts. */
+/* An origin or another node's agent, as long as its connection lasts. */
 struct ftrma_peer {
     struct ftrma_agent *agent;
     struct ftrma_peer *next;
     struct ftrma_way *way;
+    int mirrors;     /* it is another agent, and `origin` its node; all below is an origin's */
+    int greeted;     /* MIRRORED has come of it */
     uint32_t origin;
     unsigned char *refused; /* [target]: until AGAIN, what comes is part of what was refused */
     struct ftrma_owed **owed; /* [target] */
@@ -38,6 +40,12 @@ struct ftrma_agent {
     struct ftrma_engine *engine;
     struct ftrma_ledger *ledger;
     struct ftrma_peer *peers;
+    struct ftrma_peer *nodes;     /* hub: the spokes; spoke: the hub, while it is connected */
+    struct ftrma_mirror *mirror;  /* NULL: nothing is mirrored here */
+    uint32_t node;                /* 0: the hub */
+    int look;                     /* words may have changed */
+    int left;                     /* the hub's connection has ended since the last look */
+    char reason[256];             /* why hub and spoke do not understand each other */
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_MOST bytes */
     int busy; /* changes are parked: neighbours tell nobody when they are outside */

@@ -1,6 +1,7 @@
 /* What requests do to a part.
  *
  * A put is copied, then its number stored: a successor of an agent that died between does it again.
+ * A word is raised behind its number, and again whenever that comes again.
  * An atomic cannot be done again, so: note how to take it back, apply it, store the answer, then the
  * number.  That store makes it done.  Answers outlive the agent, and the target's process: others may
  * have seen the effect, so the same request gets the same answer.
@@ -29,7 +30,7 @@ static struct ftrma_ledger_part *part_of(const struct ftrma_request *r)
 
 static uint64_t clock_of(const struct ftrma_peer *peer, uint32_t target)
 {
-    return LOAD(&peer->agent->ledger->targets[target].clock);
+    return ftrma_ledger_clock(peer->agent->ledger, target);
 }
 
 static struct ftrma_wire_words *words_of(const struct ftrma_request *r)
@@ -119,13 +120,15 @@ const char *ftrma_apply_put(const struct ftrma_request *r)
     return ftrma_reply_owe(r->peer, head, clock, seq) ? NO_MEMORY : NULL;
 }
 
+/* The number comes first, and the word is raised again when the request comes again: whoever sees the
+   word may go on to leave the part, and the request would then find none to be done on. */
 const char *ftrma_apply_set(const struct ftrma_request *r)
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
     const struct ftrma_wire_head *head = r->head;
-    ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
-    ftrma_strike(r->peer->agent, FTRMA_WIRE_AT_PUT);
     STORE(&ftrma_ledger_pair(l, r->peer->origin, head->target)->number, head->number);
+    ftrma_strike(r->peer->agent, FTRMA_WIRE_AT_NUMBER);
+    ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
     return ftrma_reply_owe(r->peer, head, 0, 0) ? NO_MEMORY : NULL;
 }
 
@@ -277,19 +280,22 @@ void ftrma_apply_repeat(const struct ftrma_request *r)
     struct ftrma_ledger *l = peer->agent->ledger;
     const struct ftrma_wire_answer *answer =
         &ftrma_ledger_pair(l, peer->origin, head->target)->answer;
+    struct ftrma_wire_words *words;
     switch (head->kind) {
     case FTRMA_WIRE_PUT:
     case FTRMA_WIRE_PUTV: /* any moment between call and flush is as good as the first time */
         (void)ftrma_reply_owe(peer, head, clock_of(peer, head->target), r->part < 0 ? 0 : next_seq(r));
         break;
     case FTRMA_WIRE_SET:
+        if (r->part >= 0 && !ftrma_apply_fault(r))
+            ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
         (void)ftrma_reply_owe(peer, head, 0, 0);
         break;
     case FTRMA_WIRE_LOCK:
     case FTRMA_WIRE_UNLOCK:
+        words = words_of(r); /* none: the part is gone, or plain */
         ftrma_reply_acks(peer, head->target, 0);
-        ftrma_reply(peer, head, FTRMA_WIRE_DONE, r->part < 0 ? 0 : LOAD(&words_of(r)->lock) >> 32,
-                    NULL, 0);
+        ftrma_reply(peer, head, FTRMA_WIRE_DONE, words ? LOAD(&words->lock) >> 32 : 0, NULL, 0);
         break;
     default: /* an older atomic's answer has been taken, else there were no newer one */
         if (LOAD(&answer->number) == head->number)

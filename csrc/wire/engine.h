@@ -26,6 +26,9 @@ void ftrma_way_close(struct ftrma_way *way);
 /* Why it has failed, NULL: it has not. */
 const char *ftrma_way_failure(const struct ftrma_way *way);
 
+/* Bytes that its peer has not taken yet. */
+size_t ftrma_way_unsent(const struct ftrma_way *way);
+
 /* Send a message; never waits.  It leaves at the latest with the next wait.  The failure of a way is
    told by ftrma_engine_next() alone. */
 void ftrma_engine_send(struct ftrma_way *way, const struct ftrma_wire_head *head,

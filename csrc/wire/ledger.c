@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC 0x4654524d41570001ull
+#define MAGIC 0x4654524d41570002ull
 #define BELL ".bell"
 #define LINE 64
 #define MOST_SLOTS 4096
@@ -80,8 +80,7 @@ static int examine(int fd, struct ftrma_ledger_header *h)
     return 0;
 }
 
-/* The directory that parts' files lie in. */
-static int open_beside(const char *path)
+int ftrma_ledger_beside(const char *path)
 {
     char *name = strdup(path), *slash = name ? strrchr(name, '/') : NULL;
     if (slash)
@@ -113,7 +112,7 @@ int ftrma_ledger_open(const char *path, struct ftrma_ledger **ledger)
     if (!l)
         return -ENOMEM;
     l->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    l->directory = l->fd < 0 ? -1 : open_beside(path);
+    l->directory = l->fd < 0 ? -1 : ftrma_ledger_beside(path);
     l->bell = l->directory < 0 ? -1 : open_bell(path);
     int error = l->bell < 0 ? -errno : examine(l->fd, &h);
     if (!error && !(l->mapped = calloc(h.parts, sizeof *l->mapped)))
@@ -150,6 +149,8 @@ void ftrma_ledger_close(struct ftrma_ledger *l)
 {
     for (uint32_t i = 0; l->header && i < l->header->parts; i++)
         ftrma_ledger_unmap(&l->mapped[i]);
+    if (l->clocks)
+        munmap(l->clocks, l->clocks_bytes);
     if (l->header)
         munmap(l->header, l->header->file_bytes);
     if (l->fd >= 0)
@@ -180,6 +181,47 @@ void ftrma_ledger_hush(struct ftrma_ledger *l)
     char rung[4096];
     while (read(l->bell, rung, sizeof rung) == (ssize_t)sizeof rung)
         ;
+}
+
+/* ---- clocks ---- */
+
+int ftrma_ledger_clocks(struct ftrma_ledger *l, const char *file, uint32_t n, uint64_t at,
+                        uint64_t step)
+{
+    if (!n || n > l->header->targets || strlen(file) >= sizeof l->header->clock_file || at % 8
+        || step % 8 || strchr(file, '/'))
+        return -EINVAL;
+    strcpy(l->header->clock_file, file);
+    l->header->clock_at = at;
+    l->header->clock_step = step;
+    __atomic_store_n(&l->header->clocks, n, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* Map the file of the clocks; it is there before anybody asks. */
+static int map_clocks(struct ftrma_ledger *l)
+{
+    const struct ftrma_ledger_header *h = l->header;
+    uint64_t end = h->clock_at + (h->clocks - 1) * h->clock_step + sizeof(uint64_t);
+    int fd = openat(l->directory, h->clock_file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    int bad = fd < 0 || fstat(fd, &st) || st.st_uid != geteuid() || (uint64_t)st.st_size < end;
+    void *map = bad ? MAP_FAILED : mmap(NULL, end, PROT_READ, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (map == MAP_FAILED)
+        return 0;
+    l->clocks = map;
+    l->clocks_bytes = end;
+    return 1;
+}
+
+uint64_t ftrma_ledger_clock(struct ftrma_ledger *l, uint32_t target)
+{
+    const struct ftrma_ledger_header *h = l->header;
+    if (target >= LOAD(&h->clocks) || (!l->clocks && !map_clocks(l)))
+        return LOAD(&l->targets[target].clock);
+    return LOAD((uint64_t *)(void *)(l->clocks + h->clock_at + target * h->clock_step));
 }
 
 /* ---- what others look at ---- */

@@ -23,7 +23,7 @@ struct ftrma_undo {
 struct ftrma_ledger_part {
     struct ftrma_wire_part place;
     uint64_t taken;  /* 1: somebody has chosen it; by compare-and-swap */
-    uint64_t placed; /* how often */
+    uint64_t placed; /* how often it was placed, or left */
     struct ftrma_undo undo;
 };
 
@@ -41,6 +41,9 @@ struct ftrma_ledger_header {
     uint64_t epoch;     /* of the roles in force here */
     uint64_t forgetting; /* the epoch with which all is forgotten, while it is */
     uint64_t left; /* parts so far that are gone; by processes of the node */
+    uint64_t clock_at, clock_step; /* where the first `clocks` targets' clocks lie in clock_file */
+    uint32_t clocks, pad2;         /* stored last, by who has made the ledger; 0: in the ledger */
+    char clock_file[64];
 };
 
 enum { FTRMA_HOLDS_NOTHING, FTRMA_HOLDS_SHARED, FTRMA_HOLDS_EXCLUSIVE };
@@ -62,6 +65,8 @@ struct ftrma_ledger {
         uint64_t placed;
     } *mapped;
     uint64_t left; /* that are unmapped */
+    char *clocks;  /* of clock_file; NULL: not mapped */
+    size_t clocks_bytes;
 };
 
 static inline struct ftrma_ledger_pair *ftrma_ledger_pair(const struct ftrma_ledger *l,
@@ -78,6 +83,11 @@ static inline unsigned char *ftrma_ledger_hold(const struct ftrma_ledger *l, uin
 
 /* Keep other agents out until this process ends. 0 or -EWOULDBLOCK. */
 int ftrma_ledger_lock(const struct ftrma_ledger *ledger);
+
+/* How many events a target has begun that order others' accesses. */
+uint64_t ftrma_ledger_clock(struct ftrma_ledger *ledger, uint32_t target);
+/* Open the directory that a file lies in, and parts' files beside the ledger. -1: errno says why. */
+int ftrma_ledger_beside(const char *path);
 
 /* It has been rung. */
 void ftrma_ledger_hush(struct ftrma_ledger *ledger);

@@ -13,6 +13,7 @@ struct form {
 };
 
 #define RUN ((uint32_t)sizeof(struct ftrma_wire_run))
+#define WORD ((uint32_t)sizeof(struct ftrma_wire_word))
 static const struct form forms[FTRMA_WIRE_KINDS] = {
     [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_MOST, 1},
     [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_MOST, 1},
@@ -36,7 +37,9 @@ static const struct form forms[FTRMA_WIRE_KINDS] = {
     [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_IMAGE, 0},
     [FTRMA_WIRE_BACK] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
     [FTRMA_WIRE_OLD] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REPLIES, 0, 1, 256, 0},
+    [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 1, 256, 0},
+    [FTRMA_WIRE_MIRROR] = {FTRMA_WIRE_REQUESTS, 0, 0, FTRMA_WIRE_MOST, 0},
+    [FTRMA_WIRE_MIRRORED] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
 };
 
 size_t ftrma_message_element(int type)
@@ -49,6 +52,12 @@ size_t ftrma_message_element(int type)
 int ftrma_message_numbered(const struct ftrma_wire_head *head)
 {
     return forms[head->kind].numbered;
+}
+
+int ftrma_message_among_agents(const struct ftrma_wire_head *head)
+{
+    return head->kind == FTRMA_WIRE_MIRROR || head->kind == FTRMA_WIRE_MIRRORED
+           || head->kind == FTRMA_WIRE_BROKEN;
 }
 
 /* Why an atomic's operation, type, size or place cannot be. */
@@ -100,6 +109,8 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
         return "offset does not fit a word";
     if (head->kind == FTRMA_WIRE_ACK && head->length % sizeof(struct ftrma_wire_ack))
         return "half a record";
+    if (head->kind == FTRMA_WIRE_MIRROR && head->length % WORD)
+        return "half a word";
     if (head->kind == FTRMA_WIRE_ANSWER && (head->length - 24) % 8)
         return "length does not fit the type of elements";
     return NULL;

@@ -13,6 +13,9 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side);
 /* Why what is behind a head that can be does not belong to it; NULL: it does. */
 const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, const void *payload);
 
+/* Whether it is what agents say to each other, and no origin says. */
+int ftrma_message_among_agents(const struct ftrma_wire_head *head);
+
 /* Whether a request has a number of its (origin, target), and is done once. */
 int ftrma_message_numbered(const struct ftrma_wire_head *head);
 

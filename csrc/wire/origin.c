@@ -19,7 +19,6 @@
 #include "sent.h"
 
 #define MOST_KEPT (4u << 20) /* bytes that wait for an acknowledgement of one target */
-#define CUT 256              /* runs of one message */
 
 static int is_acknowledged(const struct ftrma_origin *o, uint32_t target)
 {
@@ -52,7 +51,7 @@ static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64
                   struct ftrma_wire_run *taken, size_t most, size_t *bytes)
 {
     size_t count = 0;
-    for (*bytes = 0; *i < n && count < CUT && *bytes < most; count++) {
+    for (*bytes = 0; *i < n && count < FTRMA_WIRE_CUT && *bytes < most; count++) {
         uint64_t left = runs[*i].bytes - *skip, room = most - *bytes;
         taken[count] = (struct ftrma_wire_run){runs[*i].offset + *skip, left < room ? left : room};
         *bytes += taken[count].bytes;
@@ -105,7 +104,7 @@ int ftrma_origin_put(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 int ftrma_origin_putv(struct ftrma_origin *o, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, const void *data)
 {
-    struct ftrma_wire_run taken[CUT];
+    struct ftrma_wire_run taken[FTRMA_WIRE_CUT];
     int result = check(o, target);
     uint64_t skip = 0;
     for (size_t i = 0, bytes; !result && i < n; data = (const char *)data + bytes) {
@@ -134,7 +133,7 @@ int ftrma_origin_get(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 int ftrma_origin_getv(struct ftrma_origin *o, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, void *data)
 {
-    struct ftrma_wire_run taken[CUT];
+    struct ftrma_wire_run taken[FTRMA_WIRE_CUT];
     int result = check(o, target);
     uint64_t skip = 0;
     for (size_t i = 0, bytes; !result && i < n; data = (char *)data + bytes) {
@@ -168,18 +167,41 @@ int ftrma_origin_flush(struct ftrma_origin *o, uint32_t target)
     return end_flush(o, target);
 }
 
+static void begin_one(struct ftrma_origin *o, uint32_t target)
+{
+    if (!is_acknowledged(o, target) && !check(o, target))
+        begin_flush(o, target);
+}
+
+/* result: of those before; where they failed it is not waited for. */
+static int end_one(struct ftrma_origin *o, uint32_t target, int result)
+{
+    if (o->targets[target].flushing && !result)
+        result = end_flush(o, target);
+    o->targets[target].flushing = 0;
+    return result;
+}
+
 int ftrma_origin_flush_all(struct ftrma_origin *o)
 {
     int result = FTRMA_OK;
     for (uint32_t t = 0; t < o->ntargets; t++)
-        if (!is_acknowledged(o, t) && !check(o, t))
-            begin_flush(o, t);
+        begin_one(o, t);
     for (uint32_t t = 0; t < o->ntargets; t++)
-        if (o->targets[t].flushing) {
-            int rc = result ? result : end_flush(o, t);
-            o->targets[t].flushing = 0;
-            result = rc;
-        }
+        result = end_one(o, t, result);
+    return result;
+}
+
+int ftrma_origin_flush_each(struct ftrma_origin *o, const uint32_t *targets, size_t n)
+{
+    int result = FTRMA_OK;
+    for (size_t i = 0; i < n; i++)
+        if (targets[i] >= o->ntargets)
+            return -EINVAL;
+    for (size_t i = 0; i < n; i++)
+        begin_one(o, targets[i]);
+    for (size_t i = 0; i < n; i++)
+        result = end_one(o, targets[i], result);
     return result;
 }
 
@@ -231,9 +253,9 @@ static int begin(struct ftrma_origin *o, uint32_t target, const struct ftrma_wir
     return FTRMA_OK;
 }
 
-int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
-                        uint32_t window, uint64_t offset, uint64_t compare, const void *data,
-                        size_t bytes, struct ftrma_wire_answer *answer)
+int ftrma_origin_ask(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
+                     uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                     size_t bytes)
 {
     struct ftrma_wire_head head = {
         .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .what = (uint8_t)(op << 4 | type),
@@ -245,8 +267,20 @@ int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint
     if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_IMAGE || op < 0
         || op > 15 || type < 0 || type > 15 || ftrma_message_fault(&head, FTRMA_WIRE_REQUESTS))
         return -EINVAL;
-    result = begin(o, target, &head, data);
+    return begin(o, target, &head, data);
+}
+
+int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
+                        uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                        size_t bytes, struct ftrma_wire_answer *answer)
+{
+    int result = ftrma_origin_ask(o, kind, op, type, target, window, offset, compare, data, bytes);
     return result ? result : ftrma_origin_finish(o, target, answer);
+}
+
+int ftrma_origin_answered(struct ftrma_origin *o, uint32_t target)
+{
+    return target < o->ntargets && o->targets[target].answered;
 }
 
 int ftrma_origin_lock(struct ftrma_origin *o, uint32_t target, uint32_t window, int how)

@@ -63,6 +63,7 @@ int ftrma_parts_choose(struct ftrma_ledger *l, uint32_t window, uint32_t target)
 void ftrma_parts_leave(struct ftrma_ledger *l, uint32_t index)
 {
     STORE(&l->parts[index].place.generation, 0);
+    __atomic_add_fetch(&l->parts[index].placed, 1, __ATOMIC_SEQ_CST);
     STORE(&l->parts[index].taken, 0);
     __atomic_add_fetch(&l->header->left, 1, __ATOMIC_SEQ_CST);
     ftrma_ledger_ring(l);
@@ -73,6 +74,42 @@ static int is_part(const struct ftrma_ledger_part *part, uint32_t window, uint32
 {
     return generation && LOAD(&part->place.generation) == generation
            && part->place.window == window && part->place.target == target;
+}
+
+/* Whether one of these names is a part already; [out] other: of a file that is another one.  Where
+   nothing ever was, there is none behind it. */
+static int is_there(const struct ftrma_ledger *l, const struct ftrma_wire_part *place, int *other)
+{
+    uint32_t n = l->header->parts, at = first_place(l, place->window, place->target);
+    int found = *other = 0;
+    for (uint32_t i = 0; i < n; i++, at = at + 1 == n ? 0 : at + 1) {
+        const struct ftrma_ledger_part *part = &l->parts[at];
+        if (!LOAD(&part->taken) && !LOAD(&part->placed))
+            break;
+        if (!is_part(part, place->window, place->target, place->generation))
+            continue;
+        found = 1;
+        *other |= strncmp(part->place.file, place->file, sizeof place->file) != 0;
+    }
+    return found;
+}
+
+/* Two that say it at once may both be heard, which does no harm.  Each looks again when it has said it,
+   so that of two files with one name at least one is refused. */
+int ftrma_parts_share(struct ftrma_ledger *l, const struct ftrma_wire_part *place)
+{
+    int other, found = is_there(l, place, &other);
+    if (found)
+        return other ? -EEXIST : 0;
+    int at = ftrma_parts_choose(l, place->window, place->target);
+    if (at < 0)
+        return at;
+    int error = ftrma_parts_place(l, (uint32_t)at, place);
+    if (!error && is_there(l, place, &other) && other)
+        error = -EEXIST;
+    if (error)
+        ftrma_parts_leave(l, (uint32_t)at);
+    return error;
 }
 
 int ftrma_parts_find(struct ftrma_ledger *l, uint32_t window, uint32_t target, uint32_t generation)
@@ -88,11 +125,18 @@ int ftrma_parts_find(struct ftrma_ledger *l, uint32_t window, uint32_t target, u
     return -1;
 }
 
+void ftrma_parts_unshare(struct ftrma_ledger *l, uint32_t window, uint32_t target,
+                         uint32_t generation)
+{
+    for (int at; (at = ftrma_parts_find(l, window, target, generation)) >= 0;)
+        ftrma_parts_leave(l, (uint32_t)at);
+}
+
 void ftrma_parts_tidy(struct ftrma_ledger *l)
 {
     uint64_t left = LOAD(&l->header->left);
     for (uint32_t i = 0; left != l->left && i < l->header->parts; i++)
-        if (!LOAD(&l->parts[i].place.generation))
+        if (l->mapped[i].map && l->mapped[i].placed != LOAD(&l->parts[i].placed))
             ftrma_ledger_unmap(&l->mapped[i]);
     l->left = left;
 }
@@ -251,13 +295,17 @@ int ftrma_parts_sleepers(struct ftrma_ledger *l, uint32_t part)
     return LOAD(&bell[0].sleepers) || LOAD(&bell[1].sleepers);
 }
 
+void ftrma_parts_ring(struct ftrma_bell *bell)
+{
+    __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 void ftrma_parts_wake(struct ftrma_ledger *l, uint32_t part)
 {
-    for (struct ftrma_bell *bell = bells(l, part); bell < bells(l, part) + 2; bell++) {
-        __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
-            syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    }
+    for (struct ftrma_bell *bell = bells(l, part); bell < bells(l, part) + 2; bell++)
+        ftrma_parts_ring(bell);
 }
 
 void ftrma_parts_set(struct ftrma_ledger *l, uint32_t part, uint64_t word, uint64_t value)

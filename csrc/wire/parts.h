@@ -4,12 +4,9 @@
 
 #include "ledger.h"
 
-/* The number of the part, or -1: it is not here, or not of this generation. */
-int ftrma_parts_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
-                     uint32_t generation);
 /* Its file, mapped if need be; NULL: it is not as it was said. */
 char *ftrma_parts_map(struct ftrma_ledger *ledger, uint32_t part);
-/* Let the memory of parts that are gone go. */
+/* Let the memory of parts that are gone, or somewhere else by now, go. */
 void ftrma_parts_tidy(struct ftrma_ledger *ledger);
 /* Copy bytes out of a part and into it, wherever it lies. 0 or -errno. */
 int ftrma_parts_read(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, void *to, size_t n);
@@ -28,6 +25,8 @@ void ftrma_parts_finish_roles(struct ftrma_ledger *ledger);
 
 /* Raise a word in the head of the part's file, and wake who waits for one. */
 void ftrma_parts_set(struct ftrma_ledger *ledger, uint32_t part, uint64_t word, uint64_t value);
+/* Wake processes of the node that wait at one bell. */
+void ftrma_parts_ring(struct ftrma_bell *bell);
 /* Wake processes of the node that wait at the bells of the part's file. */
 void ftrma_parts_wake(struct ftrma_ledger *ledger, uint32_t part);
 /* Somebody of the node sleeps there. */

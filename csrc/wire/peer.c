@@ -20,7 +20,8 @@ void ftrma_peer_leave(struct ftrma_peer *p)
 {
     struct ftrma_agent *a = p->agent;
     ftrma_grant_drop(a, p, -1, NULL);
-    struct ftrma_peer **at = &a->peers;
+    struct ftrma_peer **at = p->mirrors ? &a->nodes : &a->peers;
+    a->left |= p->mirrors && a->node;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;

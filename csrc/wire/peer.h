@@ -1,4 +1,4 @@
-/* Origins that are connected to an agent (peer.c). */
+/* Origins, and other agents, that are connected to an agent (peer.c). */
 #ifndef FTRMA_PEER_H
 #define FTRMA_PEER_H
 

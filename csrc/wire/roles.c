@@ -11,19 +11,38 @@
 #include "origin.h"
 #include "sent.h"
 
-int ftrma_origin_number(struct ftrma_origin *o, uint32_t target, uint64_t *number)
+int ftrma_origin_reached(struct ftrma_origin *o, uint32_t target, uint64_t *number)
 {
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_NUMBER, .target = target};
     if (target >= o->ntargets)
         return -EINVAL;
-    struct ftrma_toward *t = &o->targets[target];
-    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_NUMBER, .target = target};
-    int result = ftrma_await_ask(o, t->node, &head, NULL, NULL, 0);
-    if (result)
-        return result;
-    *number = o->ask.told;
-    if (!t->number)
-        t->number = *number;
-    return FTRMA_OK;
+    int result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0);
+    if (!result)
+        *number = o->ask.told;
+    return result;
+}
+
+int ftrma_origin_number(struct ftrma_origin *o, uint32_t target, uint64_t *number)
+{
+    int result = ftrma_origin_reached(o, target, number);
+    if (!result && !o->targets[target].number)
+        o->targets[target].number = *number;
+    return result;
+}
+
+uint64_t ftrma_origin_last(struct ftrma_origin *o, uint32_t target)
+{
+    return o->targets[target].number;
+}
+
+void ftrma_origin_continue(struct ftrma_origin *o, uint32_t target, uint64_t number)
+{
+    o->targets[target].number = number;
+}
+
+void ftrma_origin_tell(struct ftrma_origin *o, ftrma_wire_acked *acked)
+{
+    o->acked = acked;
 }
 
 int ftrma_origin_hold(struct ftrma_origin *o, uint32_t target, int hold)

@@ -245,3 +245,8 @@ const char *ftrma_way_failure(const struct ftrma_way *w)
 {
     return w->failure;
 }
+
+size_t ftrma_way_unsent(const struct ftrma_way *w)
+{
+    return w->out.to - w->out.from;
+}

@@ -14,11 +14,13 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 2      /* of the messages; a connection between two of them is refused */
+#define FTRMA_WIRE_FORMAT 3      /* of the messages; a connection between two of them is refused */
 #define FTRMA_WIRE_MOST 262144   /* bytes of a message behind its head; longer ones are cut up */
 #define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
+#define FTRMA_WIRE_CUT 256       /* of one that an origin sends */
 #define FTRMA_WIRE_NAME 128      /* of a part's file, beside the ledger, with the zero */
+#define FTRMA_WIRE_NODES 1024    /* of a mirror: no job has more processes */
 #define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words: it has none, see there */
 
 /* Results of an origin's calls, beside FTRMA_OK (0), FTRMA_ALARM (1) and FTRMA_TIMEOUT (2). */
@@ -59,6 +61,11 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_BACK,    /* the request was refused; operand: why, an enum ftrma_wire_why */
     FTRMA_WIRE_OLD,     /* the request's epoch is over; epoch: that of now */
     FTRMA_WIRE_BROKEN,  /* the message cannot be obeyed by anybody; payload: why, in words */
+    /* Among agents, see mirror.h. */
+    FTRMA_WIRE_MIRROR,   /* payload: struct ftrma_wire_word of each, or none of a spoke that wants to
+                            hear that it was taken; number: a spoke's, or 0 */
+    FTRMA_WIRE_MIRRORED, /* the hub has taken all up to this number; first on a connection: the
+                            spoke asks for that, and for all words */
     FTRMA_WIRE_KINDS
 };
 
@@ -110,6 +117,10 @@ enum ftrma_wire_place {
     FTRMA_WIRE_AT_GRANT,    /* a lock is granted or given back, its number not stored */
     FTRMA_WIRE_AT_LOCKED,   /* that is stored, no reply sent */
     FTRMA_WIRE_AT_ROLES,    /* new roles are in force, and not all is forgotten */
+    FTRMA_WIRE_AT_SCAN,     /* changes of words are noted, not sent */
+    FTRMA_WIRE_AT_MIRROR,   /* words that have come are in the journal, one is about to be stored */
+    FTRMA_WIRE_AT_SHADOW,   /* it is stored, its shadow not */
+    FTRMA_WIRE_AT_FORWARD,  /* all of them are, nobody is told */
     FTRMA_WIRE_PLACES
 };
 
@@ -167,9 +178,32 @@ struct ftrma_wire_part {
     char file[FTRMA_WIRE_NAME]; /* beside the ledger */
 };
 
+/* One word of a mirrored file: its number in the order of the regions, and what it is now. */
+struct ftrma_wire_word {
+    uint64_t word, value;
+};
+
+/* What of a file is mirrored, and how. */
+enum ftrma_mirror_kind {
+    FTRMA_MIRROR_WORDS,
+    FTRMA_MIRROR_HOT,   /* while the alarm is pending: as long as ALARM is not CALM */
+    FTRMA_MIRROR_ALARM, /* one word, which becomes the maximum of all */
+    FTRMA_MIRROR_CALM,  /* one word */
+    FTRMA_MIRROR_ECHO,  /* one word for each node, in their order: the alarm with which its agent has sent
+                           all words; written by that agent */
+    FTRMA_MIRROR_BELL,  /* a struct ftrma_bell: not mirrored, but rung when something has come */
+    FTRMA_MIRROR_KINDS
+};
+
+/* Whole words of a file. */
+struct ftrma_mirror_region {
+    uint64_t offset, bytes;
+    uint64_t kind; /* enum ftrma_mirror_kind */
+};
+
 /* What a ledger keeps for a target, beside its parts. */
 struct ftrma_ledger_target {
-    uint64_t clock; /* its events; written by the target */
+    uint64_t clock; /* its events; written by the target, unless ftrma_ledger_clocks() says otherwise */
     uint64_t hold;  /* requests to it are refused; written by the agent */
 };
 
@@ -181,15 +215,30 @@ void ftrma_ledger_close(struct ftrma_ledger *ledger);
 /* Say where a part lies. In its place one of another generation may follow, at any time. */
 int ftrma_parts_place(struct ftrma_ledger *ledger, uint32_t index,
                       const struct ftrma_wire_part *place);
+/* The number of a part, or -1: it is not here, or not of this generation. */
+int ftrma_parts_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
+                     uint32_t generation);
 /* A number for a part that is new: >= 0, or -ENOSPC; and it is free again. */
 int ftrma_parts_choose(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
 void ftrma_parts_leave(struct ftrma_ledger *ledger, uint32_t index);
+/* The same for a part that several processes of the node have in common: whoever comes first says where it
+   lies, and anybody that it is gone. -EEXIST: its window, target and generation are those of
+   another file. */
+int ftrma_parts_share(struct ftrma_ledger *ledger, const struct ftrma_wire_part *place);
+void ftrma_parts_unshare(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
+                         uint32_t generation);
+/* How often the agent has begun to look for changed words, and which look's words have been ordered by
+   the hub, with all that was ordered before: mapped from the state. 0 or -errno. */
+int ftrma_mirror_looks(const char *path, const uint64_t **looks, const uint64_t **settled);
 /* Wake the agent: a lock that it waits for is free. */
 void ftrma_ledger_ring(struct ftrma_ledger *ledger);
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
 /* The words of a part, or NULL. */
 struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *ledger, uint32_t part);
 uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
+/* The targets' clocks lie in this file beside the ledger: that of target t from `at` + t * `step` on. */
+int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t n, uint64_t at,
+                        uint64_t step);
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
 
 /* ---- the agent (agent.c) ---- */
@@ -204,6 +253,23 @@ int ftrma_agent_watch(struct ftrma_agent *agent, int fd); /* one descriptor, who
 /* Serve until something is at the watched descriptor, or milliseconds have passed (-1: never). */
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
 void ftrma_agent_kill_at(struct ftrma_agent *agent, int place, uint64_t count);
+
+/* ---- the mirror: files that are the same on all nodes (mirror.c, spokes.c) ---- */
+/* Make the state `path` of the mirror of `file` beside it, which is there already. Nobody sees a word
+   new before what is listed later and was stored before. */
+int ftrma_mirror_make(const char *path, const char *file, const struct ftrma_mirror_region *regions,
+                      uint32_t n);
+/* Have an agent mirror it, as the agent of this node; node 0 is the hub. Before it serves. */
+int ftrma_spokes_open(struct ftrma_agent *agent, const char *path, uint32_t node);
+/* What both ends of a connection must agree on: a hash of the regions; 0: nothing is mirrored. */
+uint64_t ftrma_spokes_regions(const struct ftrma_agent *agent);
+/* An authenticated connection: at the hub to the spoke `node`, whose one before it replaces; at a
+   spoke to the hub, node 0. The descriptor is the agent's in any case. */
+int ftrma_spokes_adopt(struct ftrma_agent *agent, int fd, uint32_t node);
+/* 1: a spoke without a connection to its hub; ftrma_agent_serve() returns when that begins. */
+int ftrma_spokes_alone(const struct ftrma_agent *agent);
+/* Why hub and spoke do not understand each other, in words; "": they do. */
+const char *ftrma_spokes_reason(const struct ftrma_agent *agent);
 
 /* ---- an origin (origin.c) ---- */
 struct ftrma_origin;
@@ -239,6 +305,8 @@ int ftrma_origin_getv(struct ftrma_origin *origin, uint32_t target, uint32_t win
                       const struct ftrma_wire_run *runs, size_t n, void *data);
 int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
 int ftrma_origin_flush_all(struct ftrma_origin *origin);
+/* Of these targets, all at once. */
+int ftrma_origin_flush_each(struct ftrma_origin *origin, const uint32_t *targets, size_t n);
 /* ACC, FOP or CAS of up to FTRMA_WIRE_IMAGE bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
    FTRMA_WIRE_STALE it is still under way: ftrma_origin_finish() takes its answer, and nothing else
    is sent to the target before. */
@@ -251,7 +319,20 @@ int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t win
 int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
                         struct ftrma_wire_answer *answer);
-/* The last number that has taken effect; a process that has sent none goes on from there. */
+/* The same in two steps, the second of which is ftrma_origin_finish(). */
+int ftrma_origin_ask(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
+                     uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                     size_t bytes);
+/* 1: ftrma_origin_finish() would not wait. */
+int ftrma_origin_answered(struct ftrma_origin *origin, uint32_t target);
+/* Who is told clock and seq of puts from now on. */
+void ftrma_origin_tell(struct ftrma_origin *origin, ftrma_wire_acked *acked);
+/* The number given last to a request to a target; and have the next one be given number + 1. */
+uint64_t ftrma_origin_last(struct ftrma_origin *origin, uint32_t target);
+void ftrma_origin_continue(struct ftrma_origin *origin, uint32_t target, uint64_t number);
+/* The last number that has taken effect. What came before the answer has been taken. */
+int ftrma_origin_reached(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
+/* The same; and a process that has sent none goes on from there. */
 int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
 /* Raise a word in the head of the file of a target's part, behind all puts to the target; a flush waits
    for it, too. */
@@ -271,5 +352,6 @@ size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
 
 _Static_assert(sizeof(struct ftrma_wire_head) == 48, "it is on the wire");
 _Static_assert(sizeof(struct ftrma_wire_ack) == 32, "it is on the wire");
+_Static_assert(sizeof(struct ftrma_wire_word) == 16, "it is on the wire");
 
 #endif

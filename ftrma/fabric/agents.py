@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import math
 import os
 import select
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,15 @@ from .. import __version__
 from ..errors import FtrmaError
 from ..host.key import VARIABLE, Key
 from ..native import wire
-from ..native.wire import FORMAT, Ack, Origin
+from ..native.wire import FORMAT, NODES, Ack, Origin, Region
 from . import link
 from .listening import Bind
 
+Regions = Sequence[tuple[int, int, Region]]
+WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
 KNOCK_S = 5.0  # an agent answers within milliseconds
 REACH_S = 60.0  # an agent that dies is followed by another one within seconds
 COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
-LEAVE_S = 2.0  # an agent whose stdin has ended ends within milliseconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
 AGAIN_S = 1.0  # an agent that ends within it, or by an error, may not do better the next time
 TRIES = 10  # such agents in a row
@@ -47,13 +50,22 @@ def key_of_wire(key: Key) -> Key:
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
     """What an origin says: its slot, which process of that slot it is, and whose agent it wants."""
-    return {"kind": "wire", "ftrma": __version__, "format": FORMAT, "origin": origin,
+    return {"kind": WIRE, "ftrma": __version__, "format": FORMAT, "origin": origin,
             "incarnation": incarnation, "host": host}
 
 
-def refusal(said: dict[str, Any], host: str) -> str:
-    """Why somebody who has said this cannot be served by the agent of `host`; "": he can. Pure."""
-    if said.get("kind") != "wire" or said.get("event") != "hello":
+def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
+    """What a spoke's agent says: its node, what it mirrors, and whose agent it wants."""
+    return {**hello(0, 0, host), "kind": MIRROR, "node": node, "regions": regions}
+
+
+def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -> str:
+    """Why somebody who has said this cannot be served by the agent of `host`; "": he can. Pure.
+
+    Args:
+        regions, node: what this agent mirrors, and its node.
+    """
+    if said.get("kind") not in (WIRE, MIRROR) or said.get("event") != "hello":
         return "agents are for the wire between nodes alone"
     if said.get("ftrma") != __version__:
         return (f"the agent is of ftrma {__version__}, and who asks of {said.get('ftrma')!r}: "
@@ -67,6 +79,19 @@ def refusal(said: dict[str, Any], host: str) -> str:
         value = said.get(name)
         if type(value) is not int or not 0 <= value < 2**32:
             return f"the hello has no {name}"
+    return refusal_of_node(said, regions, node) if said["kind"] == MIRROR else ""
+
+
+def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
+    """Why the agent of `node`, which mirrors this, is no hub for a spoke; "": it is. Pure."""
+    spoke = said.get("node")
+    if not regions or node:
+        return f"the agent of node {node} is not the hub of a mirror"
+    if type(spoke) is not int or not 0 < spoke < NODES:
+        return "the hello has no node of a spoke"
+    if said.get("regions") != regions:
+        return (f"the hub mirrors the regions {regions}, and node {spoke} {said.get('regions')!r}: "
+                "install one build on all nodes")
     return ""
 
 
@@ -108,7 +133,7 @@ class _Hasty:
             data = data[self.connection.send(data):]
 
 
-def _knock(
+def knock(
     ip: str, port: int, key: Key, said: dict[str, Any], alarm: int, deadline: float
 ) -> tuple[int, dict[str, Any]]:
     """Returns a descriptor, authenticated both ways, and the agent's answer."""
@@ -155,7 +180,7 @@ class Asking:
             assert address is not None
             said = {**self.said, "host": address.host}
             try:
-                fd, answer = _knock(ip, address.port, self.key, said, self.origin.alarm, deadline)
+                fd, answer = knock(ip, address.port, self.key, said, self.origin.alarm, deadline)
             except (OSError, ValueError) as error:
                 self.trouble = f"{ip}: {error}"
                 if isinstance(error, Interrupted):
@@ -184,73 +209,124 @@ class Asking:
 
 
 class NodeAgent:
-    """Has a node's agent run, as long as this process lives: the node's first.
+    """Has a node's agent run, as long as any process of the job lives there.
 
-    An agent that ends is replaced by another one at the same address; what it was asked for and has
-    not acknowledged is sent again.
+    Each process of the node has one of these. The lowest that lives keeps the agent (a lock on a
+    file passes on when its holder dies): an agent that ends is replaced by another one at the same
+    address, and what it was asked for and has not acknowledged is sent again. The agent ends when
+    nobody holds the FIFO that is its stdin any more; by that it is also told where the hub is.
 
     Args:
         directory: of the job on this node.
         key: of the job.
-        origins, targets: that the ledger has room for.
         lost: is called, by a thread, when one agent after another ends at once.
         bind: where to listen.
-
-    Raises:
-        FtrmaError: the ledger cannot be made, or no agent comes up.
+        node: this one's number; the agent of node 0 is the hub.
     """
 
     def __init__(
-        self, directory: Path, key: Key, origins: int, targets: int, lost: Callable[[], object],
-        bind: Bind,
+        self, directory: Path, key: Key, lost: Callable[[], object], bind: Bind, node: int
     ) -> None:
-        self.key, self.bind, self.lost, self.leaving = key, bind, lost, False
+        self.key, self.bind, self.lost, self.node = key, bind, lost, node
+        self.hub: link.Address | None = None
         self.ledger, self.published = directory / "ledger", directory / "agent"
-        for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published):
+        self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
+        self.keeper = directory / "agent.keeper"
+
+    def make(self, origins: int, targets: int, words: Regions) -> None:
+        """Make what the node's processes and its agent share, as the node's first process.
+
+        Args:
+            origins, targets: that the ledger has room for.
+            words: of the control file, which is there, that are mirrored.
+
+        Raises:
+            FtrmaError: there is no room for it.
+        """
+        for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published,
+                     self.mirror, self.fifo, self.keeper):
             left.unlink(missing_ok=True)  # of a launch before
         wire.ledger_make(self.ledger, origins=origins, targets=targets, parts=PARTS)
-        self.process = self._start(bind)
+        wire.mirror_make(self.mirror, "control", words)
+        os.mkfifo(self.fifo, 0o600)
+        self.keeper.touch(0o600)
 
-    def _start(self, bind: Bind) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "ftrma.launch.agent", str(self.ledger), "--address",
-                   str(self.published), f"--bind={bind}"]
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, VARIABLE: self.key.text()},
-        )
+    def start(self) -> link.Address:
+        """Start the agent, as the node's first process; where it can be reached.
 
-    def address(self) -> link.Address:
-        """Wait until it can be reached, and have it kept alive from then on."""
+        Raises:
+            FtrmaError: it does not come up.
+        """
+        self._hold()
+        fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process = self._start()
         deadline = time.monotonic() + COME_UP_S
         while not self.published.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
             time.sleep(0.002)
-        address = link.Address.parse(self.published.read_text())
-        bind = replace(self.bind, ports=range(address.port, address.port + 1))
-        threading.Thread(target=self._keep, args=(bind,), name="ftrma-agent", daemon=True).start()
-        return address
+        return link.Address.parse(self.published.read_text())
 
-    def _keep(self, bind: Bind) -> None:
-        tries = 0
+    def _hold(self) -> None:
+        """Have the agent live as long as this process."""
+        self.turn = os.open(self.keeper, os.O_RDWR | os.O_CLOEXEC)
+        self.voice = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        for fd in (self.turn, self.voice):  # children are nobody's keepers
+            os.register_at_fork(after_in_child=partial(os.close, fd))
+
+    def join(self, address: link.Address, hub: link.Address) -> None:
+        """Keep the node's agent, when it is this process's turn; have it mirror with the hub's."""
+        if not hasattr(self, "turn"):
+            self._hold()
+        self.hub = hub
+        self.bind = replace(self.bind, ports=range(address.port, address.port + 1))
+        self._tell_hub()
+        threading.Thread(target=self._keep, name="ftrma-agent", daemon=True).start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable, "-m", "ftrma.launch.agent", str(self.ledger), "--address",
+            str(self.published), f"--bind={self.bind}", "--mirror", str(self.mirror), "--node",
+            str(self.node),
+        ]
+        with open(self.fifo, "rb", buffering=0) as stdin:
+            return subprocess.Popen(
+                command, stdin=stdin, start_new_session=True,
+                env={**os.environ, VARIABLE: self.key.text()},
+            )
+
+    def _tell_hub(self) -> None:
+        if self.hub:
+            with contextlib.suppress(OSError):  # it is full of what nobody has read
+                os.write(self.voice, f"hub {self.hub.text()}\n".encode())
+
+    def _keep(self) -> None:
+        fcntl.flock(self.turn, fcntl.LOCK_EX)  # until it is this process's turn
+        try:
+            ledger, tries = os.open(self.ledger, os.O_RDWR | os.O_CLOEXEC), 0
+        except FileNotFoundError:
+            return  # the job is over
+        os.register_at_fork(after_in_child=partial(os.close, ledger))
         while tries < TRIES:
             began = time.monotonic()
-            failed = self.process.wait() > 0
-            if self.leaving:
-                return
-            failed |= time.monotonic() - began < AGAIN_S
-            tries = tries + 1 if failed else 0
-            time.sleep(AGAIN_S * tries / TRIES)
+            fcntl.flock(ledger, fcntl.LOCK_EX)  # which an agent has as long as it lives
+            fcntl.flock(ledger, fcntl.LOCK_UN)
+            tries = tries + 1 if time.monotonic() - began < AGAIN_S else 0
+            time.sleep(AGAIN_S * max(0, tries - 1) / TRIES)
             with contextlib.suppress(OSError):
-                self.process = self._start(bind)
+                process = self._start()
+                self._tell_hub()
+                tries += self._await_taking(process, ledger)
         self.lost()
 
-    def close(self) -> None:
-        """End it: nobody reaches this node's parts any more."""
-        self.leaving = True
-        assert self.process.stdin
-        self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(LEAVE_S)
-            return
-        self.process.kill()
+    def _await_taking(self, process: subprocess.Popen[bytes], ledger: int) -> int:
+        """Wait until an agent serves the ledger; 1: this one has ended before."""
+        while process.poll() is None:
+            try:
+                fcntl.flock(ledger, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(ledger, fcntl.LOCK_UN)
+                time.sleep(0.002)
+            except BlockingIOError:
+                threading.Thread(target=process.wait, daemon=True).start()  # reaps it
+                return 0
+        return 1

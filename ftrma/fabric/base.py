@@ -2,10 +2,9 @@
 
 Meeting, agreeing, being told of deaths, telling: one protocol, and what differs with the number of
 nodes behind it. `world.World` does it by a control file that all processes of one node map;
-`ftrma.protocol.spread` over several nodes, where any death ends the launch; tests have one whose
-processes are threads (``tests/fakefabric.py``). All must keep the same laws
-(``tests/fabriclaws.py``). Getting hold of another's vault is part of `Checkpoints`, since over
-several nodes bytes travel as the checkpoints' messages.
+`ftrma.protocol.spread` by one on each node, whose words the nodes' agents keep equal; tests have
+one whose processes are threads (``tests/fakefabric.py``). All must keep the same laws
+(``tests/fabriclaws.py``).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A rank's connections to the supervisor, in a job over several nodes.
 
-Across nodes there is no shared control file, so what ranks and supervisor tell each other goes over
+The supervisor sees no node's control file, so what ranks and it tell each other goes over
 one TCP connection per rank, the *link*: lines of JSON both ways, each with an ``event``. It is also
-how a death is noticed: the kernel closes a dead process's connection within milliseconds, and
+how it notices a death: the kernel closes a dead process's connection within milliseconds, and
 keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
 supervisor opens two more connections, which become its stdout and stderr.
 
-    rank to supervisor   hello, role, entered, claim, abort, events, strike, leaving, goodbye;
-                         and what happens in the job (`story`)
+    rank to supervisor   hello, role, entered, claim, abort, relaunch, repairing, repaired, events,
+                         strike, leaving, goodbye; and what happens in the job (`story`)
     supervisor to rank   the answers to hello, claim and events; end
 
 At ``end`` the process kills itself, whatever its main thread is doing; only while that holds

@@ -1,6 +1,6 @@
 """The job as one process sees it: roles, membership, files, plan, events.
 
-`base.Fabric` on one node, and what the protocols of one node need beyond it: a thin view of the
+`base.Fabric` on one node, and what the protocols need beyond it: a thin view of the
 control file (see ``csrc/ftrma.h``). It holds facts and waits; what to do about them is decided in
 `protocol`.
 """
@@ -18,12 +18,13 @@ from ..host.key import Key
 from ..host.lock import lock_shared
 from ..host.private import check_directory
 from ..host.record import Seal
-from ..machine.topology import Layout
+from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs
 from ..native.constants import PLACES
 from ..native.shared import Control, Proc, Process, Roles, Slot, Version
 from . import plans, story
 from .base import RoundChanged
+from .remote import Files
 
 
 class World:
@@ -38,10 +39,21 @@ class World:
     Attributes:
         policy: "auto", "causal" or "rollback".
         fresh: all go back by being launched again, not in the same processes.
+        domains, aware: elements of each process, and up to which no group is to have too much in
+            one; None and "none" on one node.
+        critical: held while a vault is written that must not be left half written, where the
+            launch is ended otherwise than by a signal to each process.
+        files: the way to what other nodes' processes have; None: all are on this node.
+        readers: processes that can have the program's stdin; None: all, or there is nothing on it.
     """
 
     policy = "rollback"
     fresh = False
+    domains: Domains | None = None
+    aware = NO_LEVEL
+    critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    files: Files | None = None
+    readers: frozenset[Proc] | None = None
 
     def __init__(
         self, directory: Path, key: Key, proc: Proc, ctl: Control | None = None
@@ -145,6 +157,50 @@ class World:
         """Store a word of this process's own entry."""
         job.store(self.me, name, value)
 
+    # -- who may, of those that could -----------------------------------------------------------
+
+    def commits(self, checksum: int) -> bool:
+        """Whether this checksum rank (-1: a spare) may do what one of all does: commit, report."""
+        return True
+
+    def freeze(self) -> None:
+        """From here to the end of repair no version is committed."""
+        word = self.load("commit")
+        while not word & 1:
+            self.exchange("commit", word, word | 1)
+            word = self.load("commit")
+
+    def synchronize(self) -> None:
+        """Wait until all that this process has stored is seen, in one order for all who do so."""
+
+    def take_seat(self) -> None:
+        """Roles are new."""
+
+    def begin_round(self) -> int:
+        """The newest round of repair that is asked for; what rang for it is heard."""
+        return self.round_asked()
+
+    def hold(self) -> None:
+        """Have accesses of other nodes to slots that are dead wait, as the first of a node."""
+
+    def live(self, slot: Slot) -> None:
+        """A slot has been replayed, or has not begun: such accesses go on."""
+
+    def place_log(self, slot: Slot) -> None:
+        """The log of a slot is there, for others to read."""
+
+    def fetch_log(self, slot: Slot) -> None:
+        """Have the put log of a slot on this node; only while nobody writes to it."""
+
+    def new_timeline(self, number: int) -> None:
+        """All go back, in this round of repair."""
+
+    def repairing(self, number: int) -> None:
+        """A round of repair has a plan that is being carried out: the leader says so."""
+
+    def repaired(self, number: int) -> None:
+        """A round of repair is over: the leader says so."""
+
     # -- waits --------------------------------------------------------------------------------
 
     def visit(self, place: str) -> None:
@@ -198,6 +254,21 @@ class World:
     def vault_path(self, proc: Proc) -> Path:
         return self.directory / f"vault-{proc}"
 
+    def name_vault(self) -> None:
+        """This process has come to a role."""
+
+    def tidy(self) -> None:
+        """A repair is over: nothing of before it is needed."""
+
+    def host_of(self, proc: Proc) -> str:
+        """Name of the host of a process, in a job over several nodes."""
+        return ""
+
+    @property
+    def leads_node(self) -> bool:
+        """This process is the lowest living one of its node."""
+        return self.proc == min(p for p in self.procs_of_job() if self.alive(p))
+
     def lose_vault(self, proc: Proc) -> None:
         """Put a dead process's vault out of reach; freeing its memory takes longer and can wait."""
         with contextlib.suppress(FileNotFoundError):
@@ -218,6 +289,11 @@ class World:
         """Ask for the end of the whole job with this status."""
         self.ctl.exit_status = status
         self.store("request", job.Request.ABORT)
+
+    def ask_for_end(self, request: job.Request, status: int, reason: str) -> None:
+        """Have the supervisor end the launch, as the plan in force says it."""
+        self.ctl.exit_status = status
+        self.store("request", request)
 
     def ask_for_relaunch(self, reason: str) -> None:
         """Have the supervisor launch the job again, unless it is asked for something already."""

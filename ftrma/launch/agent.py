@@ -8,6 +8,10 @@ that loop, too.
 
 One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
 its stdin does. The key is in its environment.
+
+With ``--mirror`` it keeps a file of its node equal to those of the others (``csrc/wire/mirror.h``).
+The agent of node 0 is the hub and lets the others' in, as it does origins; a spoke learns where the
+hub is by a line ``hub ADDRESS`` on its stdin, and connects again whenever it is alone (`Seeking`).
 """
 
 from __future__ import annotations
@@ -30,24 +34,27 @@ from ..fabric.listening import Bind
 from ..host.key import Key
 from ..native import wire
 from .reception import Peer, Reception, raise_file_limit
+from .seeking import Seeking
 
 TAKE_OVER_S = 5.0  # the kernel ends a killed process within milliseconds
+HUB = b"hub "  # what a line on stdin begins with
 FILES = 4096  # an origin has one; more than a job has processes
 LOOK_MS = 250  # for strangers whose time is over, while there are some
 
 
 class Door(Reception):
-    """Lets origins in, and hands their connections over.
+    """Lets origins and spokes in, and hands their connections over.
 
     Args:
         key: of the job.
         bind: where to listen.
         agent: that serves.
+        node: whose agent it is, where it mirrors.
     """
 
-    def __init__(self, key: Key, bind: Bind, agent: wire.Agent) -> None:
+    def __init__(self, key: Key, bind: Bind, agent: wire.Agent, node: int = 0) -> None:
         super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None)
-        self.agent = agent
+        self.agent, self.node = agent, node
 
     def _greet(self, peer: Peer, text: bytes) -> None:
         """The hello of somebody who knows the key."""
@@ -57,7 +64,8 @@ class Door(Reception):
             said = None
         host, why = socket.gethostname(), "the hello cannot be read"
         if isinstance(said, dict):
-            why = agents.refusal(said, host)
+            regions = wire.agent_regions(self.agent)
+            why = agents.refusal(said, host, regions, self.node)
         if peer.buffer:
             why = "an origin waits for its welcome before it asks"
         if why:
@@ -75,10 +83,12 @@ class Door(Reception):
             self.epoll.unregister(peer.socket.fileno())
             peer.open = False
             answer = link.line("welcome")
+            fd = peer.socket.detach()
             try:
-                wire.agent_adopt(
-                    self.agent, peer.socket.detach(), said["origin"], said["incarnation"]
-                )
+                if said["kind"] == agents.MIRROR:
+                    wire.agent_adopt_node(self.agent, fd, said["node"])
+                else:
+                    wire.agent_adopt(self.agent, fd, said["origin"], said["incarnation"])
             except FtrmaError as error:
                 answer = link.line("refused", why=str(error), host=socket.gethostname())
             with contextlib.suppress(OSError):  # it has gone already; the loop sees it
@@ -106,17 +116,29 @@ def publish(address: link.Address, path: Path) -> None:
     fresh.replace(path)
 
 
-def serve(door: Door) -> None:
-    """Serve until stdin ends."""
+def serve(door: Door, seeking: Seeking) -> None:
+    """Serve until stdin ends.
+
+    Raises:
+        FtrmaError: hub and spoke do not fit.
+    """
     door.epoll.register(0, select.EPOLLIN)
+    door.epoll.register(seeking.bell, select.EPOLLIN)
     mine = select.poll()
     mine.register(0, select.POLLIN)
     wire.agent_watch(door.agent, door.fileno())
+    told = b""
     while True:
+        seeking.take(door.agent)
         wire.agent_serve(door.agent, LOOK_MS if door.peers else wire.FOREVER)
         door.pump()
-        if mine.poll(0) and not os.read(0, 4096):
-            return
+        if mine.poll(0):
+            if not (said := os.read(0, 4096)):
+                return
+            *lines, told = (told + said).split(b"\n")
+            for line in lines:
+                if line.startswith(HUB):
+                    seeking.hub = link.Address.parse(line.removeprefix(HUB).decode())
 
 
 def kill_rule(text: str) -> tuple[wire.Place, int]:
@@ -134,6 +156,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help="to write how this agent can be reached to")
     parser.add_argument("--bind", type=functools.partial(Bind.parse, "--bind"),
                         default=Bind("127.0.0.1"), metavar="WHERE", help="to listen at")
+    parser.add_argument("--mirror", type=Path, metavar="FILE",
+                        help="the state of a mirror, whose file lies beside it")
+    parser.add_argument("--node", type=int, default=0, metavar="NUMBER",
+                        help="of the node; 0 is the hub of the mirror")
     parser.add_argument("--kill", type=kill_rule, metavar="PLACE[:COUNT]",
                         help="kill this process when it comes to a place so often")
     return parser.parse_args(arguments)
@@ -149,11 +175,13 @@ def main(arguments: list[str]) -> int:
         agent = take_over(options.ledger)
         if options.kill:
             wire.agent_kill_at(agent, *options.kill)
+        if options.mirror:
+            wire.agent_mirror(agent, options.mirror, options.node)
         raise_file_limit(FILES)
-        door = Door(key, options.bind, agent)
+        door = Door(key, options.bind, agent, options.node)
         assert door.address is not None
         publish(door.address, options.address)
-        serve(door)
+        serve(door, Seeking(key, options.node, wire.agent_regions(agent)))
     except (FtrmaError, OSError) as error:
         why = getattr(error, "strerror", None) or error
         print(f"ftrma: error: the agent of {socket.gethostname()}: {why}", file=sys.stderr)

@@ -36,8 +36,9 @@ CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
 def past(directory: Path, options: settings.Options) -> dict[str, Any]:
-    """What the ranks of a launch are told of the launches before: groups, committed version; and
-    the topology file's text, which they may not be able to read themselves."""
+    """What the ranks of a launch are told of the launches before: groups, committed version; of the
+    topology file its text, which they may not be able to read themselves; and whether there is
+    anything on stdin."""
     events = story.read(directory)
     tables = [e.slot_group for e in events if isinstance(e, Seats)]
     versions = [e.version for e in events if isinstance(e, Checkpoint)]
@@ -45,6 +46,7 @@ def past(directory: Path, options: settings.Options) -> dict[str, Any]:
     return {
         "slot_group": tables[-1] if tables else (), "committed": max(versions, default=0),
         "topology": topology,
+        "stdin": not os.path.samestat(os.fstat(0), os.stat(os.devnull)),
     }
 
 
@@ -61,11 +63,14 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
         Why the job is launched again.
     """
     noticed_at = board.ranks.deaths[0].died_at if board.ranks.deaths else time.monotonic()
-    deaths = board.ranks.deaths
+    deaths = board.ranks.deaths  # those before are in the story
     if reason == LAUNCHER_DIED:
         deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
+    known = {(e.host, e.pid) for e in story.read(directory) if isinstance(e, Failure)}
     struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
     for peer in deaths:
+        if (peer.host, peer.pid) in known:
+            continue  # told by who has tried to repair it
         place = options.kill[peer.struck[0]].place if peer.struck else "unknown"
         story.emit(directory, Failure(
             role=peer.role, index=peer.index, pid=peer.pid, place=place, host=peer.host

@@ -1,6 +1,7 @@
-"""A launch over several nodes: watched by the ranks' connections; any death ends it.
+"""A launch over several nodes: watched by the ranks' connections.
 
-The job is launched again on the nodes that answer, see `failover`.
+Who dies is replaced by the others. The launch ends if they ask for it, if a node is lost, or if
+they do not come to an end; then the job is launched again on the nodes that answer, see `failover`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .launch import Launch
 
 LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
 COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+REPAIR_S = 10.0  # a repair takes milliseconds, and a second for each GB that is rebuilt
 PATIENCE_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 
 
@@ -74,8 +76,15 @@ class SeveralNodes:
             self.launcher_died = self.launcher_died or time.monotonic()
             late = time.monotonic() - self.launcher_died > LAUNCHER_S
             return LAUNCHER_DIED if board.failure() or late else ""
-        if board.ranks.deaths:
+        if board.ranks.wish:
+            return board.ranks.wish
+        if board.ranks.deaths and (board.nodes_gone() or not board.ranks.entered):
             return board.failure()
+        if board.ranks.deaths and time.monotonic() - board.ranks.deaths[0].died_at > REPAIR_S:
+            return f"{board.failure()}, and the others have not come to an end with it"
+        since = board.ranks.repairing
+        if since and time.monotonic() - since > REPAIR_S:
+            return "a repair does not end: a process hangs inside the MPI library, perhaps"
         missing = launch.layout.processes - len(board.ranks.links)
         if missing and launch.refused():
             return launch.refused()

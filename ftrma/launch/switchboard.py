@@ -4,9 +4,10 @@ It knows every rank by its link: who has come, who died, who reports the error t
 with which status it ends. Connections are the business of its `reception`.
 
 Invariant: a rank is dead exactly if its link ended before it said goodbye and before everybody was
-told to end. The first death decides the launch's fate, but others that follow at once (a node that
-goes down takes all its ranks along) belong to the same failure; so do errors that living ranks see
-because of it, hence nobody may report an error before SETTLE_S have passed without a death.
+told to end. The others notice a death by themselves and repair it; until they say that they have,
+it is open. Deaths that follow each other at once (a node that goes down takes all its ranks along)
+belong to one failure; so do errors that living ranks see because of it, hence nobody may report an
+error before SETTLE_S have passed without an open death.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Ranks:
     """What the links have told so far."""
 
     links: dict[int, Peer] = field(default_factory=dict)  # by rank
-    deaths: list[Peer] = field(default_factory=list)
+    deaths: list[Peer] = field(default_factory=list)  # not repaired
+    repaired: list[Peer] = field(default_factory=list)
+    repairing: float = 0.0  # since when a round of repair is under way; 0: none is
+    wish: str = ""  # why the ranks want to be launched again
     aborted: int | None = None  # exit status
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
@@ -120,6 +124,13 @@ class Switchboard:
         elif event == "abort":
             if self.ranks.aborted is None and self.ranks.owner in (None, peer.rank):
                 self.ranks.aborted = int(message["status"]) & 0xFF
+        elif event == "repairing":
+            self.ranks.repairing = time.monotonic()
+        elif event == "repaired":
+            self.ranks.repairing = 0.0
+            self._repaired(set(message["dead"]))
+        elif event == "relaunch":
+            self.ranks.wish = self.ranks.wish or str(message["reason"])
         elif event == "events":
             self.reception.send(peer, "events", events=[plain(e) for e in self.read_story()])
         elif event == "strike":
@@ -159,6 +170,11 @@ class Switchboard:
                 self.ranks.owner = peer.rank
             self.reception.send(peer, "claim", granted=self.ranks.owner == peer.rank)
 
+    def _repaired(self, dead: set[int]) -> None:
+        ranks = self.ranks
+        ranks.repaired += [peer for peer in ranks.deaths if peer.rank in dead]
+        ranks.deaths = [peer for peer in ranks.deaths if peer.rank not in dead]
+
     def _entered(self, message: dict[str, Any]) -> None:
         """The program runs (again): the story of a relaunch is complete."""
         self.ranks.entered = True
@@ -182,7 +198,9 @@ class Switchboard:
         """The job is over: a rank aborted it, or all have said goodbye."""
         links = self.ranks.links
         return self.ranks.aborted is not None or (
-            len(links) == self.processes and all(p.goodbye for p in links.values())
+            len(links) == self.processes
+            and all(p.goodbye or not p.open for p in links.values())
+            and any(p.goodbye for p in links.values())
         )
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
@@ -193,6 +211,11 @@ class Switchboard:
         deaths = self.ranks.deaths
         left = {p.index: p.left for p in deaths if p.role == "slot" and p.left}
         return left, len(left) < len(deaths), bool(self.claims)
+
+    def nodes_gone(self) -> bool:
+        """Of some host with open deaths no rank is left: it is lost, or as good as lost."""
+        living = {p.host for p in self.ranks.links.values() if p.open or p.goodbye}
+        return any(peer.host not in living for peer in self.ranks.deaths)
 
     def failure(self) -> str:
         """Who died, in words, once all with one cause are known; empty if nobody did."""

@@ -122,6 +122,11 @@ def comm_build(repair: int) -> int:
     return int(c.lib.ftrma_comm_build(repair))
 
 
+def comm_lapse() -> None:
+    """Go on without the slots' world, until somebody needs it."""
+    c.check(-c.lib.ftrma_comm_lapse(), "putting communicators aside")
+
+
 def comm_forget(repair: int) -> None:
     c.lib.ftrma_comm_forget(repair)
 
@@ -174,21 +179,60 @@ def copy_roles(ctl: Control, to: int, source: int) -> None:
                 c.ffi.sizeof("struct ftrma_roles"))
 
 
-def set_nodes(origin: int, ledger: int, node: int, of_slot: list[int]) -> None:
+def set_nodes(origin: int, ledger: int) -> None:
     """The job runs over several nodes, which are reached by this origin.
 
     Args:
-        origin, ledger: addresses, see `wire.Origin.address` and `wire.ledger_address`.
-        node: number of this process's; of_slot: of each slot's.
+        origin, ledger: addresses, see `wire.Origin.address` and `wire.ledger_address`; origin 0 on
+            who is no slot.
     """
-    pointers = (c.ffi.cast("void *", origin), c.ffi.cast("void *", ledger))
-    c.lib.ftrma_set_nodes(*pointers, node, of_slot, len(of_slot))
+    c.lib.ftrma_set_nodes(c.ffi.cast("void *", origin), c.ffi.cast("void *", ledger))
 
 
-def windows_flush() -> None:
-    """Wait until all that this process has written to windows is there."""
-    if c.lib.ftrma_windows_flush():
+def world_open() -> None:
+    """Have the slots' own communicator where slots on other nodes reach it.
+
+    Before any of them makes a collective call.
+    """
+    c.check(c.lib.ftrma_world_open(), "sharing what collective calls exchange")
+
+
+def set_agent(bell: int, poke: int, origin: int, service: int) -> None:
+    """The descriptors by which this process and its node's agent wake each other.
+
+    Args:
+        bell: of the agent; poke: what the agent writes to; origin, service: the alarms of this
+            process's origins, -1 for one that it has not.
+    """
+    c.lib.ftrma_set_agent(bell, poke, origin, service)
+
+
+def set_looks(looks: int, settled: int) -> None:
+    """Where the agent tells how far it has come, see `wire.mirror_looks`."""
+    c.lib.ftrma_set_looks(c.ffi.cast("void *", looks), c.ffi.cast("void *", settled))
+
+
+def synchronize() -> bool:
+    """Wait until what was stored here is ordered among what other nodes store; False: an alarm."""
+    return bool(c.lib.ftrma_synchronize() == Wait.OK)
+
+
+def far_quiet(repair: int) -> Wait:
+    """In a round of repair: wait until all puts of this slot to other nodes are acknowledged."""
+    return Wait(c.check(c.lib.ftrma_far_quiet(repair), "flushing in a repair"))
+
+
+def far_answers(repair: int) -> Wait:
+    """In a round of repair: have the atomic that this slot waits for logged, if it was done."""
+    return Wait(c.check(c.lib.ftrma_far_answers(repair), "asking for an answer in a repair"))
+
+
+def windows_flush() -> bool:
+    """Wait until all that this process has written to windows is there; False: a failure came."""
+    result = int(c.lib.ftrma_windows_flush())
+    if result and result != unwind_code():
         raise FtrmaError("what was written to windows on other nodes does not arrive")
+    return not result
 
 
 def load(struct: Control | Process, name: str) -> int:

@@ -246,3 +246,30 @@ def on_full(function: Callable[[int], object]) -> None:
 def _call_up(name: str, function: Callable[..., object], **how: Any) -> None:
     _called_up[name] = c.ffi.callback(f"ftrma_{name}_function", function, **how)
     getattr(c.lib, f"ftrma_set_{name}")(_called_up[name])
+
+
+# ---- another slot's put log, piece by piece -------------------------------------------------
+
+Span = tuple[int, int]  # from where in the file, and how many bytes
+
+
+def log_head_bytes() -> int:
+    """Of a log file, up to the list of its chunks."""
+    return int(c.ffi.sizeof("struct ftrma_log"))
+
+
+def log_sizes(head: bytes | bytearray) -> tuple[int, int]:
+    """Bytes of the list of chunks, which follows this head, and of the whole file."""
+    log = c.ffi.cast("struct ftrma_log *", c.ffi.from_buffer(head))
+    return int(log.nchunks) * int(c.ffi.sizeof("struct ftrma_chunk")), int(log.file_bytes)
+
+
+def put_log_spans(head: bytes | bytearray) -> list[Span]:
+    """Where records of puts are in the file whose head and list of chunks these are."""
+    log = c.ffi.cast("struct ftrma_log *", c.ffi.from_buffer(head))
+    spans, chunk = [], int(log.head[0])
+    while chunk:
+        at = log.file_bytes - (log.nchunks - (chunk - 1)) * log.chunk_bytes
+        spans.append((int(at), int(log.chunk[chunk - 1].fill)))
+        chunk = int(log.chunk[chunk - 1].next)
+    return [span for span in spans if span[1]]

@@ -78,6 +78,8 @@ class Process(Protocol):
     waiting: int
     making: int
     syncs: int
+    node: int
+    pad: int
 
 
 class Roles(Protocol):
@@ -172,6 +174,7 @@ class Control(Protocol):
     kill_ns: int
     death_ns: int
     start_ns: int
+    repaired_ns: int
     bell: Bell
     request: int
     exit_status: int
@@ -197,6 +200,9 @@ class Control(Protocol):
     live: Bell
     refusal: Array[bytes]
     lost: Array[int]
+    nodes: int
+    connect: int
+    looked: Array[int]
     proc: Parts[Process]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NewType
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from ..errors import NO_ROOM, NoRoom
 from . import extension as c
+from .constants import number as _number
 from .shared import VaultWords, Version
 
 BLOCK = 4096
@@ -25,12 +27,24 @@ Blocks = npt.NDArray[Any]
 Buffer = Any  # a view of memory as bytes
 
 
+class Area(IntEnum):
+    """Areas of a vault's file (``enum ftrma_vault_area``)."""
+
+    HEAD, DIRTY, CRC = _number("VAULT_HEAD"), _number("VAULT_DIRTY"), _number("VAULT_CRC")
+    COPY, STAGE = _number("VAULT_COPY"), _number("VAULT_STAGE")
+
+    @property
+    def item_bytes(self) -> int:
+        """Of a block, or of an entry of a list."""
+        return 4 if self in (Area.DIRTY, Area.CRC) else BLOCK
+
+
 def _list(pointer: Any, count: int) -> Blocks:
     return np.frombuffer(c.ffi.buffer(pointer, 4 * count), "u4")
 
 
-def _several(vaults: Sequence[Handle]) -> Any:
-    return c.ffi.new("struct ftrma_vault *[]", list(vaults))
+def _several(vaults: Sequence[Handle | None]) -> Any:
+    return c.ffi.new("struct ftrma_vault *[]", [v or c.ffi.NULL for v in vaults])
 
 
 def _place(address: int) -> Any:
@@ -105,6 +119,27 @@ def crcs(vault: Handle, member: int, count: int) -> Blocks:
     return _list(c.lib.ftrma_vault_crc(vault, member), count)
 
 
+def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> tuple[int, Buffer]:
+    """Blocks of an area, or entries of a list: where they lie in the file, and a view of them."""
+    offset, skipped = c.ffi.new("uint64_t *"), first * area.item_bytes
+    begin = c.lib.ftrma_vault_area(vault, area, member, offset)
+    if not begin:
+        raise ValueError(f"a vault has no {area.name.lower()} of member {member}")
+    view = c.ffi.buffer(c.ffi.cast("char *", begin) + skipped, count * area.item_bytes)
+    return int(offset[0]) + skipped, view
+
+
+def adopt(vault: Handle, header: bytes | bytearray) -> bool:
+    """Take the header of another vault, of which parts are to be here; False if it is none."""
+    assert len(header) == BLOCK
+    return bool(c.lib.ftrma_vault_adopt(vault, c.ffi.from_buffer(header)) == 0)
+
+
+def drop(vault: Handle) -> None:
+    """Let go of all that is here but the header."""
+    c.check(c.lib.ftrma_vault_drop(vault), "letting go of a vault's blocks")
+
+
 def add(vault: Handle, weight: int, first: int, count: int, blocks: Blocks) -> None:
     c.lib.ftrma_vault_add(vault, weight, first, count, c.ffi.from_buffer(blocks))
 
@@ -158,8 +193,8 @@ def write(vault: Handle, address: int, size_bytes: int, block: int) -> int:
 # ---- parities -------------------------------------------------------------------------------
 
 
-def parity_sum(parity: Handle, members: Sequence[Handle], weights: bytes) -> None:
-    """Sum the staged deltas of all members, each times its weight."""
+def parity_sum(parity: Handle, members: Sequence[Handle | None], weights: bytes) -> None:
+    """Sum the staged deltas of all members but those that are None, each times its weight."""
     n = len(members)
     if c.lib.ftrma_parity_sum(parity, _several(members), weights, n):
         raise NoRoom(f"summing a checkpoint: {NO_ROOM}")
@@ -198,15 +233,27 @@ def parity_version(parity: Handle) -> Version:
     return Version(int(c.lib.ftrma_parity_version(parity)))
 
 
-def parity_unstage(parity: Handle, member: Handle, number: int, weight: int) -> None:
-    """Take a member's staged deltas out of a parity that was computed from copies holding them."""
-    c.lib.ftrma_parity_unstage(parity, member, number, weight)
+def parity_unstage(
+    parity: Handle, number: int, weight: int, blocks: Blocks, deltas: Buffer
+) -> None:
+    """Take staged deltas of a member out of a parity that was computed from copies holding them.
+
+    Args:
+        number: of the member; weight: its own.
+        blocks: numbers of the staged blocks, (n,) uint32; deltas: of each.
+    """
+    assert len(deltas) == len(blocks) * BLOCK
+    c.lib.ftrma_parity_unstage(
+        parity, number, weight, c.ffi.cast("uint32_t *", c.ffi.from_buffer(blocks)), len(blocks),
+        c.ffi.from_buffer(deltas),
+    )
 
 
 def parity_rebuild(
-    parity: Handle, members: Sequence[Handle], weights: bytes, version: Version
+    parity: Handle, members: Sequence[Handle], weights: bytes, version: Version,
+    first: int = 0, end: int = ALL,
 ) -> int:
-    """Compute a parity afresh.
+    """Compute blocks of a parity afresh; with the last one it is at this version.
 
     Returns:
         -1, or the first block of which a member's copy is damaged.
@@ -216,7 +263,7 @@ def parity_rebuild(
     """
     n = len(members)
     bad = c.lib.ftrma_parity_rebuild(
-        parity, _several(members), weights, n, version
+        parity, _several(members), weights, n, version, first, end
     )
     if bad < -1:
         raise NoRoom(f"rebuilding parity: {NO_ROOM}")

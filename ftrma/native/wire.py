@@ -12,13 +12,25 @@ import errno
 import os
 import sysconfig
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
 from ..errors import NO_ROOM, FtrmaError, NoRoom
+from .wireconstants import FORMAT as FORMAT
+from .wireconstants import IMAGE_BYTES as IMAGE_BYTES
+from .wireconstants import MOST_BYTES as MOST_BYTES
+from .wireconstants import NODES as NODES
+from .wireconstants import PLAIN as PLAIN
+from .wireconstants import Kind as Kind
+from .wireconstants import Lock as Lock
+from .wireconstants import Op as Op
+from .wireconstants import Place as Place
+from .wireconstants import Region as Region
+from .wireconstants import Result as Result
+from .wireconstants import Type as Type
+from .wireconstants import Why as Why
+from .wireconstants import declarations as _ffi
 
 LIBRARY = Path(__file__).parents[1] / f"_wire{sysconfig.get_config_var('EXT_SUFFIX')}"
 FOREVER = -1  # a time limit in ms
@@ -28,82 +40,10 @@ Agent = NewType("Agent", object)
 Buffer = Any  # memory that can be read, or written where it is filled
 Run = tuple[int, int]  # offset and bytes
 
-try:
-    _ffi: Any = import_module("ftrma._wiredeclarations").ffi
-except ModuleNotFoundError:
-    raise FtrmaError(f"{Path(__file__).parents[1]} is not built: pip install -e .") from None
-
 
 @cache
 def _lib() -> Any:
     return _ffi.dlopen(str(LIBRARY))
-
-
-def _number(name: str) -> int:
-    return int(_ffi.integer_const(f"FTRMA_WIRE_{name}"))
-
-
-FORMAT, MOST_BYTES, IMAGE_BYTES = _number("FORMAT"), _number("MOST"), _number("IMAGE")
-PLAIN = _number("PLAIN")
-
-
-class Kind(IntEnum):
-    """Kinds of messages."""
-
-    PUT, PUTV, ACC = _number("PUT"), _number("PUTV"), _number("ACC")
-    FOP, CAS = _number("FOP"), _number("CAS")
-    LOCK, UNLOCK = _number("LOCK"), _number("UNLOCK")
-    GET, GETV, FLUSH = _number("GET"), _number("GETV"), _number("FLUSH")
-    NUMBER, SET, HOLD = _number("NUMBER"), _number("SET"), _number("HOLD")
-    LIVE, ROLES, AGAIN = _number("LIVE"), _number("ROLES"), _number("AGAIN")
-    DONE, DATA, ACK = _number("DONE"), _number("DATA"), _number("ACK")
-    ANSWER, BACK = _number("ANSWER"), _number("BACK")
-    OLD, BROKEN = _number("OLD"), _number("BROKEN")
-
-
-class Why(IntEnum):
-    """Why a request was sent back."""
-
-    HELD, EARLY = _number("HELD"), _number("EARLY")
-    GAP, MOVED = _number("GAP"), _number("MOVED")
-
-
-class Op(IntEnum):
-    """Operations of accumulates."""
-
-    SUM, PROD, MIN, MAX = _number("SUM"), _number("PROD"), _number("MIN"), _number("MAX")
-    BAND, BOR, BXOR = _number("BAND"), _number("BOR"), _number("BXOR")
-    REPLACE, NO_OP = _number("REPLACE"), _number("NO_OP")
-
-
-class Lock(IntEnum):
-    """Kinds of locks; CHANGE: to be alone with changes of the part."""
-
-    EXCLUSIVE, SHARED = _number("EXCLUSIVE"), _number("SHARED")
-    CHANGE = _number("CHANGE")
-
-
-class Type(IntEnum):
-    """Types of elements."""
-
-    I32, U32, F32 = _number("I32"), _number("U32"), _number("F32")
-    I64, U64, F64 = _number("I64"), _number("U64"), _number("F64")
-
-
-class Place(IntEnum):
-    """Where an agent can be told to kill itself."""
-
-    HALF, PUT, UNDO = _number("AT_HALF"), _number("AT_PUT"), _number("AT_UNDO")
-    APPLY, ANSWER = _number("AT_APPLY"), _number("AT_ANSWER")
-    NUMBER, GRANT = _number("AT_NUMBER"), _number("AT_GRANT")
-    LOCKED, ROLES = _number("AT_LOCKED"), _number("AT_ROLES")
-
-
-class Result(IntEnum):
-    """How an origin's call has ended."""
-
-    OK, ALARM, TIMEOUT = 0, 1, 2
-    STALE, REFUSED = _number("STALE"), _number("REFUSED")
 
 
 class Ack(NamedTuple):
@@ -183,6 +123,11 @@ def ledger_place(
     _check(_lib().ftrma_parts_place(ledger, index, place), f"placing part {index}")
 
 
+def ledger_find(ledger: Ledger, window: int, target: int, generation: int) -> int:
+    """The number of a part; -1: it is not here, or not of this generation."""
+    return int(_lib().ftrma_parts_find(ledger, window, target, generation))
+
+
 def ledger_choose(ledger: Ledger, window: int, target: int) -> int:
     """A number for a part that is new."""
     return _check(_lib().ftrma_parts_choose(ledger, window, target), "placing a part")
@@ -191,6 +136,34 @@ def ledger_choose(ledger: Ledger, window: int, target: int) -> int:
 def ledger_leave(ledger: Ledger, index: int) -> None:
     """Nobody reaches this part any more."""
     _lib().ftrma_parts_leave(ledger, index)
+
+
+def ledger_clocks(ledger: Ledger, file: str, targets: int, at: int, step: int) -> None:
+    """Say where the clocks of the first targets lie: in a file beside the ledger."""
+    result = _lib().ftrma_ledger_clocks(ledger, file.encode(), targets, at, step)
+    _check(result, "placing clocks")
+
+
+def ledger_ring(ledger: Ledger) -> None:
+    """Wake the agent: words of the mirrored file have changed."""
+    _lib().ftrma_ledger_ring(ledger)
+
+
+def ledger_share(
+    ledger: Ledger, *, window: int, target: int, generation: int, file: str, size_bytes: int,
+    head_bytes: int,
+) -> None:
+    """Have a whole plain file be a part, unless a neighbour has; another one may not be it, too."""
+    place = _ffi.new("struct ftrma_wire_part *", {
+        "window": window, "target": target, "generation": generation, "bytes": size_bytes,
+        "words": PLAIN, "head": head_bytes, "file": file.encode(),
+    })
+    _check(_lib().ftrma_parts_share(ledger, place), f"placing {file}")
+
+
+def ledger_unshare(ledger: Ledger, window: int, target: int, generation: int) -> None:
+    """Nobody reaches it any more."""
+    _lib().ftrma_parts_unshare(ledger, window, target, generation)
 
 
 def write_clock(ledger: Ledger, target: int, events: int) -> None:
@@ -253,6 +226,52 @@ def agent_watch(agent: Agent, descriptor: int) -> None:
 def agent_serve(agent: Agent, timeout_ms: int) -> None:
     """Serve until something is at the watched descriptor, or the time is over."""
     _check(_lib().ftrma_agent_serve(agent, timeout_ms), "serving")
+
+
+def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, Region]]) -> None:
+    """Make the state `path` of the mirror of `file`, which lies beside it and is there.
+
+    Args:
+        regions: offset, bytes and kind of each. What is listed first is published by it: on no
+            node somebody sees it new before what is listed later and was stored before.
+    """
+    listed = _ffi.new("struct ftrma_mirror_region[]", list(regions))
+    _check(_lib().ftrma_mirror_make(os.fsencode(path), file.encode(), listed, len(listed)),
+           f"making {path}")
+
+
+def mirror_looks(path: Path) -> tuple[int, int]:
+    """Addresses of how often the agent has looked, and which look is settled, for C of the same
+    process."""
+    looks, settled = _ffi.new("uint64_t **"), _ffi.new("uint64_t **")
+    _check(_lib().ftrma_mirror_looks(os.fsencode(path), looks, settled), f"opening {path}")
+    return int(_ffi.cast("uintptr_t", looks[0])), int(_ffi.cast("uintptr_t", settled[0]))
+
+
+def agent_mirror(agent: Agent, path: Path, node: int) -> None:
+    """Have it mirror the file whose state this is, as the agent of a node; node 0 is the hub."""
+    _check(_lib().ftrma_spokes_open(agent, os.fsencode(path), node), f"mirroring by {path}")
+
+
+def agent_regions(agent: Agent) -> str:
+    """What hub and spoke must agree on: a hash of the regions; "" where nothing is mirrored."""
+    found = int(_lib().ftrma_spokes_regions(agent))
+    return f"{found:016x}" if found else ""
+
+
+def agent_adopt_node(agent: Agent, descriptor: int, node: int) -> None:
+    """Mirror with another agent over a connection that is authenticated, and is the agent's now."""
+    _check(_lib().ftrma_spokes_adopt(agent, descriptor, node), f"mirroring with node {node}")
+
+
+def agent_alone(agent: Agent) -> bool:
+    """It is a spoke without a connection to its hub."""
+    return bool(_lib().ftrma_spokes_alone(agent))
+
+
+def agent_reason(agent: Agent) -> str:
+    """Why hub and spoke do not understand each other; "": they do."""
+    return str(_ffi.string(_lib().ftrma_spokes_reason(agent)).decode(errors="replace"))
 
 
 def agent_kill_at(agent: Agent, place: Place, count: int) -> None:
@@ -388,6 +407,9 @@ class Origin:
 
     def flush_all(self) -> None:
         self._judge(_lib().ftrma_origin_flush_all(self._c), "flushing")
+
+    def flush_each(self, targets: Sequence[int]) -> None:
+        self._judge(_lib().ftrma_origin_flush_each(self._c, targets, len(targets)), "flushing")
 
     def pending(self, target: int) -> int:
         """Bytes that wait for an acknowledgement."""

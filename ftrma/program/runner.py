@@ -87,6 +87,8 @@ class Runner:
     def after_repair(self, repaired: Repaired) -> None:
         session, world = self.session, self.world
         plan, kind = world.plan, repaired.kind
+        if repaired.silent:
+            return
         if repaired.leader and (kind == "rollback" or not plan.replayed):
             session.tell_recovery(Recovery(
                 kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,

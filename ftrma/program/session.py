@@ -326,6 +326,7 @@ class Session:
         self.replaying = None
         for state in self.states.values():
             state.restored = self.reentered
+        self.world.live(self.slot)
         self.tell_recovery(Recovery(
             kind="causal", slots=(self.slot,), version=repaired.version,
             seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),
@@ -390,6 +391,7 @@ class Session:
         if self.log_slot != self.slot:
             if not logs.log_map(self.slot):
                 logs.log_make(self.slot, self.world.ctl.log_bytes)
+            self.world.place_log(self.slot)
             self.log_slot = self.slot
 
     def _enter_replay(self) -> None:

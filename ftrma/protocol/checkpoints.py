@@ -1,6 +1,6 @@
 """Checkpoints as the program's side knows them: when one is due, and who takes it.
 
-On one node that is `coordinated`, over several nodes `distributed`.
+That is `coordinated`; over several nodes `distributed`, where only the beginning is another.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Repaired:
         kind: "causal": lost slots are replayed, the others go on; "rollback": all go back.
         version: of the checkpoint that they go on from; 0 is the start of the program.
         seconds, phases: from the death on, without the replay.
+        silent: nobody had died; the slots have got communicators.
     """
 
     leader: bool
@@ -58,6 +59,7 @@ class Repaired:
     version: Version
     seconds: float
     phases: Phases
+    silent: bool = False
 
 
 class Checkpoints(Protocol):

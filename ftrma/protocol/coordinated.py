@@ -26,7 +26,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CorruptVault, FtrmaError
+from ..errors import CorruptVault, FtrmaError, Rollback
+from ..fabric.base import RoundChanged
 from ..fabric.world import World
 from ..native import job, logs
 from ..native.shared import Slot, Version
@@ -39,7 +40,7 @@ from .starting import start
 
 
 class Coordinated:
-    """A process's part in the checkpoints of a job on one node."""
+    """A process's part in coordinated checkpoints."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -69,7 +70,10 @@ class Coordinated:
         """Check the own vault against the checksums that lie with the parity."""
         group = self.world.roles.slot_group[slot]
         element = self.world.members(group).index(slot)
-        tell_scrubbed(self.world, scrub(self.world, group, element))
+        try:
+            tell_scrubbed(self.world, scrub(self.world, group, element))
+        except RoundChanged:
+            raise Rollback("a process failed") from None
 
     def repair(self, vault: Vault | None) -> tuple[Vault | None, Repaired]:
         return repair(self.world, vault)
@@ -87,6 +91,7 @@ def choose_target(world: World) -> None:
             return
         target = newest + 1
         world.store("target", target)
+        world.synchronize()
 
 
 def due_here(
@@ -95,6 +100,7 @@ def due_here(
     """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
     world.put("ordinal", ordinal)
     if not policy.every:
+        world.synchronize()
         if slot == 0 and world.ctl.target < ordinal:
             wanted = world.load("wanted")
             if (wanted or policy.due(size_bytes)) and idle(world):
@@ -104,6 +110,9 @@ def due_here(
             return False
         if slot == 0:
             policy.last = time.monotonic()
+    if not job.windows_flush():  # before anybody takes this slot for arrived
+        world.unwind_if_alarmed()
+        return False
     while True:
         ended = job.arrive(ordinal, targeted=not policy.every)
         if ended is not job.Wait.ALARM:
@@ -154,13 +163,18 @@ def stage(world: World, vault: Vault, version: Version, regions: list[tuple[Any,
         world.unwind_if_alarmed()
         return False
     logs.log_mark(version)
-    try:
-        size_bytes, dirty_bytes = vault.stage(
-            version, regions, record, world.seal(version), lambda: world.visit("stage")
-        )
-    except CorruptVault as error:
-        step_down(world, error)
-        raise
+    with world.critical:
+        vault.words.version = world.committed
+        try:
+            size_bytes, dirty_bytes = vault.stage(
+                version, regions, record, world.seal(version), lambda: world.visit("stage")
+            )
+        except CorruptVault as error:
+            # Going back would take the damage along, with a checksum that matches it.
+            vault.words.version = vault.words.complete = Version(0)
+            step_down(world, error)
+            raise
+        vault.words.complete = version
     world.visit("staged")
     world.put("blocks", vault.extents.end)
     world.put("bytes", size_bytes)

@@ -17,6 +17,7 @@ from ..native.shared import Proc, Version
 from ..vault.salvage import catastrophe
 from . import ends
 
+NO_STDIN = "slot 0 would come back on another host than that of its standard input"
 IN_PLACE = (PlanKind.CAUSAL, PlanKind.ROLLBACK)
 
 
@@ -40,6 +41,7 @@ class Situation:
         doomed: the slot that is killed again and again (see `ends`); None if there is none.
         domains: elements of each process; None: all run on one node.
         aware: the level up to which no element may hold too much of a group.
+        readers: processes that can have the program's stdin; None: all can, or there is none.
     """
 
     slot_proc: Sequence[Proc]
@@ -58,6 +60,12 @@ class Situation:
     doomed: int | None = None
     domains: Domains | None = None
     aware: str = NO_LEVEL
+    readers: frozenset[Proc] | None = None
+
+    def loses_stdin(self, slot_proc: Sequence[Proc]) -> bool:
+        """With these holders slot 0 is where the program's stdin is not, and it was there."""
+        can = self.readers
+        return can is not None and self.slot_proc[0] in can and slot_proc[0] not in can
 
     def others(self, group: int) -> list[Proc]:
         """Living holders of a group's roles."""
@@ -65,6 +73,12 @@ class Situation:
         m = self.strength
         holders = [*slots, *self.checksum_proc[group * m : (group + 1) * m]]
         return [p for p in holders if p in self.alive]
+
+    def apart(self, one: Proc, other: Proc) -> bool:
+        """Two processes are on different nodes."""
+        if self.domains is None:
+            return False
+        return self.domains.paths[one][:1] != self.domains.paths[other][:1]
 
     def spare_for(self, lost: Proc, group: int, spares: Sequence[Proc]) -> Proc:
         """The spare that takes a dead holder's seat in a group."""
@@ -107,6 +121,8 @@ def plan(now: Situation) -> Plan:
             "kernel killed it. Give it more, or use more slots"
         )
         return replace(chosen, kind=PlanKind.REPEATED, reason=reason)
+    if chosen.kind in IN_PLACE and now.loses_stdin(chosen.slot_proc):
+        return replace(chosen, kind=PlanKind.RELAUNCH, reason=NO_STDIN)
     if chosen.kind in IN_PLACE and now.hindrance:
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance)
     if chosen.kind == PlanKind.ROLLBACK and now.policy == "causal":
@@ -142,8 +158,12 @@ def seat(now: Situation) -> Plan:
         seats[i] = now.spare_for(seats[i], group, spares)
         spares.remove(seats[i])
     seats_now = tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums
+    moved = [s for s in lost_slots if now.apart(now.slot_proc[s], slot_proc[s])]
     if now.obstacle:
         return Plan(PlanKind.ROLLBACK, *seats_now, reason=now.obstacle)
+    if moved:
+        reason = f"slot {moved[0]} comes back on another node than that of its logs"
+        return Plan(PlanKind.ROLLBACK, *seats_now, reason=reason)
     return Plan(PlanKind.CAUSAL, *seats_now)
 
 

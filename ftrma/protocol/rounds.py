@@ -17,7 +17,7 @@ from ..fabric.world import World
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, PlanKind
 from ..native.shared import Proc, Process, Slot, Version
-from ..vault.group import forget_vault, new_vault, rebuild_parity, rebuild_slot, scrub
+from ..vault.group import forget_vault, own_vault, rebuild_parity, rebuild_slot, scrub
 from ..vault.vault import Vault
 from . import causal, ends
 from .checkpoints import Repaired
@@ -54,9 +54,11 @@ def observe(world: World, *, starved: bool = False) -> Situation:
     now, ctl = seats(world), world.ctl
     lost = [s for s, p in zip(world.slots_of_job(), now.slot_proc, strict=True)
             if (ctl.slots[s].replaying or p not in now.ready) and has_begun(world, s)]
+    # A round that was asked for without a death, for the library's communicators.
+    idle = not lost and not job.refusal(ctl) and now.ready >= {*now.slot_proc, *now.checksum_proc}
     return replace(
         now,
-        obstacle=causal.obstacle(
+        obstacle="" if idle else causal.obstacle(
             world.policy, lost, {s: logs_of(world, s) for s in world.slots_of_job()},
             world.committed, ctl.log_bytes, job.refusal(ctl),
         ),
@@ -65,6 +67,9 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         fresh=world.fresh,
         starved=starved,
         doomed=ends.repeated(world.events()),
+        domains=world.domains,
+        aware=world.aware,
+        readers=world.readers,
     )
 
 
@@ -141,30 +146,32 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     """
     began = time.monotonic()
     while True:
-        number = world.round_asked()
+        number = world.begin_round()
         try:
             return _round(world, vault, number, began)
         except RoundChanged:
             if vault is None and world.vault_path(world.proc).exists():
-                vault = Vault(
-                    world.vault_path(world.proc), world.ctl.capacity_blocks,
-                    world.ctl.group_size, create=False,
-                )
+                vault = own_vault(world, create=False)
 
 
 def _round(
     world: World, vault: Vault | None, number: int, began: float
 ) -> tuple[Vault | None, Repaired]:
-    freeze(world)
+    world.freeze()
     job.comm_forget(number)
     world.visit("repair")
+    quiet(job.far_quiet(number))
     world.meet(number, 1, planned=False)
     gathered = time.monotonic()
+    connecting = bool(world.load("connect"))
     settle(world, vault)
+    world.hold()
     world.meet(number, 2, planned=False)
+    quiet(job.far_answers(number))
     leader = min(p for p in world.procs_of_job() if world.alive(p))
     if leader == world.proc:
         lead(world, number)
+        world.repairing(number)
     else:
         await_plan(world, number, leader)
     if world.ctl.request:
@@ -172,6 +179,7 @@ def _round(
     for proc in list(world.mapped):
         if not world.alive(proc):
             forget_vault(world, proc)
+    world.take_seat()
     vault, lost = take_role(world, vault)
     world.meet(number, 3)
     planned = time.monotonic()
@@ -179,6 +187,7 @@ def _round(
     causally = bool(world.load("causal"))
     if causally:
         settle_windows(world)
+        fetch_logs(world)
     if lost and world.role()[0] == SLOT:
         rebuild_lost(world, vault)
     world.meet(number, 4)
@@ -186,14 +195,20 @@ def _round(
         restore_parity(world, vault, lost)  # needs all members
     world.meet(number, 5)
     restored = time.monotonic()
-    connect(world, number)
+    connect(world, number, connecting)
     if not causally:
         reset(world, leader == world.proc)
+        world.new_timeline(number)
+    if world.role()[0] == SLOT:
+        job.world_open()  # before anybody on another node writes there
     world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
         world.ctl.refusal[0] = b"\0"
+        world.store("connect", 0)
         world.store("repaired", number)
+        world.repaired(number)
+    world.tidy()
     job.set_round(number)
     death = (job.now_ns() - world.ctl.death_ns) / 1e9
     phases = Phases(
@@ -202,26 +217,37 @@ def _round(
         restore=restored - planned,
     )
     return vault, Repaired(
-        leader == world.proc, "causal" if causally else "rollback", world.committed, death, phases
+        leader == world.proc, "causal" if causally else "rollback", world.committed, death, phases,
+        silent=connecting and causally and not world.plan.dead,
     )
 
 
+def quiet(ended: job.Wait) -> None:
+    """Accesses to other nodes are complete, or another failure came first."""
+    if ended is not job.Wait.OK:
+        raise RoundChanged
+
+
 def settle_windows(world: World) -> None:
-    """Settle what a dead slot left half done in its windows (one surviving slot does)."""
-    replaying = [s for s in world.slots_of_job() if world.ctl.slots[s].replaying]
-    staying = [s for s in world.slots_of_job() if s not in replaying]
+    """Settle what a dead slot left half done in its node's windows (one surviving slot there)."""
+    ctl, roles = world.ctl, world.roles
     role, index = world.role()
-    if role == SLOT and staying[:1] == [index]:
-        for slot in replaying:
+    slots = world.slots_of_job()
+    for slot in slots:
+        node = ctl.proc[roles.slot_proc[slot]].node
+        staying = [s for s in slots if not ctl.slots[s].replaying
+                   and ctl.proc[roles.slot_proc[s]].node == node]
+        if ctl.slots[slot].replaying and role == SLOT and staying[:1] == [index]:
             logs.windows_settle(slot)
 
 
-def freeze(world: World) -> None:
-    """From here to the end of repair no version is committed."""
-    word = world.load("commit")
-    while not word & 1:
-        world.exchange("commit", word, word | 1)
-        word = world.load("commit")
+def fetch_logs(world: World) -> None:
+    """The replacement of a slot has those logs here that it will read, while nobody writes."""
+    role, index = world.role()
+    if role == SLOT and world.ctl.slots[index].replaying:
+        for slot in world.slots_of_job():
+            if slot != index:
+                world.fetch_log(slot)
 
 
 def settle(world: World, vault: Vault | None) -> None:
@@ -232,6 +258,7 @@ def settle(world: World, vault: Vault | None) -> None:
         return
     if role == SLOT:
         vaults.stage_undo(vault.c, version)
+        vault.words.version, vault.words.complete = version, Version(0)
         world.put("staged", version)
         world.put("staging", 0)
     elif role == CHECKSUM:
@@ -241,6 +268,7 @@ def settle(world: World, vault: Vault | None) -> None:
             vaults.parity_fold(vault.c, version)
         else:
             vaults.parity_drop(vault.c)
+            vault.words.complete = Version(0)
         world.put("summed", version)
         world.put("folded", version)
 
@@ -272,8 +300,9 @@ def lead(world: World, number: int) -> None:
     if chosen.kind not in IN_PLACE:
         relaunch, abort = job.Request.RELAUNCH, job.Request.ABORT
         repeated = chosen.kind == PlanKind.REPEATED
-        world.ctl.exit_status = ends.KILLED if repeated else CATASTROPHE
-        world.store("request", relaunch if chosen.kind == PlanKind.RELAUNCH else abort)
+        request = relaunch if chosen.kind == PlanKind.RELAUNCH else abort
+        status = ends.KILLED if repeated else CATASTROPHE
+        world.ask_for_end(request, status, chosen.reason)
     world.store("plan_round", number)  # last: who waits for it finds all the rest
     job.ring()
 
@@ -298,7 +327,7 @@ def report_deaths(world: World) -> None:
             at, waited = place_of(world, Slot(index), entry) if role == SLOT else (None, False)
             world.emit(Failure(
                 role=name, index=index, pid=entry.pid,
-                place=struck_at(world, role, index), at=at, waited=waited,
+                place=struck_at(world, role, index), host=world.host_of(p), at=at, waited=waited,
             ))
             if role == SPARE:
                 world.tell(f"{name} {index} died (process {entry.pid}); the program goes on")
@@ -342,8 +371,9 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
     job.arm()
     if role not in (SLOT, CHECKSUM):
         return vault, False
+    world.name_vault()
     if vault is None:
-        vault = new_vault(world)
+        vault = own_vault(world, create=True)
     return vault, not world.me.ready
 
 
@@ -373,6 +403,7 @@ def rebuild_lost(world: World, vault: Vault | None) -> None:
     if role == SLOT:
         if version:
             rebuild_slot(world, vault, Slot(index))
+        vault.words.version = version
         world.put("staged", version)
         world.put("ready", 1)
     else:
@@ -383,9 +414,13 @@ def rebuild_lost(world: World, vault: Vault | None) -> None:
         world.put("ready", 1)
 
 
-def connect(world: World, number: int) -> None:
-    """Give the slots their communicator back."""
-    result = job.comm_build(number)
+def connect(world: World, number: int, asked: bool) -> None:
+    """Give the slots their communicator back; over several nodes if somebody has asked for it."""
+    if world.load("nodes") > 1 and not asked:
+        job.comm_lapse()
+        result = 0
+    else:
+        result = job.comm_build(number)
     if result:
         if result != job.Wait.ALARM:
             world.store("stumbles", world.load("stumbles") + 1)
@@ -399,8 +434,9 @@ def reset(world: World, leader: bool) -> None:
     world.put("ordinal", 0)
     world.put("arrived", 0)
     world.put("protect_hash", 0)
-    if leader:
+    if world.leads_node:
         job.boards_clear()
+    if leader:
         for s in world.slots_of_job():
             slot = world.ctl.slots[s]
             slot.replaying = slot.demand = slot.asked = 0

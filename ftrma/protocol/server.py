@@ -15,7 +15,7 @@ from ..fabric.world import World
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, SPARE, WHAT
 from ..native.shared import Version
-from ..vault.group import Group, new_vault, rebuild_parity
+from ..vault.group import Group, own_vault, rebuild_parity
 from ..vault.vault import Vault
 from .plan import reseat
 from .rounds import lose_results, report_deaths, seats
@@ -56,7 +56,8 @@ class Server:
                 if not busy:
                     self.idle()
                     self.stand_by()
-            report_deaths_of_servers(world)
+            if world.commits(index if role == CHECKSUM else -1):
+                report_deaths_of_servers(world)
             if not job.partitioned_help() and not busy:
                 job.sleep(seen, IDLE_US)
 
@@ -70,7 +71,8 @@ class Server:
         version = Version(world.me.folded + 1)
         if world.me.folded < committed and world.me.summed == committed:
             world.visit("fold")
-            vaults.parity_fold(vault.c, committed)
+            with world.critical:
+                vaults.parity_fold(vault.c, committed)
             world.put("folded", committed)
             world.visit("folded")
             job.ring()
@@ -78,11 +80,17 @@ class Server:
         number, parity = divmod(checksum, world.ctl.strength)
         if world.me.summed < version and self.staged(number, version):
             world.visit("sum")
-            group = Group(world, number)
-            vaults.parity_sum(vault.c, group.members, group.weights(parity))
+            try:
+                with Group(world, number) as group:
+                    group.sum_staged(vault, parity)
+            except RoundChanged:  # amid a member of another node: the repair is next
+                vaults.parity_drop(vault.c)
+                return False
+            vault.words.complete = version
             world.put("summed", version)
             job.ring()
-        if version > committed and self.summed_everywhere(version):
+        may = world.commits(checksum) and version > committed
+        if may and self.summed_everywhere(version):
             world.visit("commit")
             if world.exchange("commit", committed << 1, version << 1):
                 logs.trace_note(WHAT["COMMIT"], version)
@@ -102,8 +110,13 @@ class Server:
         return all(ctl.proc[p].summed == version for p in holders)
 
     def take_vacant_seat(self) -> bool:
-        """Take a dead checksum rank's place while the slots go on."""
+        """Take a dead checksum rank's place while the slots go on.
+
+        Over several nodes a repair does that: two spares might see different deaths first.
+        """
         world = self.world
+        if world.load("nodes") > 1:
+            return False
         ctl = world.ctl
         chosen = reseat(seats(world))
         if chosen is None or chosen[1] != world.proc:
@@ -112,7 +125,7 @@ class Server:
         began = time.monotonic()
         report_deaths(world)
         lose_results(world, vacant)
-        self.vault = self.vault or new_vault(world)
+        self.vault = self.vault or own_vault(world, create=True)
         seat(world, vacant)
         job.arm()
         while not self.quiet(world.group_of_checksum(vacant)):
@@ -137,13 +150,13 @@ class Server:
         need = max(world.ctl.proc[p].blocks for p in world.procs_of_job())
         if need > self.room:
             if self.vault is None:
-                self.vault = new_vault(world)
+                self.vault = own_vault(world, create=True)
             self.room = need
             # Without memory now there may be some later; taking over will tell.
             vaults.stand_by(self.vault.c, need)
             for number in range(world.ctl.ngroups):
                 group = Group(world, number)
-                for element in range(group.k + group.m):
+                for element in filter(group.near, range(group.k + group.m)):
                     vaults.map_in_use(group[element])
 
     def quiet(self, group: int) -> bool:

@@ -1,17 +1,18 @@
 """The job as one process sees it, when the job runs over several nodes.
 
-There is no memory that all processes share, and the logs do not reach over nodes yet. So nothing is
-repaired in place here: any death ends the launch, and the supervisor starts the job again. What
-`world.World` does by the shared control file goes other ways:
+There is no memory that all processes share. Each node has a directory as a job on one node has it,
+with a control file that the processes of the node map, and the nodes' agents keep these files equal
+(``csrc/wire/mirror.c``). So what `world.World` does by the control file holds here, too, with three
+differences:
 
-* Each process has a control file of its own. C reads roles, kill rules and counters there as on one
-  node; its alarm never rings.
-* Each node's first process has an agent run there, by which slots of other nodes reach the windows
-  of this one (`agents`).
-* Slots synchronize by MPI, on communicators that the user's program never sees.
-* Deaths, errors and the end are the supervisor's business, told over the `link`.
+* What one process has stored others see a little later, but in the order in which it was stored.
+  Where a process must know that it has been seen, it waits for that (`synchronize`).
+* Of those who may write a word at the same time one is chosen: the first checksum rank commits.
+* The supervisor learns of the end of each process by its link, and tells the others. It is asked
+  for the end of the job, and for its next launch, by the link.
 
-Invariant: whoever waits in MPI for a process that has died is ended by the supervisor.
+Each node's first process makes what the node's processes share, and has an agent run there, by
+which others reach the node's windows, vaults and logs (`agents`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +33,27 @@ from ..errors import FtrmaError
 from ..fabric import killrules
 from ..fabric import link as links
 from ..fabric.agents import Asking, NodeAgent
-from ..fabric.link import Link, leave_node
+from ..fabric.base import RoundChanged
+from ..fabric.link import Link
 from ..fabric.listening import own_addresses
+from ..fabric.remote import File, Files
 from ..fabric.story import Event, Seats, parse, plain
-from ..fabric.world import World, capacity_blocks, make_control
+from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
 from ..machine.placement import Placement
-from ..machine.topology import Layout, domains_of_nodes
+from ..machine.topology import Domains, Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
-from ..native import job, loading, wire
-from ..native.constants import PLACES, ROLE_NAMES, SLOT
-from ..native.shared import Control, Proc, Version
+from ..native import job, loading, logs, mirrored, wire
+from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
+from ..native.shared import Control, Proc, Slot, Version
+from ..native.wire import Origin
 from ..vault import salvage
 from ..vault.salvage import Role
 from ..vault.vault import Vault
+from . import farlogs
 
 LEAVE_S = 30.0  # the supervisor answers the last goodbye within milliseconds
+ALONE = -1  # in place of a keeper's pid, who is on another node
 
 
 class SpreadWorld(World):
@@ -57,58 +65,51 @@ class SpreadWorld(World):
         link: to the supervisor.
 
     Attributes:
-        hosts: name of each process's node; host: of this one's.
-        layout: of the job, with the groups in force.
+        hosts: name of each process's node; host: of this one's; names: of the nodes, in order.
+        layout: of the job, with the groups in force; domains: elements of each process.
         found: node and possible versions of each vault that a launch before has left; held: those
             that this process has open, until `distributed` has restored.
         new_status, bytes_type: MPI.Status and MPI.BYTE of mpi4py.
         everyone: mpi4py communicator of all processes, in the order of the MPI world.
-        slots: of all slots, in their order; None on checksum ranks and spares.
-        agent: of this node, where this process has it run.
+        asking: by which this process's slot reaches windows on other nodes; None on who holds none.
+        service: by which it reaches all else there.
 
     MPI: collective over all processes.
     """
 
     def __init__(self, options: settings.Options, proc: Proc, link: Link) -> None:
-        self.link = link
+        self.link, self.options = link, options
+        self.critical = link.critical
         mpi = loading.import_mpi()
-        host = socket.gethostname()
-        self.hosts: list[str] = mpi.COMM_WORLD.allgather(host)
-        self.host, self.proc = host, proc
+        comm = mpi.COMM_WORLD
+        self.host, self.proc = socket.gethostname(), proc
+        self.hosts: list[str] = comm.allgather(self.host)
+        self.names = list(dict.fromkeys(self.hosts))
+        near = links.find()
+        can = comm.allgather(bool(near and near.here))
+        if link.greeting["stdin"]:
+            self.readers = frozenset(Proc(p) for p, reads in enumerate(can) if reads)
         self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
         private.make_directory(Path(options.job))
-        self.directory = Path(options.job) / host
+        self.directory = Path(options.job) / self.host
         private.make_directory(self.directory)
         link.directory = self.directory
-        self.agent: NodeAgent | None = None
-        nodes = len(set(self.hosts))
-        if self.first_on_node and nodes > 1:
-            bind, near = options.bind, link.socket.getsockname()[0]
-            slots = options.layout().slots
-            self.agent = NodeAgent(
-                self.directory, link.key, slots + len(self.hosts), slots + nodes,
-                self._without_agent, replace(bind, where=bind.here(own_addresses(), near)),
-            )
+        if self.first_on_node:  # words of a launch before would be taken for those of this one
+            for left in (*self.directory.glob("comm-*"), *self.directory.glob("window-*")):
+                left.unlink()
         self.layout = self._layout(options)
-        self.found = self._take_stock(mpi.COMM_WORLD)
-        placement = self._place(mpi.COMM_WORLD, options)
+        self.found = self._take_stock(comm)
+        placement = self._place(comm, options)
         self.layout = placement.layout
         job.set_link(link.socket.fileno())
-        ctl = self._own_control(self.directory / f"control-{proc}", options, placement)
-        super().__init__(self.directory, link.key, proc, ctl)
+        self._make_node(comm, placement)
+        super().__init__(self.directory, link.key, proc)
         self.held = self._open_held()
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
-        self.slots: Any = None
-        role, index = self.role()
-        link.send("role", role=ROLE_NAMES[role], index=index)
-        for other, pid in enumerate(mpi.COMM_WORLD.allgather(os.getpid())):
-            if self.hosts[other] == host:
-                self.ctl.proc[other].pid = pid  # whose windows from Create a neighbour reaches
-        if nodes > 1:
-            self._reach_nodes(mpi.COMM_WORLD)
-        if role == SLOT:
-            self.slots = self.everyone.Create_group(self.everyone.Get_group().Incl(self.holders()))
+        self.asking: Asking | None = None
+        self._reach_nodes(comm)
+        self.take_seat()
 
     @staticmethod
     def of_job(directory: Path) -> Path:
@@ -155,11 +156,11 @@ class SpreadWorld(World):
     def _place(self, comm: Any, options: settings.Options) -> Placement:
         """Seat all roles. The first process tells where awareness falls short."""
         text = self.link.greeting["topology"]
-        domains = domains_of_nodes(self.hosts)
+        self.domains: Domains = domains_of_nodes(self.hosts)
         if text:
-            domains = read_topology(options.topology, text).domains(self.hosts)
+            self.domains = read_topology(options.topology, text).domains(self.hosts)
         where = {role: host for role, (host, _) in self.found.items()}
-        placement = salvage.seats(self.layout, self.hosts, where, domains, options.aware)
+        placement = salvage.seats(self.layout, self.hosts, where, self.domains, options.aware)
         if self.proc == 0:
             self.link.send(**plain(Seats(placement.layout.slot_group)))
             if placement.shortfall:
@@ -177,88 +178,271 @@ class SpreadWorld(World):
                 held[role] = self.open_vault(role, create=False)
         return held
 
-    def _own_control(
-        self, path: Path, options: settings.Options, placement: Placement
-    ) -> Control:
-        """A control file that nobody else sees: gone from the directory once it is mapped."""
-        path.unlink(missing_ok=True)  # of a process that was killed between the next two lines
-        ctl = make_control(path, self.layout)
-        path.unlink()
-        seat(ctl, placement)
-        killrules.write(ctl, options.kill)
-        ctl.resume = int(self.link.greeting["resume"])
-        return ctl
-
-    def _reach_nodes(self, comm: Any) -> None:
-        """Learn where all nodes' agents are. Collective."""
-        mine = self.agent.address().text() if self.agent else ""
-        found = {host: links.Address.parse(text)
-                 for host, text in comm.allgather((self.host, mine)) if text}
-        role, slot = self.role()
-        if role != SLOT:
-            return
-        names = list(found)
-        nodes = [names.index(self.hosts[proc]) for proc in self.holders()]
-        self.ledger = wire.ledger_open(self.directory / "ledger")
-        # Behind the slots each node is a target, for what it has beside windows.
-        targets = [*nodes, *range(len(names))]
-        self.asking = Asking(self.link.key, slot, 0, len(targets), len(names),
-                             lambda node: found[names[node]])
-        for target, node in enumerate(targets):
-            self.asking.origin.seat(target, node, 1)
-        job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger),
-                      names.index(self.host), nodes)
-
-    def _without_agent(self) -> None:
-        """Nobody reaches this node's parts any more: as good as a death, and so it is made one."""
-        self.tell(f"error: agents of {self.host} end as soon as they are started")
-        os.kill(os.getpid(), signal.SIGKILL)
+    # -- what the processes of a node share -----------------------------------------------------
 
     @property
     def first_on_node(self) -> bool:
         """This process is the lowest of its node."""
         return self.hosts.index(self.hosts[self.proc]) == self.proc
 
+    @property
+    def node(self) -> int:
+        return self.names.index(self.host)
+
+    def host_of(self, proc: Proc) -> str:
+        return self.hosts[proc]
+
+    def node_of(self, proc: Proc) -> int:
+        return self.names.index(self.hosts[proc])
+
+    def _make_node(self, comm: Any, placement: Placement) -> None:
+        """Make this node's control file, ledger and agent, and have the agents find each other."""
+        options, nodes = self.options, len(self.names)
+        least = logs.log_least()
+        room = min(comm.allgather(log_bytes(self.directory, self.layout.slots, least)))
+        near, mine, slots = self.link.socket.getsockname()[0], "", self.layout.slots
+        bind = replace(options.bind, where=options.bind.here(own_addresses(), near))
+        agent = NodeAgent(self.directory, self.link.key, self._without_agent, bind, self.node)
+        if self.first_on_node:
+            path = self.directory / "control"
+            path.unlink(missing_ok=True)  # of a launch before
+            ctl = make_control(path, self.layout, options.log_budget or room)
+            self._fill_control(ctl, placement)
+            if nodes > 1:
+                agent.make(slots + len(self.hosts), slots + nodes, mirrored.regions(ctl))
+                ledger = wire.ledger_open(self.directory / "ledger")
+                wire.ledger_clocks(ledger, "control", slots, *mirrored.clocks())
+                wire.ledger_close(ledger)
+                mine = agent.start().text()
+        found = {host: text for host, text in comm.allgather((self.host, mine)) if text}
+        self.addresses = [links.Address.parse(found[name]) for name in self.names if name in found]
+        if nodes > 1:
+            agent.join(self.addresses[self.node], self.addresses[0])
+
+    def _fill_control(self, ctl: Control, placement: Placement) -> None:
+        seat(ctl, placement)
+        killrules.write(ctl, self.options.kill)
+        ctl.resume = int(self.link.greeting["resume"])
+        ctl.supervisor = ALONE
+        ctl.nodes = len(self.names)
+        for proc, host in enumerate(self.hosts):
+            ctl.proc[proc].node = self.names.index(host)
+            ctl.proc[proc].state = job.State.ALIVE  # all have come, or this would not be reached
+
+    def _reach_nodes(self, comm: Any) -> None:
+        """Have the descriptors by which this process and the agents reach each other."""
+        self.service: Asking | None = None
+        self.in_hand = 0  # the newest round of repair that this process has begun
+        if len(self.names) == 1:
+            return
+        self.ledger = wire.ledger_open(self.directory / "ledger")
+        self.service = self._ask_as(self.layout.slots + self.proc, 0)
+        nodes = [self.names.index(host) for host in self.hosts]
+        self.files = Files(self.service.origin, self.ledger, nodes, self.node, self.layout.slots)
+        self.files.alarmed = self._alarmed_anew
+        poke = self.directory / f"poke-{self.proc}"
+        poke.unlink(missing_ok=True)
+        os.mkfifo(poke, 0o600)
+        self.poke = os.open(poke, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        bell = self.directory / "ledger.bell"
+        self.bell = os.open(bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        job.set_nodes(0, wire.ledger_address(self.ledger))
+        job.set_looks(*wire.mirror_looks(self.directory / "mirror"))
+        comm.Barrier()  # whoever is poked by now has a way to be
+
+    def _ask_as(self, origin: int, incarnation: int) -> Asking:
+        """An origin of the wire. Behind the slots each node is a target, for what it has beside
+        windows."""
+        slots, nodes = self.layout.slots, len(self.names)
+        made = Asking(self.link.key, origin, incarnation, slots + nodes, nodes,
+                      lambda node: self.addresses[node])
+        for node in range(nodes):
+            made.origin.seat(slots + node, node, 1)
+        return made
+
+    def take_seat(self) -> None:
+        """Roles are new: know where the slots are, and reach them as the slot of this process."""
+        if self.service is None:
+            return
+        role, slot = self.role()
+        if role == SLOT and self.asking is None:
+            self.asking = self._ask_as(slot, self.round_asked())
+            job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger))
+            for node in range(len(self.names)) if self.round_asked() else ():
+                # What it shows other nodes is shown again, if need be: as something new.
+                self._persist(self.asking.origin, partial(
+                    Origin.number, target=self.layout.slots + node))
+        for target, proc in enumerate(self.holders()):
+            for asking in filter(None, (self.asking, self.service)):
+                asking.origin.seat(target, self.node_of(proc), 1)
+        program = self.asking.origin.alarm if self.asking else -1
+        job.set_agent(self.bell, self.poke, program, self.service.origin.alarm)
+
+    def _without_agent(self) -> None:
+        """Nobody reaches this node's parts any more: as good as a death, and so it is made one."""
+        self.tell(f"error: agents of {self.host} end as soon as they are started")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    # -- a vault has the name of its role, by which the next launch knows it ---------------------
+
+    def vault_path(self, proc: Proc) -> Path:
+        role, index = job.role_of(self.ctl, proc)
+        if role in (SLOT, CHECKSUM):
+            return self.vault_path_of((ROLE_NAMES[role], index))
+        return self.directory / f"vault-{proc}"
+
+    def name_vault(self) -> None:
+        """This process has come to a role: its vault takes the name of it, and the place of the
+        one before."""
+        before = self.directory / f"vault-{self.proc}"
+        with contextlib.suppress(FileNotFoundError):
+            before.rename(self.vault_path(self.proc))
+            self.place_vault()
+
+    def place_vault(self) -> None:
+        """Let other nodes read this process's vault."""
+        if self.files:
+            self.files.place(File.VAULT, self.proc, self.vault_path(self.proc))
+
+    def lose_vault(self, proc: Proc) -> None:
+        """What took its role takes its place, or, on another node, `tidy` removes it."""
+
+    def tidy(self) -> None:
+        """As the first living of the node: let accesses go on to who is not replayed, and remove
+        vaults of roles that are on other nodes now."""
+        for slot in self.slots_here() if self.service and self.leads_node else ():
+            if not self.ctl.slots[slot].replaying:
+                self._ask(partial(Origin.hold, target=slot, hold=False), insist=True)
+        for role in salvage.roles_of(self.layout) if self.leads_node else ():
+            table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
+            if self.hosts[table[role[1]]] != self.host:
+                self.vault_path_of(role).unlink(missing_ok=True)
+
+    @property
+    def leads_node(self) -> bool:
+        """This process is the lowest living one of its node."""
+        here = [p for p in self.procs_of_job() if self.hosts[p] == self.host and self.alive(p)]
+        return min(here) == self.proc
+
+    # -- what differs from one node -------------------------------------------------------------
+
+    def commits(self, checksum: int) -> bool:
+        """The first one alone."""
+        return checksum == 0
+
+    def synchronize(self) -> None:
+        if not job.synchronize():
+            self.unwind_if_alarmed()
+
+    def freeze(self) -> None:
+        """Who commits is in the repair itself, or dead."""
+
+    def new_timeline(self, number: int) -> None:
+        """All go back: have the agents forget what belongs to the timeline that ends here."""
+        if self.service is None:
+            return
+        for asking in filter(None, (self.asking, self.service)):
+            asking.origin.take_roles(number, forget=True)
+        if self.leads_node:
+            self._ask(lambda o: o.tell_roles(self.node, number, forget=True))
+            for slot in set(self.slots_of_job()) - set(self.slots_here()):
+                farlogs.path_of(self.directory, slot).unlink(missing_ok=True)
+
+    def _ask(self, call: Callable[[Origin], object], *, insist: bool = False) -> None:
+        assert self.service
+        self._persist(self.service.origin, call, insist=insist)
+
+    def _persist(
+        self, origin: Origin, call: Callable[[Origin], object], *, insist: bool = False
+    ) -> None:
+        """Ask an agent of something; it answers at once, or its successor does.
+
+        Args:
+            insist: also while another failure is pending.
+
+        Raises:
+            RoundChanged: another failure came meanwhile.
+        """
+        while True:
+            try:
+                call(origin)
+                return
+            except wire.Unfinished as error:
+                if error.result is not wire.Result.ALARM:
+                    raise
+                origin.hush()
+                if self._alarmed_anew() and not insist:
+                    raise RoundChanged from None
+
+    def slots_here(self) -> list[Slot]:
+        """Slots whose holder is on this node."""
+        return [s for s, p in zip(self.slots_of_job(), self.holders(), strict=True)
+                if self.hosts[p] == self.host]
+
+    def begin_round(self) -> int:
+        if self.files:
+            self.files.hush()
+        self.in_hand = self.round_asked()
+        return self.in_hand
+
+    def _alarmed_anew(self) -> bool:
+        return self.round_asked() not in (self.in_hand, job.ENDED)
+
+    def hold(self) -> None:
+        for slot in self.slots_here() if self.service and self.leads_node else ():
+            if not self.alive(self.roles.slot_proc[slot]):
+                self._ask(partial(Origin.hold, target=slot, hold=True))
+
+    def live(self, slot: Slot) -> None:
+        if self.service:
+            self._ask(partial(Origin.hold, target=slot, hold=False), insist=True)
+        for other in set(self.slots_of_job()) - set(self.slots_here()):
+            farlogs.path_of(self.directory, other).unlink(missing_ok=True)
+
+    def place_log(self, slot: Slot) -> None:
+        if self.files:
+            self.files.place(File.LOG, slot, farlogs.path_of(self.directory, slot))
+
+    def fetch_log(self, slot: Slot) -> None:
+        node = self.node_of(self.roles.slot_proc[slot])
+        if self.files and node != self.node:
+            farlogs.fetch(self.files, node, slot, self.directory)
+
     def enter(self, version: int, restore_s: float) -> None:
         """The program begins, at this checkpoint, which it took so long to restore."""
-        self.store("start_ns", job.now_ns())
+        if self.first_on_node:
+            self.store("start_ns", job.now_ns())
         if self.proc == 0:
             self.link.send("entered", version=version, restore_s=restore_s)
-        timed = PLACES["time"]
-        if any(self.ctl.rules[i].place == timed for i in range(self.ctl.nrules)):
-            job.watch()
 
-    # -- what is not had over several nodes -----------------------------------------------------
+    def tell_role(self) -> None:
+        """Tell the supervisor which role this process has."""
+        role, index = self.role()
+        self.link.send("role", role=ROLE_NAMES[role], index=index)
 
-    def choose(self, policy: str, *, fresh: bool) -> None:
-        """All go back, in fresh processes: nothing is logged."""
+    def repairing(self, number: int) -> None:
+        self.link.send("repairing", round=number)
 
-    def logs(self, *, trace: bool) -> bool:
-        return False
-
-    def alive(self, proc: int) -> bool:
-        return proc >= 0  # a death ends the launch, so whoever asks sees none
-
-    # -- what goes by the control file on one node ---------------------------------------------
-
-    def barrier(self) -> None:
-        self.slots.Barrier()
-
-    def same_everywhere(self, value: int) -> int | None:
-        theirs = self.slots.allgather(value)
-        return next((s for s, v in enumerate(theirs) if v != value), None)
-
-    def meet(self, round_number: int, phase: int, *, planned: bool = True) -> None:
-        self.everyone.Barrier()  # there is no other round than the one that all begin with
-
-    def end_program(self) -> None:
-        self.barrier()
+    def repaired(self, number: int) -> None:
+        dead = [p for p in self.procs_of_job() if not self.alive(p)]
+        self.link.send("repaired", round=number, dead=dead)
 
     def claim_error(self) -> bool:
         return bool(self.link.request("claim")["granted"])
 
     def abort(self, status: int) -> None:
         self.link.send("abort", status=status)
+
+    def ask_for_relaunch(self, reason: str) -> None:
+        self.link.send("relaunch", reason=reason)
+        self.store("request", job.Request.RELAUNCH)
+
+    def ask_for_end(self, request: job.Request, status: int, reason: str) -> None:
+        if request == job.Request.RELAUNCH:
+            self.link.send("relaunch", reason=reason)
+        else:
+            self.link.send("abort", status=status)
+        self.store("request", request)
 
     def emit(self, event: Event) -> None:
         self.link.send(**plain(event))
@@ -268,17 +452,9 @@ class SpreadWorld(World):
         return [event for event in found if event]
 
     def leave(self) -> None:
-        """Say goodbye, and go on serving the others' last messages until all have."""
-        self.everyone.Barrier()
-        if self.agent:
-            self.agent.close()
-        if self.first_on_node:
-            leave_node(self.directory)
+        """Say goodbye; when all have, the supervisor ends this process."""
         self.link.goodbye()
-        deadline = time.monotonic() + LEAVE_S
-        while time.monotonic() < deadline:
-            self.everyone.Iprobe()
-            time.sleep(0.001)
+        time.sleep(LEAVE_S)
         raise FtrmaError(f"the supervisor did not answer a goodbye within {LEAVE_S:.0f} s")
 
 

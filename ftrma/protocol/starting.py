@@ -10,7 +10,7 @@ from ..fabric.story import Phases, Recovery, Relaunch
 from ..fabric.world import World
 from ..native import job, vaults
 from ..native.constants import CHECKSUM, SLOT
-from ..vault.group import new_vault
+from ..vault.group import own_vault
 from ..vault.vault import Vault
 from .rounds import rebuild_lost, restore_parity
 
@@ -55,17 +55,14 @@ def first_vault(world: World) -> Vault | None:
     at = index if role == SLOT else world.ctl.nslots + index
     version = world.committed
     if world.ctl.resume and version and not world.ctl.lost[at]:
-        vault = Vault(
-            world.vault_path(world.proc), world.ctl.capacity_blocks,
-            world.ctl.group_size, create=False,
-        )
+        vault = own_vault(world, create=False)
         if settled(world, vault):
             for word in ("staged", "summed", "folded"):
                 world.put(word, version)
             world.put("ready", 1)
             return vault
         vault.close()
-    vault = new_vault(world)
+    vault = own_vault(world, create=True)
     world.put("ready", 0 if version else 1)
     return vault
 

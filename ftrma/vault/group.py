@@ -5,24 +5,30 @@ checksum ranks k..k+m-1. Whatever is lost is a sum over k elements that are left
 block by block and compares each with the checksum that lies with a parity. A block that does not
 match has a damaged source: in this column that source is one erasure more, and others are read
 instead, as long as no more than m are missing.
+
+An element on another node is read through an `image`, a stretch of blocks at a time; a group whose
+elements are all on this node is one stretch.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 
 from ..errors import CatastrophicFailure, CorruptVault
 from ..fabric.base import RoundChanged
+from ..fabric.remote import File
 from ..fabric.world import World
 from ..native import job, vaults
-from ..native.shared import Proc, Slot
+from ..native.shared import Proc, Slot, Version
 from ..native.vaults import Handle
 from . import erasure
-from .vault import Vault
+from .image import STRETCH, Image
+from .vault import Extent, Vault
 
 
 def mapped_vault(world: World, proc: Proc) -> Vault:
-    """Another process's vault. It stays mapped, since mapping costs more than reading."""
+    """Another process's vault, on this node. It stays mapped: mapping costs more than reading."""
     path = world.vault_path(proc)
     inode = path.stat().st_ino
     known: tuple[int, Vault] | None = world.mapped.get(proc)
@@ -40,12 +46,13 @@ def forget_vault(world: World, proc: Proc) -> None:
         known[1].close()
 
 
-def new_vault(world: World) -> Vault:
-    """An empty vault for this process, in place of any that it had."""
-    return Vault(
-        world.vault_path(world.proc), world.ctl.capacity_blocks,
-        world.ctl.group_size, create=True,
-    )
+def own_vault(world: World, *, create: bool) -> Vault:
+    """This process's vault: an empty one in place of any that it had, or the one that is there."""
+    path = world.vault_path(world.proc)
+    vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=create)
+    if world.files:
+        world.files.place(File.VAULT, world.proc, path)
+    return vault
 
 
 @functools.lru_cache
@@ -55,7 +62,7 @@ def coefficients(k: int, m: int, parity: int) -> bytes:
 
 
 class Group:
-    """A group's vaults in this process.
+    """A group's vaults in this process, to be closed when they may change again.
 
     Attributes:
         number: of the group; slots: its members; k, m: members and parities.
@@ -69,13 +76,63 @@ class Group:
         roles = world.roles
         self.procs = [roles.slot_proc[s] for s in self.slots]
         self.procs += [roles.checksum_proc[c] for c in world.checksums_of(number)]
+        self._images: dict[int, Image] = {}
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._images:
+            self._images.popitem()[1].close()
+
+    def near(self, element: int) -> bool:
+        """Whether it is on this node."""
+        return self.world.files is None or self.world.files.here(self.procs[element])
+
+    def image(self, element: int) -> Image:
+        """Of an element on another node; the same until the group is closed."""
+        if element not in self._images:
+            world, proc = self.world, self.procs[element]
+            assert world.files is not None
+            path = world.directory / f"image-{world.proc}-{proc}"
+            self._images[element] = Image(
+                world.files, proc, path, world.ctl.capacity_blocks, world.ctl.group_size
+            )
+        return self._images[element]
 
     def __getitem__(self, element: int) -> Handle:
-        return mapped_vault(self.world, self.procs[element]).c
+        if self.near(element):
+            return mapped_vault(self.world, self.procs[element]).c
+        return self.image(element).c
 
-    @property
-    def members(self) -> list[Handle]:
-        return [self[e] for e in range(self.k)]
+    def stretches(self, copies: Sequence[int], lists: Sequence[tuple[int, int]], first: int,
+                  end: int) -> Iterator[Extent]:
+        """Blocks first .. end - 1 in stretches, (first, end) of each, for which all is here.
+
+        Args:
+            copies: elements whose copies are read.
+            lists: elements whose checksums are read, and whose: a member's, or their own (-1).
+        """
+        copies = [e for e in copies if not self.near(e)]
+        lists = [(e, member) for e, member in lists if not self.near(e)]
+        images = [self.image(e) for e in {*copies, *(e for e, _ in lists)}]
+        if not images:
+            yield first, end
+            return
+        at, far_end = first, min(end, max(image.used for image in images))
+        while at < end:
+            # Behind the end of all images only what is on this node may go on.
+            stop = min(at + STRETCH, far_end) if at < far_end else end
+            try:
+                for e in copies:
+                    self.image(e).fetch(at, stop)
+                for e, member in lists:
+                    self.image(e).fetch_crcs(member, at, stop)
+                yield at, stop
+            finally:
+                for image in images:
+                    image.drop()
+            at = stop
 
     def weights(self, parity: int) -> bytes:
         """Coefficients of the members in a parity."""
@@ -90,15 +147,24 @@ class Group:
         present = [e for e in range(self.k, self.k + self.m) if self.world.ready(self.procs[e])]
         return element if element in present else next(iter(present), None)
 
+    def check(self, element: int, first: int = 0, end: int = vaults.ALL) -> int:
+        """Compare blocks of an element with their checksums.
+
+        Returns:
+            -1, or the first block that differs.
+        """
+        reference, member = self.reference(element), element if element < self.k else -1
+        assert reference is not None
+        for at, stop in self.stretches([element], [(reference, member)], first, end):
+            bad = vaults.check(self[element], self[reference], member, at, stop)
+            if bad >= 0:
+                return bad
+        return -1
+
     def damaged(self, block: int, missing: list[int]) -> list[int]:
         """Elements, of those not missing, that do not match their checksum in this block."""
-        found = []
-        for e in set(range(self.k + self.m)) - set(missing):
-            reference, member = self.reference(e), e if e < self.k else -1
-            assert reference is not None
-            if vaults.check(self[e], self[reference], member, block, block + 1) >= 0:
-                found.append(e)
-        return found
+        present = set(range(self.k + self.m)) - set(missing)
+        return [e for e in present if self.check(e, block, block + 1) >= 0]
 
     def name(self, element: int) -> str:
         if element < self.k:
@@ -116,10 +182,15 @@ class Group:
         assert reference is not None
         plan = erasure.decoding(self.k, self.m, missing)
         row = plan.coefficients[plan.lost.index(element)]
-        member, sources = element if element < self.k else -1, [self[e] for e in plan.sources]
-        return vaults.rebuild(
-            vault, self[reference], member, sources, row.tobytes(), first, end
-        )
+        member = element if element < self.k else -1
+        for at, stop in self.stretches(plan.sources, [(reference, member)], first, end):
+            sources = [self[e] for e in plan.sources]
+            bad = vaults.rebuild(
+                vault, self[reference], member, sources, row.tobytes(), at, stop
+            )
+            if bad >= 0:
+                return bad
+        return -1
 
     def mend(self, vault: Handle, element: int, block: int, missing: list[int]) -> None:
         """Compute one block anew, from elements that are sound in this block."""
@@ -132,6 +203,48 @@ class Group:
                 f"{'are' if len(others) > 1 else 'is'} damaged or lost as well; checkpoint version "
                 f"{self.world.committed} is gone, start the program again"
             )
+        if not self.near(element):
+            assert element < self.k  # the checksums of a parity would have been read by its image
+            self.image(element).write_back(block)
+
+    # -- parities -----------------------------------------------------------------------------
+
+    def sum_staged(self, vault: Vault, parity: int) -> None:
+        """Sum what the members have staged into a parity."""
+        weights, far = self.weights(parity), [e for e in range(self.k) if not self.near(e)]
+        members = [None if e in far else self[e] for e in range(self.k)]
+        vaults.parity_sum(vault.c, members, weights)
+        for e in far:
+            image = self.image(e)
+            block, crc = vault.expect(e, image.used, image.staged_count)
+            for part in image.staged():
+                end = part.first + len(part.blocks)
+                block[part.first:end], crc[part.first:end] = part.blocks, part.crcs
+                vault.add_delta(e, weights[e], part.first, len(part.blocks), part.deltas)
+
+    def compute_parity(self, vault: Vault, weights: bytes, version: Version) -> int:
+        """Compute a parity, as of a version, from all members' copies.
+
+        Returns:
+            -1, or the first block of which a member's copy is damaged.
+        """
+        elements = range(self.k)
+        for at, stop in self.stretches(elements, [(e, -1) for e in elements], 0, vaults.ALL):
+            members = [self[e] for e in elements]
+            bad = vaults.parity_rebuild(vault.c, members, weights, version, at, stop)
+            if bad >= 0:
+                return bad
+        return -1
+
+    def unstage(self, vault: Vault, element: int, weight: int) -> None:
+        """Take what a member has staged out of a parity that was computed from its copy."""
+        if not self.near(element):
+            for part in self.image(element).staged():
+                vaults.parity_unstage(vault.c, element, weight, part.blocks, part.deltas)
+            return
+        blocks = vaults.staged_blocks(self[element])
+        deltas = vaults.stage_view(self[element], 0, len(blocks))
+        vaults.parity_unstage(vault.c, element, weight, blocks, deltas)
 
 
 def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
@@ -141,16 +254,16 @@ def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
         CatastrophicFailure: the group lacks more elements than it has parities.
         CorruptVault: damaged blocks leave too few to compute one from.
     """
-    group = Group(world, world.roles.slot_group[slot])
-    element = group.slots.index(slot)
-    missing = sorted({element, *group.missing()})
-    if len(missing) > group.m:
-        names = tuple(map(group.name, missing))
-        raise CatastrophicFailure(group.number, names, world.committed)
-    bad = group.compute(vault.c, element, missing)
-    while bad >= 0:
-        group.mend(vault.c, element, bad, missing)
-        bad = group.compute(vault.c, element, missing, bad + 1)
+    with Group(world, world.roles.slot_group[slot]) as group:
+        element = group.slots.index(slot)
+        missing = sorted({element, *group.missing()})
+        if len(missing) > group.m:
+            names = tuple(map(group.name, missing))
+            raise CatastrophicFailure(group.number, names, world.committed)
+        bad = group.compute(vault.c, element, missing)
+        while bad >= 0:
+            group.mend(vault.c, element, bad, missing)
+            bad = group.compute(vault.c, element, missing, bad + 1)
 
 
 def scrub(world: World, number: int, element: int) -> int:
@@ -162,18 +275,16 @@ def scrub(world: World, number: int, element: int) -> int:
     Raises:
         CorruptVault: one cannot be mended.
     """
-    group = Group(world, number)
-    reference = group.reference(element)
-    if reference is None:
-        return 0  # no checksums: the parities are being computed, which checks the members
-    vault, missing, mended = group[element], group.missing(), 0
-    member = element if element < group.k else -1
-    bad = vaults.check(vault, group[reference], member)
-    while bad >= 0:
-        group.mend(vault, element, bad, missing)
-        mended += 1
-        bad = vaults.check(vault, group[reference], member, bad + 1)
-    return mended
+    with Group(world, number) as group:
+        if group.reference(element) is None:
+            return 0  # no checksums: the parities are being computed, which checks the members
+        missing, mended = group.missing(), 0
+        bad = group.check(element)
+        while bad >= 0:
+            group.mend(group[element], element, bad, missing)
+            mended += 1
+            bad = group.check(element, bad + 1)
+        return mended
 
 
 def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
@@ -187,21 +298,20 @@ def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
         RoundChanged: there is one, and a repair has been asked for, in which that can be done.
     """
     version = world.committed
-    group = Group(world, world.group_of_checksum(checksum))
-    weights = group.weights(world.checksums_of(group.number).index(checksum))
-    members = group.members
-    status = vaults.parity_rebuild(vault.c, members, weights, version)
-    if status >= 0 and group.reference(-1) is not None:
-        # Another parity can mend the damaged member, but only while nobody runs.
-        if not world.alarmed():
-            job.raise_alarm(world.load("alarm"))
-            raise RoundChanged
-        for element in range(group.k):
-            scrub(world, group.number, element)
-        status = vaults.parity_rebuild(vault.c, members, weights, version)
-    for i, proc in enumerate(group.procs[: group.k]):
-        if world.ctl.proc[proc].staged > version:
-            vaults.parity_unstage(vault.c, members[i], i, weights[i])
+    with Group(world, world.group_of_checksum(checksum)) as group:
+        weights = group.weights(world.checksums_of(group.number).index(checksum))
+        status = group.compute_parity(vault, weights, version)
+        if status >= 0 and group.reference(-1) is not None:
+            # Another parity can mend the damaged member, but only while nobody runs.
+            if not world.alarmed():
+                job.raise_alarm(world.load("alarm"))
+                raise RoundChanged
+            for element in range(group.k):
+                scrub(world, group.number, element)
+            status = group.compute_parity(vault, weights, version)
+        for i, proc in enumerate(group.procs[: group.k]):
+            if world.ctl.proc[proc].staged > version:
+                group.unstage(vault, i, weights[i])
     if status >= 0:
         raise CorruptVault(
             f"block {status} of a slot in group {group.number} is damaged, and there is no parity "

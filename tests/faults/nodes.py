@@ -135,23 +135,34 @@ def left_on(node: str) -> list[Path]:
     return [*shared_of(node).glob("*"), *(p for p in tmp_of(node).rglob("*") if not p.is_dir())]
 
 
-def launcher_options(nodes: Sequence[str] = NODES, per_node: int = PER_NODE) -> str:
-    """For ``--mpirun``."""
+def launcher_options(
+    nodes: Sequence[str] = NODES, per_node: int = PER_NODE, *, in_turn: bool = False
+) -> str:
+    """For ``--mpirun``.
+
+    Args:
+        in_turn: ranks go to the nodes in turn, and not the first few to the first node.
+    """
     named = ",".join(f"{node}:{per_node}" for node in nodes)
-    return f"--prtemca plm_ssh_agent {fake_ssh()} --host {named} --map-by ppr:{per_node}:node"
+    how = "node" if in_turn else f"ppr:{per_node}:node"
+    return f"--prtemca plm_ssh_agent {fake_ssh()} --host {named} --map-by {how}"
 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
-                 files: Path | None = None) -> Result:
+                 files: Path | None = None, in_turn: int = 0) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
+
+    On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node.
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
     directory that they have in common, beside that of the program and its results.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
-    result = run_job(script, n, "--mpirun", launcher_options(nodes), *options, args=args,
+    nodes = nodes[:in_turn] if in_turn else nodes
+    words = launcher_options(nodes, 16, in_turn=True) if in_turn else launcher_options(nodes)
+    result = run_job(script, n, "--mpirun", words, *options, args=args,
                      timeout=timeout, env={FILES: str(files)} if files else {},
                      patience_s=0.0 if tidy else START_S)
     left = [f"{node}: {p.relative_to(home_of(node))}" for node in nodes for p in left_on(node)]

@@ -16,7 +16,7 @@ SLOTS = 4
 APP = """
 import os, runpy, sys
 directory, app, *rest = sys.argv[1:]
-with open(f"{directory}/entered-{os.getpid()}.txt", "a") as f:
+with open(f"{directory}/entered-{os.uname().nodename}-{os.getpid()}.txt", "a") as f:
     f.write("x")
 sys.path.insert(0, os.path.dirname(app))
 sys.argv = [app, *rest, "--dump", directory]
@@ -36,13 +36,18 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
 }
 
 
+def words_of(program: str) -> tuple[str | Path, list[str]]:
+    """The script of one of the programs, and its arguments behind the directory of results."""
+    if program == "mixed":
+        return ROOT / "tests/faults/mixed.py", []
+    name, *args = PROGRAMS[program]
+    return APP, [str(ROOT / "bench/apps" / name), *args]
+
+
 def run(program: str, *options: str, timeout: float = 60) -> Result:
     """Run one of the programs protected, on SLOTS slots."""
-    if program == "mixed":
-        return run_job(ROOT / "tests/faults/mixed.py", SLOTS, *options, timeout=timeout)
-    name, *args = PROGRAMS[program]
-    app = str(ROOT / "bench/apps" / name)
-    return run_job(APP, SLOTS, *options, args=[app, *args], timeout=timeout)
+    script, args = words_of(program)
+    return run_job(script, SLOTS, *options, args=args, timeout=timeout)
 
 
 @functools.cache

@@ -14,6 +14,26 @@ from nodes import remove_fake_ssh, run_on_nodes
 
 SLOTS = 4
 KILLS = 4  # of the agent of each node
+# How a thread of a rank kills the agent of its node, whenever it is let.
+KILLER = """
+def agent():
+    for name in os.listdir("/proc"):
+        try:
+            words = open(f"/proc/{name}/cmdline", "rb").read().split(bytes(1))
+        except OSError:
+            continue
+        if b"ftrma.launch.agent" in words:
+            return int(name)
+
+def strike():
+    for _ in due:
+        turns.acquire()
+        time.sleep(dice.uniform(0, 0.005))
+        while (pid := agent()) is None or pid in struck:
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+        struck.append(pid)
+"""
 # Each way of access has cells of its own, and what ranks read does not depend on who came first.
 # Under ftrma a thread of rank 0 and one of rank 2 kill the agents of their nodes.
 PROGRAM = """
@@ -34,24 +54,7 @@ dice = random.Random(SEED + me)
 due = dice.sample(range(1, ROUNDS), KILLS) if "ftrma" in sys.modules and me % 2 == 0 else []
 turns, struck = threading.Semaphore(0), []
 
-def agent():
-    for name in os.listdir("/proc"):
-        try:
-            words = open(f"/proc/{{name}}/cmdline", "rb").read().split(bytes(1))
-        except OSError:
-            continue
-        if b"ftrma.launch.agent" in words:
-            return int(name)
-
-def strike():
-    for _ in due:
-        turns.acquire()
-        time.sleep(dice.uniform(0, 0.005))
-        while (pid := agent()) is None or pid in struck:
-            time.sleep(0.001)
-        os.kill(pid, signal.SIGKILL)
-        struck.append(pid)
-
+KILLER
 killer = threading.Thread(target=strike)
 killer.start()
 block, old = np.arange(4096, dtype="i8"), np.zeros(1, "i8")
@@ -82,7 +85,7 @@ np.savez(f"{{sys.argv[1]}}/cells-{{me}}.npz", cells=cells, own=own)
 np.save(f"{{sys.argv[1]}}/struck-{{me}}.npy", len(struck))
 lent.Free()
 win.Free()
-"""
+""".replace("KILLER", KILLER.replace("{", "{{").replace("}", "}}"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,6 +113,112 @@ def test_agents_die_amid_accesses_of_all_kinds(seed: int) -> None:
     assert_exact(result, raw)
     struck = [int(n) for n in result.of_slots("struck", SLOTS)]
     assert struck == [KILLS, 0, KILLS, 0] and not result.stats["failures"], (struck, result)
+
+
+# Collective calls of one and of several areas, on the world and on communicators that come and go.
+COLLECTIVES = """
+import os, random, signal, sys, threading, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+ROUNDS, KILLS = 120, 4
+dice = random.Random(SEED + me)
+due = dice.sample(range(1, ROUNDS), KILLS) if me % 2 == 0 else []
+turns, struck = threading.Semaphore(0), []
+KILLER
+killer = threading.Thread(target=strike)
+killer.start()
+LARGE = 200_003
+steps = np.arange(LARGE, dtype="i8")
+for round in range(1, ROUNDS + 1):
+    if round in due:
+        turns.release()
+    assert comm.allreduce(round * me) == round * n * (n - 1) // 2
+    root = round % n
+    data = steps * round + root if me == root else np.zeros(LARGE, "i8")
+    comm.Bcast(data, root)
+    assert data[0] == root and (np.diff(data) == round).all()
+    each = LARGE // n
+    got = np.empty(each * n, "i8")
+    comm.Alltoall(np.repeat([round * n * me + other for other in range(n)], each), got)
+    assert (got == np.repeat([round * n * other + me for other in range(n)], each)).all()
+    some = comm.Split((me + round) % 2, -me)
+    pair = [r for r in reversed(range(n)) if (r + me) % 2 == 0]
+    assert some.allgather((me, round)) == [(r, round) for r in pair]
+    twin = some.Dup()
+    assert twin.scan(round) == round * (twin.rank + 1)
+    some.Free()
+    twin.Free()
+    comm.Barrier()
+killer.join()
+np.save(f"{sys.argv[1]}/struck-{me}.npy", len(struck))
+maps, deadline = 2 * "comm-", time.monotonic() + 10
+while maps.count("comm-") > 1 and time.monotonic() < deadline:  # the world's is there
+    with open(f"/proc/{agent()}/maps") as file:
+        maps = file.read()
+assert maps.count("comm-") <= 1, maps
+shared = os.listdir(os.path.join(os.environ["FTRMA_JOB"], os.uname().nodename))
+comm.Barrier()
+assert [name for name in shared if name.startswith("comm-")] == ["comm-0000000000000001"], shared
+""".replace("KILLER", KILLER)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 2, 3))])
+def test_agents_die_amid_collective_calls(seed: int) -> None:
+    """Law: what each call gives is what arithmetic says, no rank is lost, and of communicators that
+    are gone nothing is left, neither in files nor in the agents."""
+    result = run_on_nodes(COLLECTIVES.replace("SEED", str(seed)), SLOTS, "--interval", "never",
+                          timeout=90)
+    assert result.status == 0 and not result.stats["failures"], result
+    assert [int(n) for n in result.of_slots("struck", SLOTS)] == [KILLS, 0, KILLS, 0], result
+
+
+STOPPED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+comm, results = MPI.COMM_WORLD, Path(sys.argv[1])
+me, dice, due, turns, struck = comm.rank, None, [], None, []
+KILLER
+def is_there(name, seconds):
+    deadline = time.monotonic() + seconds
+    while not (results / name).exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return (results / name).exists()
+
+def look():  # rank 0 is in it, and finds all others arrived
+    found.append(is_there("entered", 10) and not is_there("left", 0.3))
+    os.kill(stopped, signal.SIGCONT)
+
+comm.Barrier()
+found = []
+if me == 3:
+    stopped = agent()
+    os.kill(stopped, signal.SIGSTOP)
+    looking = threading.Thread(target=look)
+    looking.start()
+    (results / "stopped").touch()
+if me == 0:
+    assert is_there("stopped", 10)
+    (results / "entered").touch()
+comm.CALL
+if me == 0:
+    (results / "left").touch()
+if me == 3:
+    looking.join()
+    assert found == [True], found
+comm.Barrier()
+""".replace("KILLER", KILLER)
+
+
+@pytest.mark.parametrize("call", ["Barrier()", "Bcast(np.zeros(1), 3)"])
+def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
+    """Law: until an agent has said that a rank's arrival is there, the rank is in the call, though
+    all others have arrived: its death must not take the arrival along."""
+    result = run_on_nodes(STOPPED.replace("CALL", call), SLOTS, "--interval", "never")
+    assert result.status == 0, result
 
 
 @pytest.mark.rest

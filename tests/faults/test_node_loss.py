@@ -75,7 +75,9 @@ def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False) -> 
 def reference() -> Result:
     result = run("--aware", "nodes")
     assert result.status == 0, result
-    assert not result.stats["recoveries"] and len(result.stats["checkpoints"]) == 12, result.stats
+    assert not result.stats["recoveries"], result.stats
+    # The job may end before the last one is committed.
+    assert len(result.stats["checkpoints"]) in (11, 12), result.stats
     return result
 
 

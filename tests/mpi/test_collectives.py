@@ -6,10 +6,12 @@ data, in all its forms; a mistake raises MPI's error class for it on the slot th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import run_job
+from jobs import Result, run_job
+from nodes import remove_fake_ssh, run_on_nodes
 
 PROGRAMS = Path(__file__).parent / "programs"
 CALLS = {"Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Gatherv", "Scatterv", "Allgatherv",
@@ -17,19 +19,34 @@ CALLS = {"Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Gatherv", "Scat
          "Reduce_scatter_block", "objects"}
 
 
-@pytest.mark.parametrize("slots", [1, 3, 4])
-def test_collective_calls_give_what_numpy_computes(slots: int) -> None:
+rest = pytest.mark.rest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+@pytest.mark.parametrize(("run", "slots"), [
+    *((run_job, slots) for slots in (1, 3, 4)), (run_on_nodes, 3),
+    *(pytest.param(run_on_nodes, slots, marks=rest) for slots in (4, 5)),
+])
+def test_collective_calls_give_what_numpy_computes(run: Callable[..., Result], slots: int) -> None:
     """Law of this file: sizes from none to several areas, in place, derived types, user's
-    operations, objects."""
+    operations, objects; over nodes, too."""
     script = PROGRAMS / "collectives.py"
-    result = run_job(script, slots, "--interval", "never", timeout=100)
+    spares = str(max(0, 5 - slots))  # a process on each node
+    result = run(script, slots, "--interval", "never", "--spares", spares, timeout=100)
     assert result.status == 0, str(result)
     for checks in result.of_slots("checks", slots):
         assert set(checks) >= CALLS and min(checks.values()) > 0
         assert not [c for c in CALLS - {"objects"} if checks[c] < 7]
 
 
-def test_barrier_waits_for_all_and_brings_on_messages() -> None:
+@pytest.mark.parametrize("run", [run_job, pytest.param(run_on_nodes, marks=rest)])
+def test_barrier_waits_for_all_and_brings_on_messages(run: Callable[..., Result]) -> None:
     """Law: nobody leaves a barrier before the last has come; and what a slot has begun to send
     arrives although it waits in a barrier meanwhile (MPI's rule of progress)."""
     text = """
@@ -55,7 +72,8 @@ assert me < n - 1 or (got == 7).all()
 (results / f"through-{me}.json").write_text("true")
 """
     # Without the shortcut by which a receiver reads the sender's memory, messages take both.
-    result = run_job(text, 3, "--interval", "never", timeout=40, env={"OMPI_MCA_smsc": "^cma"})
+    how = {"env": {"OMPI_MCA_smsc": "^cma"}} if run is run_job else {}
+    result = run(text, 3, "--interval", "never", timeout=40, **how)
     assert result.status == 0, str(result)
     assert result.of_slots("through", 3) == [True] * 3
 
@@ -97,10 +115,11 @@ json.dump(noted, open(f"{sys.argv[1]}/noted-{me}.json", "w"))
 """
 
 
-def test_mistakes_raise_the_library_classes() -> None:
+@pytest.mark.parametrize("run", [run_job, pytest.param(run_on_nodes, marks=rest)])
+def test_mistakes_raise_the_library_classes(run: Callable[..., Result]) -> None:
     """Law: bad roots, operations and types are refused by the slot itself; data that does not fit
     is ERR_TRUNCATE on the slot that receives it, and the next calls work as before."""
-    result = run_job(ERRORS, 3, "--interval", "never")
+    result = run(ERRORS, 3, "--interval", "never")
     assert result.status == 0, str(result)
     for slot, noted in enumerate(result.of_slots("noted", 3)):
         truncated = {"bcast": slot > 0, "scatter": slot == 1, "gather": slot == 0}
@@ -113,17 +132,69 @@ def test_mistakes_raise_the_library_classes() -> None:
         assert noted == expected, f"slot {slot}"
 
 
-def test_different_calls_on_two_slots_are_told() -> None:
+@pytest.mark.parametrize("run", [run_job, run_on_nodes])
+def test_different_calls_on_two_slots_are_told(run: Callable[..., Result]) -> None:
     """Law: a slot that reads what another put there for another call says so; status 1."""
     text = """
 import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 x = np.zeros(3)
-comm.Allreduce(x, np.zeros(3)) if comm.rank else comm.Allgather(x, np.zeros(3 * comm.size))
+comm.Allgather(x, np.zeros(3 * comm.size)) if not comm.rank else comm.Allreduce(x, np.zeros(3))
 """
-    result = run_job(text, 2)
+    result = run(text, 3)
     assert result.status == 1, str(result)
-    assert "is in Allgather where slot 1 is in Allreduce" in result.stderr or (
+    assert "is in Allgather where slot " in result.stderr or (
         "is in Allreduce where slot 0 is in Allgather" in result.stderr
     ), str(result)
+
+
+def test_different_members_on_two_nodes_are_told() -> None:
+    """Law: they end in words, and nobody waits for ever."""
+    text = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.Create_cart([comm.size], periods=[comm.rank == 2])
+"""
+    result = run_on_nodes(text, 3)
+    assert result.status == 1, str(result)
+    assert "slots make different communicators in the same place" in result.stderr, str(result)
+
+
+ONE_NUMBER = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+def derive(of, by):  # as csrc/interpose/derived.c
+    h = np.uint64(of) * GOLDEN + np.asarray(by, "u8") + np.uint64(1)
+    for _ in range(2):
+        h = h + GOLDEN
+        h = (h ^ h >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ h >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        h ^= h >> np.uint64(31)
+    return h
+
+colors = np.arange(1 << 18)
+with np.errstate(over="ignore"):
+    one, two = (derive(derive(1, k), colors) * GOLDEN >> np.uint64(34) for k in (1, 2))
+number = np.intersect1d(one, two)[0]
+first = comm.Split(colors[one == number][0], comm.rank)
+try:
+    comm.Split(colors[two == number][0] if comm.rank else MPI.UNDEFINED, comm.rank)
+except MPI.Exception as error:
+    print(error)
+assert first.allreduce(1) == comm.size
+third = comm.Dup()
+assert third.allreduce(1) == comm.size
+"""
+
+
+def test_boards_of_one_number_are_told() -> None:
+    """Law: of two communicators whose numbers between nodes are the same the second one is refused
+    at all ranks of its parent; what is there goes on."""
+    result = run_on_nodes(ONE_NUMBER, 4)
+    assert result.status == 0, str(result)
+    told = "this communicator and another one have, by chance, the same number between nodes"
+    assert result.stdout.count(told) == 4, str(result)

@@ -3,7 +3,7 @@
 They are not part of this project: they come with mpi4py's source distribution of the version that
 is installed, which pip fetches once (into pytest's cache), or are in FTRMA_MPI4PY_TESTS, its
 ``test`` directory. A plain ``pytest`` runs a few quick modules, ``--rest`` some more, ``--sweep 2``
-all of them; those on windows over two nodes, too.
+all of them; those on windows, communicators and collective calls over two nodes, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SLOTS = 3
 QUICK = ("comm", "session", "win")
 REST = ("attributes", "cco_obj", "comm_inter", "comm_topo", "environ", "errhandler", "exceptions",
         "group", "handle", "info", "p2p_obj", "request", "rma", "status")
-WINDOWS = ("win", "rma", "rma_nb")
+OVER_NODES = ("win", "rma", "rma_nb", "comm", "cco_buf", "cco_obj", "cco_vec", "cco_pr_buf",
+              "attributes", "errhandler")
 # What the library itself does not get through, not twice in the same way.
 BROKEN = {
     "spawn": "the library's Spawn fails and hangs under this launcher, without ftrma too",
@@ -63,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases.append(pytest.param(path, id=name, marks=marks))
     if "over_nodes" in metafunc.function.__name__:
         cases = [pytest.param(case.values[0], id=case.id, marks=rarely(case.id))
-                 for case in cases if case.id in WINDOWS]
+                 for case in cases if case.id in OVER_NODES]
     metafunc.parametrize("module", cases)
 
 
@@ -94,5 +95,5 @@ def test_suite_of_mpi4py(module: Path) -> None:
 
 
 def test_suite_of_mpi4py_over_nodes(module: Path) -> None:
-    """Law: the same of windows whose parts lie on two nodes."""
+    """Law: the same of windows, communicators and collective calls on two nodes."""
     compare(module, run_on_nodes)

@@ -20,15 +20,16 @@ SLOTS = 3
 SEED = 61803  # in programs/common.py
 
 
-def memories(result: Result) -> list[dict[str, np.ndarray]]:
+def memories(result: Result, slots: int) -> list[dict[str, np.ndarray]]:
     assert result.status == 0, str(result)
-    found: list[Any] = result.of_slots("memory", SLOTS)
+    found: list[Any] = result.of_slots("memory", slots)
     assert all(found), "a slot kept nothing"
     return found
 
 
-def compare(protected: Result, plain: Result) -> None:
-    for slot, (got, expected) in enumerate(zip(memories(protected), memories(plain), strict=True)):
+def compare(protected: Result, plain: Result, slots: int = SLOTS) -> None:
+    both = zip(memories(protected, slots), memories(plain, slots), strict=True)
+    for slot, (got, expected) in enumerate(both):
         assert got.keys() == expected.keys(), f"slot {slot}"
         wrong = [
             f"slot {slot}, {label!r}: {np.flatnonzero(got[label] != expected[label]).size} of "
@@ -53,6 +54,16 @@ def test_over_nodes_they_are_the_same(topic: str) -> None:
     protected = run_on_nodes(script, SLOTS, "--interval", "never", timeout=60)
     compare(protected, run_plain(script, SLOTS, timeout=40))
     assert protected.stats["exit"] == 0 and not protected.stats["failures"]
+
+
+@pytest.mark.parametrize("slots", [3, pytest.param(5, marks=pytest.mark.rest)])
+def test_derived_communicators_over_nodes(slots: int) -> None:
+    """Law of this file, for communicators of each kind on two and three nodes: their members,
+    collective calls of several areas, windows and messages on them."""
+    script = PROGRAMS / "derived.py"
+    spares = str(5 - slots)  # a process on each node
+    protected = run_on_nodes(script, slots, "--interval", "never", "--spares", spares, timeout=100)
+    compare(protected, run_plain(script, slots, timeout=60), slots)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

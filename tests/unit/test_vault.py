@@ -227,8 +227,7 @@ def test_parity_of_the_old_version_from_new_copies(
         group.lose(group.count + j)
         group.rebuild(group.count + j)
         for i in staged:
-            vaults.parity_unstage(group.parities[j].c, group.members[i].c, i,
-                                           group.weights[j][i])
+            group.unstage(i, j)
         assert content(group.parities[j], group.room) == group.parity_at(2, j)
     rest = [i for i in range(group.count) if i not in staged]
     if rest:
@@ -255,8 +254,8 @@ def test_parity_that_missed_a_commit(
     group.stage()
     group.lose(group.count)
     group.rebuild(group.count)
-    for i, vault in enumerate(group.members):
-        vaults.parity_unstage(group.parity.c, vault.c, i, group.weights[0][i])
+    for i in range(group.count):
+        group.unstage(i)
     group.commit()
     world: Any = group.world
     world.proc, world.ctl.commit, world.ctl.nchecksums = group.count, group.version << 1, 1

@@ -17,6 +17,7 @@ import pytest
 from vaultgroup import Group, content
 
 from ftrma.native import vaults
+from ftrma.vault.group import mapped_vault
 from ftrma.vault.vault import BLOCK, Vault
 
 
@@ -89,7 +90,7 @@ def test_drop_after_death_in_the_middle_of_summing(make: Callable[..., Group]) -
     for window in group.windows:
         window += 1
     group.stage()
-    killed_at(stage_page(group, group.members[1], 2), group.sum)
+    killed_at(stage_page(group, mapped_vault(group.world, 1), 2), group.sum)
     group.drop()
     group.undo()
     group.holds(1)

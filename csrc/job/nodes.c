@@ -1,0 +1,64 @@
+/* Between a process of a job over several nodes and the agent of its node.
+ *
+ * The control files of all nodes are kept equal by their agents.  A process that has stored something
+ * there wakes its agent, which looks what is new (ftrma_tell_agent, control.c); an agent that has stored
+ * something wakes those who sleep at the bells of the control file.  The watching thread sleeps in
+ * poll() instead, and whoever waits for an answer from another node does so, too: they are woken by
+ * descriptors.
+ */
+#define _GNU_SOURCE
+#include "nodes.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* Set by ftrma_set_agent, before the watching thread begins, and when this process comes to a slot. */
+static int poke_fd = -1;
+static int origins[2] = {-1, -1};
+/* Set by ftrma_wire_reach, the origin when this process comes to a slot. */
+static struct ftrma_origin *wire_origin;
+static struct ftrma_ledger *wire_ledger;
+
+void ftrma_wire_reach(struct ftrma_origin *origin, struct ftrma_ledger *ledger)
+{
+    wire_ledger = ledger;
+    wire_origin = origin;
+}
+
+struct ftrma_origin *ftrma_wire_origin(void)
+{
+    return wire_origin;
+}
+
+struct ftrma_ledger *ftrma_wire_ledger(void)
+{
+    return wire_ledger;
+}
+
+void ftrma_set_agent(int bell, int poke, int origin, int service)
+{
+    poke_fd = poke;
+    origins[0] = origin;
+    origins[1] = service;
+    ftrma_agent_bell = bell;
+}
+
+int ftrma_poke(void)
+{
+    return poke_fd;
+}
+
+void ftrma_poke_clear(void)
+{
+    char rung[256];
+    while (poke_fd >= 0 && read(poke_fd, rung, sizeof rung) == (ssize_t)sizeof rung)
+        ;
+}
+
+void ftrma_ring_origins(void)
+{
+    uint64_t one = 1;
+    for (int i = 0; i < 2; i++)
+        while (origins[i] >= 0 && write(origins[i], &one, sizeof one) < 0 && errno == EINTR)
+            ;
+}

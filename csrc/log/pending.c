@@ -1,0 +1,118 @@
+/* Puts to other nodes return before they have taken effect, and only then their clock and seq are known.
+ *
+ * Any moment between the call and its flush is as good as another (event.h), so the agent takes both
+ * down when it copies the bytes, and the acknowledgement brings them.  Until then the record lies in the
+ * log without; nobody reads it before, since a repair begins with a flush of everything.
+ *
+ * A put of many bytes is several messages.  Its records get what the last of them was told.
+ */
+#include "pending.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tape.h"
+
+#define OPEN UINT64_MAX
+
+struct put {
+    struct ftrma_spot from; /* its records begin here, and are those of this event */
+    uint64_t event, number;
+};
+
+/* Toward a slot, in the order of the calls; told: what came last. */
+static struct toward {
+    struct put *puts;
+    size_t first, n, room;
+    uint64_t number, clock, seq;
+} *pending;
+static uint64_t count;
+
+static struct put *last(struct toward *t)
+{
+    return &t->puts[t->first + t->n - 1];
+}
+
+static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t seq)
+{
+    struct ftrma_reader reader = {ftrma_log, p->from, ftrma_log->head[FTRMA_PUTS]};
+    const struct ftrma_record *found;
+    while ((found = ftrma_log_next(&reader)) && found->event == p->event) {
+        struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the own log */
+        if (record->target != target || record->clock != FTRMA_UNKNOWN)
+            continue;
+        record->seq = seq;
+        STORE(&record->clock, clock);
+    }
+}
+
+static void settle(int target, struct toward *t)
+{
+    while (t->n && t->puts[t->first].number <= t->number) {
+        const struct put *p = &t->puts[t->first++];
+        fill_in(target, p, t->clock, t->seq - (t->number - p->number));
+        t->n--;
+        count--;
+    }
+    if (!t->n)
+        t->first = 0;
+}
+
+int ftrma_pending_open(int target)
+{
+    const struct ftrma_pen *pen = &ftrma_pens[FTRMA_PUTS];
+    if (!pending && !(pending = calloc(FTRMA_MAX_PROCS, sizeof *pending)))
+        return -ENOMEM;
+    struct toward *t = &pending[target];
+    if (t->first > t->n && t->first + t->n == t->room) {
+        memcpy(t->puts, t->puts + t->first, t->n * sizeof *t->puts);
+        t->first = 0;
+    }
+    if (t->first + t->n == t->room) {
+        size_t more = t->room ? 2 * t->room : 64;
+        struct put *grown = realloc(t->puts, more * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        t->puts = grown;
+        t->room = more;
+    }
+    t->n++;
+    *last(t) = (struct put){.event = ftrma_tape.events + 1, .number = OPEN};
+    if (pen->at)
+        last(t)->from = (struct ftrma_spot){pen->chunk + 1, ftrma_log->chunk[pen->chunk].fill};
+    count++;
+    return 0;
+}
+
+void ftrma_pending_close(int target, uint64_t number)
+{
+    struct toward *t = &pending[target];
+    last(t)->number = number;
+    settle(target, t);
+}
+
+void ftrma_pending_acked(int target, uint64_t number, uint64_t clock, uint64_t seq)
+{
+    if (!pending)
+        return;
+    struct toward *t = &pending[target];
+    t->number = number;
+    t->clock = clock;
+    t->seq = seq;
+    settle(target, t);
+}
+
+uint64_t ftrma_pending_count(void)
+{
+    return count;
+}
+
+void ftrma_pending_clear(void)
+{
+    for (int i = 0; pending && i < FTRMA_MAX_PROCS; i++) {
+        free(pending[i].puts);
+        pending[i] = (struct toward){0};
+    }
+    count = 0;
+}

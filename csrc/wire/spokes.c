@@ -1,0 +1,255 @@
+/* Hub and spokes: who has to be told what, and what has been taken.
+ *
+ * A spoke numbers its messages and keeps the words of those that were not acknowledged as
+ * pending. The hub takes a message once, by its number, passes it on to all other spokes and
+ * acknowledges it, in one step: what a spoke receives before an acknowledgement is ordered before
+ * its message, what it receives behind it, after. A connection begins with MIRRORED both ways.
+ * The hub's says what it has taken of this spoke, so that nothing is sent again that others may
+ * have answered; then come all words, and the spoke sends again what was not taken. A look is
+ * settled by what is taken over the connection at hand: by then all words have come. A spoke that
+ * has nothing to send when it begins sends a message without words.
+ */
+#define _GNU_SOURCE
+#include "spokes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "merge.h"
+#include "peer.h"
+#include "strike.h"
+
+#define PAUSE_MS 20 /* between looks, while the alarm is pending */
+/* Messages of a spoke that were not acknowledged. What changes meanwhile goes later, at once, and
+   never have both ends so much unsent that neither reads. */
+#define AHEAD 3
+/* Bytes that a spoke may leave untaken, beside all words once, before it is cut off. */
+#define SLOW (8u << 20)
+
+/* ---- sending ---- */
+
+static void tell(struct ftrma_peer *to, int kind, uint64_t number, const void *words, uint64_t n)
+{
+    struct ftrma_wire_head head = {
+        .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .number = number,
+        .length = (uint32_t)(n * sizeof(struct ftrma_wire_word))};
+    ftrma_engine_send(to->way, &head, words);
+}
+
+/* Tell all spokes but one. Who does not take it for long begins anew when it does. */
+static void tell_all(struct ftrma_agent *a, const struct ftrma_peer *but, const void *words,
+                     uint64_t n)
+{
+    size_t most = SLOW + a->mirror->header->words * sizeof(struct ftrma_wire_word);
+    for (struct ftrma_peer *p = a->nodes, *next; p; p = next) {
+        next = p->next;
+        if (p == but || !p->greeted)
+            continue;
+        tell(p, FTRMA_WIRE_MIRROR, 0, words, n);
+        if (ftrma_way_unsent(p->way) > most)
+            ftrma_peer_leave(p);
+    }
+}
+
+/* Begin with a spoke: what was taken of it, then all words. */
+static void greet(struct ftrma_peer *spoke)
+{
+    struct ftrma_mirror *m = spoke->agent->mirror;
+    tell(spoke, FTRMA_WIRE_MIRRORED, m->taken[spoke->origin], NULL, 0);
+    uint64_t n = ftrma_merge_find(m, 1);
+    for (uint64_t first = 0; first < n; first += FTRMA_MIRROR_MOST) {
+        uint64_t more = n - first;
+        tell(spoke, FTRMA_WIRE_MIRROR, 0, m->found + first,
+             more < FTRMA_MIRROR_MOST ? more : FTRMA_MIRROR_MOST);
+    }
+    spoke->greeted = 1;
+}
+
+void ftrma_spokes_look(struct ftrma_agent *a)
+{
+    struct ftrma_mirror *m = a->mirror;
+    struct ftrma_peer *hub = a->node ? a->nodes : NULL;
+    a->look = 0;
+    if (!m || (a->node && !(hub && hub->greeted)) || (hub && m->ahead >= AHEAD))
+        return; /* what has changed stays different from its shadow until somebody can be told */
+    uint64_t alarm = m->alarm ? LOAD(m->alarm) : 0, look = m->header->looks + 1;
+    STORE(&m->header->looks, look);
+    uint64_t n = ftrma_merge_find(m, 0);
+    /* Who has nothing to say to a new hub says that: the acknowledgement comes behind all words. */
+    int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
+    for (uint64_t first = 0; first < n || nothing; first += FTRMA_MIRROR_MOST, nothing = 0) {
+        uint64_t number = hub ? m->header->sent + 1 : 0;
+        uint64_t some = n - first < FTRMA_MIRROR_MOST ? n - first : FTRMA_MIRROR_MOST;
+        if (hub && m->ahead >= AHEAD)
+            return; /* the acknowledgement makes it look again */
+        m->ahead += hub != NULL;
+        ftrma_merge_note(m, first, some, number);
+        if (hub)
+            tell(hub, FTRMA_WIRE_MIRROR, number, m->found + first, some);
+        else
+            tell_all(a, NULL, m->found + first, some);
+    }
+    m->look = look;
+    m->last = m->header->sent;
+    ftrma_merge_settle(m);
+    if (m->echo && ftrma_merge_alarmed(m) && LOAD(m->echo) < alarm) {
+        STORE(m->echo, alarm);
+        a->look = 1;
+    }
+}
+
+int ftrma_spokes_pause(const struct ftrma_agent *a)
+{
+    return a->mirror && ftrma_merge_alarmed(a->mirror) ? PAUSE_MS : -1;
+}
+
+/* ---- receiving ---- */
+
+static const char *at_hub(struct ftrma_peer *spoke, const struct ftrma_wire_head *head,
+                          const void *words, uint64_t n)
+{
+    struct ftrma_agent *a = spoke->agent;
+    struct ftrma_mirror *m = a->mirror;
+    if (head->kind == FTRMA_WIRE_MIRRORED) {
+        greet(spoke);
+        return NULL;
+    }
+    if (!spoke->greeted)
+        return "words before what was taken is known";
+    if (!head->number)
+        return "a number is missing";
+    const char *fault = ftrma_merge_stage(m, words, n);
+    if (fault)
+        return fault;
+    if (head->number > m->taken[spoke->origin]) {
+        ftrma_merge_take(m, spoke->origin, head->number, n);
+        ftrma_strike(a, FTRMA_WIRE_AT_FORWARD);
+        if (n)
+            tell_all(a, spoke, words, n);
+    }
+    tell(spoke, FTRMA_WIRE_MIRRORED, head->number, NULL, 0);
+    return NULL;
+}
+
+static const char *at_spoke(struct ftrma_peer *hub, const struct ftrma_wire_head *head,
+                            const void *words, uint64_t n)
+{
+    struct ftrma_mirror *m = hub->agent->mirror;
+    struct ftrma_mirror_header *h = m->header;
+    if (head->kind == FTRMA_WIRE_MIRRORED) {
+        if (hub->greeted && (head->number > h->sent || !m->ahead))
+            return "what was never sent is acknowledged";
+        if (!hub->greeted) {
+            /* An agent before may have noted words of a message whose number it did not note. */
+            STORE(&h->sent, (h->sent > head->number ? h->sent : head->number) + 1);
+            m->again = m->last = h->sent; /* a look is settled by what is taken over this connection */
+            m->ahead = 0;
+            hub->greeted = 1;
+        } else {
+            m->ahead--;
+        }
+        if (head->number > h->acked)
+            STORE(&h->acked, head->number);
+        ftrma_merge_settle(m);
+        return NULL;
+    }
+    if (!hub->greeted)
+        return "words before what was taken is known";
+    if (head->number)
+        return "a number where there is none";
+    const char *fault = ftrma_merge_stage(m, words, n);
+    if (!fault)
+        ftrma_merge_take(m, 0, 0, n);
+    return fault;
+}
+
+const char *ftrma_spokes_obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
+                              const void *payload)
+{
+    struct ftrma_agent *a = peer->agent;
+    uint64_t n = head->length / sizeof(struct ftrma_wire_word);
+    const char *fault = "only words of the mirror go between agents";
+    if (head->kind == FTRMA_WIRE_BROKEN) {
+        fault = "the other agent has ended it";
+        if (a->node)
+            snprintf(a->reason, sizeof a->reason, "%.*s", (int)head->length, (const char *)payload);
+    } else if (head->kind == FTRMA_WIRE_MIRROR || head->kind == FTRMA_WIRE_MIRRORED) {
+        fault = a->node ? at_spoke(peer, head, payload, n) : at_hub(peer, head, payload, n);
+    }
+    if (fault && a->node && !*a->reason)
+        snprintf(a->reason, sizeof a->reason, "what the hub says: %s", fault);
+    a->look = 1;
+    return fault;
+}
+
+/* ---- connections ---- */
+
+int ftrma_spokes_adopt(struct ftrma_agent *a, int fd, uint32_t node)
+{
+    int error = !a->mirror || node >= FTRMA_WIRE_NODES || !node != !!a->node ? -EINVAL : 0;
+    struct ftrma_peer *p = error ? NULL : calloc(1, sizeof *p);
+    if (!p) {
+        close(fd);
+        return error ? error : -ENOMEM;
+    }
+    p->agent = a;
+    p->origin = node;
+    p->mirrors = 1;
+    error = ftrma_engine_adopt(a->engine, fd, p, &p->way);
+    if (error) {
+        free(p);
+        return error;
+    }
+    for (struct ftrma_peer *other = a->nodes, *next; other; other = next) {
+        next = other->next;
+        if (other->origin == node)
+            ftrma_peer_leave(other);
+    }
+    p->next = a->nodes;
+    a->nodes = p;
+    a->left = 0;
+    if (a->node)
+        tell(p, FTRMA_WIRE_MIRRORED, a->mirror->header->acked, NULL, 0);
+    return 0;
+}
+
+int ftrma_spokes_open(struct ftrma_agent *a, const char *path, uint32_t node)
+{
+    if (a->mirror || node >= FTRMA_WIRE_NODES)
+        return -EINVAL;
+    int error = ftrma_mirror_open(path, node, &a->mirror);
+    if (error)
+        return error;
+    a->node = node;
+    a->look = 1;
+    a->mirror->agent = a;
+    a->mirror->hot = 1; /* the agent before may have been killed when the alarm was over */
+    ftrma_merge_finish(a->mirror);
+    return 0;
+}
+
+void ftrma_spokes_close(struct ftrma_agent *a)
+{
+    while (a->nodes)
+        ftrma_peer_leave(a->nodes);
+    if (a->mirror)
+        ftrma_mirror_close(a->mirror);
+    a->mirror = NULL;
+}
+
+uint64_t ftrma_spokes_regions(const struct ftrma_agent *a)
+{
+    return a->mirror ? a->mirror->header->hash : 0;
+}
+
+int ftrma_spokes_alone(const struct ftrma_agent *a)
+{
+    return a->node && !a->nodes;
+}
+
+const char *ftrma_spokes_reason(const struct ftrma_agent *a)
+{
+    return a->reason;
+}

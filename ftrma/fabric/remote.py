@@ -1,0 +1,170 @@
+"""Files of a job's processes on other nodes: vaults and logs, read by the nodes' agents.
+
+Each process places its own files in the ledger of its node, as plain parts (``csrc/wire/wire.h``);
+whoever needs one asks that node's agent. Behind the slots each node is a target of its own, whose
+parts these files are, so a name is: the node, what kind of file, and a number.
+
+Invariant: a file is read only while nobody changes it; this module does not know when that is.
+Every wait ends: by the bytes, by the alarm, or after a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+
+from ..errors import FtrmaError
+from ..native import wire
+from ..native.shared import Proc
+from ..native.wire import Buffer, Ledger, Origin, Result, Unfinished
+from .base import RoundChanged
+
+PATIENCE_S = 60.0  # as long as for an agent that cannot be reached (`agents`)
+FIRST_TRY_S = 0.5  # an agent is replaced within 0.2 s
+NAMED = 0x80000000  # names of windows and boards are others
+
+
+class File(IntEnum):
+    """Kinds of files; a vault has the number of its process, the others that of their slot."""
+
+    VAULT, LOG, DEMAND = range(3)
+
+
+class Files:
+    """A process's way to them, by one thread at a time.
+
+    Args:
+        origin: to ask by, which is used for nothing else: the alarm of the process's accesses is
+            another one.
+        ledger: of this node, beside which its files lie.
+        nodes: of each process.
+        node: of this process.
+        first: target that is node 0.
+
+    Attributes:
+        patience_s: how long a read waits for its bytes.
+        alarmed: whether the alarm, which may ring late, is about something new.
+
+    Fault: an agent's death makes a call slower; a node's death is noticed elsewhere, where `ring`
+    is called.
+    """
+
+    def __init__(
+        self, origin: Origin, ledger: Ledger, nodes: Sequence[int], node: int, first: int
+    ) -> None:
+        self.origin, self.ledger = origin, ledger
+        self.nodes, self.node, self.first = nodes, node, first
+        self.patience_s = PATIENCE_S
+        self.alarmed: Callable[[], bool] = lambda: True
+        for each in {*nodes}:
+            self._seat(each)
+
+    def _seat(self, node: int) -> None:
+        """Say where a node's files are, which also lets through what its agent has sent back."""
+        self.origin.seat(self.first + node, node, 1)
+
+    def here(self, proc: Proc) -> bool:
+        """Whether a process is on this node."""
+        return self.nodes[proc] == self.node
+
+    # -- this node's files ----------------------------------------------------------------------
+
+    def place(self, kind: File, number: int, path: Path) -> None:
+        """Let others read a file of this node, in place of any that had its name.
+
+        It must be done again when the file is made anew, or has become longer.
+        """
+        self.leave(kind, number)
+        window, target = name_of(kind, number), self.first + self.node
+        index = wire.ledger_choose(self.ledger, window, target)
+        wire.ledger_place(self.ledger, index, window=window, target=target, generation=1,
+                          file=path.name, at=0, size_bytes=path.stat().st_size)
+
+    def leave(self, kind: File, number: int) -> None:
+        """Let nobody read this node's file of that name; the agent gives up its memory."""
+        target = self.first + self.node
+        index = wire.ledger_find(self.ledger, name_of(kind, number), target, 1)
+        if index >= 0:
+            wire.ledger_leave(self.ledger, index)
+
+    # -- other nodes' files ---------------------------------------------------------------------
+
+    def read(self, node: int, kind: File, number: int, offset: int, room: Buffer) -> None:
+        """Fill a buffer with a file's bytes from an offset on.
+
+        Raises:
+            RoundChanged: the alarm rang, or roles are in force that this process does not know.
+            FtrmaError: the agent has refused it, or the bytes do not come.
+        """
+        doing, view = f"reading {kind.name.lower()} {number}", memoryview(room)
+        get = partial(self.origin.get_into, self.first + node, name_of(kind, number))
+        for at in range(0, len(view), wire.MOST_BYTES):
+            piece = view[at : at + wire.MOST_BYTES]
+            self._persist(node, doing, partial(get, offset + at, piece))
+
+    def write(self, node: int, kind: File, number: int, offset: int, data: Buffer) -> None:
+        """Change a file's bytes; they are there when this returns.
+
+        Raises:
+            RoundChanged: the alarm rang. Unless it was before anything was sent, the bytes are
+                there all the same: they must not come in a later round, when the file's owner may
+                have written others.
+            FtrmaError: the agent has refused it, or does not say that it is done.
+        """
+        target, doing = self.first + node, f"mending {kind.name.lower()} {number}"
+        self._persist(node, doing, partial(self.origin.number, target))  # go on from there
+        self.origin.put(target, name_of(kind, number), offset, data)
+        if self._persist(node, doing, partial(self.origin.flush, target), through_alarm=True):
+            self.origin.ring()
+            raise RoundChanged
+
+    def _persist(
+        self, node: int, doing: str, call: Callable[[], object], *, through_alarm: bool = False
+    ) -> bool:
+        """Make a call until it succeeds; whether the alarm rang.
+
+        A part that is not there (yet) is answered by silence, so it is asked for again and again.
+        """
+        deadline, try_s, alarmed = time.monotonic() + self.patience_s, FIRST_TRY_S, False
+        while True:
+            left_s = max(0.001, deadline - time.monotonic())
+            self.origin.set_patience(round(1000 * min(try_s, left_s)))
+            try:
+                call()
+                return alarmed
+            except Unfinished as error:
+                self._seat(node)
+                if error.result is Result.ALARM and through_alarm:
+                    self.origin.hush()
+                    alarmed = True
+                    continue
+                if error.result is Result.ALARM and not self.alarmed():
+                    self.origin.hush()
+                    continue
+                if error.result in (Result.ALARM, Result.STALE):
+                    raise RoundChanged from None
+                if error.result is not Result.TIMEOUT:
+                    self.origin.retry()
+                    raise FtrmaError(f"{doing} on node {node}: {error}") from None
+            if time.monotonic() >= deadline:
+                raise FtrmaError(f"{doing} on node {node}: no answer within {self.patience_s:g} s")
+            try_s *= 2
+
+    # -- the alarm ------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """End every read, in whatever thread it waits, until `hush`."""
+        self.origin.ring()
+
+    def hush(self) -> None:
+        """A round begins: call this before its number is read, or what rings for it is lost."""
+        self.origin.hush()
+
+
+def name_of(kind: File, number: int) -> int:
+    """Of a file, where windows have theirs."""
+    assert 0 <= number < 1 << 16
+    return NAMED | kind << 16 | number

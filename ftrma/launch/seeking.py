@@ -1,0 +1,92 @@
+"""How the agent of a spoke finds the hub of the mirror: by a thread, so that it serves meanwhile.
+
+A connection is asked for whenever the spoke is alone, and tried again and again until there is one:
+a hub's agent that dies is followed by another one at the same address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+import time
+
+from ..errors import FtrmaError
+from ..fabric import agents, link
+from ..host.key import Key
+from ..native import wire
+
+AGAIN_S = 0.01  # between tries
+
+
+class Seeking:
+    """Connects a spoke's agent to the hub, as often as it is alone.
+
+    Args:
+        key: of the job.
+        node: of the spoke; regions: a hash of what it mirrors.
+
+    Attributes:
+        hub: where the hub is; None: that is not known yet.
+        bell: becomes readable when there is something to take.
+    """
+
+    def __init__(self, key: Key, node: int, regions: str) -> None:
+        self.key, self.node, self.regions = agents.key_of_wire(key), node, regions
+        self.hub: link.Address | None = None
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.never = os.eventfd(0, os.EFD_CLOEXEC)  # an alarm that does not ring
+        self.asked = False  # for a connection that has not been taken
+        self.wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.made: queue.SimpleQueue[int | str] = queue.SimpleQueue()  # a descriptor, or a refusal
+        self.thread: threading.Thread | None = None
+
+    def take(self, agent: wire.Agent) -> None:
+        """Hand a connection over that has been made, and have one made if there is none.
+
+        Raises:
+            FtrmaError: the hub has refused this spoke, or they do not understand each other.
+        """
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
+        if why := wire.agent_reason(agent):
+            raise FtrmaError(f"the mirror: {why}")
+        with contextlib.suppress(queue.Empty):
+            made = self.made.get_nowait()
+            self.asked = False
+            if isinstance(made, str):
+                raise FtrmaError(f"the mirror: {made}")
+            wire.agent_adopt_node(agent, made, 0)
+        if self.hub and wire.agent_alone(agent) and not self.asked:
+            self.asked = True
+            self.wanted.put(None)
+            if not self.thread:
+                self.thread = threading.Thread(target=self._seek, name="ftrma-hub", daemon=True)
+                self.thread.start()
+
+    def _seek(self) -> None:
+        while True:
+            self.wanted.get()
+            while (made := self._try()) is None:
+                time.sleep(AGAIN_S)
+            self.made.put(made)
+            os.eventfd_write(self.bell, 1)
+            time.sleep(AGAIN_S)  # one that breaks at once is not made anew at once
+
+    def _try(self) -> int | str | None:
+        """One try at each address of the hub: a descriptor, or why it is refused."""
+        hub = self.hub
+        assert hub
+        said = agents.hello_of_node(self.node, self.regions, hub.host)
+        for ip in hub.addresses:
+            deadline = time.monotonic() + agents.KNOCK_S
+            with contextlib.suppress(OSError, ValueError):
+                fd, answer = agents.knock(ip, hub.port, self.key, said, self.never, deadline)
+                if answer.get("event") == "welcome":
+                    return fd
+                socket.socket(fileno=fd).close()
+                if answer.get("host") == hub.host:  # and not one that happens to be there
+                    return str(answer.get("why", "refused"))
+        return None

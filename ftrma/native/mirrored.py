@@ -1,0 +1,86 @@
+"""Which words of the control file all nodes of a job have in common, and in which order.
+
+Agents look through the list from its beginning and write from its end: whoever sees a word sees
+what was stored before it, if that stands behind it here. So words that say "it is done" come first,
+what they speak of later. Words that stand nowhere here are each node's own: clocks, bells, what
+nobody on another node looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import extension as c
+from .shared import Control
+from .wire import Region
+
+Span = tuple[int, int]  # bytes: from, to
+
+
+def regions(ctl: Control) -> list[tuple[int, int, Region]]:
+    """(offset, bytes, kind) of each stretch, for `wire.mirror_make`."""
+    return [(a // 8 * 8, (b + 7) // 8 * 8 - a // 8 * 8, kind) for (a, b), kind in _spans(ctl)]
+
+
+def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
+    words, hot = Region.WORDS, Region.HOT
+    procs = [_at("proc", p) for p in range(ctl.nprocs)]
+    slots = [_at("slots", s) for s in range(ctl.nslots)]
+    for p in procs:
+        yield _field("struct ftrma_proc", p, "met"), words
+    for y in range(ctl.nodes):
+        at = _at("looked", y)
+        yield (at, at + 8), Region.ECHO
+    yield _field("struct ftrma_ctl", 0, "alarm"), Region.ALARM
+    yield _field("struct ftrma_ctl", 0, "repaired"), Region.CALM
+    for name in ("plan_round", "request", "roles_seq", "plan_seq", "entry", "commit", "taken",
+                 "target", "wanted", "replays", "causal", "told_full", "stumbles", "connect"):
+        yield _field("struct ftrma_ctl", 0, name), words
+    for s in slots:
+        yield _field("struct ftrma_slot", s, "arrived", "entered"), words
+    for p in procs:
+        yield _field("struct ftrma_proc", p, "ordinal", "finished"), words
+    for p in procs:
+        yield _field("struct ftrma_proc", p, "pid", "death_round"), words
+        yield _field("struct ftrma_proc", p, "blocks", "spare"), words
+        yield _field("struct ftrma_proc", p, "waiting", "syncs"), hot
+    for s in slots:
+        yield _field("struct ftrma_slot", s, "events", "atomic_done"), hot
+        yield _field("struct ftrma_slot", s, "marks", "demand_marks"), words
+    for i in range(ctl.nrules):
+        yield _field("struct ftrma_rule", _at("rules", i), "place", "fired"), words
+        yield _field("struct ftrma_rule", _at("rules", i), "visits"), hot
+    yield _field("struct ftrma_ctl", 0, "refusal"), words
+    for i in range(2):
+        table = _at("roles", i)
+        for name, used in (("slot_proc", ctl.nslots), ("checksum_proc", ctl.nchecksums),
+                           ("slot_group", ctl.nslots)):
+            at = table + _offset("struct ftrma_roles", name)
+            yield (at, at + 4 * used), words
+        at = _at("plans", i)
+        yield (at, at + c.ffi.sizeof("struct ftrma_plan")), words
+    for name in ("bell", "barrier", "live"):
+        yield _field("struct ftrma_ctl", 0, name), Region.BELL
+
+
+def clocks() -> tuple[int, int]:
+    """Where the first slot's clock is in the control file, and how far apart they are."""
+    first = _at("slots", 0)
+    return first + _offset("struct ftrma_slot", "clock"), _at("slots", 1) - first
+
+
+def _offset(struct: str, name: str) -> int:
+    return int(c.ffi.offsetof(struct, name))
+
+
+def _at(array: str, index: int) -> int:
+    """Where an element of an array in the control file begins."""
+    return int(c.ffi.offsetof("struct ftrma_ctl", array, index))
+
+
+def _field(struct: str, at: int, first: str, last: str = "") -> Span:
+    """From one field of a struct that begins at `at` to the end of another one."""
+    fields: dict[str, Any] = dict(c.ffi.typeof(struct).fields)
+    end = fields[last or first]
+    return at + fields[first].offset, at + end.offset + c.ffi.sizeof(end.type)

@@ -1,0 +1,286 @@
+"""Jobs over several nodes: who dies is replaced in place.
+
+Law, where nothing else is said: the final memory is that of the run without failure on one node,
+bit for bit; nobody dies but who is killed, and nothing is launched again. A slot whose replacement
+is on its node is replayed, and no survivor enters the program again; one that comes back on another
+node has everybody go back to the checkpoint, with the reason in words. A checksum rank's place is
+taken by a spare of any node.
+
+Ranks go to the nodes in turn. On two nodes slots 0 and 2, checksum rank 0 and spare 1 are on the
+first, slots 1 and 3 and spare 0 on the second: with one spare alone, slots 0 and 2 come back
+elsewhere. Slots 0 and 1 are the first processes of their nodes, which have made what all there
+share.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from jobs import Result
+from nodes import remove_fake_ssh, run_on_nodes
+from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
+
+HERE = ("--spares", "2", "--interval", "0")
+ELSEWHERE = ("--spares", "1", "--interval", "0")
+STRONG = (*HERE, "--group-size", "4", "--checksums", "2")  # m = 2; spare 0 is on the first node
+# place:visit chosen so that it falls in the middle of the run.
+PLACES = {
+    "stencil": ["start", "put:30", "fence:25", "safepoint:20", "checkpoint:20", "stage:20",
+                "staged:20", "end"],
+    "ft": ["put:50", "fence:13", "checkpoint:4"],
+    "lock": ["lock-held:30", "put:30"],
+    "lockall": ["lock-held:1", "flush:30"],
+    "pscw": ["put:30", "call:7"],
+    "dht": ["atomic:300", "get:40", "put:60"],
+}
+ALL = [(program, place) for program, places in PLACES.items() for place in places]
+
+
+def turns(cases: list[tuple[str, str]], stride: int) -> list[object]:
+    """Each place with each slot; by default every `stride`-th place, with the slots in turn."""
+    late = [pytest.mark.long]
+    return [
+        pytest.param(*case, slot, marks=late * (i % stride > 0 or i // stride % SLOTS != slot))
+        for i, case in enumerate(cases) for slot in range(SLOTS)
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+def run(program: str, *options: str, nodes: int = 2, timeout: float = 60) -> Result:
+    """Run one of the programs on nodes that take its ranks in turn."""
+    script, args = words_of(program)
+    return run_on_nodes(script, SLOTS, *options, args=args, timeout=timeout, in_turn=nodes)
+
+
+def assert_replaced(result: Result, *kills: str) -> None:
+    """These died, at these places, and nobody was launched again."""
+    roles = {"c": "checksum", "s": "spare"}
+    died = sorted((roles.get(kill[0], "slot"), int(kill.partition("@")[0].lstrip("cs")),
+                   kill.partition("@")[2].partition(":")[0]) for kill in kills)
+    assert deaths(result) == died, result
+    assert "relaunch" not in kinds(result), result
+
+
+@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 2))
+def test_replayed(program: str, place: str, slot: int, repetition: int) -> None:
+    kill = f"{slot}@{place}"
+    result = run(program, *HERE, "--kill", kill)
+    assert_same_bits(program, result)
+    assert_replaced(result, kill)
+    assert_causal(result, [slot], SLOTS + (place != "start"))
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("place", ["put:10", "atomic:10", "lock-held:11", *(
+    pytest.param(place, marks=pytest.mark.long)
+    for place in ("get:10", "flush:10", "fence:17", "call:40"))])
+@pytest.mark.parametrize("slot", [0, pytest.param(3, marks=pytest.mark.long)])
+def test_what_is_no_replay_rolls_back(place: str, slot: int, repetition: int) -> None:
+    """As on one node: the program synchronizes behind protect(), and its safepoint comes late."""
+    kill = f"{slot}@{place}"
+    result = run("mixed", *HERE, "--kill", kill)
+    assert_same_bits("mixed", result)
+    assert_replaced(result, kill)
+    assert set(kinds(result)) <= {"rollback", "causal"}, result
+
+
+@pytest.mark.parametrize(("program", "place", "slot"), [
+    case for case in turns(ALL, 4) if case.values[2] in (0, 2)])  # type: ignore[attr-defined]
+def test_elsewhere(program: str, place: str, slot: int, repetition: int) -> None:
+    kill = f"{slot}@{place}"
+    result = run(program, *ELSEWHERE, "--kill", kill)
+    assert_same_bits(program, result)
+    assert_replaced(result, kill)
+    recovery = result.stats["recoveries"][0]
+    if place != "start":  # by then nobody has anything to lose
+        assert (recovery["kind"], recovery["slots"]) == ("rollback", [slot]), result
+        assert "another node" in recovery["reason"], result
+
+
+def test_a_node_that_gets_its_first_slot(repetition: int) -> None:
+    """What slots share is not there yet: two slots on each of two nodes, servers on a third."""
+    script, args = words_of("stencil")
+    result = run_on_nodes(script, SLOTS, *ELSEWHERE, "--kill", "3@fence:25", args=args)
+    assert_same_bits("stencil", result)
+    assert_replaced(result, "3@fence:25")
+    assert kinds(result) == ["rollback"], result
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("program", ["stencil", pytest.param("ft", marks=pytest.mark.long)])
+@pytest.mark.parametrize("options", [HERE, pytest.param(STRONG, marks=pytest.mark.long)],
+                         ids=["m1", "m2"])
+@pytest.mark.parametrize("kill", ["c0@sum:4", "c0@commit:4", *(
+    pytest.param(kill, marks=pytest.mark.long) for kill in ("c0@fold:4", "c0@folded:4"))])
+def test_checksum(program: str, options: tuple[str, ...], kill: str, repetition: int) -> None:
+    result = run(program, *options, "--kill", kill)
+    assert_same_bits(program, result)
+    assert_replaced(result, kill)
+    assert kinds(result) == ["causal"], result  # and nobody was replayed
+    assert result.stats["recoveries"][0]["slots"] == []
+
+
+@pytest.mark.rest
+def test_spare(repetition: int) -> None:
+    result = run("stencil", *HERE, "--kill", "s0@time:0.001")
+    assert_same_bits("stencil", result)
+    assert_replaced(result, "s0@time")
+    assert kinds(result) == []
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("second", ["2@repair:1", "c0@repair:1", "s1@restore:1", "s1@replay:5", *(
+    pytest.param(second, marks=pytest.mark.long)
+    for second in ("s0@repair:1", "s1@repair:1", "1@restore:1", "2@fence:30"))])
+@pytest.mark.parametrize("options", [STRONG, pytest.param((*STRONG, "--policy", "rollback"),
+                                                          marks=pytest.mark.long)],
+                         ids=["auto", "rollback"])
+def test_a_second_death(second: str, options: tuple[str, ...], repetition: int) -> None:
+    """Another one dies amid the repair, or while a slot is replayed, or later."""
+    result = run("stencil", *options, "--spares", "3", "--kill", "0@put:30", "--kill", second)
+    assert_same_bits("stencil", result)
+    assert "relaunch" not in kinds(result), result
+
+
+MESSAGES = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(8 * n, 8, comm=comm)
+cells = np.frombuffer(window.tomemory(), "i8")
+cells[:] = 0
+pair = comm.Split(me // 2, me)
+state = ftrma.protect("messages", step=0, got=np.zeros(2, "i8"))
+while state.step < 30:
+    ftrma.safepoint()
+    window.Fence()
+    window.Put(np.array([10 * me + state.step]), (me + 1) % n, (me, 1, MPI.INT64_T))
+    window.Fence()
+    if state.step % 3 == 2:
+        got = np.zeros(1, "i8")
+        comm.Sendrecv(np.array([cells.sum()]), (me + 1) % n, recvbuf=got, source=(me - 1) % n)
+        state.got[0] += got[0]
+        pair.Sendrecv(np.array([state.step]), 1 - pair.rank, recvbuf=got, source=1 - pair.rank)
+        state.got[1] += got[0]
+    state.step += 1
+np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells, got=state.got)
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("place", [
+    "fence:11", pytest.param("fence:31", marks=pytest.mark.long),
+    pytest.param("call:15", marks=pytest.mark.long)])
+def test_messages_go_on(place: str, repetition: int) -> None:
+    """After a failure communicators are made anew where the program sends a message by them."""
+    whole = run_on_nodes(MESSAGES, SLOTS, "--interval", "never", in_turn=2)
+    result = run_on_nodes(MESSAGES, SLOTS, *HERE, "--kill", f"1@{place}", in_turn=2, timeout=60)
+    assert result.status == 0, result
+    assert_replaced(result, f"1@{place}")
+    for found, expected in zip(result.of_slots("cells", SLOTS), whole.of_slots("cells", SLOTS),
+                               strict=True):
+        assert found["cells"].tolist() == expected["cells"].tolist()
+        assert found["got"].tolist() == expected["got"].tolist()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_random_deaths(seed: int, repetition: int) -> None:
+    """One or two at moments and places that nobody chose, on two or three nodes.
+
+    With both spares on one node, or a second death before the first is made good, a relaunch is no
+    mistake; a wrong bit and a hang are.
+    """
+    chance = random.Random(f"{seed} {repetition}")
+    program = chance.choice([*PLACES, "mixed"])
+    roles = ["0", "1", "2", "3", "c0", "s0", "s1"]
+    kills = []
+    for role in chance.sample(roles, chance.choice([1, 1, 1, 2])):
+        place = chance.choice(["put", "fence", "safepoint", "flush", "call", "get", "atomic"])
+        at = f"time:{chance.uniform(0, 0.6):.4f}"
+        if role in "0123" and chance.random() < 0.5:
+            # The first calls are those that bring the job up; who dies then has it end in words.
+            at = f"{place}:{chance.randrange(30 if place == 'call' else 1, 60)}"
+        kills.append(f"{role}@{at}")
+    result = run(program, *HERE, *[word for kill in kills for word in ("--kill", kill)],
+                 nodes=chance.choice([2, 3]))
+    try:
+        assert_same_bits(program, result)
+    except AssertionError as wrong:
+        raise AssertionError(f"{program} {kills}: {wrong}") from None
+    assert all(place != "unknown" for _, _, place in deaths(result)), result
+
+
+SHORTS = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(2 * n, 2, comm=comm)
+cells = np.frombuffer(window.tomemory(), "i2")
+cells[:] = 0
+state = ftrma.protect("shorts", step=0, got=0)
+one, old = np.ones(1, "i2"), np.zeros(1, "i2")
+comm.Barrier()
+while state.step < 20:
+    ftrma.safepoint()
+    window.Lock((me + 1) % n)
+    window.Fetch_and_op(one, old, (me + 1) % n, me)
+    window.Unlock((me + 1) % n)
+    window.Fence()
+    state.got += int(old[0])
+    state.step += 1
+np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells, got=state.got)
+"""
+
+
+@pytest.mark.rest
+def test_what_an_agent_cannot_do_is_not_replayed(repetition: int) -> None:
+    """An atomic of 2 bytes is several requests to another node, of which some may be done."""
+    result = run_on_nodes(SHORTS, SLOTS, *HERE, "--kill", "1@fence:11", in_turn=2)
+    assert_replaced(result, "1@fence:11")
+    assert result.status == 0 and kinds(result) == ["rollback"], result
+    assert "a node's agent cannot do" in result.stats["recoveries"][0]["reason"], result
+    for slot, found in enumerate(result.of_slots("cells", SLOTS)):
+        left = (slot - 1) % SLOTS
+        assert found["cells"].tolist() == [20 * (other == left) for other in range(SLOTS)]
+        assert found["got"] == sum(range(20))
+
+
+HALVES = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+again = comm.Dup()
+state = ftrma.protect("halves", step=0, sums=0)
+while state.step < 20:
+    ftrma.safepoint()
+    state.sums += again.allreduce(state.step + again.rank)
+    state.step += 1
+np.savez(f"{sys.argv[1]}/sums-{comm.rank}.npz", sums=state.sums)
+"""
+
+
+@pytest.mark.rest
+def test_communicators_are_made_anew_where_no_slot_is_left(repetition: int) -> None:
+    """A rollback on a node whose only slot died: a checksum rank clears away what slots shared."""
+    kill = ("--kill", "0@safepoint:7", "--policy", "rollback")
+    result = run_on_nodes(HALVES, 2, *HERE, *kill, in_turn=2)
+    assert result.status == 0 and kinds(result) == ["rollback"], result
+    for found in result.of_slots("sums", 2):
+        assert found["sums"] == sum(2 * step + 1 for step in range(20))
