@@ -151,7 +151,8 @@ enum ftrma_what {
     FTRMA_WHAT_ROLLBACK,
     FTRMA_WHAT_END,
     FTRMA_WHAT_DEMAND,
-    FTRMA_WHAT_REPLAY
+    FTRMA_WHAT_REPLAY,
+    FTRMA_WHAT_ACK /* what a put to another node had been told when it was done */
 };
 
 /* What a plan does after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
@@ -168,7 +169,7 @@ enum ftrma_plan_kind {
 
 /* A record of a trace, see ftrma/trace/records.py. */
 struct ftrma_trace_record {
-    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    uint64_t begin_ns, end_ns; /* ftrma_now_ns */
     uint32_t what, mode;       /* enum ftrma_what; FTRMA_LIVE, _REPLAY, _PROLOGUE */
     int32_t slot, proc;
     uint64_t entry;            /* how often the program was entered */
@@ -320,11 +321,11 @@ struct ftrma_ctl {
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
     uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
     uint64_t stumbles;          /* rounds in which the library failed without another death */
-    uint64_t kill_ns;           /* CLOCK_MONOTONIC when the newest --kill rule struck */
-    uint64_t death_ns;          /* CLOCK_MONOTONIC when the newest death was noticed or, if it was
+    uint64_t kill_ns;           /* ftrma_now_ns, when the newest --kill rule struck */
+    uint64_t death_ns;          /* ftrma_now_ns, when the newest death was noticed or, if it was
                                    a rule's, happened */
-    uint64_t start_ns;          /* CLOCK_MONOTONIC when the program was first entered */
-    uint64_t repaired_ns;       /* CLOCK_MONOTONIC when a process of this node last left a repair */
+    uint64_t start_ns;          /* ftrma_now_ns, when the program was first entered */
+    uint64_t repaired_ns;       /* ftrma_now_ns, when a process of this node last left a repair */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
     uint64_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT: stored when the reason stands in
                                    `plans` or `asked`, if there is one */
@@ -404,7 +405,9 @@ int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index);
 uint64_t ftrma_load(const uint64_t *word);
 void ftrma_store(uint64_t *word, uint64_t value);
 int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired); /* 1 if it was exchanged */
+/* The monotonic clock of the job: this machine's, or, over several nodes, as far ahead of it as told. */
 uint64_t ftrma_now_ns(void);
+void ftrma_set_clock(int64_t ahead_ns);
 /* This process is about to end itself with this status. */
 void ftrma_note_exit(int status);
 /* 1 for the one process of the job that may report the error that ends it. */
@@ -586,6 +589,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
 int ftrma_replay_anchor(void);
 /* Trace this process's events to the job's directory. 0 or -errno. */
 int ftrma_trace_open(void);
+void ftrma_trace_to(int fd); /* a stream that is read as long as this process lives */
 /* A record of something that is no event; what: enum ftrma_what of event.h. */
 void ftrma_trace_note(int what, uint64_t value, uint64_t other);
 /* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */

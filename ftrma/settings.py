@@ -59,7 +59,7 @@ class Options:
     mpirun: str = ""
     bind: Bind = field(default_factory=Bind)
     topology: str = ""
-    aware: str = NO_LEVEL
+    aware: str = ""  # nodes, or none where there is one only
     trace: str = ""
     job: str = ""
 
@@ -80,7 +80,7 @@ class Options:
     def check_levels(self) -> None:
         """Refuse a topology file or a level of awareness that cannot be served."""
         levels = read_topology(self.topology).levels if self.topology else (NODES,)
-        Domains(levels, ()).height(self.aware)
+        Domains(levels, ()).height(self.aware or NO_LEVEL)
 
     def layout_for(self, processes: int) -> Layout:
         """Layout of a job that somebody else started with this many processes."""
@@ -205,7 +205,7 @@ OPTIONS = [
     Option(
         "--aware", "aware", "LEVEL",
         "let no element up to this level (nodes, or one of the topology file) hold more members "
-        "of a group than it can lose (default: none)",
+        "of a group than it can lose; none: do not look at them (default: nodes)",
         _text,
     ),
     Option(

@@ -75,12 +75,23 @@ struct flight {
 };
 static struct flight flight;
 
+static void trace_change(const struct ftrma_wire_answer *answer)
+{
+    ftrma_trace.clock = answer->clock;
+    ftrma_trace.seq = answer->seq;
+    for (size_t i = 0; i < 2 && answer->bytes <= sizeof ftrma_trace.value[i]; i++)
+        memcpy(&ftrma_trace.value[i], answer->data + i * answer->bytes, answer->bytes);
+}
+
 /* Who changes nothing, as it waits by looking, only reads. */
 static void log_change(const struct flight *f)
 {
     const struct ftrma_wire_answer *answer = &f->answer;
     const unsigned char *before = answer->data, *after = answer->data + answer->bytes;
-    if (!ftrma_logs() || !memcmp(before, after, answer->bytes)) {
+    int changed = memcmp(before, after, answer->bytes) != 0;
+    if (unlikely(ftrma_tracing) && changed)
+        trace_change(answer);
+    if (!ftrma_logs() || !changed) {
         drop(ftrma_logs() ? 0 : answer->bytes);
         return;
     }

@@ -168,11 +168,18 @@ int ftrma_claim_error(void)
                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+static int64_t clock_ahead_ns;
+
+void ftrma_set_clock(int64_t ahead_ns)
+{
+    clock_ahead_ns = ahead_ns;
+}
+
 uint64_t ftrma_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (uint64_t)((int64_t)t.tv_sec * 1000000000 + t.tv_nsec + clock_ahead_ns);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */

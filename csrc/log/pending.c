@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tape.h"
+#include "trace.h"
 
 #define OPEN UINT64_MAX
 
@@ -47,11 +48,21 @@ static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t se
     }
 }
 
+static void trace_ack(int target, const struct put *p, uint64_t clock, uint64_t seq)
+{
+    struct ftrma_trace_record record = {.what = FTRMA_WHAT_ACK, .window = -1, .target = target,
+                                        .event = p->event, .clock = clock, .seq = seq};
+    ftrma_trace_write(&record);
+}
+
 static void settle(int target, struct toward *t)
 {
     while (t->n && t->puts[t->first].number <= t->number) {
         const struct put *p = &t->puts[t->first++];
-        fill_in(target, p, t->clock, t->seq - (t->number - p->number));
+        uint64_t seq = t->seq - (t->number - p->number);
+        fill_in(target, p, t->clock, seq);
+        if (unlikely(ftrma_tracing))
+            trace_ack(target, p, t->clock, seq);
         t->n--;
         count--;
     }

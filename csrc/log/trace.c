@@ -1,8 +1,9 @@
-/* Writing the trace.  A record is one write to a file of this process, so that whatever ended before
- * a SIGKILL is there; tracing is for looking, not for speed. */
+/* Writing the trace.  A record is one write to a file of this process, or to a stream that somebody
+ * reads, so that whatever ended before a SIGKILL is there; tracing is for looking, not for speed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ struct ftrma_trace_record ftrma_trace;
 int ftrma_tracing;
 
 static int file = -1, own_slot = -1;
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 int ftrma_trace_open(void)
 {
@@ -31,6 +33,26 @@ int ftrma_trace_open(void)
     return 0;
 }
 
+void ftrma_trace_to(int fd)
+{
+    file = fd;
+    ftrma_tracing = 1;
+}
+
+/* A stream may take a record in parts.  A full disk costs the trace, which its reader will say; not the
+   program. */
+static void append(const char *bytes, size_t n)
+{
+    pthread_mutex_lock(&writing);
+    for (ssize_t done = 0; n && ftrma_tracing; bytes += done, n -= (size_t)done) {
+        done = write(file, bytes, n);
+        if (done < 0 && errno != EINTR)
+            ftrma_tracing = 0;
+        done = done < 0 ? 0 : done;
+    }
+    pthread_mutex_unlock(&writing);
+}
+
 void ftrma_trace_write(struct ftrma_trace_record *record)
 {
     if (ftrma_my_role(&own_slot) != FTRMA_ROLE_SLOT)
@@ -41,9 +63,7 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
     record->end_ns = ftrma_now_ns();
     if (!record->begin_ns)
         record->begin_ns = record->end_ns;
-    /* A full disk costs the trace, which its reader will say; not the program. */
-    if (write(file, record, sizeof *record) != (ssize_t)sizeof *record)
-        ftrma_tracing = 0;
+    append((const char *)record, sizeof *record);
 }
 
 void ftrma_trace_begin(int what, int window)

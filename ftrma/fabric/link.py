@@ -4,11 +4,13 @@ The supervisor sees no node's control file, so what ranks and it tell each other
 one TCP connection per rank, the *link*: lines of JSON both ways, each with an ``event``. It is also
 how it notices a death: the kernel closes a dead process's connection within milliseconds, and
 keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
-supervisor opens two more connections, which become its stdout and stderr.
+supervisor opens two more connections, which become its stdout and stderr, and each rank one for the
+trace that it writes.
 
-    rank to supervisor   hello, role, entered, claim, abort, relaunch, repairing, repaired, events,
-                         strike, leaving, goodbye; and what happens in the job (`story`)
-    supervisor to rank   the answers to hello, claim and events; end
+    rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, repairing,
+                         repaired, events, strike, leaving, goodbye; and what happens in the job
+                         (`story`)
+    supervisor to rank   the answers to hello, clock, claim and events; end
 
 At ``end`` the process kills itself, whatever its main thread is doing; only while that holds
 `Link.critical` it is waited for. A supervisor that is gone means the same as ``end``.
@@ -103,7 +105,7 @@ class CutOff(ValueError):
 def connect(
     address: Address, key: Key, kind: str, **hello: Any
 ) -> tuple[socket.socket, dict[str, Any]]:
-    """Open a connection of this kind ("link", "out" or "err") and say hello.
+    """Open a connection of this kind ("link", "out", "err" or "trace") and say hello.
 
     Returns:
         The connection, blocking, and the supervisor's answer.
@@ -195,6 +197,13 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+
+
+def trace_stream(address: Address, key: Key, rank: int) -> int:
+    """A descriptor to which this process writes its trace, for the supervisor to keep."""
+    connection, _ = connect(address, key, "trace", rank=rank, host=socket.gethostname())
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)  # small records go together
+    return connection.detach()
 
 
 def leave_node(directory: Path) -> None:

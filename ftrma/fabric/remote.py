@@ -83,6 +83,10 @@ class Files:
         wire.ledger_place(self.ledger, index, window=window, target=target, generation=1,
                           file=path.name, at=0, size_bytes=path.stat().st_size)
 
+    def place_vault(self, proc: Proc, path: Path) -> None:
+        """The same for the vault of a process."""
+        self.place(File.VAULT, proc, path)
+
     def leave(self, kind: File, number: int) -> None:
         """Let nobody read this node's file of that name; the agent gives up its memory."""
         target = self.first + self.node

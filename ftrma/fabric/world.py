@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Rollback
 from ..host.key import Key
@@ -24,7 +24,9 @@ from ..native.constants import PLACES
 from ..native.shared import Control, Proc, Process, Roles, Slot, Version
 from . import plans, story
 from .base import RoundChanged
-from .remote import Files
+
+if TYPE_CHECKING:
+    from .remote import Files
 
 
 class World:
@@ -106,6 +108,19 @@ class World:
     def choose(self, policy: str, *, fresh: bool) -> None:
         """Take what the user wants done about failures."""
         self.policy, self.fresh = policy, fresh
+
+    def place_vault(self) -> None:
+        """Let other nodes read this process's vault."""
+        if self.files:
+            self.files.place_vault(self.proc, self.vault_path(self.proc))
+
+    def begin_entry(self, number: int) -> None:
+        """The program is entered anew by all slots."""
+        self.store("entry", number)
+
+    def open_trace(self) -> None:
+        """Have this process's events recorded."""
+        logs.trace_open()
 
     def logs(self, *, trace: bool) -> bool:
         """Whether slots log their accesses: for replays, or because a trace is wanted."""

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .. import settings
 from ..errors import NotRecoverable
 from ..fabric import story
 from ..fabric.story import Checkpoint, Failure, Seats
+from ..host import private
 from ..host.tomlfile import read_text
 from ..machine.topology import Layout
+from ..trace.records import CLOCK_MARK
 from .guardian import end_launcher
 from .job import LAUNCHER_DIED, Cause
 from .mpirun import (
@@ -48,6 +50,13 @@ def past(directory: Path, options: settings.Options) -> dict[str, Any]:
         "topology": topology,
         "stdin": not os.path.samestat(os.fstat(0), os.stat(os.devnull)),
     }
+
+
+def trace_file(directory: Path, rank: int, clock: str) -> BinaryIO:
+    """A new file for what a rank of a launch traces, with the clock by which it does so."""
+    path = directory / f"trace-{rank}{CLOCK_MARK}{clock.replace('/', '_')}"
+    private.write(path, b"")
+    return path.open("wb", buffering=0)
 
 
 @functools.cache
@@ -81,7 +90,8 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     hosts = {peer.host for peer in board.ranks.links.values()}
     if board.cause:
         hosts |= set(board.cause.hosts)
-    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
+    entry = board.ranks.entry + 1
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)), entry)
 
 
 def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:

@@ -29,6 +29,7 @@ class Cause:
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
         hosts: on which the job has run so far.
+        entry: number of the next launch's first entry of the program.
     """
 
     reason: str
@@ -36,6 +37,7 @@ class Cause:
     died_at: float
     noticed_at: float
     hosts: tuple[str, ...] = ()
+    entry: int = 1
 
 
 @dataclass

@@ -66,11 +66,12 @@ class Launch:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.socket.bind(str(terminal))
         self.socket.listen(layout.processes)
-        raise_file_limit(4 * layout.processes + 128)
+        raise_file_limit(5 * layout.processes + 128)
         self.switchboard = Switchboard(
             layout.processes, made.key, made.bind,
             functools.partial(story.emit, directory), functools.partial(story.read, directory),
             made.cause, failover.past(directory, made.options),
+            functools.partial(failover.trace_file, directory),
         )
         self.log = directory / "launcher.log"
         self.session = make_session(directory)

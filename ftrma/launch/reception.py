@@ -3,7 +3,7 @@
 It is used in jobs over several nodes (see `link`). It waits for nothing by itself:
 `Reception.fileno` becomes readable when there is something to do, and `Reception.pump` does it.
 What ranks say goes to its owner, line by line; the output of ranks on other hosts is copied to the
-user's terminal here.
+user's terminal here, and what they trace into files.
 
 Whoever connects is a stranger until it has answered a challenge by the job's key. Of a stranger no
 byte is parsed, it has STRANGER_S to answer and STRANGERS places that all strangers share; the
@@ -24,7 +24,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..fabric import link
 from ..fabric.listening import Bind, listen, own_addresses, reachable
@@ -47,12 +47,13 @@ class Peer:
 
     Attributes:
         kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
-            "link", "out" or "err".
+            "link", "out", "err" or "trace".
         since: when it came, of output when the last of it came, time.monotonic().
         challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
         left: how it said that it ends itself; None otherwise.
+        file: that keeps what a "trace" brings; None where it could not be made, or is full.
     """
 
     socket: socket.socket
@@ -70,6 +71,7 @@ class Peer:
     died_at: float = 0.0
     struck: tuple[int, float] | None = None
     left: Left | None = None
+    file: BinaryIO | None = None
 
     @property
     def name(self) -> str:
@@ -125,8 +127,8 @@ class Reception:
                 self._copy(peer, len(peer.buffer))
 
     def passing(self) -> list[Peer]:
-        """Connections that carry output."""
-        return [peer for peer in self.peers.values() if peer.kind in ("out", "err")]
+        """Connections that carry output, or traces."""
+        return [peer for peer in self.peers.values() if peer.kind in ("out", "err", "trace")]
 
     def send(self, peer: Peer, event: str, **data: Any) -> None:
         """Send a line; who does not take it is cut off."""
@@ -141,6 +143,8 @@ class Reception:
         peer.open = False
         if peer.kind in ("out", "err"):
             self._copy(peer, len(peer.buffer))
+        if peer.file:
+            peer.file.close()
         del self.peers[peer.socket.fileno()]
         self.epoll.unregister(peer.socket.fileno())
         peer.socket.close()
@@ -218,6 +222,8 @@ class Reception:
             self.cut(peer)
         elif peer.kind in ("out", "err"):
             self._gather(peer, data)
+        elif peer.kind == "trace":
+            self._keep(peer, data)
         elif peer.kind == "stranger":
             self._identify(peer, data)
         else:
@@ -263,6 +269,17 @@ class Reception:
             peer.buffer = b""
             if peer.open:
                 self.cut(peer)
+
+
+    def _keep(self, peer: Peer, data: bytes) -> None:
+        """Put it into its file; where that is full, who writes may go on in vain."""
+        try:
+            if peer.file:
+                peer.file.write(data)
+        except OSError as error:
+            text = f"ftrma: warning: the trace of rank {peer.rank} ends here: {error.strerror}\n"
+            lineoutput.put(2, text.encode())
+            peer.file = None
 
 
 def raise_file_limit(needed: int) -> None:

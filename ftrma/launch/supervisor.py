@@ -28,7 +28,7 @@ from ..host.lock import lock_shared, share
 from ..host.outfile import tell
 from ..native import job, loading
 from ..program import joining
-from ..trace import records
+from ..trace import collect
 from . import leftover
 from .arranging import finish_arranging
 from .guardian import Guardian, remove_sessions
@@ -194,11 +194,8 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
     try:
         with signals.heeded():
             events = [story.plain(event) for event in story.read(directory)]
-            if not records.convert(directory, to, slots, events):
-                outfile.tell(
-                    f"warning: the trace {to} holds no event of the program (over several nodes "
-                    "they are not recorded)"
-                )
+            if not collect.convert(directory, to, slots, events):
+                outfile.tell(f"warning: the trace {to} holds no event of the program")
     except ValueError as error:
         outfile.tell(f"warning: {error}")
     except Interrupted:

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..fabric import link
 from ..fabric.listening import Bind
@@ -45,6 +45,7 @@ class Ranks:
     aborted: int | None = None  # exit status
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
+    entry: int = 1  # the newest one, counted through all launches
 
 
 class Switchboard:
@@ -58,16 +59,20 @@ class Switchboard:
         read_story: reads all of it.
         cause: of this launch, if it is not the first.
         past: further facts for the ranks (see `failover.past`).
+        keep_trace: makes a file for what a rank traces, by which clock.
     """
 
     def __init__(
         self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
         read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
+        keep_trace: Callable[[int, str], BinaryIO],
     ) -> None:
         self.processes = processes
         self.story, self.read_story = story, read_story
         self.cause, self.past = cause, past
-        self.ranks = Ranks()
+        self.keep_trace = keep_trace
+        self.first_entry = cause.entry if cause else 1  # of this launch
+        self.ranks = Ranks(entry=self.first_entry)
         self.reception = Reception(key, bind, self._take, self._gone)
         self.claims: list[tuple[float, Peer]] = []
         self.ending = False
@@ -117,6 +122,10 @@ class Switchboard:
             self._greet(peer, event, message)
         elif event == "role":
             peer.role, peer.index = message["role"], message["index"]
+        elif event == "clock":
+            self.reception.send(peer, "clock", ns=time.monotonic_ns())
+        elif event == "entry":
+            self.ranks.entry = max(self.ranks.entry, int(message["number"]))
         elif event == "entered":
             self._entered(message)
         elif event == "claim":
@@ -148,18 +157,21 @@ class Switchboard:
 
     def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
         kind = hello.get("kind")
-        if event != "hello" or kind not in ("link", "out", "err") or self.ending:
+        if event != "hello" or kind not in ("link", "out", "err", "trace") or self.ending:
             self.reception.cut(peer)
             return
         peer.rank = peer.index = int(hello["rank"])
         peer.host, peer.kind = str(hello["host"]), kind
         self.spread = True
+        if kind == "trace":
+            peer.file = self.keep_trace(peer.rank, f"{peer.host} {self.first_entry}")
         if kind != "link":
             self.reception.send(peer, "hello")
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer
-        self.reception.send(peer, "hello", resume=self.cause is not None, **self.past)
+        self.reception.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
+                            **self.past)
 
     def _grant(self) -> None:
         """Answer who asks to report an error, once it is clear that no death caused it."""

@@ -117,6 +117,9 @@ def choose_spare(
 ) -> int:
     """Return the spare that takes a lost role: eq. (6) first, then the nearest, then the lowest.
 
+    The nearest before one that has less of the group around it: on its own node a slot can be
+    replayed.
+
     Args:
         lost: the process that held the role.
         others: processes that hold the other roles of its group; without those that are lost too.
@@ -129,12 +132,12 @@ def choose_spare(
     # How many of the group are in each element, for each level from the top one wanted downward.
     counts = [Counter(paths[p][i] for p in others) for i in reversed(range(asked))]
 
-    def cost(spare: int) -> tuple[int, list[int], int, int]:
+    def cost(spare: int) -> tuple[int, int, list[int], int]:
         above = reversed(paths[spare][:asked])
         around = [count[element] for count, element in zip(counts, above, strict=True)]
         crowded = sum(n >= strength for n in around)
         apart = sum(a != b for a, b in zip(paths[spare], paths[lost], strict=True))
-        return crowded, around, apart, spare
+        return crowded, apart, around, spare
 
     return min(spares, key=cost)
 

@@ -56,8 +56,13 @@ class Mpi(NamedTuple):
     on_node: int
 
 
+def set_clock(ahead_ns: int) -> None:
+    """The job's clock is so far ahead of this machine's monotonic one."""
+    c.lib.ftrma_set_clock(ahead_ns)
+
+
 def now_ns() -> int:
-    """CLOCK_MONOTONIC."""
+    """CLOCK_MONOTONIC; over several nodes the supervisor's, see `fabric.clock`."""
     return int(c.lib.ftrma_now_ns())
 
 

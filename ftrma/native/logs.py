@@ -206,6 +206,11 @@ def trace_open() -> None:
     c.check(c.lib.ftrma_trace_open(), "opening a trace file")
 
 
+def trace_to(fd: int) -> None:
+    """Write the trace to this stream, from now on."""
+    c.lib.ftrma_trace_to(fd)
+
+
 def trace_note(what: int, value: int, other: int = 0) -> None:
     c.lib.ftrma_trace_note(what, value, other)
 

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import settings
 from ..errors import FtrmaError
@@ -32,8 +33,9 @@ from ..native import job
 from ..native.shared import Proc
 from ..protocol.checkpoints import Checkpoints
 from ..protocol.coordinated import Coordinated
-from ..protocol.distributed import Distributed
-from ..protocol.spread import SpreadWorld
+
+if TYPE_CHECKING:
+    from ..protocol.spread import SpreadWorld
 
 PATH_BYTES = 256  # of a job's directory, at most
 REFUSED_S = 30.0  # a job that cannot start or has lost its supervisor is ended much earlier
@@ -117,6 +119,8 @@ def join(
             "OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node != size or not address.here or link.SPREAD in os.environ):
+        from ..protocol.distributed import Distributed  # importing it takes 10 ms
+
         assert key is not None
         spread = join_spread(options, Proc(rank), link.Link(address, key, rank))
         return spread, functools.partial(Distributed, spread)
@@ -138,7 +142,7 @@ def join_node(options: settings.Options, key: Key | None, rank: int, size: int) 
             f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
             "Start that many, or change -n, --checksums and --spares"
         )
-    if rank == 0 and options.aware != NO_LEVEL:
+    if rank == 0 and options.aware not in ("", NO_LEVEL):
         world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
     return world
 
@@ -152,6 +156,8 @@ def join_spread(
     options: settings.Options, proc: Proc, connection: link.Link
 ) -> SpreadWorld:
     """The same for a job over several nodes; why it cannot be done is said by one process."""
+    from ..protocol.spread import SpreadWorld
+
     try:
         return SpreadWorld(options, proc, connection)
     except (FtrmaError, ValueError) as error:

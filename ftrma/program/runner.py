@@ -280,7 +280,7 @@ def main(words: list[str]) -> None:
         if not options.job and world.proc == 0:  # no supervisor has written them
             killrules.write(world.ctl, options.kill)
         if options.trace:
-            logs.trace_open()
+            world.open_trace()
         note_own_exit()
         checkpoints = take_part()
         vault = checkpoints.start()

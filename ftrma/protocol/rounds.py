@@ -444,4 +444,4 @@ def reset(world: World, leader: bool) -> None:
                 mark.version = Version(2**64 - 1)
         for word in ("target", "taken", "wanted", "replays"):
             world.store(word, 0)
-        world.store("entry", world.ctl.entry + 1)
+        world.begin_entry(world.ctl.entry + 1)

@@ -30,7 +30,7 @@ from typing import Any
 
 from .. import settings
 from ..errors import FtrmaError
-from ..fabric import killrules
+from ..fabric import clock, killrules
 from ..fabric import link as links
 from ..fabric.agents import Asking, NodeAgent
 from ..fabric.base import RoundChanged
@@ -41,7 +41,7 @@ from ..fabric.story import Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
 from ..machine.placement import Placement
-from ..machine.topology import Domains, Layout, domains_of_nodes
+from ..machine.topology import NODES, Domains, Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
 from ..native import job, loading, logs, mirrored, wire
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
@@ -87,6 +87,8 @@ class SpreadWorld(World):
         self.names = list(dict.fromkeys(self.hosts))
         near = links.find()
         can = comm.allgather(bool(near and near.here))
+        ahead_ns = clock.ahead_ns(self._supervisors_clock) if self.first_on_node else 0
+        job.set_clock(comm.allgather(ahead_ns)[self.hosts.index(self.host)])
         if link.greeting["stdin"]:
             self.readers = frozenset(Proc(p) for p, reads in enumerate(can) if reads)
         self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
@@ -97,7 +99,7 @@ class SpreadWorld(World):
         if self.first_on_node:  # words of a launch before would be taken for those of this one
             for left in (*self.directory.glob("comm-*"), *self.directory.glob("window-*")):
                 left.unlink()
-        self.layout = self._layout(options)
+        self.layout, self.aware = self._layout(options), options.aware or NODES
         self.found = self._take_stock(comm)
         placement = self._place(comm, options)
         self.layout = placement.layout
@@ -110,6 +112,9 @@ class SpreadWorld(World):
         self.asking: Asking | None = None
         self._reach_nodes(comm)
         self.take_seat()
+
+    def _supervisors_clock(self) -> int:
+        return int(self.link.request("clock")["ns"])
 
     @staticmethod
     def of_job(directory: Path) -> Path:
@@ -160,7 +165,7 @@ class SpreadWorld(World):
         if text:
             self.domains = read_topology(options.topology, text).domains(self.hosts)
         where = {role: host for role, (host, _) in self.found.items()}
-        placement = salvage.seats(self.layout, self.hosts, where, self.domains, options.aware)
+        placement = salvage.seats(self.layout, self.hosts, where, self.domains, self.aware)
         if self.proc == 0:
             self.link.send(**plain(Seats(placement.layout.slot_group)))
             if placement.shortfall:
@@ -224,6 +229,7 @@ class SpreadWorld(World):
         killrules.write(ctl, self.options.kill)
         ctl.resume = int(self.link.greeting["resume"])
         ctl.supervisor = ALONE
+        ctl.entry = int(self.link.greeting["entry"])
         ctl.nodes = len(self.names)
         for proc, host in enumerate(self.hosts):
             ctl.proc[proc].node = self.names.index(host)
@@ -299,11 +305,6 @@ class SpreadWorld(World):
             before.rename(self.vault_path(self.proc))
             self.place_vault()
 
-    def place_vault(self) -> None:
-        """Let other nodes read this process's vault."""
-        if self.files:
-            self.files.place(File.VAULT, self.proc, self.vault_path(self.proc))
-
     def lose_vault(self, proc: Proc) -> None:
         """What took its role takes its place, or, on another node, `tidy` removes it."""
 
@@ -347,6 +348,15 @@ class SpreadWorld(World):
             self._ask(lambda o: o.tell_roles(self.node, number, forget=True))
             for slot in set(self.slots_of_job()) - set(self.slots_here()):
                 farlogs.path_of(self.directory, slot).unlink(missing_ok=True)
+
+    def begin_entry(self, number: int) -> None:
+        self.link.send("entry", number=number)  # first: it is never given again
+        super().begin_entry(number)
+
+    def open_trace(self) -> None:
+        address = links.find()
+        assert address
+        logs.trace_to(links.trace_stream(address, self.link.key, self.proc))
 
     def _ask(self, call: Callable[[Origin], object], *, insist: bool = False) -> None:
         assert self.service

@@ -1,12 +1,12 @@
 """What happened in a run, as a file: binary records of the processes, one timeline for people.
 
 While a job runs, the data plane appends one record of fixed size per event to the file
-``trace-<proc>`` of each process: an access, a synchronization, a checkpoint, an access applied from
-a log. That costs no thought on the access path, and a record that lies in the file outlives its
-process. After the job `convert` makes of all of them one JSON file in the trace event format that
-Chrome's and Perfetto's viewers open: a row per slot, a line in it per process that held the slot.
-Each event carries what it was made of, so that `read` gives the very records back, and
-`check` judges the run from that file alone.
+``trace-<proc>`` of each process (over several nodes the supervisor does, with what it is sent): an
+access, a synchronization, a checkpoint, an access applied from a log. That costs no thought on the
+access path, and a record that lies in the file outlives its process. After the job `collect` makes
+of all of them one JSON file in the trace event format that Chrome's and Perfetto's viewers open: a
+row per slot, a line in it per process that held the slot. Each event carries what it was made of,
+so that `read` gives the very records back, and `check` judges the run from that file alone.
 
 Conventions of the records:
 
@@ -18,18 +18,21 @@ Conventions of the records:
 * ``clock`` is the target's in accesses with a ``seq``, as read before that was taken, and the
   slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
 * Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
-* The two values are old and new value of an atomic of at most 8 bytes; 1 and 0 for Lock if it is
+* The two values are old and new value of an atomic of at most 8 bytes; when a Put to another node
+  was known to be done, and 0; 1 and 0 for Lock if it is
   exclusive; source slot and its event for Apply; version and horizon for Replay; the version for
   Checkpoint, Commit and Rollback.
 * Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
   slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
   last event of that slot that was complete before the copying began; ``seq`` is the number of
   accesses to the window before that, event and clock are the own ones.
+* A put to another node takes its number there; Ack has that and the clock, with the put's event.
+  `collect` puts both into the put's record. One that never was acknowledged has none.
 * A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
   in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
 
-Invariant: ``read(convert(records)) == records``, ordered by their begin. Section 2.4 of Besta &
-Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
+Invariant: what `read` returns are the records that `document` was given, ordered by their begin.
+Section 2.4 of Besta & Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
 """
 
 from __future__ import annotations
@@ -41,13 +44,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from ..host import outfile
 from ..host.tomlfile import read_bytes
 from ..native.constants import MAX_PROCS, WHAT, fields
 from ..native.constants import number as constant
@@ -86,6 +87,7 @@ class What(IntEnum):
     End = WHAT["END"]
     Demand = WHAT["DEMAND"]
     Replay = WHAT["REPLAY"]
+    Ack = WHAT["ACK"]
 
 
 ACCESSES = range(What.Put, What.Fence)
@@ -98,6 +100,7 @@ INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End)
 MODES = ("live", "replay", "prologue")
 LIVE, REPLAY, PROLOGUE = (constant(name.upper()) for name in MODES)
 
+CLOCK_MARK = "@"  # in a file's name before that of the clock by which its records were made
 RECORD = np.dtype(fields("ftrma_trace_record"))
 
 
@@ -130,10 +133,16 @@ class Record(NamedTuple):
     def name(self) -> str:
         return What(self.what).name
 
+    @property
+    def done_ns(self) -> int:
+        """When it was known to be done; a Put to another node may return before."""
+        return max(self.end_ns, self.value0 if self.what == What.Put else 0)
+
 
 assert Record._fields == RECORD.names and {what.name.upper() for what in What} == set(WHAT)
 
 Records = npt.NDArray[np.void]
+Mask = npt.NDArray[np.bool_]
 
 FORMAT, VERSION = "ftrma trace", 2
 MAX_SLOTS = MAX_PROCS
@@ -163,58 +172,6 @@ class Trace:
         """Return all records, or those of a mask or of indices, as Python numbers."""
         picked = self.records if chosen is None else self.records[chosen]
         return [Record._make(row) for row in picked.tolist()]
-
-
-def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> int:
-    """Write the timeline of a job that has ended.
-
-    Args:
-        directory: of the job, with the files ``trace-<proc>``.
-        to: the file to write, see `outfile`; a regular one is there as a whole or not at all.
-        slots: of the program.
-        events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
-
-    Returns:
-        How many records it has; 0 of a job over several nodes, where there is only the story.
-
-    Raises:
-        ValueError: a file is not what the data plane writes, or `to` cannot be written.
-    """
-    records = load(directory, slots)
-    began_ns = int(records["begin_ns"][0]) if len(records) else time.monotonic_ns()
-    try:
-        outfile.write(os.fspath(to), document(records, began_ns, slots, events))
-    except OSError as error:
-        raise ValueError(f"cannot write the trace {to}: {error.strerror}") from error
-    return len(records)
-
-
-def load(directory: Path, slots: int) -> Records:
-    """Return the records of all processes, ordered by begin; each process's own order is kept.
-
-    Raises:
-        ValueError: a file holds what no process of such a job writes.
-    """
-    found = [np.empty(0, RECORD)]
-    for path in sorted(directory.glob("trace-*")):
-        data = path.read_bytes()
-        # A process may have been killed in the middle of its last record, and what it made room
-        # for but did not fill is zero.
-        records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
-        records = records[records["begin_ns"] > 0]
-        for field, low, high in (
-            ("what", 0, len(What) - 1), ("mode", 0, len(MODES) - 1), ("slot", -1, slots - 1),
-            ("target", -1, slots - 1), ("window", -1, 2**31 - 1), ("proc", 0, MAX_SLOTS - 1),
-        ):
-            wrong = np.flatnonzero((records[field] < low) | (records[field] > high))
-            if len(wrong):
-                raise ValueError(
-                    f"{path}: record {wrong[0]} has {field} {records[field][wrong[0]]}, which is "
-                    f"not within {low} to {high}: was it written by another version of ftrma?"
-                )
-        found.append(records)
-    together = np.concatenate(found)
-    return together[np.argsort(together["begin_ns"], kind="stable")]
 
 
 # ---- writing --------------------------------------------------------------------------------

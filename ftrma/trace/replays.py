@@ -195,7 +195,7 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
             elif (
                 not attempt.start.holds(window, seq, r.slot, r.event)
                 and must_be_applied(attempt, r)
-                and (seq < top or r.end_ns < attempt.end_ns)
+                and (seq < top or r.done_ns < attempt.end_ns)
             ):
                 yield Violation(attempt.end_ns, f"{describe(r)}, was not applied")
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import CatastrophicFailure, CorruptVault
 from ..fabric.base import RoundChanged
-from ..fabric.remote import File
 from ..fabric.world import World
 from ..native import job, vaults
 from ..native.shared import Proc, Slot, Version
 from ..native.vaults import Handle
 from . import erasure
-from .image import STRETCH, Image
 from .vault import Extent, Vault
+
+if TYPE_CHECKING:
+    from .image import Image
 
 
 def mapped_vault(world: World, proc: Proc) -> Vault:
@@ -50,8 +52,7 @@ def own_vault(world: World, *, create: bool) -> Vault:
     """This process's vault: an empty one in place of any that it had, or the one that is there."""
     path = world.vault_path(world.proc)
     vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=create)
-    if world.files:
-        world.files.place(File.VAULT, world.proc, path)
+    world.place_vault()
     return vault
 
 
@@ -91,6 +92,8 @@ class Group:
 
     def image(self, element: int) -> Image:
         """Of an element on another node; the same until the group is closed."""
+        from .image import Image  # over several nodes only: importing it takes milliseconds
+
         if element not in self._images:
             world, proc = self.world, self.procs[element]
             assert world.files is not None
@@ -122,7 +125,7 @@ class Group:
         at, far_end = first, min(end, max(image.used for image in images))
         while at < end:
             # Behind the end of all images only what is on this node may go on.
-            stop = min(at + STRETCH, far_end) if at < far_end else end
+            stop = min(at + images[0].STRETCH, far_end) if at < far_end else end
             try:
                 for e in copies:
                     self.image(e).fetch(at, stop)

@@ -24,7 +24,6 @@ from ..native import vaults
 from ..native.shared import Proc
 from ..native.vaults import BLOCK, Area, Blocks, Buffer
 
-STRETCH = 1024  # blocks that are here at once: 4 MiB
 PER_PAGE = BLOCK // 4  # entries of a list
 
 
@@ -55,6 +54,8 @@ class Image:
         FtrmaError: there is no vault, or none of this job.
         RoundChanged: as `Files.read`, here and wherever something is fetched.
     """
+
+    STRETCH = 1024  # blocks that are here at once: 4 MiB
 
     def __init__(
         self, files: Files, proc: Proc, path: Path, capacity_blocks: int, group_size: int
@@ -114,8 +115,8 @@ class Image:
     def staged(self) -> Iterator[Staged]:
         """What is staged, in stretches, of which the newest alone is here."""
         count, crcs = self.staged_count, vaults.crcs(self.c, -1, self.used)
-        for first in range(0, count, STRETCH):
-            end = min(first + STRETCH, count)
+        for first in range(0, count, self.STRETCH):
+            end = min(first + self.STRETCH, count)
             self._bring(Area.DIRTY, -1, first, end)
             blocks = vaults.staged_blocks(self.c)[first:end]
             for page in np.unique(blocks // PER_PAGE).tolist():

@@ -9,6 +9,7 @@ New PID, IPC and mount namespaces shut the nodes against each other: a node has 
 own, numbered from 1, and its own /proc, /dev/shm and /tmp. The latter two stay from one launch to
 the next as a node's do (`shared_of`, `tmp_of`). The root file system is read-only there, but for
 the job's directory, which stands for a shared file system (`jobs.FILES`). The network is common.
+Each node's monotonic clock began at another time.
 `test_honest_nodes` looks at what processes really reach.
 
 Process 1 is there until the last of its node has ended, whatever becomes of the daemon; if it is
@@ -36,7 +37,7 @@ PER_NODE = 2
 START_S = 10.0  # a daemon that was being started when its launcher ended finds that out then
 NODES_HOME = "/dev/shm/nodes-"  # then a part of their own for each run of the tests
 SPACES = ("--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
-          "--propagation", "private")
+          "--propagation", "private", "--time")
 # Wherever these lie, they are the same on all nodes: this source tree, and what runs it.
 INSTALLED = tuple(dict.fromkeys((str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix)))
 INIT = """
@@ -52,6 +53,7 @@ except ChildProcessError:
 FAKE_SSH = r"""
 while [[ $1 == -* ]]; do shift; done
 host=$1 node=$nodes/$1; shift
+skew=$((${host##*.} * 10007)) # seconds
 mkdir -pm 1777 "$node/shm" "$node/tmp"
 
 common() { # PATH [OPTION...]: have it on the node, where it may lie in what will be /tmp
@@ -76,8 +78,8 @@ become() { # COMMAND: make this the node, and run it there
 IFS=: read -ra files <<< "$FILES"
 first=$(cat "$0.first" 2>/dev/null)
 node_is=$(declare -f common become; declare -p host node installed files first python init)
-exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" unshare SPACES \
-    bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
+exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" unshare SPACES --monotonic "$skew" \
+    --boottime "$skew" bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
 """.replace("FILES", FILES).replace("MARK", MARK).replace("SPACES", " ".join(SPACES))
 
 
@@ -150,10 +152,11 @@ def launcher_options(
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
-                 files: Path | None = None, in_turn: int = 0) -> Result:
+                 files: Path | None = None, in_turn: int = 0, by_rank: bool = True) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
-    On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node.
+    On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node. Roles
+    are seated in the order of ranks, so that tests know who is where, unless `by_rank` is false.
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
     directory that they have in common, beside that of the program and its results.
@@ -162,6 +165,8 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[:in_turn] if in_turn else nodes
     words = launcher_options(nodes, 16, in_turn=True) if in_turn else launcher_options(nodes)
+    if by_rank:
+        options = ("--aware", "none", *options)
     result = run_job(script, n, "--mpirun", words, *options, args=args,
                      timeout=timeout, env={FILES: str(files)} if files else {},
                      patience_s=0.0 if tidy else START_S)

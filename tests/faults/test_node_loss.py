@@ -68,12 +68,12 @@ def nodes() -> Iterator[None]:
 def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False) -> Result:
     program = PROGRAM.format(fell=fell, step=step, daemon=daemon)
     always = ("--spares", "0", "--group-size", "2", "--interval", "0")
-    return run_on_nodes(program, SLOTS, *always, *options, timeout=40)
+    return run_on_nodes(program, SLOTS, *always, *options, timeout=40, by_rank=False)
 
 
 @pytest.fixture(scope="module")
 def reference() -> Result:
-    result = run("--aware", "nodes")
+    result = run()
     assert result.status == 0, result
     assert not result.stats["recoveries"], result.stats
     # Each safepoint's, in order; the job may end before the last one is committed.
@@ -101,7 +101,7 @@ def assert_same_bits(result: Result, reference: Result, least: int) -> None:
          ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)))],
 )
 def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
-    result = run("--aware", "nodes", "--kill", kill)
+    result = run("--kill", kill)
     assert_same_bits(result, reference, least)
     assert kinds(result) == ["relaunch"]
     assert len(struck(result)) == 1
@@ -111,14 +111,14 @@ def test_one_death(kill: str, least: int, reference: Result, repetition: int) ->
 @pytest.mark.long
 def test_death_while_restoring(reference: Result, repetition: int) -> None:
     """A vault that was being computed is no vault; the others are still there."""
-    result = run("--aware", "nodes", "--kill", "2@safepoint:6", "--kill", "2@restore:1")
+    result = run("--kill", "2@safepoint:6", "--kill", "2@restore:1")
     assert_same_bits(result, reference, 5)
 
 
 @pytest.mark.parametrize("fell", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
 def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int) -> None:
-    """No node holds two of a group: what its vaults held is computed from the others."""
-    result = run("--aware", "nodes", fell=fell, step=7)
+    """By default no node holds two of a group: what its vaults held is computed from the others."""
+    result = run(fell=fell, step=7)
     assert_same_bits(result, reference, 6)
     assert kinds(result) == ["relaunch"]
     assert result.stats["recoveries"][0]["version"] >= 6
@@ -130,14 +130,14 @@ def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int)
 @pytest.mark.long
 def test_node_loss_with_its_daemon(reference: Result, repetition: int) -> None:
     """The launcher then ends all other ranks by itself, wherever they are."""
-    result = run("--aware", "nodes", fell=3, step=7, daemon=True)
+    result = run(fell=3, step=7, daemon=True)
     assert_same_bits(result, reference, 6)
     assert kinds(result) == ["relaunch"]
 
 
 def test_node_loss_without_awareness(repetition: int) -> None:
     """Slots 0 and 1 are on one node and in one group: their memory is gone, and that is said."""
-    result = run(fell=0, step=7)
+    result = run("--aware", "none", fell=0, step=7)
     assert result.status == 70
     assert "CatastrophicFailure: group 0 lost slot 0 and slot 1" in result.stderr, result
     assert result.stderr.count("error:") == 1, result
@@ -146,12 +146,13 @@ def test_node_loss_without_awareness(repetition: int) -> None:
 @pytest.mark.long
 def test_stronger_groups_stand_a_node_loss(reference: Result) -> None:
     """All six roles on three nodes in one group with m = 2: any node is two of it."""
-    result = run("--group-size", "4", "--checksums", "2", "--aware", "nodes", fell=2, step=7)
+    result = run("--group-size", "4", "--checksums", "2", fell=2, step=7)
     assert_same_bits(result, reference, 6)
 
 
-def test_awareness_that_cannot_hold_is_told() -> None:
-    result = run("--group-size", "4", "--aware", "nodes")
+@pytest.mark.parametrize("asked", [(), ("--aware", "nodes")], ids=["default", "asked"])
+def test_awareness_that_cannot_hold_is_told(asked: tuple[str, ...]) -> None:
+    result = run("--group-size", "4", *asked)
     assert result.status == 0
     assert "--aware nodes holds at no level" in result.stderr, result
 

@@ -71,8 +71,7 @@ def twins(
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of 3 blocks, so that small vaults have several."""
-    monkeypatch.setattr(groups, "STRETCH", 3)
-    monkeypatch.setattr(images, "STRETCH", 3)
+    monkeypatch.setattr(images.Image, "STRETCH", 3)
 
 
 def test_three_versions_are_those_of_one_node(
@@ -261,7 +260,7 @@ def test_agents_die_amid_a_rebuild_and_little_memory_is_taken(
                                                               for n in others])
                 group.rebuild(i)
             assert states(group) == states(here)
-    stretch = images.STRETCH * BLOCK
+    stretch = images.Image.STRETCH * BLOCK
     assert stretch < most[0] <= stretch + 4 * BLOCK
     with monkeypatch.context() as patch:
         group.change()
@@ -371,7 +370,7 @@ def test_on_one_node_all_is_one_call(
 
     for name in ("rebuild", "check", "parity_rebuild"):
         counted(name)
-    monkeypatch.setattr(groups, "Image", None)
+    monkeypatch.setattr(images, "Image", None)
     for i in (0, 3):
         group.lose(i)
         group.rebuild(i)
@@ -406,7 +405,7 @@ def test_a_spare_maps_what_is_on_its_node(
     group = spread([3 * BLOCK, 3 * BLOCK, 3 * BLOCK], 1, versions=1)
     world: Any = group.world_of(2)
     world.ctl.nprocs, world.ctl.proc[0].blocks = 4, 4
-    monkeypatch.setattr(groups, "Image", None)
+    monkeypatch.setattr(images, "Image", None)
     server = Server(world, group.members[2], None)
     server.stand_by()
     assert set(world.mapped) == {2} and server.room == 4

@@ -213,7 +213,7 @@ def test_no_other_spare_keeps_more_or_is_nearer(
     job: tuple[Layout, Domains], aware: str, data: st.DataObject
 ) -> None:
     """Law: no spare leaves eq. (6) valid to a higher level (up to the one asked for); among those
-    as good none leaves fewer of the group together; and among those none is nearer."""
+    as good none is nearer; and among those none leaves fewer of the group together."""
     layout, domains = job
     assume(layout.spares)
     processes = list(data.draw(st.permutations(range(layout.processes))))
@@ -222,13 +222,13 @@ def test_no_other_spare_keeps_more_or_is_nearer(
     others, lost = processes[: layout.slots - 1], processes[layout.slots - 1]
     asked = domains.height(aware)
 
-    def quality(spare: int) -> tuple[int, list[int], int]:
+    def quality(spare: int) -> tuple[int, int, list[int]]:
         path = domains.paths[spare]
         group = [*others, spare]
         with_spare = [sum(domains.paths[p][i] == path[i] for p in group) for i in range(3)]
         held = next((i for i in range(asked) if with_spare[i] > strength), asked)
         near = sum(a == b for a, b in zip(path, domains.paths[lost], strict=True))
-        return held, [-n for n in reversed(with_spare[:asked])], near
+        return held, near, [-n for n in reversed(with_spare[:asked])]
 
     chosen = choose_spare(lost, others, spares, strength, domains, aware)
     assert chosen in spares and quality(chosen) == max(map(quality, spares))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import socket
 import time
@@ -60,7 +61,8 @@ class MadeUp:
         self.ranks = dict[int, int]()
         self.mpirun = SimpleNamespace(poll=lambda: 1)
         self.switchboard = Switchboard(
-            made.layout.processes, made.key, None, lambda *_, **__: None, list, made.cause, {}
+            made.layout.processes, made.key, None, lambda event: None, list, made.cause, {},
+            lambda rank, clock: io.BytesIO(),
         )
         self.log = made.directory / "launcher.log"
         self.log.write_text("no such node\n")

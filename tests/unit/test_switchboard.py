@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import io
 import json
 import os
 import resource
@@ -39,12 +41,15 @@ NOTED = plain(Checkpoint(7, "coordinated", 0.5, 80, 8))
 class Board:
     """A switchboard, what it has written, and the ranks that have connected."""
 
-    def __init__(self, processes: int = 2, cause: Cause | None = None) -> None:
+    def __init__(
+        self, processes: int = 2, cause: Cause | None = None, directory: Path = Path("/nowhere")
+    ) -> None:
         self.story: list[Event] = []
         self.key = Key.make()
         self.board = Switchboard(
             processes, self.key, Bind("127.0.0.1"),
             self.story.append, lambda: self.story, cause, {"committed": 0},
+            functools.partial(failover.trace_file, directory),
         )
         self.open: list[socket.socket] = []
 
@@ -247,9 +252,66 @@ def test_who_makes_room_for_another_holds_nothing_up(board: Board) -> None:
     assert time.monotonic() - began < 0.5
 
 
+def test_traces_are_kept_as_they_come(tmp_path: Path) -> None:
+    """Law: what a rank of a launch traces is a file of its own, whole up to its end."""
+    for entry in (1, 5):
+        board = Board(cause=Cause("", (), 0.0, 0.0, (), entry), directory=tmp_path)
+        connection, _ = board.connect(1, kind="trace")
+        connection.sendall(b"abc")
+        connection.sendall(b"\n" * 100_000 + bytes([entry]))
+        connection.close()
+        board.board.close()
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert files == {f"trace-1@node1 {entry}": b"abc" + b"\n" * 100_000 + bytes([entry])
+                     for entry in (1, 5)}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_a_trace_that_fills_the_disk_costs_the_trace_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Law: who traces goes on, and is told once."""
+    board = Board(directory=tmp_path)
+    connection, _ = board.connect(0, kind="trace")
+    (peer,) = board.board.reception.passing()
+    with open("/dev/full", "wb", buffering=0) as peer.file:
+        for _ in range(3):
+            connection.sendall(b"x" * 144)
+            board.board.pump(0.05)
+    assert board.board.reception.passing() == [peer]
+    assert capfd.readouterr().err == (
+        "ftrma: warning: the trace of rank 0 ends here: No space left on device\n")
+    board.close()
+
+
+def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
+    connection, _ = board.connect(0)
+    before = time.monotonic_ns()
+    connection.sendall(link.line("clock"))
+    answer: list[bytes] = []
+    thread = threading.Thread(target=lambda: answer.append(connection.recv(1000)))
+    thread.start()
+    board.until(lambda: bool(answer))
+    assert before < json.loads(answer[0])["ns"] < time.monotonic_ns()
+
+
+def test_entries_are_counted_through_launches(tmp_path: Path) -> None:
+    """Law: no launch begins with the number of an entry that one before has had."""
+    cause = Cause("slot 1 died", (1,), 0.0, 0.0, (), 7)
+    board = Board(cause=cause)
+    connection, hello = board.connect(0)
+    assert hello["entry"] == 7
+    connection.sendall(link.line("entry", number=9))
+    board.until(lambda: board.board.ranks.entry == 9)
+    after = failover.cause_of(board.board, tmp_path, Options(slots=2), "slot 0 died")
+    board.close()
+    assert after.entry == 10
+
+
 def test_one_node_has_no_port() -> None:
     """Law: where nobody has to connect, nobody can."""
-    board = Switchboard(2, Key.make(), None, lambda event, **d: None, list, None, {})
+    board = Switchboard(2, Key.make(), None, lambda event: None, list, None, {},
+                        lambda rank, clock: io.BytesIO())
     assert board.reception.listener is None and board.address is None
     board.pump()
     board.close()

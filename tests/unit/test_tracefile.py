@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tracesim import BEGAN_NS, Job, random_job, trace_of, write_files
 
 from ftrma.command import cli
-from ftrma.trace.records import RECORD, Record, What, convert, read
+from ftrma.trace.collect import acknowledged, aligned, convert
+from ftrma.trace.records import RECORD, REPLAY, Record, What, read
 
 STORY = [
     {"event": "failure", "time": 0.0, "role": "slot", "index": 1, "pid": 7, "place": "put"},
@@ -59,6 +60,74 @@ def test_the_record_is_that_of_the_data_plane() -> None:
     assert RECORD.itemsize == 144
     assert [RECORD.fields[n][1] for n in ("what", "entry", "window", "at", "seq", "ec", "value0")] \
         == [16, 32, 48, 56, 72, 88, 120]
+
+
+def test_acks_tell_what_their_puts_could_not() -> None:
+    """Law: the clock and seq of a put to another node, and when it was done, come from its Ack, by
+    process, entry and event; a put without an Ack, or replayed, keeps what it has."""
+    def record(what: What, **fields: int) -> Record:
+        return Record(**{**dict.fromkeys(Record._fields, 0), "what": what, **fields})
+
+    puts = [record(What.Put, begin_ns=10 + i, proc=i % 2, entry=1 + i // 4, event=5 + i // 2 % 2,
+                   target=2) for i in range(8)]
+    acks = [record(What.Ack, begin_ns=90 + i, proc=puts[i].proc, entry=puts[i].entry,
+                   event=puts[i].event, clock=30 + i, seq=60 + i) for i in (6, 0, 3)]
+    others = [record(What.Flush, begin_ns=40, event=5, entry=1),
+              record(What.Put, begin_ns=41, event=5, entry=1, mode=REPLAY),
+              record(What.Ack, begin_ns=99, proc=7, event=1, seq=1)]  # of a put that was cut off
+    found = acknowledged(np.array([*puts, *others, *acks], RECORD))
+    expected = {i: puts[i]._replace(clock=30 + i, seq=60 + i, value0=90 + i) for i in (0, 3, 6)}
+    assert found.tolist() == [*(expected.get(i, put) for i, put in enumerate(puts)), *others[:2]]
+    assert acknowledged(np.empty(0, RECORD)).tolist() == []
+
+
+@pytest.mark.parametrize("skews", [(0, 0, 0), (0, 4000, -4000), (-900, 700, 0), (0, -5000, 10)])
+def test_clocks_that_are_behind_are_set_forward(skews: tuple[int, ...]) -> None:
+    """Law: whatever the clocks show, safepoints begin before the checkpoints in them are taken,
+    these before the commit, and an entry after all of the one before; a clock is right up to the
+    shortest time between such a pair, and records by one clock keep their distances."""
+    rows = []
+    for version in (1, 2):
+        at = 10_000 * version
+        for slot in range(3):
+            rows.append((What.Safepoint, slot, at + 10 * slot, at + 500, version))
+            rows.append((What.Checkpoint, slot, at + 100 + slot, at + 100 + slot, version))
+        rows.append((What.Commit, 1, at + 200, at + 200, version))
+    rows += [(What.Rollback, slot, 40_000 + slot, 40_000 + slot, 9) for slot in range(3)]
+    clocks = np.array([slot for _, slot, *_ in rows])
+    records = np.zeros(len(rows), RECORD)
+    for i, (what, slot, begin, end, number) in enumerate(rows):
+        skew = skews[slot] + 10**6
+        records[i] = Record(begin + skew, end + skew, what, 0, slot, slot,
+                            2 if what == What.Rollback else 1, 100 * number, -1, -1, 0, 0, 0, 0, 0,
+                            0, 0, 0, number, 0)
+    found = aligned(records, clocks)
+    moved = (found["begin_ns"] - records["begin_ns"]).astype(int)
+    assert (moved >= 0).all() and len({*zip(clocks.tolist(), moved.tolist(), strict=True)}) == 3
+    begin, what = found["begin_ns"].astype(int), found["what"]
+    for version in (1, 2):
+        these = found["value0"] == version
+        arrived, taken, done = (begin[these & (what == w)]
+                                for w in (What.Safepoint, What.Checkpoint, What.Commit))
+        assert arrived.max() <= taken.min() and taken.max() <= done.min()
+    back = begin[what == What.Rollback]
+    assert found["end_ns"][what != What.Rollback].max() <= back.min()
+    after = {clock: skews[clock] + by for clock, by in zip(clocks.tolist(), moved.tolist(),
+                                                           strict=True)}
+    assert max(after.values()) - min(after.values()) <= 100
+    assert (skews != (0, 0, 0)) or not moved.any()
+
+
+def test_what_no_clock_explains_is_left(tmp_path: Path) -> None:
+    """Law: a checkpoint that was really taken too early stays so, for the checker to see."""
+    rows = [Record(begin, begin, what, 0, slot, slot, 1, event, -1, -1, *[0] * 8, version, 0)
+            for what, slot, begin, event, version in (
+                (What.Safepoint, 0, 1000, 5, 0), (What.Safepoint, 1, 1010, 5, 0),
+                (What.Checkpoint, 0, 1020, 5, 1), (What.Checkpoint, 1, 1030, 5, 1),
+                (What.Safepoint, 0, 2000, 9, 0), (What.Safepoint, 1, 5000, 9, 0),
+                (What.Checkpoint, 0, 2020, 9, 2), (What.Checkpoint, 1, 5020, 9, 2))]
+    records = np.array(rows, RECORD)
+    assert aligned(records, records["slot"].astype(int)).tolist() == records.tolist()
 
 
 @given(st.integers(0, 10**6))
