@@ -58,7 +58,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only-fence", action="store_true", help="measure fences alone")
     parser.add_argument("--only-busy", action="store_true",
                         help="measure a put toward a rank that computes, alone")
-    parser.add_argument("--unlogged", action="store_true", help="there are no logs to empty")
     return parser.parse_args()
 
 
@@ -74,16 +73,15 @@ class Logs:
     On the unprotected side it does the same without checkpoints.
     """
 
-    def __init__(self, comm: Any, unlogged: bool) -> None:
+    def __init__(self, comm: Any) -> None:
         self.comm = comm
-        self.unlogged = unlogged
         self.bytes = 0
         self.again = np.zeros(1, dtype=np.int64)
 
     def prepare(self, loop: Loop, calls: int, data_bytes: int) -> None:
         """So many calls of this loop are about to be timed (rank 0)."""
         self.bytes += calls * (data_bytes + RECORD_BYTES)
-        if self.bytes > FULL_BYTES and not self.unlogged:
+        if self.bytes > FULL_BYTES:
             self._tell(True)
             self.checkpoint()
             self.bytes = (calls + 1) * (data_bytes + RECORD_BYTES)
@@ -189,7 +187,7 @@ def measure_passive(comm: Any, options: argparse.Namespace) -> dict[str, list[fl
     created: Any = MPI.Win.Create(memory, 1, comm=comm)
     for window in (allocated, created):
         np.frombuffer(window.tomemory(), dtype=np.uint8)[:] = 0
-    logs = Logs(comm, options.unlogged)
+    logs = Logs(comm)
     comm.Barrier()
     if comm.Get_rank() == 0:
 

@@ -1,4 +1,4 @@
-"""What does a one-sided call over several nodes cost? Protected, and the MPI library's own.
+"""What does a one-sided call over several nodes cost? Protected and logged, and the library's own.
 
 Both sides run on the same nodes, which the launcher's options name:
 
@@ -21,7 +21,7 @@ from ftrma.launch.mpirun import words_for_nodes
 from . import common, launching
 from .common import Parser, spread
 from .launching import JsonObject
-from .micro import BASELINE, SCRIPT
+from .micro import BASELINE, SCRIPT, SIDES
 
 PROTECTED = "protected"
 # Highest ratio of protected to unprotected time that the project aims at.
@@ -65,8 +65,7 @@ def main(arguments: list[str]) -> int:
 
 def launch(side: str, options: Namespace) -> list[tuple[str, list[float]]]:
     """One launch for passive calls, one toward a rank that computes, one for each fence."""
-    program = ["--batches", str(options.batches), "--batch-s", str(options.batch_ms / 1e3),
-               "--unlogged"]
+    program = ["--batches", str(options.batches), "--batch-s", str(options.batch_ms / 1e3)]
     found = []
     fences = [(n, ["--only-fence"]) for n in options.fence_ranks]
     for ranks, more in [(2, []), (2, ["--only-busy"]), *fences]:
@@ -75,7 +74,8 @@ def launch(side: str, options: Namespace) -> list[tuple[str, list[float]]]:
             command = launching.plain(ranks, SCRIPT, [*program, *more], words, words_for_nodes)
             report = launching.run(command, options.timeout)
         else:
-            protection = ["--mpirun", options.mpirun, "--interval", "never", "--spares", "0"]
+            protection = ["--mpirun", options.mpirun, *SIDES["with logs"], "--interval", "0",
+                          "--spares", "0"]
             report, _ = launching.run_protected(
                 ranks, SCRIPT, [*program, *more], protection, options.timeout
             )
