@@ -383,6 +383,8 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory);
 void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
+/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
+void ftrma_note_death(int proc);
 
 /* From now on this is a process of a job over several nodes: strikes and aborts are told on the socket
    `fd` to the supervisor. */

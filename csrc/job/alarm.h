@@ -6,8 +6,6 @@
 
 extern uint64_t ftrma_round; /* repair round last left; written when one is left */
 
-/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
-void ftrma_note_death(int proc);
 /* The watching thread sees another alarm than before: have all waits of this process end. */
 void ftrma_alarm_seen(void);
 

@@ -10,9 +10,10 @@ trace that it writes.
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, repairing,
                          repaired, events, strike, leaving, goodbye; and what happens in the job
                          (`story`)
-    supervisor to rank   the answers to hello, clock, claim and events; end
+    supervisor to rank   the answers to hello, clock, claim and events; gone, end
 
-At ``end`` the process kills itself, whatever its main thread is doing; only while that holds
+``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At
+``end`` the process kills itself, whatever its main thread is doing; only while that holds
 `Link.critical` it is waited for. A supervisor that is gone means the same as ``end``.
 
 The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
@@ -34,6 +35,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -229,6 +231,7 @@ class Link:
             end waits for it (not for ever: the supervisor kills after some seconds).
         greeting: the supervisor's answer to hello.
         directory: this node's part of the job's directory, removed when the job ends for good.
+        gone: is called, by a thread, with a rank that died alone on its host.
 
     Raises:
         FtrmaError: the supervisor cannot be reached.
@@ -238,6 +241,7 @@ class Link:
         self.key = key
         self.critical = threading.Lock()
         self.directory: Path | None = None
+        self.gone: Callable[[int], object] = lambda rank: None
         self.ending = False  # goodbye was said
         self.sending = threading.Lock()
         self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -271,7 +275,10 @@ class Link:
                 if message["event"] == "end":
                     final = message["final"]
                     break
-                self.answers.put(message)
+                if message["event"] == "gone":
+                    self.gone(message["rank"])
+                else:
+                    self.answers.put(message)
         self._die(final)
 
     def _die(self, final: bool) -> None:

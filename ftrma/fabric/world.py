@@ -216,6 +216,9 @@ class World:
     def repaired(self, number: int) -> None:
         """A round of repair is over: the leader says so."""
 
+    def lost_spare(self, proc: Proc) -> None:
+        """A spare is dead, and nothing is to be repaired."""
+
     # -- waits --------------------------------------------------------------------------------
 
     def visit(self, place: str) -> None:

@@ -7,7 +7,9 @@ What is left of it is told in words, and then the connection goes to the loop in
 that loop, too.
 
 One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
-its stdin does. The key is in its environment.
+its stdin does, that is, when no process of the job is left on its node; a spoke goes on as long as
+it has its hub, so that the others know all that the last process had said. The key is in its
+environment.
 
 With ``--mirror`` it keeps a file of its node equal to those of the others (``csrc/wire/mirror.h``).
 The agent of node 0 is the hub and lets the others' in, as it does origins; a spoke learns where the
@@ -117,7 +119,7 @@ def publish(address: link.Address, path: Path) -> None:
 
 
 def serve(door: Door, seeking: Seeking) -> None:
-    """Serve until stdin ends.
+    """Serve until stdin ends, and as a spoke until the connection to the hub does, too.
 
     Raises:
         FtrmaError: hub and spoke do not fit.
@@ -127,14 +129,19 @@ def serve(door: Door, seeking: Seeking) -> None:
     mine = select.poll()
     mine.register(0, select.POLLIN)
     wire.agent_watch(door.agent, door.fileno())
-    told = b""
-    while True:
-        seeking.take(door.agent)
+    told, left = b"", False
+    while not (left and wire.agent_alone(door.agent)):
+        if not left:
+            seeking.take(door.agent)
         wire.agent_serve(door.agent, LOOK_MS if door.peers else wire.FOREVER)
         door.pump()
-        if mine.poll(0):
+        if not left and mine.poll(0):
             if not (said := os.read(0, 4096)):
-                return
+                if not (seeking.node and seeking.regions):
+                    return
+                left = True
+                door.epoll.unregister(0)
+                continue
             *lines, told = (told + said).split(b"\n")
             for line in lines:
                 if line.startswith(HUB):

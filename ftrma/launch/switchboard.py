@@ -29,6 +29,7 @@ from .job import Cause
 from .reception import Peer, Reception
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
+ALONE_S = 1.0  # a repair is under way within milliseconds, if the node of who died is still there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
 
@@ -108,6 +109,10 @@ class Switchboard:
         if peer.kind == "link" and not peer.goodbye and not self.ending:
             peer.died_at = time.monotonic()
             self.ranks.deaths.append(peer)
+            if self._alone(peer):  # on its node there is nobody to see it
+                for other in self.ranks.links.values():
+                    if other.open:
+                        self.reception.send(other, "gone", rank=peer.rank)
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -138,6 +143,8 @@ class Switchboard:
         elif event == "repaired":
             self.ranks.repairing = 0.0
             self._repaired(set(message["dead"]))
+        elif event == "spared":
+            self._repaired({int(message["rank"])})
         elif event == "relaunch":
             self.ranks.wish = self.ranks.wish or str(message["reason"])
         elif event == "events":
@@ -225,9 +232,24 @@ class Switchboard:
         return left, len(left) < len(deaths), bool(self.claims)
 
     def nodes_gone(self) -> bool:
-        """Of some host with open deaths no rank is left: it is lost, or as good as lost."""
+        """Of some host with open deaths no rank is left: it is lost, or as good as lost.
+
+        Where there was one only, its node may be there: its agent is, if a repair goes on behind
+        the meeting of all agents.
+        """
         living = {p.host for p in self.ranks.links.values() if p.open or p.goodbye}
-        return any(peer.host not in living for peer in self.ranks.deaths)
+        return any(peer.host not in living and not self._can_do_without(peer)
+                   for peer in self.ranks.deaths)
+
+    def _alone(self, peer: Peer) -> bool:
+        """There was one rank on its host, which is not that of rank 0, whose agent is the hub."""
+        hosts = [p.host for p in self.ranks.links.values()]
+        first = self.ranks.links.get(0)
+        return hosts.count(peer.host) == 1 and first is not None and peer.host != first.host
+
+    def _can_do_without(self, peer: Peer) -> bool:
+        begun = self.ranks.repairing > peer.died_at
+        return self._alone(peer) and (begun or time.monotonic() - peer.died_at < ALONE_S)
 
     def failure(self) -> str:
         """Who died, in words, once all with one cause are known; empty if nobody did."""

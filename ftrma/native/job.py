@@ -287,6 +287,11 @@ def role_of(ctl: Control, proc: Proc) -> tuple[int, int]:
     return int(c.lib.ftrma_role_of(ctl, proc, index)), int(index[0])
 
 
+def note_death(proc: int) -> None:
+    """A process is dead, as somebody has told who sees it. Any thread."""
+    c.lib.ftrma_note_death(proc)
+
+
 def watch() -> None:
     """Start the thread that watches all processes."""
     c.check(c.lib.ftrma_watch(), "starting the watching thread")

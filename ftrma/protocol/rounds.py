@@ -331,6 +331,7 @@ def report_deaths(world: World) -> None:
             ))
             if role == SPARE:
                 world.tell(f"{name} {index} died (process {entry.pid}); the program goes on")
+                world.lost_spare(p)
 
 
 def place_of(world: World, slot: Slot, entry: Process) -> tuple[tuple[int, int], bool]:

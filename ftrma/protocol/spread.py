@@ -106,6 +106,7 @@ class SpreadWorld(World):
         job.set_link(link.socket.fileno())
         self._make_node(comm, placement)
         super().__init__(self.directory, link.key, proc)
+        link.gone = job.note_death
         self.held = self._open_held()
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
@@ -274,7 +275,9 @@ class SpreadWorld(World):
         if role == SLOT and self.asking is None:
             self.asking = self._ask_as(slot, self.round_asked())
             job.set_nodes(self.asking.origin.address, wire.ledger_address(self.ledger))
-            for node in range(len(self.names)) if self.round_asked() else ():
+            # Of a node where nobody lives the agent may be gone, and nothing is shown there.
+            living = {self.node_of(p) for p in self.procs_of_job() if self.alive(p)}
+            for node in living if self.round_asked() else ():
                 # What it shows other nodes is shown again, if need be: as something new.
                 self._persist(self.asking.origin, partial(
                     Origin.number, target=self.layout.slots + node))
@@ -436,6 +439,9 @@ class SpreadWorld(World):
     def repaired(self, number: int) -> None:
         dead = [p for p in self.procs_of_job() if not self.alive(p)]
         self.link.send("repaired", round=number, dead=dead)
+
+    def lost_spare(self, proc: Proc) -> None:
+        self.link.send("spared", rank=proc)
 
     def claim_error(self) -> bool:
         return bool(self.link.request("claim")["granted"])

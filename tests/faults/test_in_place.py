@@ -15,11 +15,12 @@ share.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
 from jobs import Result
-from nodes import remove_fake_ssh, run_on_nodes
+from nodes import before_daemons, remove_fake_ssh, run_on_nodes
 from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
 
 HERE = ("--spares", "2", "--interval", "0")
@@ -258,6 +259,61 @@ def test_what_an_agent_cannot_do_is_not_replayed(repetition: int) -> None:
         left = (slot - 1) % SLOTS
         assert found["cells"].tolist() == [20 * (other == left) for other in range(SLOTS)]
         assert found["got"] == sum(range(20))
+
+
+@pytest.mark.parametrize(("kill", "kind"), [("1@safepoint:7", "rollback"), ("c0@sum:7", "causal")])
+def test_who_is_alone_on_a_node(kill: str, kind: str, repetition: int) -> None:
+    """Slot 1 and the checksum rank have a node each; nobody else there sees a death."""
+    result = run_on_nodes(HALVES, 2, "--interval", "0", "--kill", kill, in_turn=3)
+    assert result.status == 0 and kinds(result) == [kind], result
+    assert_replaced(result, kill)
+    for found in result.of_slots("sums", 2):
+        assert found["sums"] == sum(2 * step + 1 for step in range(20))
+
+
+SLOW = """
+import sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+state = ftrma.protect("slow", step=0)
+while state.step < 24:
+    ftrma.safepoint()
+    MPI.COMM_WORLD.Barrier()
+    time.sleep(0.5)
+    state.step += 1
+np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
+    """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
+    result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)
+    assert result.status == 0 and kinds(result) == [], result
+    assert_replaced(result, "s0@time")
+    assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
+
+
+@pytest.mark.rest
+def test_an_agent_without_processes_is_not_missed(repetition: int) -> None:
+    """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
+    not followed by another; then a slot dies."""
+    kills = ("c0@time:0.3", "1@time:5")
+    before_daemons("(sleep 4; pkill -KILL -f ftrma.launch.agent) >/dev/null 2>&1 &")
+    # Not once more where the job's end clears away what that node has.
+    timer = threading.Timer(3, before_daemons, [""])
+    timer.start()
+    try:
+        result = run_on_nodes(SLOW.replace("0.5", "0.35"), 2, "--spares", "2", "--kill", kills[0],
+                              "--kill", kills[1], in_turn=3, timeout=40)
+    finally:
+        timer.join()
+    assert result.status == 0, result
+    assert_replaced(result, *kills)
+    assert kinds(result) == ["causal", "causal"], result
+    assert all(found["steps"] == 24 for found in result.of_slots("steps", 2))
 
 
 HALVES = """

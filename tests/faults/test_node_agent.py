@@ -191,17 +191,23 @@ def test_others_than_the_keeper_end() -> None:
 
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "ended"])
 def test_the_agent_ends_with_the_last_process(killed: bool) -> None:
-    """Law: it lives as long as any process of its node does, and no longer, however they end."""
+    """Law: the hub's lives as long as any process of its node does, and no longer, however they
+    end; that of a spoke goes on, as the same one, as long as the hub's does."""
     with kept(2) as job:
-        for keeper in job.keepers[SPOKE]:
-            assert job.agents(SPOKE)
-            if killed:
-                keeper.kill()
-            else:
-                keeper.end()
+        agent = job.agent(SPOKE)
+        for node in (SPOKE, HUB):
+            for keeper in job.keepers[node]:
+                assert job.agents(node)
+                if killed:
+                    keeper.kill()
+                else:
+                    keeper.end()
+            if node == SPOKE:
+                time.sleep(0.1)
+                assert job.agent(SPOKE) == agent
+        job.awaits_end(HUB)
         job.awaits_end(SPOKE)
-        assert job.agents(HUB)
-        assert "error" not in job.nodes[SPOKE].said()
+        assert all("error" not in job.nodes[node].said() for node in (HUB, SPOKE))
 
 
 def test_children_keep_no_agent(tmp_path: Path) -> None:
@@ -216,6 +222,8 @@ def test_children_keep_no_agent(tmp_path: Path) -> None:
         job.keepers[SPOKE][0].kill()
         job.replaced(SPOKE)
         job.keepers[SPOKE][1].kill()
+        for keeper in job.keepers[HUB]:
+            keeper.kill()
         job.awaits_end(SPOKE)
 
 

@@ -295,6 +295,48 @@ def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
     assert before < json.loads(answer[0])["ns"] < time.monotonic_ns()
 
 
+def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: whoever lives is told of it. Its node counts as lost, unless a repair begins soon; that
+    of the first rank counts as lost at once, and so does one of several ranks."""
+    monkeypatch.setattr(switchboard, "ALONE_S", 0.5)
+    board = Board(processes=4)
+    ranks = [board.connect(rank, host)[0]
+             for rank, host in enumerate(["node1", "node2", "node3", "node3"])]
+
+    def die(rank: int) -> None:
+        ranks[rank].close()
+        board.until(lambda: any(p.rank == rank for p in board.board.ranks.deaths))
+
+    def next_line(rank: int) -> object:
+        board.board.pump(0.05)
+        return json.loads(ranks[rank].recv(1000))
+
+    die(1)
+    assert all(next_line(rank) == {"event": "gone", "rank": 1} for rank in (0, 2, 3))
+    assert not board.board.nodes_gone()
+    board.until(board.board.nodes_gone)
+    ranks[0].sendall(link.line("repairing", round=1))
+    board.until(lambda: not board.board.nodes_gone())
+    ranks[0].sendall(link.line("repaired", round=1, dead=[1]))
+    board.until(lambda: not board.board.ranks.deaths)
+    die(2)
+    assert not board.board.nodes_gone()  # rank 3 is there
+    ranks[0].sendall(link.line("spared", rank=2))
+    board.until(lambda: not board.board.ranks.deaths)
+    die(3)
+    assert board.board.nodes_gone()
+    board.close()
+
+
+def test_the_host_of_the_first_rank_is_lost_at_once() -> None:
+    board = Board()
+    ranks = [board.connect(rank, f"node{rank}")[0] for rank in range(2)]
+    ranks[0].close()
+    board.until(lambda: bool(board.board.ranks.deaths))
+    assert board.board.nodes_gone()
+    board.close()
+
+
 def test_entries_are_counted_through_launches(tmp_path: Path) -> None:
     """Law: no launch begins with the number of an entry that one before has had."""
     cause = Cause("slot 1 died", (1,), 0.0, 0.0, (), 7)
