@@ -591,7 +591,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
 int ftrma_replay_anchor(void);
 /* Trace this process's events to the job's directory. 0 or -errno. */
 int ftrma_trace_open(void);
-void ftrma_trace_to(int fd); /* a stream that is read as long as this process lives */
+void ftrma_trace_to(int fd); /* a stream that is read as long as this process lives; -1: to nothing */
 /* A record of something that is no event; what: enum ftrma_what of event.h. */
 void ftrma_trace_note(int what, uint64_t value, uint64_t other);
 /* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */

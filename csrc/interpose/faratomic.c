@@ -75,6 +75,12 @@ struct flight {
 };
 static struct flight flight;
 
+/* One whose values the trace has, so that nobody misses it where it changed nothing. */
+static int is_small_atomic(const struct flight *f)
+{
+    return f->what != FTRMA_WHAT_ACCUMULATE && f->answer.bytes <= sizeof ftrma_trace.value[0];
+}
+
 static void trace_change(const struct ftrma_wire_answer *answer)
 {
     ftrma_trace.clock = answer->clock;
@@ -89,7 +95,7 @@ static void log_change(const struct flight *f)
     const struct ftrma_wire_answer *answer = &f->answer;
     const unsigned char *before = answer->data, *after = answer->data + answer->bytes;
     int changed = memcmp(before, after, answer->bytes) != 0;
-    if (unlikely(ftrma_tracing) && changed)
+    if (unlikely(ftrma_tracing) && (changed || is_small_atomic(f)))
         trace_change(answer);
     if (!ftrma_logs() || !changed) {
         drop(ftrma_logs() ? 0 : answer->bytes);

@@ -83,7 +83,7 @@ void ftrma_note_death(int proc)
     raise_to(LOAD(&p->death_round));
 }
 
-/* When the failure was noticed, where it was noticed on another node: its clock is another. */
+/* When the failure was noticed, where it was noticed on another node, which has told of it alone. */
 static void note_time(void)
 {
     if (ftrma_pending() && LOAD(&ftrma_ctl->nodes) > 1

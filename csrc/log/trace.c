@@ -36,7 +36,7 @@ int ftrma_trace_open(void)
 void ftrma_trace_to(int fd)
 {
     file = fd;
-    ftrma_tracing = 1;
+    ftrma_tracing = fd >= 0;
 }
 
 /* A stream may take a record in parts.  A full disk costs the trace, which its reader will say; not the

@@ -25,6 +25,7 @@ not encrypted and is no protection against who can write to the network.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import json
 import os
@@ -204,8 +205,9 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
 def trace_stream(address: Address, key: Key, rank: int) -> int:
     """A descriptor to which this process writes its trace, for the supervisor to keep."""
     connection, _ = connect(address, key, "trace", rank=rank, host=socket.gethostname())
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)  # small records go together
-    return connection.detach()
+    fd = connection.detach()
+    os.register_at_fork(after_in_child=functools.partial(os.close, fd))
+    return fd
 
 
 def leave_node(directory: Path) -> None:

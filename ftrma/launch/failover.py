@@ -90,8 +90,7 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     hosts = {peer.host for peer in board.ranks.links.values()}
     if board.cause:
         hosts |= set(board.cause.hosts)
-    entry = board.ranks.entry + 1
-    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)), entry)
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
 
 
 def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:

@@ -39,6 +39,7 @@ STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
+RESERVE_BYTES = 64 << 20  # of shared memory, which a trace leaves to the job
 
 
 @dataclass(eq=False)
@@ -271,14 +272,33 @@ class Reception:
                 self.cut(peer)
 
 
+    def keep(self, peer: Peer, make: Callable[[], BinaryIO]) -> None:
+        """Keep what comes from a peer in a file, as long as there is room for it."""
+        self._try_to_keep(peer, lambda: setattr(peer, "file", make()))
+
     def _keep(self, peer: Peer, data: bytes) -> None:
         """Put it into its file; where that is full, who writes may go on in vain."""
+
+        def write() -> None:
+            assert peer.file
+            room = os.fstatvfs(peer.file.fileno())
+            if room.f_bavail * room.f_frsize < RESERVE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = memoryview(data)
+            while rest:
+                rest = rest[peer.file.write(rest) :]
+
+        if peer.file:
+            self._try_to_keep(peer, write)
+
+    def _try_to_keep(self, peer: Peer, call: Callable[[], object]) -> None:
         try:
-            if peer.file:
-                peer.file.write(data)
+            call()
         except OSError as error:
             text = f"ftrma: warning: the trace of rank {peer.rank} ends here: {error.strerror}\n"
             lineoutput.put(2, text.encode())
+            if peer.file:
+                peer.file.close()
             peer.file = None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 
 from ..fabric import story
 from ..fabric.story import Relaunch
@@ -54,7 +55,8 @@ class SeveralNodes:
                 self.launch, reason
             )
         made.words = failover.next_hosts(board, made.words, made.layout)
-        made.cause = cause
+        # Only now, since a rank may have begun an entry up to its end.
+        made.cause = replace(cause, entry=board.ranks.entry + 1)
         story.emit(made.directory, Relaunch(reason, cause.slots))
         sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
         return None

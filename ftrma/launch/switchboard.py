@@ -171,7 +171,8 @@ class Switchboard:
         peer.host, peer.kind = str(hello["host"]), kind
         self.spread = True
         if kind == "trace":
-            peer.file = self.keep_trace(peer.rank, f"{peer.host} {self.first_entry}")
+            self.reception.keep(peer, lambda: self.keep_trace(
+                peer.rank, f"{peer.host} {self.first_entry}"))
         if kind != "link":
             self.reception.send(peer, "hello")
             return

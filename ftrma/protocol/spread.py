@@ -41,7 +41,7 @@ from ..fabric.story import Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
 from ..machine.placement import Placement
-from ..machine.topology import NODES, Domains, Layout, domains_of_nodes
+from ..machine.topology import NO_LEVEL, NODES, Domains, Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
 from ..native import job, loading, logs, mirrored, wire
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
@@ -99,7 +99,8 @@ class SpreadWorld(World):
         if self.first_on_node:  # words of a launch before would be taken for those of this one
             for left in (*self.directory.glob("comm-*"), *self.directory.glob("window-*")):
                 left.unlink()
-        self.layout, self.aware = self._layout(options), options.aware or NODES
+        self.layout = self._layout(options)
+        self.aware = options.aware or (NODES if len(self.names) > 1 else NO_LEVEL)
         self.found = self._take_stock(comm)
         placement = self._place(comm, options)
         self.layout = placement.layout
@@ -360,6 +361,7 @@ class SpreadWorld(World):
         address = links.find()
         assert address
         logs.trace_to(links.trace_stream(address, self.link.key, self.proc))
+        os.register_at_fork(after_in_child=partial(logs.trace_to, -1))
 
     def _ask(self, call: Callable[[Origin], object], *, insist: bool = False) -> None:
         assert self.service

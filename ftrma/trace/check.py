@@ -28,10 +28,19 @@ import numpy as np
 
 from .attempts import attempts, begun_twice_or_never
 from .cuts import Violation, committed, describe, inconsistencies
-from .records import ACCESSES, ATOMICS, LIVE, OWN_EVENTS, WRITING, Record, Records, Trace, What
+from .records import (
+    ACCESSES,
+    ATOMIC_BYTES,
+    ATOMICS,
+    LIVE,
+    OWN_EVENTS,
+    WRITING,
+    Record,
+    Records,
+    Trace,
+    What,
+)
 from .replays import check_replays
-
-ATOMIC_BYTES = 8  # larger ones have no values in their records
 
 
 @dataclass

@@ -16,7 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..host import outfile
-from .records import CLOCK_MARK, LIVE, MAX_SLOTS, MODES, RECORD, Mask, Records, What, document
+from .records import CLOCK_MARK, LIVE, MAX_SLOTS, MODES, RECORD, Records, What, document
+
+Clocks = npt.NDArray[np.int64]
+FAR_NS = 2**61  # more than any clock shows, and half of what an integer holds
 
 
 def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> int:
@@ -29,7 +32,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
         events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
 
     Returns:
-        How many records it has; 0 of a job over several nodes, where there is only the story.
+        How many records it has.
 
     Raises:
         ValueError: a file is not what the data plane writes, or `to` cannot be written.
@@ -69,59 +72,118 @@ def load(directory: Path, slots: int) -> Records:
         found.append(records)
         clock = path.name.partition(CLOCK_MARK)[2]
         clocks.append(np.full(len(records), names.setdefault(clock, len(names))))
-    together = acknowledged(aligned(np.concatenate(found), np.concatenate(clocks)))
+    raw = np.concatenate(found)
+    moved = aligned(raw, np.concatenate(clocks))
+    if moved is None:
+        outfile.tell(
+            "warning: the clocks of the job's nodes ran apart: what ftrma check says of the order "
+            "of things on different nodes is uncertain"
+        )
+    together = acknowledged(raw if moved is None else moved)
     order: npt.NDArray[np.int64] = np.argsort(together["begin_ns"], kind="stable")
     ordered: Records = together[order]
     return ordered
 
 
-def aligned(records: Records, clocks: npt.NDArray[np.int64]) -> Records:
+def aligned(records: Records, clocks: Clocks) -> Records | None:
     """Move the times of clocks that are compared inexactly, so that what was first is first.
 
     No slot takes a checkpoint before all have come to its safepoint, none is committed before all
     have taken it, and nobody begins an entry before all have left the one before. Clocks that are
-    behind that are set forward, as little as will do; where nothing will do, none is.
+    behind that are set forward, as little as will do.
 
     Args:
         clocks: number of that of each record, from 0.
+
+    Returns:
+        The records; None if no setting of the clocks will do.
     """
     n = int(clocks.max(initial=0)) + 1
-    late_ns = np.full((n, n), -(2**62))  # [a, b]: b must be set forward by so much more than a
-
-    def after(first: Mask, then: Mask, field: str) -> None:
-        for a, b in np.ndindex(n, n):
-            one, other = first & (clocks == a), then & (clocks == b)
-            if a != b and one.any() and other.any():
-                by = int(records[field][one].max()) - int(records["begin_ns"][other].min())
-                late_ns[a, b] = max(late_ns[a, b], by)
-
     if n == 1:
         return records
-    what, entry, live = records["what"], records["entry"], records["mode"] == LIVE
-    taken = live & (what == What.Checkpoint)
-    keys = np.stack([records[name] for name in ("proc", "entry", "event")]).astype(np.uint64)
-    _, key = np.unique(keys, axis=1, return_inverse=True)
-    for e, version in np.unique(records[taken][["entry", "value0"]]).tolist():
-        these = taken & (entry == e) & (records["value0"] == version)
-        after((what == What.Safepoint) & live & np.isin(key, key[these]), these, "begin_ns")
-        after(these, (what == What.Commit) & (records["value0"] == version), "begin_ns")
-    for e in np.unique(entry[what == What.Rollback]).tolist():
-        before = (entry < e) & (records["slot"] >= 0)
-        after(before, (what == What.Rollback) & (entry == e), "end_ns")
+    what = records["what"]
+    late_ns = np.maximum(
+        late_at_checkpoints(records[what < What.Commit + 1], clocks[what < What.Commit + 1], n),
+        late_at_rollbacks(records, clocks, n),
+    )
     ahead_ns = np.zeros(n, np.int64)
     for _ in range(n):
         ahead_ns = np.maximum(ahead_ns, (ahead_ns[:, None] + late_ns).max(axis=0))
     if ((ahead_ns[:, None] + late_ns) > ahead_ns).any():
-        return records  # what the trace is judged for
+        return None
     moved = records.copy()
     for name in ("begin_ns", "end_ns"):
         moved[name] += ahead_ns[clocks].astype(np.uint64)
     return moved
 
 
+class Span:
+    """Of several occasions, for each clock: when the last was of those that come first, and the
+    first of those that come behind."""
+
+    def __init__(self, occasions: int, n: int) -> None:
+        self.last = np.full((occasions, n), -FAR_NS)
+        self.first = np.full((occasions, n), FAR_NS)
+
+    def before(self, occasion: Clocks, clocks: Clocks, at_ns: Clocks) -> None:
+        np.maximum.at(self.last, (occasion, clocks), at_ns.astype(np.int64))
+
+    def behind(self, occasion: Clocks, clocks: Clocks, at_ns: Clocks) -> None:
+        np.minimum.at(self.first, (occasion, clocks), at_ns.astype(np.int64))
+
+    def late_ns(self) -> Clocks:
+        """[a, b]: by how much more than a clock b must be set forward; diagonal: not at all."""
+        n = self.last.shape[1]
+        late = np.full((n, n), -FAR_NS)
+        for a in range(n):
+            between = self.last[:, a, None] - self.first + 1
+            late[a] = between.max(axis=0, initial=-FAR_NS)
+        np.fill_diagonal(late, -FAR_NS)
+        return late
+
+
+def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
+    """By how much clocks are late at checkpoints, see `Span.late_ns`."""
+    what, live = records["what"], records["mode"] == LIVE
+    taken = np.flatnonzero(live & (what == What.Checkpoint))
+    version: dict[tuple[int, int], int] = {}  # of an entry: the occasion
+    place: dict[tuple[int, int, int], int] = {}  # a safepoint: the occasion
+    occasion = np.zeros(len(taken), np.int64)
+    for i, (entry, number, proc, event) in enumerate(
+        records[taken][["entry", "value0", "proc", "event"]].tolist()
+    ):
+        occasion[i] = version.setdefault((entry, number), len(version))
+        place[proc, entry, event] = int(occasion[i])
+    arrived, committed = Span(len(version), n), Span(len(version), n)
+    arrived.behind(occasion, clocks[taken], records["begin_ns"][taken])
+    committed.before(occasion, clocks[taken], records["begin_ns"][taken])
+    for span, add, kind, names, known in (
+        (arrived, Span.before, What.Safepoint, ["proc", "entry", "event"], place),
+        (committed, Span.behind, What.Commit, ["entry", "value0"], version),
+    ):
+        at = np.flatnonzero((what == kind) & (records["mode"] == LIVE))
+        found = np.array([known.get(key, -1) for key in records[at][names].tolist()], np.int64)
+        at, found = at[found >= 0], found[found >= 0]
+        add(span, found, clocks[at], records["begin_ns"][at])
+    return np.maximum(arrived.late_ns(), committed.late_ns())
+
+
+def late_at_rollbacks(records: Records, clocks: Clocks, n: int) -> Clocks:
+    """By how much clocks are late where entries begin, see `Span.late_ns`."""
+    entries, entry = np.unique(records["entry"], return_inverse=True)
+    span, back = Span(len(entries), n), records["what"] == What.Rollback
+    mine = (records["slot"] >= 0) & (entry + 1 < len(entries))
+    span.before(entry[mine] + 1, clocks[mine], records["end_ns"][mine])
+    span.last = np.maximum.accumulate(span.last)
+    span.behind(entry[back], clocks[back], records["begin_ns"][back])
+    return span.late_ns()
+
+
 def acknowledged(records: Records) -> Records:
     """Put what the Acks tell into the records of their puts, and leave them out."""
     is_ack = records["what"] == What.Ack
+    if not is_ack.any():
+        return records
     acks, others = records[is_ack], records[~is_ack]
     puts = np.flatnonzero((others["what"] == What.Put) & (others["mode"] == LIVE))
     keys = [np.concatenate([others[name][puts], acks[name]]).astype(np.uint64)

@@ -33,7 +33,7 @@ class Violation:
     """What is wrong with a run, in one sentence, and when it became so.
 
     Attributes:
-        at_ns: on the machine's monotonic clock.
+        at_ns: on the job's clock.
     """
 
     at_ns: int

@@ -93,6 +93,7 @@ class What(IntEnum):
 ACCESSES = range(What.Put, What.Fence)
 OWN_EVENTS = range(What.Put, What.Checkpoint)  # what the program does; the rest is done for it
 ATOMICS = (What.Get_accumulate, What.Fetch_and_op, What.Compare_and_swap)
+ATOMIC_BYTES = 8  # larger ones have no values in their records
 COMBINING = (What.Accumulate, *ATOMICS)
 WRITING = (What.Put, *COMBINING)
 INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End)
@@ -142,7 +143,6 @@ class Record(NamedTuple):
 assert Record._fields == RECORD.names and {what.name.upper() for what in What} == set(WHAT)
 
 Records = npt.NDArray[np.void]
-Mask = npt.NDArray[np.bool_]
 
 FORMAT, VERSION = "ftrma trace", 2
 MAX_SLOTS = MAX_PROCS
@@ -160,7 +160,7 @@ class Trace:
 
     Attributes:
         slots: of the program.
-        began_ns: begin of the first record on the machine's monotonic clock.
+        began_ns: begin of the first record on the job's clock.
         records: dtype `RECORD`, ordered by begin.
     """
 

@@ -29,7 +29,19 @@ from collections.abc import Iterator
 
 from .attempts import Attempt
 from .cuts import Violation, describe, part_words
-from .records import COMBINING, LIVE, OWN_EVENTS, REPLAY, WRITING, Record, Records, Trace, What
+from .records import (
+    ATOMIC_BYTES,
+    ATOMICS,
+    COMBINING,
+    LIVE,
+    OWN_EVENTS,
+    REPLAY,
+    WRITING,
+    Record,
+    Records,
+    Trace,
+    What,
+)
 
 
 class Before:
@@ -201,8 +213,10 @@ def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
 
 
 def must_be_applied(attempt: Attempt, r: Record) -> bool:
-    """It was logged, with something in it. A slot's puts to itself are made again instead, and so
-    is all that it did above the horizon."""
+    """It was logged, with something in it, and has changed something. A slot's puts to itself are
+    made again instead, and so is all that it did above the horizon."""
+    if r.what in ATOMICS and r.bytes <= ATOMIC_BYTES and r.value0 == r.value1:
+        return False
     if r.slot != attempt.slot:
         return r.bytes > 0
     done = attempt.start.event < r.event <= attempt.horizon

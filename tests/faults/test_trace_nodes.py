@@ -78,7 +78,7 @@ def test_puts_have_their_places(tmp_path: Path) -> None:
 @pytest.mark.rest
 def test_a_rollback_and_a_relaunch_are_entries_of_one_run(tmp_path: Path) -> None:
     """Law: each goes back to one committed version, and nothing of the time before comes later."""
-    rules = [w for rule in ("0@put:30", "1@put:45") for w in ("--kill", rule)]
+    rules = [w for rule in ("0@put:15", "1@put:60") for w in ("--kill", rule)]
     result, trace = traced(tmp_path, "stencil", *ELSEWHERE, *rules)
     assert kinds(result) == ["rollback", "relaunch"], result
     back = trace.rows(trace.records["what"] == What.Rollback)

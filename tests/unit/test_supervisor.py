@@ -84,6 +84,7 @@ class MadeUp:
         return ""
 
     def end(self, **_: Any) -> None:
+        self.switchboard.ranks.entry = 6
         self.switchboard.close()
 
 
@@ -105,6 +106,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     said = capsys.readouterr().err
     assert "no such node" in said and "did not start again: the launcher died" in said
     assert made.cause and made.cause.slots == () and made.relaunches == 1
+    assert made.cause.entry == 7  # one was begun while the launch was being ended
 
 
 @pytest.mark.parametrize("spread", [False, True])

@@ -18,7 +18,8 @@ from tracesim import BEGAN_NS, Job, random_job, trace_of, write_files
 
 from ftrma.command import cli
 from ftrma.trace.collect import acknowledged, aligned, convert
-from ftrma.trace.records import RECORD, REPLAY, Record, What, read
+from ftrma.trace.cuts import committed
+from ftrma.trace.records import RECORD, REPLAY, Record, Trace, What, read
 
 STORY = [
     {"event": "failure", "time": 0.0, "role": "slot", "index": 1, "pid": 7, "place": "put"},
@@ -93,7 +94,7 @@ def test_clocks_that_are_behind_are_set_forward(skews: tuple[int, ...]) -> None:
             rows.append((What.Safepoint, slot, at + 10 * slot, at + 500, version))
             rows.append((What.Checkpoint, slot, at + 100 + slot, at + 100 + slot, version))
         rows.append((What.Commit, 1, at + 200, at + 200, version))
-    rows += [(What.Rollback, slot, 40_000 + slot, 40_000 + slot, 9) for slot in range(3)]
+    rows += [(What.Rollback, slot, 40_000 + slot, 40_000 + slot, 2) for slot in range(3)]
     clocks = np.array([slot for _, slot, *_ in rows])
     records = np.zeros(len(rows), RECORD)
     for i, (what, slot, begin, end, number) in enumerate(rows):
@@ -102,6 +103,10 @@ def test_clocks_that_are_behind_are_set_forward(skews: tuple[int, ...]) -> None:
                             2 if what == What.Rollback else 1, 100 * number, -1, -1, 0, 0, 0, 0, 0,
                             0, 0, 0, number, 0)
     found = aligned(records, clocks)
+    assert found is not None
+    order = np.argsort(found["begin_ns"], kind="stable")
+    cuts, wrong = committed(Trace(3, 0, found[order]))
+    assert sorted(cuts) == [1, 2] and not wrong
     moved = (found["begin_ns"] - records["begin_ns"]).astype(int)
     assert (moved >= 0).all() and len({*zip(clocks.tolist(), moved.tolist(), strict=True)}) == 3
     begin, what = found["begin_ns"].astype(int), found["what"]
@@ -109,7 +114,7 @@ def test_clocks_that_are_behind_are_set_forward(skews: tuple[int, ...]) -> None:
         these = found["value0"] == version
         arrived, taken, done = (begin[these & (what == w)]
                                 for w in (What.Safepoint, What.Checkpoint, What.Commit))
-        assert arrived.max() <= taken.min() and taken.max() <= done.min()
+        assert arrived.max() <= taken.min() and taken.max() < done.min()
     back = begin[what == What.Rollback]
     assert found["end_ns"][what != What.Rollback].max() <= back.min()
     after = {clock: skews[clock] + by for clock, by in zip(clocks.tolist(), moved.tolist(),
@@ -118,7 +123,9 @@ def test_clocks_that_are_behind_are_set_forward(skews: tuple[int, ...]) -> None:
     assert (skews != (0, 0, 0)) or not moved.any()
 
 
-def test_what_no_clock_explains_is_left(tmp_path: Path) -> None:
+def test_what_no_clock_explains_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Law: a checkpoint that was really taken too early stays so, for the checker to see."""
     rows = [Record(begin, begin, what, 0, slot, slot, 1, event, -1, -1, *[0] * 8, version, 0)
             for what, slot, begin, event, version in (
@@ -127,7 +134,13 @@ def test_what_no_clock_explains_is_left(tmp_path: Path) -> None:
                 (What.Safepoint, 0, 2000, 9, 0), (What.Safepoint, 1, 5000, 9, 0),
                 (What.Checkpoint, 0, 2020, 9, 2), (What.Checkpoint, 1, 5020, 9, 2))]
     records = np.array(rows, RECORD)
-    assert aligned(records, records["slot"].astype(int)).tolist() == records.tolist()
+    assert aligned(records, records["slot"].astype(int)) is None
+    assert aligned(records[records["event"] == 5], records["slot"][:4].astype(int)) is not None
+    for slot in range(2):
+        records[records["slot"] == slot].tofile(tmp_path / f"trace-{slot}@node{slot}")
+    convert(tmp_path, tmp_path / "trace.json", 2, [])
+    assert "clocks of the job's nodes ran apart" in capsys.readouterr().err
+    assert sorted(read(tmp_path / "trace.json").records.tolist()) == sorted(records.tolist())
 
 
 @given(st.integers(0, 10**6))
