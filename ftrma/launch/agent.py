@@ -7,9 +7,9 @@ What is left of it is told in words, and then the connection goes to the loop in
 that loop, too.
 
 One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
-its stdin does, that is, when no process of the job is left on its node; a spoke goes on as long as
-it has its hub, so that the others know all that the last process had said. The key is in its
-environment.
+its stdin does, that is, when no process of the job is left on its node. Where the job is not over,
+a spoke goes on as long as it has its hub, so that the others know all that the last process had
+said. The key is in its environment.
 
 With ``--mirror`` it keeps a file of its node equal to those of the others (``csrc/wire/mirror.h``).
 The agent of node 0 is the hub and lets the others' in, as it does origins; a spoke learns where the
@@ -118,8 +118,9 @@ def publish(address: link.Address, path: Path) -> None:
     fresh.replace(path)
 
 
-def serve(door: Door, seeking: Seeking) -> None:
-    """Serve until stdin ends, and as a spoke until the connection to the hub does, too.
+def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
+    """Serve until stdin ends, and a spoke until the connection to the hub does, too, unless the
+    node's directory is gone: processes that end with the job remove it.
 
     Raises:
         FtrmaError: hub and spoke do not fit.
@@ -137,7 +138,7 @@ def serve(door: Door, seeking: Seeking) -> None:
         door.pump()
         if not left and mine.poll(0):
             if not (said := os.read(0, 4096)):
-                if not (seeking.node and seeking.regions):
+                if not (seeking.node and seeking.regions and ledger.exists()):
                     return
                 left = True
                 door.epoll.unregister(0)
@@ -188,7 +189,7 @@ def main(arguments: list[str]) -> int:
         door = Door(key, options.bind, agent, options.node)
         assert door.address is not None
         publish(door.address, options.address)
-        serve(door, Seeking(key, options.node, wire.agent_regions(agent)))
+        serve(door, Seeking(key, options.node, wire.agent_regions(agent)), options.ledger)
     except (FtrmaError, OSError) as error:
         why = getattr(error, "strerror", None) or error
         print(f"ftrma: error: the agent of {socket.gethostname()}: {why}", file=sys.stderr)
