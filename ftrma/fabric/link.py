@@ -264,10 +264,10 @@ class Link:
         self.send(event)
         return self.answers.get()
 
-    def goodbye(self) -> None:
+    def goodbye(self, **data: Any) -> None:
         """This process has done its part; at the end it leaves as one that has ended well."""
         self.ending = True
-        self.send("goodbye")
+        self.send("goodbye", **data)
 
     def _read(self) -> None:
         final = False

@@ -41,6 +41,8 @@ class SeveralNodes:
 
     def finish(self, own_end: End | None) -> int:
         self.end(final=True)
+        for slot, peak_bytes in self.board.ranks.log_peaks.items():
+            self.made.ctl.slots[slot].peak_bytes = peak_bytes  # as on one node
         return tell_own_end(own_end) if own_end else self.board.ranks.aborted or 0
 
     def go_on(self, reason: str) -> int | None:

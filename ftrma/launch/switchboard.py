@@ -47,6 +47,7 @@ class Ranks:
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
     entry: int = 1  # the newest one, counted through all launches
+    log_peaks: dict[int, int] = field(default_factory=dict)  # bytes, by slot
 
 
 class Switchboard:
@@ -159,6 +160,8 @@ class Switchboard:
                 peer.left = Left(status=value, sure=how == job.Left.BY_STATUS)
         elif event == "goodbye":
             peer.goodbye = True
+            if peer.role == "slot":
+                self.ranks.log_peaks[peer.index] = int(message.get("peak_bytes", 0))
         elif happened := parse({"event": event, **message}):
             self.story(happened)
 

@@ -49,7 +49,6 @@ class Distributed(Coordinated):
             for word in ("staged", "summed", "folded"):
                 world.put(word, version)
             world.put("ready", 1)
-        world.tell_role()
         job.watch()
         try:
             world.meet(0, 1, planned=False)

@@ -270,6 +270,7 @@ class SpreadWorld(World):
 
     def take_seat(self) -> None:
         """Roles are new: know where the slots are, and reach them as the slot of this process."""
+        self.tell_role()
         if self.service is None:
             return
         role, slot = self.role()
@@ -471,7 +472,9 @@ class SpreadWorld(World):
 
     def leave(self) -> None:
         """Say goodbye; when all have, the supervisor ends this process."""
-        self.link.goodbye()
+        role, slot = self.role()
+        peak_bytes = int(self.ctl.slots[slot].peak_bytes) if role == SLOT else 0
+        self.link.goodbye(peak_bytes=peak_bytes)
         time.sleep(LEAVE_S)
         raise FtrmaError(f"the supervisor did not answer a goodbye within {LEAVE_S:.0f} s")
 

@@ -316,6 +316,28 @@ def test_an_agent_without_processes_is_not_missed(repetition: int) -> None:
     assert all(found["steps"] == 24 for found in result.of_slots("steps", 2))
 
 
+ENDS_ITSELF = """
+import os
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+state = ftrma.protect("ends", step=0)
+while state.step < 20:
+    ftrma.safepoint()
+    comm.Barrier()
+    state.step += 1
+    if state.step == 12 and comm.rank == 1:
+        os._exit(7)
+"""
+
+
+def test_a_replacement_that_ends_itself_ends_the_job(repetition: int) -> None:
+    """As the slot's first process would: with its status, and nobody is launched again."""
+    result = run_on_nodes(ENDS_ITSELF, SLOTS, *HERE, "--kill", "1@safepoint:9", in_turn=2)
+    assert result.status == 7 and "slot 1 ended itself with status 7" in result.stderr, result
+    assert "relaunch" not in kinds(result), result
+
+
 HALVES = """
 import sys
 import numpy as np

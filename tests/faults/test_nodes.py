@@ -87,6 +87,7 @@ def test_windows_over_nodes() -> None:
     assert_ring(result)
     assert not result.stats["failures"] and not result.stats["recoveries"]
     assert result.stderr == "", result
+    assert all(log["peak_bytes"] > 0 for log in result.stats["log"]), result
 
 
 COUNTERS = """
