@@ -360,6 +360,8 @@ struct ftrma_ctl {
     uint64_t nodes;             /* that the job runs on, 1 or more */
     uint64_t connect;           /* 1: the next round of repair makes the library's communicators: stored
                                    by who needs them, cleared by the leader of that round */
+    uint64_t dynamic;           /* 1: over several nodes the program has a window that is the library's:
+                                   stored by who makes one */
     uint64_t looked[FTRMA_MAX_PROCS]; /* node -> the newest alarm with which its agent has sent all of
                                    its words; by the agent */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];

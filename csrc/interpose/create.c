@@ -390,6 +390,8 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
     if (!ftrma_is_alone(comm)) {
         ftrma_window_hold(*win);
         ftrma_hold(__func__);
+        if (LOAD(&ftrma_ctl->nodes) > 1)
+            STORE(&ftrma_ctl->dynamic, 1);
     }
     return MPI_SUCCESS;
 }

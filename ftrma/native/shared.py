@@ -202,6 +202,7 @@ class Control(Protocol):
     lost: Array[int]
     nodes: int
     connect: int
+    dynamic: int
     looked: Array[int]
     proc: Parts[Process]
 

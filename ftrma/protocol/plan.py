@@ -114,6 +114,11 @@ def plan(now: Situation) -> Plan:
     chosen = seat(now)
     if now.starved:
         return replace(chosen, kind=PlanKind.FULL, reason=NO_ROOM)
+    if chosen.failure and now.domains is not None:
+        # What the dead have staged and stored is still on their nodes; the next launch looks.
+        members = " and ".join(chosen.failure.members)
+        reason = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
+        return replace(chosen, kind=PlanKind.RELAUNCH, reason=reason)
     if now.doomed is not None:
         reason = (
             f"slot {now.doomed} was killed {ends.STRIKES} times running at the same place of its "

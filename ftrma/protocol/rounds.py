@@ -79,6 +79,8 @@ def hindrance(world: World) -> str:
         return "this MPI library has no ULFM and cannot go on without a process"
     if world.load("stumbles") >= job.STUMBLES:
         return "the MPI library cannot make a communicator of the slots any more"
+    if world.load("dynamic"):
+        return "a window of the MPI library's own (Create_dynamic) does not outlive a process"
     if world.ctl.partitioned:
         return "the MPI library's partitioned communication is lost with a process"
     return ""

@@ -338,6 +338,52 @@ def test_a_replacement_that_ends_itself_ends_the_job(repetition: int) -> None:
     assert "relaunch" not in kinds(result), result
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("second", ["2@fence:25", "c0@repair:1"])
+def test_more_than_a_group_survives_in_place(second: str, repetition: int) -> None:
+    """Their vaults are still on their nodes, so a relaunch has everything."""
+    result = run("stencil", *HERE, "--kill", "1@fence:25", "--kill", second)
+    assert_same_bits("stencil", result)
+    assert kinds(result) == ["relaunch"], result
+    assert "too many to go on in place" in result.stats["recoveries"][0]["reason"], result
+
+
+DYNAMIC = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+cells = np.zeros(8, "i8")
+window = MPI.Win.Create_dynamic(comm=comm)
+window.Attach(cells)
+places = comm.allgather(MPI.Get_address(cells))
+state = ftrma.protect("dynamic", step=0, got=0)
+while state.step < 30:
+    ftrma.safepoint()
+    target = (me + 1) % n
+    window.Lock(target)
+    window.Put(np.array([state.step + me]), target, (places[target], 1, MPI.INT64_T))
+    window.Unlock(target)
+    comm.Barrier()
+    state.got += int(cells[0])
+    comm.Barrier()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/got-{me}.npz", got=state.got)
+"""
+
+
+@pytest.mark.rest
+def test_a_window_of_the_library_is_not_gone_on_with(repetition: int) -> None:
+    """Over several nodes one that has lost a process hangs, so the job is launched again."""
+    result = run_on_nodes(DYNAMIC, SLOTS, *HERE, "--kill", "1@safepoint:15", in_turn=2)
+    assert result.status == 0 and kinds(result) == ["relaunch"], result
+    assert "Create_dynamic" in result.stats["recoveries"][0]["reason"], result
+    for slot, found in enumerate(result.of_slots("got", SLOTS)):
+        assert found["got"] == sum(range(30)) + 30 * ((slot - 1) % SLOTS)
+
+
 HALVES = """
 import sys
 import numpy as np

@@ -211,6 +211,16 @@ def test_the_first_vacant_checksum_rank_gets_the_lowest_spare(state: Situation) 
         assert chosen is None
 
 
+def test_over_nodes_the_vaults_of_the_dead_are_looked_for() -> None:
+    """Law: where processes run on several nodes, no repair calls a loss a catastrophe: the next
+    launch finds the vaults, or says so."""
+    now = Situation([0, 1], [2], [0, 0], 1, frozenset({2, 3, 4}), frozenset({2}), [3, 4], 1)
+    assert plan(now).kind == PlanKind.CATASTROPHIC
+    chosen = plan(dataclasses.replace(now, domains=domains_of_nodes(["a", "b", "c", "b", "d"])))
+    assert chosen.kind == PlanKind.RELAUNCH and "slot 0 and slot 1" in chosen.reason
+    assert chosen.slot_proc == (0, 1)
+
+
 def test_a_spare_is_chosen_by_awareness() -> None:
     """Law: where processes run on several nodes, the same rule serves a repair as a relaunch: no
     node holds more of a group than it can lose."""
