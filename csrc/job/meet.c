@@ -23,14 +23,15 @@ static int holders_live(void)
     return 1;
 }
 
-/* All of a node's processes died before this round; an earlier one has had their last words, or they
-   had no role.  Its agent may be gone, too. */
-static int is_deserted(uint64_t node, uint64_t round)
+/* All of a node's processes are dead; a round that has ended had their last words, or they had no role.
+   Its agent may be gone, too. */
+static int is_deserted(uint64_t node)
 {
+    uint64_t repaired = LOAD(&ftrma_ctl->repaired);
     for (uint32_t i = 0; i < ftrma_ctl->nprocs; i++) {
         const struct ftrma_proc *p = &ftrma_ctl->proc[i];
         if ((uint64_t)p->node == node
-            && (LOAD(&p->state) != FTRMA_DEAD || LOAD(&p->death_round) >= round))
+            && (LOAD(&p->state) != FTRMA_DEAD || LOAD(&p->death_round) > repaired))
             return 0;
     }
     return 1;
@@ -41,7 +42,7 @@ static int is_deserted(uint64_t node, uint64_t round)
 static int agents_looked(uint64_t round)
 {
     uint64_t nodes = LOAD(&ftrma_ctl->nodes), y = 0;
-    while (y < nodes && (LOAD(&ftrma_ctl->looked[y]) >= round || is_deserted(y, round)))
+    while (y < nodes && (LOAD(&ftrma_ctl->looked[y]) >= round || is_deserted(y)))
         y++;
     return nodes == 1 || y == nodes;
 }

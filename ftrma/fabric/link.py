@@ -7,9 +7,9 @@ keepalive probes find a node that has vanished after about 10 s. A rank on anoth
 supervisor opens two more connections, which become its stdout and stderr, and each rank one for the
 trace that it writes.
 
-    rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, repairing,
-                         repaired, events, strike, leaving, goodbye; and what happens in the job
-                         (`story`)
+    rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
+                         repairing, repaired, events, strike, leaving, goodbye; and what happens in
+                         the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; gone, end
 
 ``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At
@@ -233,7 +233,8 @@ class Link:
             end waits for it (not for ever: the supervisor kills after some seconds).
         greeting: the supervisor's answer to hello.
         directory: this node's part of the job's directory, removed when the job ends for good.
-        gone: is called, by a thread, with a rank that died alone on its host.
+        gone: is called, by a thread, with a rank that died alone on its host, and how it said that
+            it ends itself, as in the control file; 0: it did not.
 
     Raises:
         FtrmaError: the supervisor cannot be reached.
@@ -243,7 +244,7 @@ class Link:
         self.key = key
         self.critical = threading.Lock()
         self.directory: Path | None = None
-        self.gone: Callable[[int], object] = lambda rank: None
+        self.gone: Callable[[int, int], object] = lambda rank, leaving: None
         self.ending = False  # goodbye was said
         self.sending = threading.Lock()
         self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -278,7 +279,7 @@ class Link:
                     final = message["final"]
                     break
                 if message["event"] == "gone":
-                    self.gone(message["rank"])
+                    self.gone(message["rank"], message["leaving"])
                 else:
                     self.answers.put(message)
         self._die(final)

@@ -8,8 +8,8 @@ that loop, too.
 
 One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
 its stdin does, that is, when no process of the job is left on its node. Where the job is not over,
-a spoke goes on as long as it has its hub, so that the others know all that the last process had
-said. The key is in its environment.
+a spoke goes on for a while, as long as it has its hub, so that the others know all that the last
+process had said. The key is in its environment.
 
 With ``--mirror`` it keeps a file of its node equal to those of the others (``csrc/wire/mirror.h``).
 The agent of node 0 is the hub and lets the others' in, as it does origins; a spoke learns where the
@@ -42,6 +42,7 @@ TAKE_OVER_S = 5.0  # the kernel ends a killed process within milliseconds
 HUB = b"hub "  # what a line on stdin begins with
 FILES = 4096  # an origin has one; more than a job has processes
 LOOK_MS = 250  # for strangers whose time is over, while there are some
+LINGER_S = 15.0  # a repair has had the last words of who died, or it is given up
 
 
 class Door(Reception):
@@ -119,8 +120,8 @@ def publish(address: link.Address, path: Path) -> None:
 
 
 def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
-    """Serve until stdin ends, and a spoke until the connection to the hub does, too, unless the
-    node's directory is gone: processes that end with the job remove it.
+    """Serve until stdin ends, and a spoke, for a while, until the connection to the hub does, too,
+    unless the node's directory is gone: processes that end with the job remove it.
 
     Raises:
         FtrmaError: hub and spoke do not fit.
@@ -130,18 +131,19 @@ def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
     mine = select.poll()
     mine.register(0, select.POLLIN)
     wire.agent_watch(door.agent, door.fileno())
-    told, left = b"", False
-    while not (left and wire.agent_alone(door.agent)):
-        if not left:
+    told, until = b"", 0.0  # when this ends at the latest, once stdin has ended
+    while not until or (time.monotonic() < until and not wire.agent_alone(door.agent)):
+        if not until:
             seeking.take(door.agent)
-        wire.agent_serve(door.agent, LOOK_MS if door.peers else wire.FOREVER)
+        wire.agent_serve(door.agent, LOOK_MS if door.peers or until else wire.FOREVER)
         door.pump()
-        if not left and mine.poll(0):
+        if not until and mine.poll(0):
             if not (said := os.read(0, 4096)):
                 if not (seeking.node and seeking.regions and ledger.exists()):
                     return
-                left = True
+                until = time.monotonic() + LINGER_S
                 door.epoll.unregister(0)
+                door.epoll.unregister(seeking.bell)
                 continue
             *lines, told = (told + said).split(b"\n")
             for line in lines:

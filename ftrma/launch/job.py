@@ -30,6 +30,7 @@ class Cause:
         died_at, noticed_at: on the supervisor's monotonic clock, s.
         hosts: on which the job has run so far.
         entry: number of the next launch's first entry of the program.
+        homes: kind, number and host of each role, as all knew them last.
     """
 
     reason: str
@@ -38,6 +39,7 @@ class Cause:
     noticed_at: float
     hosts: tuple[str, ...] = ()
     entry: int = 1
+    homes: tuple[tuple[str, int, str], ...] = ()
 
 
 @dataclass

@@ -53,7 +53,8 @@ class Peer:
         challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
-        left: how it said that it ends itself; None otherwise.
+        left: how it said that it ends itself; None otherwise. leaving: the same as in the control
+            file.
         file: that keeps what a "trace" brings; None where it could not be made, or is full.
     """
 
@@ -72,6 +73,7 @@ class Peer:
     died_at: float = 0.0
     struck: tuple[int, float] | None = None
     left: Left | None = None
+    leaving: int = 0
     file: BinaryIO | None = None
 
     @property
@@ -281,8 +283,9 @@ class Reception:
 
         def write() -> None:
             assert peer.file
-            room = os.fstatvfs(peer.file.fileno())
-            if room.f_bavail * room.f_frsize < RESERVE_BYTES:
+            room = os.fstatvfs(peer.file.fileno())  # of no blocks where it has no limit
+            reserve = min(RESERVE_BYTES, room.f_blocks * room.f_frsize // 8)
+            if room.f_bavail * room.f_frsize < reserve:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             rest = memoryview(data)
             while rest:

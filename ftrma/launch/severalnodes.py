@@ -58,7 +58,8 @@ class SeveralNodes:
             )
         made.words = failover.next_hosts(board, made.words, made.layout)
         # Only now, since a rank may have begun an entry up to its end.
-        made.cause = replace(cause, entry=board.ranks.entry + 1)
+        homes = tuple((*role, host) for role, host in board.ranks.homes.items())
+        made.cause = replace(cause, entry=board.ranks.entry + 1, homes=homes)
         story.emit(made.directory, Relaunch(reason, cause.slots))
         sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
         return None

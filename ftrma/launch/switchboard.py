@@ -29,7 +29,7 @@ from .job import Cause
 from .reception import Peer, Reception
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
-ALONE_S = 1.0  # a repair is under way within milliseconds, if the node of who died is still there
+ALONE_S = 1.5  # the agent of the node of who died answers within milliseconds, if it is there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
 
@@ -48,6 +48,10 @@ class Ranks:
     entered: bool = False  # the program has begun
     entry: int = 1  # the newest one, counted through all launches
     log_peaks: dict[int, int] = field(default_factory=dict)  # bytes, by slot
+    # Hosts of the roles that have vaults, when no death was open.
+    homes: dict[tuple[str, int], str] = field(default_factory=dict)
+    spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
+    there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
 
 
 class Switchboard:
@@ -75,6 +79,8 @@ class Switchboard:
         self.keep_trace = keep_trace
         self.first_entry = cause.entry if cause else 1  # of this launch
         self.ranks = Ranks(entry=self.first_entry)
+        if cause:
+            self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
         self.reception = Reception(key, bind, self._take, self._gone)
         self.claims: list[tuple[float, Peer]] = []
         self.ending = False
@@ -109,11 +115,12 @@ class Switchboard:
     def _gone(self, peer: Peer) -> None:
         if peer.kind == "link" and not peer.goodbye and not self.ending:
             peer.died_at = time.monotonic()
-            self.ranks.deaths.append(peer)
+            if peer.rank not in self.ranks.spared:
+                self.ranks.deaths.append(peer)
             if self._alone(peer):  # on its node there is nobody to see it
                 for other in self.ranks.links.values():
                     if other.open:
-                        self.reception.send(other, "gone", rank=peer.rank)
+                        self.reception.send(other, "gone", rank=peer.rank, leaving=peer.leaving)
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -128,6 +135,7 @@ class Switchboard:
             self._greet(peer, event, message)
         elif event == "role":
             peer.role, peer.index = message["role"], message["index"]
+            self._find_homes()
         elif event == "clock":
             self.reception.send(peer, "clock", ns=time.monotonic_ns())
         elif event == "entry":
@@ -145,7 +153,10 @@ class Switchboard:
             self.ranks.repairing = 0.0
             self._repaired(set(message["dead"]))
         elif event == "spared":
-            self._repaired({int(message["rank"])})
+            self.ranks.spared.add(int(message["rank"]))
+            self._repaired(self.ranks.spared)
+        elif event == "there":
+            self.ranks.there.add(int(message["rank"]))
         elif event == "relaunch":
             self.ranks.wish = self.ranks.wish or str(message["reason"])
         elif event == "events":
@@ -154,6 +165,7 @@ class Switchboard:
             peer.struck = int(message["rule"]), time.monotonic()
         elif event == "leaving":
             how, value = int(message["how"]), int(message["value"])
+            peer.leaving = how | value
             if how == job.Left.BY_SIGNAL:
                 peer.left = Left(by_signal=value)
             elif how in (job.Left.BY_STATUS, job.Left.BY_EXIT):
@@ -181,8 +193,9 @@ class Switchboard:
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer
+        homes = [(*role, host) for role, host in self.ranks.homes.items()]
         self.reception.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
-                            **self.past)
+                            homes=homes, **self.past)
 
     def _grant(self) -> None:
         """Answer who asks to report an error, once it is clear that no death caused it."""
@@ -197,6 +210,14 @@ class Switchboard:
         ranks = self.ranks
         ranks.repaired += [peer for peer in ranks.deaths if peer.rank in dead]
         ranks.deaths = [peer for peer in ranks.deaths if peer.rank not in dead]
+        self._find_homes()
+
+    def _find_homes(self) -> None:
+        """Note where the roles are. While a death is open a repair may not have come to them."""
+        if not self.ranks.deaths:
+            self.ranks.homes |= {
+                (peer.role, peer.index): peer.host for peer in self.ranks.links.values()
+                if peer.open and peer.role in ("slot", "checksum")}
 
     def _entered(self, message: dict[str, Any]) -> None:
         """The program runs (again): the story of a relaunch is complete."""
@@ -238,11 +259,11 @@ class Switchboard:
     def nodes_gone(self) -> bool:
         """Of some host with open deaths no rank is left: it is lost, or as good as lost.
 
-        Where there was one only, its node may be there: its agent is, if a repair goes on behind
-        the meeting of all agents.
+        Where there was one only, its node may be there, if its agent answers. Without a spare's
+        node all go on.
         """
         living = {p.host for p in self.ranks.links.values() if p.open or p.goodbye}
-        return any(peer.host not in living and not self._can_do_without(peer)
+        return any(peer.host not in living and not self._may_be_there(peer)
                    for peer in self.ranks.deaths)
 
     def _alone(self, peer: Peer) -> bool:
@@ -251,9 +272,10 @@ class Switchboard:
         first = self.ranks.links.get(0)
         return hosts.count(peer.host) == 1 and first is not None and peer.host != first.host
 
-    def _can_do_without(self, peer: Peer) -> bool:
-        begun = self.ranks.repairing > peer.died_at
-        return self._alone(peer) and (begun or time.monotonic() - peer.died_at < ALONE_S)
+    def _may_be_there(self, peer: Peer) -> bool:
+        soon = time.monotonic() - peer.died_at < ALONE_S
+        there = peer.role == "spare" or peer.rank in self.ranks.there
+        return self._alone(peer) and (there or soon)
 
     def failure(self) -> str:
         """Who died, in words, once all with one cause are known; empty if nobody did."""

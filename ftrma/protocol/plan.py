@@ -114,11 +114,6 @@ def plan(now: Situation) -> Plan:
     chosen = seat(now)
     if now.starved:
         return replace(chosen, kind=PlanKind.FULL, reason=NO_ROOM)
-    if chosen.failure and now.domains is not None:
-        # What the dead have staged and stored is still on their nodes; the next launch looks.
-        members = " and ".join(chosen.failure.members)
-        reason = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
-        return replace(chosen, kind=PlanKind.RELAUNCH, reason=reason)
     if now.doomed is not None:
         reason = (
             f"slot {now.doomed} was killed {ends.STRIKES} times running at the same place of its "
@@ -126,6 +121,11 @@ def plan(now: Situation) -> Plan:
             "kernel killed it. Give it more, or use more slots"
         )
         return replace(chosen, kind=PlanKind.REPEATED, reason=reason)
+    if chosen.failure and now.domains is not None:
+        # What the dead have staged and stored is still on their nodes; the next launch looks.
+        members = " and ".join(chosen.failure.members)
+        reason = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
+        return replace(chosen, kind=PlanKind.RELAUNCH, reason=reason)
     if chosen.kind in IN_PLACE and now.loses_stdin(chosen.slot_proc):
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=NO_STDIN)
     if chosen.kind in IN_PLACE and now.hindrance:

@@ -21,6 +21,7 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +53,7 @@ from ..vault.salvage import Role
 from ..vault.vault import Vault
 from . import farlogs
 
+THERE_S = 1.0  # an agent answers within milliseconds
 LEAVE_S = 30.0  # the supervisor answers the last goodbye within milliseconds
 ALONE = -1  # in place of a keeper's pid, who is on another node
 
@@ -107,7 +109,7 @@ class SpreadWorld(World):
         job.set_link(link.socket.fileno())
         self._make_node(comm, placement)
         super().__init__(self.directory, link.key, proc)
-        link.gone = job.note_death
+        link.gone = self._gone
         self.held = self._open_held()
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
@@ -146,8 +148,10 @@ class SpreadWorld(World):
         """Vaults on all nodes: where each is and which versions it can be brought to."""
         mine: dict[Role, frozenset[Version]] = {}
         again = self.first_on_node and self.link.greeting["resume"]
+        homes = {(kind, index): host for kind, index, host in self.link.greeting["homes"]}
         for role in salvage.roles_of(self.layout) if again else []:
-            if self.vault_path_of(role).exists():
+            # Elsewhere than where the role was last there may be one of a timeline that has ended.
+            if homes.get(role, self.host) == self.host and self.vault_path_of(role).exists():
                 with contextlib.suppress(FtrmaError):  # killed while it was made
                     vault = self.open_vault(role, create=False)
                     mine[role] = frozenset(vault.versions(role[0]))
@@ -442,6 +446,21 @@ class SpreadWorld(World):
     def repaired(self, number: int) -> None:
         dead = [p for p in self.procs_of_job() if not self.alive(p)]
         self.link.send("repaired", round=number, dead=dead)
+
+    def _gone(self, rank: int, leaving: int) -> None:
+        """A process has died alone on its node. By a thread."""
+        if leaving:
+            self.ctl.proc[rank].leaving = leaving
+        job.note_death(rank)
+        threading.Thread(target=self._look_for_agent, args=(Proc(rank),), daemon=True).start()
+
+    def _look_for_agent(self, proc: Proc) -> None:
+        """Tell the supervisor if the agent of that node answers the alarm."""
+        deadline, alarm = time.monotonic() + THERE_S, self.round_asked()
+        while self.ctl.looked[self.node_of(proc)] < alarm and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if self.ctl.looked[self.node_of(proc)] >= alarm:
+            self.link.send("there", rank=proc)
 
     def lost_spare(self, proc: Proc) -> None:
         self.link.send("spared", rank=proc)

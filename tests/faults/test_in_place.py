@@ -17,10 +17,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jobs import Result
-from nodes import before_daemons, remove_fake_ssh, run_on_nodes
+from nodes import NODES, before_daemons, remove_fake_ssh, run_on_nodes
 from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
 
 HERE = ("--spares", "2", "--interval", "0")
@@ -287,29 +288,46 @@ np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
 
 
 @pytest.mark.rest
+def test_who_is_alone_is_replaced_while_others_compute(repetition: int) -> None:
+    """A repair begins when the others come to a call of MPI; that the node is there is known."""
+    result = run_on_nodes(SLOW.replace("0.5", "2.5").replace("24", "3"), 2, "--interval", "0",
+                          "--kill", "1@safepoint:2", in_turn=3, timeout=40)
+    assert result.status == 0 and kinds(result) == ["rollback"], result
+
+
+def test_who_is_alone_may_end_the_job(repetition: int) -> None:
+    """By its own exit, with its status; nobody takes it for a death."""
+    result = run_on_nodes(ENDS_ITSELF, 2, "--interval", "0", in_turn=3)
+    assert result.status == 7 and "slot 1 ended itself with status 7" in result.stderr, result
+    assert not result.stats["recoveries"] and not result.stats["failures"], result
+
+
+@pytest.mark.rest
 @pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)
     assert result.status == 0 and kinds(result) == [], result
-    assert_replaced(result, "s0@time")
+    assert [death[:2] for death in deaths(result)] == [("spare", 0)], result
     assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
 
 
 @pytest.mark.rest
-def test_an_agent_without_processes_is_not_missed(repetition: int) -> None:
+def test_an_agent_without_processes_is_not_missed(tmp_path: Path, repetition: int) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
     not followed by another; then a slot dies."""
     kills = ("c0@time:0.3", "1@time:5")
-    before_daemons("(sleep 4; pkill -KILL -f ftrma.launch.agent) >/dev/null 2>&1 &")
+    killed = f"pkill -KILL -f [f]trma.launch.agent && touch {tmp_path}/$(hostname)"
+    before_daemons(f"(sleep 4; {killed}) >/dev/null 2>&1 &")
     # Not once more where the job's end clears away what that node has.
     timer = threading.Timer(3, before_daemons, [""])
     timer.start()
     try:
         result = run_on_nodes(SLOW.replace("0.5", "0.35"), 2, "--spares", "2", "--kill", kills[0],
-                              "--kill", kills[1], in_turn=3, timeout=40)
+                              "--kill", kills[1], in_turn=3, timeout=40, files=tmp_path)
     finally:
         timer.join()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NODES)
     assert result.status == 0, result
     assert_replaced(result, *kills)
     assert kinds(result) == ["causal", "causal"], result

@@ -219,6 +219,8 @@ def test_over_nodes_the_vaults_of_the_dead_are_looked_for() -> None:
     chosen = plan(dataclasses.replace(now, domains=domains_of_nodes(["a", "b", "c", "b", "d"])))
     assert chosen.kind == PlanKind.RELAUNCH and "slot 0 and slot 1" in chosen.reason
     assert chosen.slot_proc == (0, 1)
+    doomed = dataclasses.replace(now, domains=domains_of_nodes(list("abcbd")), doomed=1)
+    assert plan(doomed).kind == PlanKind.REPEATED
 
 
 def test_a_spare_is_chosen_by_awareness() -> None:

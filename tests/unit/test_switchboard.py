@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -298,7 +299,8 @@ def test_a_trace_that_cannot_be_kept_costs_the_trace_alone(
     else:
         first.sendall(b"y" * 144)
         board.until(lambda: sum(p.stat().st_size for p in tmp_path.iterdir()) == 144)
-        monkeypatch.setattr(reception, "RESERVE_BYTES", 1 << 60)
+        short = SimpleNamespace(f_bavail=10, f_blocks=1000, f_frsize=4096)
+        monkeypatch.setattr(os, "fstatvfs", lambda fd: short)
         first.sendall(b"z" * 144)
     board.board.pump(0.05)
     board.board.pump(0.05)
@@ -320,8 +322,8 @@ def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
 
 
 def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law: whoever lives is told of it. Its node counts as lost, unless a repair begins soon; that
-    of the first rank counts as lost at once, and so does one of several ranks."""
+    """Law: whoever lives is told of it, and how it said that it ends. Its node counts as lost,
+    unless somebody finds its agent soon; that of one of several ranks does at once."""
     monkeypatch.setattr(switchboard, "ALONE_S", 0.5)
     board = Board(processes=4)
     ranks = [board.connect(rank, host)[0]
@@ -335,21 +337,50 @@ def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.Monke
         board.board.pump(0.05)
         return json.loads(ranks[rank].recv(1000))
 
+    ranks[1].sendall(link.line("leaving", how=256, value=7))
     die(1)
-    assert all(next_line(rank) == {"event": "gone", "rank": 1} for rank in (0, 2, 3))
+    gone = {"event": "gone", "rank": 1, "leaving": 256 + 7}
+    assert all(next_line(rank) == gone for rank in (0, 2, 3))
     assert not board.board.nodes_gone()
     board.until(board.board.nodes_gone)
-    ranks[0].sendall(link.line("repairing", round=1))
+    ranks[0].sendall(link.line("there", rank=1))
     board.until(lambda: not board.board.nodes_gone())
     ranks[0].sendall(link.line("repaired", round=1, dead=[1]))
     board.until(lambda: not board.board.ranks.deaths)
-    die(2)
-    assert not board.board.nodes_gone()  # rank 3 is there
-    ranks[0].sendall(link.line("spared", rank=2))
-    board.until(lambda: not board.board.ranks.deaths)
+    ranks[0].sendall(link.line("spared", rank=2))  # the death itself may be heard of later
+    board.until(lambda: 2 in board.board.ranks.spared)
+    ranks[2].close()
+    board.until(lambda: not board.board.ranks.links[2].open)
+    assert not board.board.ranks.deaths
     die(3)
     assert board.board.nodes_gone()
     board.close()
+
+
+def test_where_roles_are_is_known_when_no_death_is_open() -> None:
+    """Law: the next launch takes a role's vault from the host of who had it last, in a state that
+    all had come to: not from where a repair was just bringing it, nor from where it was before."""
+    board = Board(processes=3)
+    ranks = [board.connect(rank, f"node{rank}")[0] for rank in range(3)]
+    for rank, (role, index) in enumerate([("slot", 0), ("checksum", 0), ("spare", 0)]):
+        ranks[rank].sendall(link.line("role", role=role, index=index))
+    first = {("slot", 0): "node0", ("checksum", 0): "node1"}
+    board.until(lambda: board.board.ranks.homes == first)
+    ranks[1].close()
+    board.until(lambda: bool(board.board.ranks.deaths))
+    ranks[2].sendall(link.line("role", role="checksum", index=0))
+    board.until(lambda: board.board.ranks.links[2].role == "checksum")
+    assert board.board.ranks.homes == first
+    ranks[0].sendall(link.line("repaired", round=1, dead=[1]))
+    board.until(lambda: not board.board.ranks.deaths)
+    after = {("slot", 0): "node0", ("checksum", 0): "node2"}
+    assert board.board.ranks.homes == after
+    board.close()
+    homes = tuple((*role, host) for role, host in after.items())
+    following = Board(cause=Cause("slot 0 died", (0,), 0.0, 0.0, (), 2, homes))
+    _, hello = following.connect(0)
+    assert sorted(map(tuple, hello["homes"])) == sorted(homes)
+    following.close()
 
 
 def test_the_host_of_the_first_rank_is_lost_at_once() -> None:
