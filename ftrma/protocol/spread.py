@@ -245,6 +245,7 @@ class SpreadWorld(World):
         """Have the descriptors by which this process and the agents reach each other."""
         self.service: Asking | None = None
         self.in_hand = 0  # the newest round of repair that this process has begun
+        self.timeline = 0  # the newest one in which all went back, or 0
         if len(self.names) == 1:
             return
         self.ledger = wire.ledger_open(self.directory / "ledger")
@@ -270,6 +271,8 @@ class SpreadWorld(World):
                       lambda node: self.addresses[node])
         for node in range(nodes):
             made.origin.seat(slots + node, node, 1)
+        if self.timeline:  # or agents would take it for one of the time before
+            made.origin.take_roles(self.timeline, forget=True)
         return made
 
     def take_seat(self) -> None:
@@ -351,6 +354,7 @@ class SpreadWorld(World):
         """All go back: have the agents forget what belongs to the timeline that ends here."""
         if self.service is None:
             return
+        self.timeline = number
         for asking in filter(None, (self.asking, self.service)):
             asking.origin.take_roles(number, forget=True)
         if self.leads_node:

@@ -152,6 +152,17 @@ def test_a_second_death(second: str, options: tuple[str, ...], repetition: int) 
     assert "relaunch" not in kinds(result), result
 
 
+@pytest.mark.rest
+def test_back_once_more(repetition: int) -> None:
+    """Who becomes a slot after all have gone back is of the timeline that began there."""
+    kills = ("1@put:20", "2@put:60")
+    words = [word for kill in kills for word in ("--kill", kill)]
+    result = run("stencil", *STRONG, "--policy", "rollback", "--spares", "3", *words)
+    assert_same_bits("stencil", result)
+    assert_replaced(result, *kills)
+    assert kinds(result) == ["rollback"] * 2, result
+
+
 MESSAGES = """
 import sys
 import numpy as np
