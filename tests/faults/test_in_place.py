@@ -298,7 +298,7 @@ np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
 """
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_who_is_alone_is_replaced_while_others_compute(repetition: int) -> None:
     """A repair begins when the others come to a call of MPI; that the node is there is known."""
     result = run_on_nodes(SLOW.replace("0.5", "2.5").replace("24", "3"), 2, "--interval", "0",
@@ -313,8 +313,8 @@ def test_who_is_alone_may_end_the_job(repetition: int) -> None:
     assert not result.stats["recoveries"] and not result.stats["failures"], result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("slots", [1, 4])
 def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)
@@ -323,7 +323,7 @@ def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
     assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_an_agent_without_processes_is_not_missed(tmp_path: Path, repetition: int) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
     not followed by another; then a slot dies."""
@@ -368,7 +368,8 @@ def test_a_replacement_that_ends_itself_ends_the_job(repetition: int) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("second", ["2@fence:25", "c0@repair:1"])
+@pytest.mark.parametrize("second", [
+    "2@fence:25", pytest.param("c0@repair:1", marks=pytest.mark.long)])
 def test_more_than_a_group_survives_in_place(second: str, repetition: int) -> None:
     """Their vaults are still on their nodes, so a relaunch has everything."""
     result = run("stencil", *HERE, "--kill", "1@fence:25", "--kill", second)
