@@ -38,7 +38,7 @@ FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common
 # How a job's directory begins, and the MPI library's files, which should be in it: jobs of others
 # have other numbers there.
 OURS = re.compile(
-    r"/dev/shm/(ftrma-\d+-[0-9a-f]{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
+    r"/dev/shm/(ftrma-\d+-\w{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
 )
 LOOK_S = 0.1  # how often a job is asked which files it has
 
@@ -147,7 +147,9 @@ def run_command(
             job.wait()
         out.seek(0), err.seek(0)
         result = Result(job.returncode, out.read().decode(), err.read().decode())
-    files = sorted(p for p in SHARED.iterdir() if p.name.startswith(tuple(prefixes)))
+    theirs = " ".join(command)  # a directory that the command names is the caller's to remove
+    files = sorted(p for p in SHARED.iterdir()
+                   if p.name.startswith(tuple(prefixes)) and str(p) not in theirs)
     remove(files)
     assert not late, f"{' '.join(command)}: not ended after {timeout} s; {left}\n{result}"
     assert not left, f"processes left: {left}\n{result}"
