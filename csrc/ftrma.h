@@ -195,6 +195,7 @@ struct ftrma_rule {
     int32_t index;     /* slot, checksum or spare number */
     int32_t place;     /* enum ftrma_place */
     int32_t fired;     /* 1 once it has struck; it never strikes again */
+    int32_t agent;     /* 1: the agent of the victim's node dies in its stead */
     uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
     uint64_t visits;   /* visits so far */
 };
@@ -242,6 +243,7 @@ struct ftrma_plan {
     uint64_t version;                    /* committed when it was made; 0: the start */
     uint32_t kind;                       /* enum ftrma_plan_kind */
     uint32_t reason_bytes;               /* of `reason` */
+    uint64_t calm;                       /* 1: nobody had died */
     uint8_t slots[FTRMA_MAX_PROCS];      /* slot -> FTRMA_SLOT_DIED, _REPLAYED */
     char reason[FTRMA_REASON_BYTES];     /* in words, UTF-8 without an end mark */
 };

@@ -15,10 +15,9 @@ from typing import Any
 
 from .fabric.killrules import KillRule, check_number
 from .fabric.listening import Bind
-from .host import tomlfile
-from .host.tomlfile import MTBF_S, number, whole
+from .host import values
+from .host.values import MTBF_S, number, whole
 from .machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
-from .machine.topologyfile import read_topology
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
@@ -79,7 +78,11 @@ class Options:
 
     def check_levels(self) -> None:
         """Refuse a topology file or a level of awareness that cannot be served."""
-        levels = read_topology(self.topology).levels if self.topology else (NODES,)
+        levels: tuple[str, ...] = (NODES,)
+        if self.topology:
+            from .machine.topologyfile import read_topology  # what no rank without one has to load
+
+            levels = read_topology(self.topology).levels
         Domains(levels, ()).height(self.aware or NO_LEVEL)
 
     def layout_for(self, processes: int) -> Layout:
@@ -136,7 +139,7 @@ def size(text: str, name: str = "size") -> int:
     Raises:
         ValueError: it is none.
     """
-    return int(tomlfile.size(name, text, MOST_BUDGET, UNITS))
+    return int(values.size(name, text, MOST_BUDGET, UNITS))
 
 
 def _count(least: int, most: int) -> Parser:
@@ -252,7 +255,8 @@ OPTIONS = [
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",
-        "let a slot (or c0: checksum rank 0, s0: spare 0) kill itself at a place; repeatable",
+        "let a slot (or c0: checksum rank 0, s0: spare 0, a1: the agent of slot 1's node) die at a "
+        "place; repeatable",
         lambda name, text: [KillRule.parse(rule, name) for rule in text.split()],
     ),
     Option(

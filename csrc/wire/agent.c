@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "apply.h"
 #include "grant.h"
@@ -288,6 +289,7 @@ int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
     a->last_parked = &a->parked;
     ftrma_parts_put_back(a->ledger);
     ftrma_parts_finish_roles(a->ledger);
+    STORE(&a->ledger->header->agent, (int32_t)getpid());
     __atomic_add_fetch(&a->ledger->header->agents, 1, __ATOMIC_SEQ_CST);
     *agent = a;
     return 0;

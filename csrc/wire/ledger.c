@@ -242,3 +242,8 @@ uint64_t ftrma_ledger_agents(struct ftrma_ledger *l)
 {
     return LOAD(&l->header->agents);
 }
+
+int ftrma_ledger_agent(const struct ftrma_ledger *l)
+{
+    return LOAD(&l->header->agent);
+}

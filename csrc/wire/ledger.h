@@ -36,7 +36,8 @@ struct ftrma_ledger_pair {
 struct ftrma_ledger_header {
     uint64_t magic;
     uint64_t file_bytes;
-    uint32_t origins, targets, parts, pad;
+    uint32_t origins, targets, parts;
+    int32_t agent;      /* the process that serves it, or did */
     uint64_t agents;    /* that have begun */
     uint64_t epoch;     /* of the roles in force here */
     uint64_t forgetting; /* the epoch with which all is forgotten, while it is */

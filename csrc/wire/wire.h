@@ -240,6 +240,7 @@ uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint3
 int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t n, uint64_t at,
                         uint64_t step);
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
+int ftrma_ledger_agent(const struct ftrma_ledger *ledger); /* the newest one's process; 0: none yet */
 
 /* ---- the agent (agent.c) ---- */
 struct ftrma_agent;

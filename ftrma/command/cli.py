@@ -14,7 +14,7 @@ from .. import __version__, settings
 from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host import outfile
 from ..host.outfile import tell
-from ..host.tomlfile import whole
+from ..host.values import whole
 from ..program import script
 from ..reliability import command as reliability
 

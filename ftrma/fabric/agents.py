@@ -17,7 +17,6 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import FtrmaError
+from ..host.helper import Helper
 from ..host.key import VARIABLE, Key
 from ..native import wire
 from ..native.wire import FORMAT, NODES, Ack, Origin, Region
@@ -281,7 +281,7 @@ class NodeAgent:
         self.hub = hub
         self.bind = replace(self.bind, ports=range(address.port, address.port + 1))
         self._tell_hub()
-        threading.Thread(target=self._keep, name="ftrma-agent", daemon=True).start()
+        Helper(self._keep, name="ftrma-agent").start()
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [
@@ -327,6 +327,6 @@ class NodeAgent:
                 fcntl.flock(ledger, fcntl.LOCK_UN)
                 time.sleep(0.002)
             except BlockingIOError:
-                threading.Thread(target=process.wait, daemon=True).start()  # reaps it
+                Helper(process.wait).start()  # reaps it
                 return 0
         return 1

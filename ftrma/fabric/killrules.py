@@ -16,33 +16,38 @@ ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 @dataclass(frozen=True)
 class KillRule:
-    """``SLOT@PLACE[:COUNT]``: who kills itself where, at which visit (or after how many ms)."""
+    """``SLOT@PLACE[:COUNT]``: who kills itself where, at which visit (or after how many ms).
+
+    With ``a`` before it, such as ``a2@put:5`` or ``ac0@sum``, the agent of its node dies instead.
+    """
 
     role: int
     index: int
     place: str
     at: int
     text: str
+    agent: bool = False
 
     @classmethod
     def parse(cls, text: str, name: str = "--kill") -> KillRule:
-        match = re.fullmatch(r"([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
-        if not match or match[3] not in PLACES:
+        match = re.fullmatch(r"(a?)([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
+        if not match or match[4] not in PLACES:
             raise ValueError(
                 f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold or "
                 f"1@time:2.5; places are {', '.join(PLACES)}"
             )
         try:
-            at = float(match[4] or 1)
+            at = float(match[5] or 1)
         except ValueError:
-            raise ValueError(f"{name} {text}: {match[4]} is not a number") from None
-        if match[3] == "time":
+            raise ValueError(f"{name} {text}: {match[5]} is not a number") from None
+        if match[4] == "time":
             at *= 1000
         elif at != int(at) or at < 1:
             raise ValueError(f"{name} {text}: the count must be a whole number, 1 or more")
         if at > MOST_VISITS:
             raise ValueError(f"{name} {text}: it would never strike; use at most {MOST_VISITS:g}")
-        return cls(ROLE_LETTERS[match[1]], int(match[2]), match[3], int(at), text)
+        role, index, agent = ROLE_LETTERS[match[2]], int(match[3]), bool(match[1])
+        return cls(role, index, match[4], int(at), text, agent)
 
     def check(self, layout: Layout) -> None:
         kinds = {
@@ -62,10 +67,19 @@ def check_number(rules: Sequence[KillRule]) -> None:
         raise ValueError(f"--kill: {len(rules)} rules; at most {MAX_RULES}")
 
 
+def refuse_agents(rules: Sequence[KillRule]) -> None:
+    """Refuse rules for agents in a job that has none."""
+    for rule in rules:
+        if rule.agent:
+            raise ValueError(f"--kill {rule.text}: a job on one node has no agents; name the hosts "
+                             "of several in --mpirun")
+
+
 def write(ctl: Control, rules: Sequence[KillRule]) -> None:
     """Put the rules in the control file, before any process visits a place."""
     check_number(rules)
     for i, rule in enumerate(rules):
         ctl.rules[i].role, ctl.rules[i].index = rule.role, rule.index
+        ctl.rules[i].agent = rule.agent
         ctl.rules[i].place, ctl.rules[i].at = PLACES[rule.place], rule.at
     ctl.nrules = len(rules)

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import FtrmaError
+from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 
 VARIABLE = "FTRMA_LINK"
@@ -253,7 +254,7 @@ class Link:
         )
         # A forked child must not keep the connection of a dead rank open.
         os.register_at_fork(after_in_child=self.socket.close)
-        threading.Thread(target=self._read, name="ftrma-link", daemon=True).start()
+        Helper(self._read, name="ftrma-link").start()
 
     def send(self, event: str, **data: Any) -> None:
         """Tell the supervisor. If it is gone, the reading thread ends this process."""

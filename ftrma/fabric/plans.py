@@ -31,6 +31,7 @@ class PublishedPlan:
         reason: in words; empty where a causal recovery needs none.
         dead: slots whose process died.
         replayed: those of them that their replacements replay.
+        calm: nobody had died, a server neither: there is nothing to tell.
     """
 
     kind: PlanKind = PlanKind.NONE
@@ -39,6 +40,7 @@ class PublishedPlan:
     reason: str = ""
     dead: tuple[Slot, ...] = ()
     replayed: tuple[Slot, ...] = ()
+    calm: bool = False
 
 
 def publish(ctl: Control, plan: PublishedPlan) -> None:
@@ -98,6 +100,7 @@ def _write(place: PlanPlace, plan: PublishedPlan, slots: int) -> None:
     place.kind = plan.kind
     place.round = plan.round
     place.version = plan.version
+    place.calm = plan.calm
     job.write_bytes(place.slots, marks)
     job.write_bytes(place.reason, reason)
     place.reason_bytes = len(reason)
@@ -110,6 +113,7 @@ def _read(place: PlanPlace, slots: int) -> PublishedPlan:
         PlanKind(place.kind), place.round, place.version, reason.decode("utf-8", "replace"),
         tuple(Slot(s) for s, mark in enumerate(marks) if mark & SLOT_DIED),
         tuple(Slot(s) for s, mark in enumerate(marks) if mark & SLOT_REPLAYED),
+        bool(place.calm),
     )
 
 

@@ -17,32 +17,28 @@ A reader asks a ``Table`` for its values by type and range, and never touches th
 
 Invariant: every error is a ``TomlError`` of one line that begins with the file's name.
 
-What people write elsewhere is read here too: text files of other kinds (`read_text`, `read_bytes`)
-and single values on the command line, in the environment and in tables (`number`, `whole`, `size`).
+Text files of other kinds that people write are read here, too (`read_text`).
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import stat
 import sys
 from bisect import bisect_right
-from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+from .values import read_bytes
+
 Keys = tuple[str | int, ...]
 Position = tuple[int, int]
 
-MOST_BYTES = 8 << 20  # of a file that people write, and read within seconds
 MOST = 1e300  # of a number without a bound of its own: sums of such stay finite
 MOST_DEPTH = 100  # of dotted keys; who goes over them takes time and memory with its square
 BYTE_ORDERS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -104,83 +100,6 @@ def read_text(path: Path) -> str:
             f"{path}:{line}:{column}: byte {content[error.start]:#04x} is not UTF-8; save the file "
             "as UTF-8"
         ) from None
-
-
-def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Return what a regular file holds; whatever is named, this neither waits nor takes all memory.
-
-    Raises:
-        OSError: it cannot be read, `strerror` says why; it is no file, or has more than `most`
-            bytes.
-    """
-    with open_file(path) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        content = b"" if size_bytes > most else file.read(most + 1) or b""
-        if size_bytes > most or len(content) > most:
-            raise OSError(errno.EFBIG, f"it is too large, at most {most} bytes are read")
-        return content
-
-
-def open_file(path: Path | str) -> BinaryIO:
-    """Open a regular file for reading; OSError if it is none."""
-    try:
-        mode = os.stat(path).st_mode  # before it is opened: that alone can do something to a device
-    except ValueError:  # a NUL, or what no file system can hold
-        raise OSError(errno.EINVAL, "no file can have such a name") from None
-    if stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is a FIFO, a device or a socket and no file")
-    return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-
-
-# ---- single values --------------------------------------------------------------------------
-
-MTBF_S = (1e-3, 1e12)  # nothing fails a thousand times a second, nothing lasts 30 000 years
-
-
-def number(name: str, text: str, least: float, most: float, what: str = "a number") -> float:
-    """Return a number from a text.
-
-    Args:
-        name: of the option, the variable or the field, for the error.
-        least, most: the bounds.
-        what: is expected.
-
-    Raises:
-        ValueError: it is none, or out of bounds; with name, value and bounds.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise ValueError(f"{name} {text}: expected {what}, {least:g} or more, at most {most:g}")
-    return value
-
-
-def whole(name: str, text: str, least: int, most: int, what: str = "a whole number") -> int:
-    """The same for whole numbers of at most 18 digits."""
-    digits = re.fullmatch(r" *[+-]?([0-9]+) *", text)
-    value = int(text) if digits and len(digits[1]) <= 18 else least - 1
-    if not least <= value <= most:
-        raise ValueError(f"{name} {text}: expected {what}, {least} or more, at most {most}")
-    return value
-
-
-def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float:
-    """The same for bytes such as 64M.
-
-    Args:
-        units: bytes by the unit's name in lower case, "" for none.
-    """
-    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:e[+]?[0-9]{1,2})?) *([A-Za-z]*)", text)
-    value = float(match[1]) * units.get(match[2].lower(), -1.0) if match else -1.0
-    if not 0 <= value <= most:
-        raise ValueError(
-            f"{name} {text}: expected bytes, such as 65536, 512K, 64MiB or 1G, at most {most:.3g}"
-        )
-    return value
 
 
 class Table:

@@ -47,6 +47,7 @@ class Rule(Protocol):
     index: int
     place: int
     fired: int
+    agent: int
     at: int
     visits: int
 
@@ -97,6 +98,7 @@ class PlanPlace(Protocol):
     version: Version
     kind: int
     reason_bytes: int
+    calm: int
     slots: Array[int]
     reason: Array[bytes]
 

@@ -24,6 +24,7 @@ from ..errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError,
 from ..fabric import killrules
 from ..fabric.story import Recovery
 from ..fabric.world import World
+from ..host.helper import Helper
 from ..host.key import Key
 from ..native import job, loading, logs
 from ..native.constants import SLOT
@@ -35,7 +36,7 @@ from .joining import join, take_stdin, take_terminal
 from .script import Program
 from .session import FailureEvent, Session
 from .slate import Slate
-from .threads import Helper, Threads, executors_closing
+from .threads import Threads, executors_closing
 
 _exit = os._exit  # the real one, see note_own_exit
 LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone

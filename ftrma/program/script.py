@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, Source
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..host import tomlfile
+from ..host import values
 
 MODULE = "-m"  # first of a program's words, where the second is a module's name
 
@@ -102,7 +102,7 @@ def check(words: Sequence[str], directory: str) -> None:
         return
     remedy = "give the path of a Python file"
     try:
-        tomlfile.open_file(os.path.join(directory, words[0])).close()
+        values.open_file(os.path.join(directory, words[0])).close()
     except FileNotFoundError:
         raise ValueError(f"no script {words[0]}: {remedy}") from None
     except OSError as error:

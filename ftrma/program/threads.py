@@ -18,14 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Rollback
+from ..host.helper import Helper
 from ..native import job
-
-
-class Helper(threading.Thread):
-    """A thread of ftrma's own; it belongs to no attempt, and nobody waits for it."""
-
-    def __init__(self, target: Callable[..., object], *args: Any) -> None:
-        super().__init__(target=target, args=args, daemon=True)
 
 
 @dataclass(eq=False)

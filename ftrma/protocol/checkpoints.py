@@ -51,7 +51,7 @@ class Repaired:
         kind: "causal": lost slots are replayed, the others go on; "rollback": all go back.
         version: of the checkpoint that they go on from; 0 is the start of the program.
         seconds, phases: from the death on, without the replay.
-        silent: nobody had died; the slots have got communicators.
+        silent: nobody had died.
     """
 
     leader: bool

@@ -51,14 +51,10 @@ def observe(world: World, *, starved: bool = False) -> Situation:
     Args:
         starved: as `starved` said before the deaths were reported.
     """
-    now, ctl = seats(world), world.ctl
-    lost = [s for s, p in zip(world.slots_of_job(), now.slot_proc, strict=True)
-            if (ctl.slots[s].replaying or p not in now.ready) and has_begun(world, s)]
-    # A round that was asked for without a death, for the library's communicators.
-    idle = not lost and not job.refusal(ctl) and now.ready >= {*now.slot_proc, *now.checksum_proc}
+    now, ctl, lost = seats(world), world.ctl, lost_slots(world)
     return replace(
         now,
-        obstacle="" if idle else causal.obstacle(
+        obstacle="" if is_calm(world) else causal.obstacle(
             world.policy, lost, {s: logs_of(world, s) for s in world.slots_of_job()},
             world.committed, ctl.log_bytes, job.refusal(ctl),
         ),
@@ -71,6 +67,21 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         aware=world.aware,
         readers=world.readers,
     )
+
+
+def lost_slots(world: World) -> list[Slot]:
+    """Slots that have begun and lost their process, or that its replacement has not replayed."""
+    now = seats(world)
+    return [s for s, p in zip(world.slots_of_job(), now.slot_proc, strict=True)
+            if (world.ctl.slots[s].replaying or p not in now.ready) and has_begun(world, s)]
+
+
+def is_calm(world: World) -> bool:
+    """Nobody has died: a round was asked for, or a death was noticed again after its repair."""
+    now, last = seats(world), world.plan
+    amid_repair = last.round > world.load("repaired") and not last.calm
+    whole = now.ready >= {*now.slot_proc, *now.checksum_proc}
+    return whole and not amid_repair and not lost_slots(world) and not job.refusal(world.ctl)
 
 
 def hindrance(world: World) -> str:
@@ -146,19 +157,16 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     Raises:
         Ended: the job is given up or relaunched; nothing is left to do here.
     """
-    began = time.monotonic()
     while True:
         number = world.begin_round()
         try:
-            return _round(world, vault, number, began)
+            return _round(world, vault, number)
         except RoundChanged:
             if vault is None and world.vault_path(world.proc).exists():
                 vault = own_vault(world, create=False)
 
 
-def _round(
-    world: World, vault: Vault | None, number: int, began: float
-) -> tuple[Vault | None, Repaired]:
+def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None, Repaired]:
     world.freeze()
     job.comm_forget(number)
     world.visit("repair")
@@ -220,7 +228,7 @@ def _round(
     )
     return vault, Repaired(
         leader == world.proc, "causal" if causally else "rollback", world.committed, death, phases,
-        silent=connecting and causally and not world.plan.dead,
+        silent=causally and world.plan.calm,
     )
 
 
@@ -282,7 +290,7 @@ def lead(world: World, number: int) -> None:
     for checksum in range(world.ctl.nchecksums):
         if not world.ready(world.roles.checksum_proc[checksum]):
             lose_results(world, checksum)
-    before = observe(world, starved=lacking)
+    before, calm = observe(world, starved=lacking), is_calm(world)
     chosen = plan(before)
     dead = [s for s, p in zip(world.slots_of_job(), before.slot_proc, strict=True)
             if p not in before.alive or world.ctl.slots[s].replaying]
@@ -297,7 +305,7 @@ def lead(world: World, number: int) -> None:
         publish(world, chosen)
         begun = [s for s in dead if world.ctl.slots[s].replaying]
     world.publish_plan(PublishedPlan(
-        chosen.kind, number, before.committed, chosen.reason, tuple(dead), tuple(begun)
+        chosen.kind, number, before.committed, chosen.reason, tuple(dead), tuple(begun), calm
     ))
     if chosen.kind not in IN_PLACE:
         relaunch, abort = job.Request.RELAUNCH, job.Request.ABORT

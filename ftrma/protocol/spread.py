@@ -21,7 +21,6 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,6 +40,7 @@ from ..fabric.remote import File, Files
 from ..fabric.story import Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
+from ..host.helper import Helper
 from ..machine.placement import Placement
 from ..machine.topology import NO_LEVEL, NODES, Domains, Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
@@ -456,7 +456,7 @@ class SpreadWorld(World):
         if leaving:
             self.ctl.proc[rank].leaving = leaving
         job.note_death(rank)
-        threading.Thread(target=self._look_for_agent, args=(Proc(rank),), daemon=True).start()
+        Helper(self._look_for_agent, Proc(rank)).start()
 
     def _look_for_agent(self, proc: Proc) -> None:
         """Tell the supervisor if the agent of that node answers the alarm."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..host.outfile import say
-from ..host.tomlfile import MTBF_S, number, size, whole
+from ..host.values import MTBF_S, number, size, whole
 from ..machine.topology import MAX_MEMBERS
 from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
 

@@ -28,7 +28,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..host.tomlfile import number, read_text, whole
+from ..host.tomlfile import read_text
+from ..host.values import number, whole
 from .distribution import Array, Exponential
 
 HEAD = ["time", "level", "count"]

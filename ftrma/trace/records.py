@@ -49,7 +49,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ..host.tomlfile import read_bytes
+from ..host.values import read_bytes
 from ..native.constants import MAX_PROCS, WHAT, fields
 from ..native.constants import number as constant
 

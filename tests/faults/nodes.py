@@ -147,7 +147,8 @@ def launcher_options(
     """
     named = ",".join(f"{node}:{per_node}" for node in nodes)
     how = "node" if in_turn else f"ppr:{per_node}:node"
-    return f"--prtemca plm_ssh_agent {fake_ssh()} --host {named} --map-by {how}"
+    fabrics = "--mca btl ^ofi --mca mtl ^ofi"  # none is there, and looking for them takes a second
+    return f"--prtemca plm_ssh_agent {fake_ssh()} {fabrics} --host {named} --map-by {how}"
 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,

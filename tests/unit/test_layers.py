@@ -122,10 +122,19 @@ def test_only_the_loader_imports_mpi4py() -> None:
     assert users("mpi4py") <= {"native.loading", FRONT}
 
 
+def test_own_threads_are_told_from_those_of_the_program() -> None:
+    """Law: whoever may run in a rank starts a Helper; another thread would be waited for when the
+    program is entered again."""
+    made = {name_of(path) for path in PACKAGE.rglob("*.py")
+            if re.search(r"\bThread\(|start_new_thread\(", path.read_text())}
+    assert made - {"program.threads"} == {"launch.seeking", "launch.standardinput"}
+
+
 def test_pure_modules_stay_pure() -> None:
     """Law: what decides or computes needs nothing that touches processes, files or C."""
-    for name in ("errors", "host.tomlfile", "reliability.interval", "fabric.story"):
+    for name in ("errors", "host.values", "reliability.interval", "fabric.story"):
         assert not used_by(name), name
+    assert used_by("host.tomlfile") <= {"host.values"}
     for name in ("protocol.causal", "machine.topology"):
         assert used_by(name) <= {"native.constants", "native.shared"}, name
     assert used_by("state") <= {"errors"} and used_by("vault.erasure") <= {"errors"}

@@ -10,7 +10,8 @@ import _thread, threading, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from ftrma.native import job, loading
 from ftrma.errors import Rollback
-from ftrma.program.threads import Helper, Threads, executors_closing
+from ftrma.host.helper import Helper
+from ftrma.program.threads import Threads, executors_closing
 loading.load()
 job.set_attempt_of_thread(7)
 threads = Threads()
@@ -74,7 +75,7 @@ for wrong in ((3, ()), (print, [])):
     except TypeError:
         print("no thread", threads.left())
 """
-    assert run(text)[1:] == ["[\"'Thread-2 (wait)'\", \"'waits'\"] 3 1", "no thread []",
+    assert run(text)[1:] == ["[\"'Thread-1 (wait)'\", \"'waits'\"] 3 1", "no thread []",
                              "no thread []"]
 
 

@@ -1,0 +1,254 @@
+"""Jobs over several nodes: who dies, where it dies, where its spare is, and how strong the code is.
+
+Law: for each valid cell of {slot, checksum rank, spare, agent} x {place} x {spare here, elsewhere}
+x {m = 1, 2} x {program}, the job ends with the memory of the run without failure on one node, bit
+for bit; those die who are killed, nobody else; nothing is launched again. A slot whose spare is on
+its node is replayed, one whose spare is elsewhere has all go back; an agent is missed by nobody.
+
+A plain ``pytest`` runs some cells, ``--rest`` cells in which each two values of two columns meet
+once; ``--sweep`` all of these on two and on three nodes, and every cell with one program.
+
+Void, and so in no cell:
+
+* a slot at the places of a checksum rank (sum, commit, fold), and the other way round;
+* a checksum rank while slots replay, and a spare anywhere but in a repair: they are at no place
+  then (deaths at moments that nobody chose are in test_in_place);
+* a spare elsewhere for an agent, which needs none, unless a slot is replaced in the same repair;
+  who comes back elsewhere is not replayed;
+* a program at places to which it does not come (PLACES says where each comes).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from jobs import Result
+from nodes import NODES, remove_fake_ssh, run_on_nodes
+from programs import ROOT, SLOTS, assert_same_bits, deaths, kinds, words_of
+
+MIXED = ROOT / "tests/faults/mixed.py"
+
+# Where each program comes to a place of slots: at which visit, in the middle of the run.
+PLACES = {
+    "put": {"stencil": 30, "lock": 30, "lockall": 30, "pscw": 30, "ft": 50, "dht": 60, "mixed": 10},
+    "flush": {"lockall": 30, "mixed": 10},
+    "get": {"dht": 40, "mixed": 10},
+    "atomic": {"dht": 300, "mixed": 10},
+    "lock-held": {"lock": 30, "lockall": 1, "mixed": 11},
+    "fence": {"stencil": 25, "ft": 13, "mixed": 17},
+    "call": {"pscw": 7, "mixed": 40},  # post, start, complete and wait; collective calls
+}
+PROGRAMS = tuple(PLACES["put"])
+ANYWHERE = {program: 4 for program in PROGRAMS}  # all of them checkpoint after each step
+CHECKPOINT = {"stage": ANYWHERE, "sum": ANYWHERE, "commit": ANYWHERE, "fold": ANYWHERE}
+REPAIR = {"repair": dict.fromkeys(PROGRAMS, 1)}
+REPLAY = {"replay": dict.fromkeys(PROGRAMS, 2)}
+OF_ROLE = {
+    "slot": {**PLACES, "stage": ANYWHERE, **REPAIR, **REPLAY},
+    "checksum": {**{place: ANYWHERE for place in ("sum", "commit", "fold")}, **REPAIR},
+    "spare": REPAIR,
+    "agent": {**PLACES, **CHECKPOINT, **REPAIR, **REPLAY},
+}
+SERVERS = ("sum", "commit", "fold")
+# Where the first of two dies.
+FIRST = {program: "flush:30" if program == "lockall" else f"put:{visit}"
+         for program, visit in PLACES["put"].items()}
+
+# The program, and how many agents each node has had in the end. A slot that dies later than the
+# agent's kill waits for nothing, so all is there before the last barrier.
+WATCHED = """
+import os, runpy, sys, time
+from pathlib import Path
+directory, agents, app, *rest = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(app))
+sys.argv = [app, *rest, "--dump", directory] if rest else [app, directory]
+try:
+    runpy.run_path(app, run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end
+from ftrma import MPI
+from ftrma.native import wire
+node = Path(os.environ["FTRMA_JOB"], os.uname().nodename)
+ledger, deadline = wire.ledger_open(node / "ledger"), time.monotonic() + 10
+expected = dict(word.split("=") for word in agents.split(","))[os.uname().nodename]
+while wire.agents_of(ledger) < int(expected) and time.monotonic() < deadline:
+    time.sleep(0.01)
+Path(directory, f"agents-{MPI.COMM_WORLD.rank}.json").write_text(str(wire.agents_of(ledger)))
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the matrix.
+
+    Attributes:
+        role, place: who dies, where.
+        where: "here": there is a spare on the node of each slot that dies; "elsewhere": not on that
+            of the last one.
+        m: checksum ranks of each group.
+        program: one of those of `programs`.
+    """
+
+    role: str
+    place: str
+    where: str
+    m: int
+    program: str
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.place}-{self.where}-m{self.m}-{self.program}"
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """What meets in it."""
+        values = (self.role, self.place, self.where, f"m{self.m}", self.program)
+        return set(itertools.combinations(values, 2))
+
+
+@dataclass(frozen=True)
+class Job:
+    """How a cell is run on some number of nodes.
+
+    Attributes:
+        kills: rules, in the order in which they strike.
+        options: of ``ftrma run``.
+        agents: how many each node has had in the end.
+    """
+
+    kills: tuple[str, ...]
+    options: tuple[str, ...]
+    agents: tuple[int, ...]
+
+
+def cells() -> Iterator[Cell]:
+    for role, places in OF_ROLE.items():
+        for place, programs in places.items():
+            taken = role in ("slot", "checksum") or place == "repair"
+            for where in ("here", "elsewhere") if taken else ("here",):
+                for m, program in itertools.product((1, 2), programs):
+                    yield Cell(role, place, where, m, program)
+
+
+def pairwise(rows: list[Cell]) -> list[Cell]:
+    """Some rows in which all pairs of all rows are, chosen greedily and always the same."""
+    left = set().union(*(row.pairs() for row in rows))
+    chosen = []
+    while left:
+        best = max(rows, key=lambda row: len(row.pairs() & left))
+        chosen.append(best)
+        left -= best.pairs()
+    return chosen
+
+
+def one_program_each(rows: list[Cell]) -> list[Cell]:
+    """Every row but for its program, with the programs in turn."""
+    rest = [list(group) for _, group in itertools.groupby(
+        rows, lambda row: (row.role, row.place, row.where, row.m))]
+    return [group[i % len(group)] for i, group in enumerate(rest)]
+
+
+def plan(cell: Cell, nodes: int) -> Job | None:
+    """The job of a cell, with as few spares as do; None if ranks cannot lie so on these nodes."""
+    groups = 2 if cell.m == 1 else 1  # so that one of each may die
+    checksums = groups * cell.m
+    for spares, (first, second), checksum in itertools.product(
+            range(1, 3 * nodes), itertools.permutations(range(SLOTS), 2), range(checksums)):
+        if groups == 2 and (first // 2 == second // 2 or checksum != second // 2):
+            continue
+        # Who dies is named as in a --kill rule.
+        names = {"slot": second, "checksum": f"c{checksum}", "spare": f"s{spares - 1}"}
+        if cell.place == "replay":
+            names["slot"] = first
+        twice = cell.place in ("repair", "replay")
+        before = [f"{first}@{FIRST[cell.program]}"] if twice else []
+        name = names.get(cell.role) or names["checksum" if cell.place in SERVERS else "slot"]
+        prefix = "a" if cell.role == "agent" else ""
+        kill = f"{prefix}{name}@{cell.place}:{OF_ROLE[cell.role][cell.place][cell.program]}"
+        rank = {"c": SLOTS, "s": SLOTS + checksums}
+        at = sum((rank[c] if c in rank else int(c)) for c in str(name)) % nodes
+        there = [(SLOTS + checksums + spare) % nodes for spare in range(spares)]
+        if cell.role == "spare":
+            there.pop()
+        taking = [first % nodes] * twice + [at] * (cell.role in ("slot", "checksum"))
+        if not seated(taking, there, cell.where == "here"):
+            continue
+        agents = [1 + (cell.role == "agent" and node == at) for node in range(nodes)]
+        return Job((*before, kill), ("--interval", "0", "--spares", str(spares), "--checksums",
+                   str(checksums), "--group-size", str(SLOTS // groups)), tuple(agents))
+    return None
+
+
+def seated(taking: list[int], spares: list[int], here: bool) -> bool:
+    """Each of these nodes has a spare for who has died there, the last one exactly if `here`."""
+    for i, node in enumerate(taking):
+        if (node in spares) != (here or i < len(taking) - 1):
+            return False
+        if not spares:
+            return False
+        spares.remove(node if node in spares else spares[0])
+    return True
+
+
+ROWS = list(cells())
+PAIRWISE = pairwise(ROWS)
+FEW = PAIRWISE[::6]
+EACH = one_program_each(ROWS)
+
+
+def mark(row: Cell, nodes: int) -> list[pytest.MarkDecorator]:
+    if row in FEW and nodes == 2:
+        return []
+    return [pytest.mark.rest if row in PAIRWISE and nodes == 2 else pytest.mark.long]
+
+
+CASES = [
+    pytest.param(row, nodes, id=f"{row}-{nodes}", marks=mark(row, nodes))
+    for nodes in (2, 3) for row in ROWS
+    if (row in PAIRWISE or (row in EACH and nodes == 2)) and plan(row, nodes)
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+@pytest.mark.parametrize(("cell", "nodes"), CASES)
+def test_cell(cell: Cell, nodes: int, repetition: int) -> None:
+    job = plan(cell, nodes)
+    assert job is not None
+    _, words = words_of(cell.program)
+    agents = ",".join(f"{node}={n}" for node, n in zip(NODES, job.agents, strict=False))
+    app, *rest = words or [str(MIXED)]
+    kills = [word for kill in job.kills for word in ("--kill", kill)]
+    result = run_on_nodes(WATCHED, SLOTS, *job.options, *kills, args=[agents, app, *rest],
+                          timeout=60, in_turn=nodes)
+    assert_same_bits(cell.program, result)
+    assert deaths(result) == sorted(map(death, (k for k in job.kills if k[0] != "a"))), result
+    found = [int(result.results[f"agents-{slot}"]) for slot in range(SLOTS)]
+    assert [found[:nodes]] == [list(job.agents[:SLOTS])], result
+    assert_kinds(cell, job, result)
+
+
+def death(kill: str) -> tuple[str, int, str]:
+    """As `deaths` tells it."""
+    name, _, place = kill.partition("@")
+    role = {"c": "checksum", "s": "spare"}.get(name[0], "slot")
+    return role, int(name.lstrip("cs")), place.partition(":")[0]
+
+
+def assert_kinds(cell: Cell, job: Job, result: Result) -> None:
+    """Nothing is launched again, and where one dies alone the recovery is the one expected."""
+    ways = kinds(result)
+    if cell.role == "agent" and len(job.kills) == 1:
+        assert ways == [], result
+    elif len(job.kills) > 1 or cell.program == "mixed":
+        assert ways and set(ways) <= {"causal", "rollback"}, result
+    elif cell.role == "slot":
+        assert ways == ["causal" if cell.where == "here" else "rollback"], result
+    else:
+        assert ways == ["causal"] and result.stats["recoveries"][0]["slots"] == [], result
