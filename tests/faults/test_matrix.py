@@ -76,7 +76,8 @@ ledger, deadline = wire.ledger_open(node / "ledger"), time.monotonic() + 10
 expected = dict(word.split("=") for word in agents.split(","))[os.uname().nodename]
 while wire.agents_of(ledger) < int(expected) and time.monotonic() < deadline:
     time.sleep(0.01)
-Path(directory, f"agents-{MPI.COMM_WORLD.rank}.json").write_text(str(wire.agents_of(ledger)))
+found = f'["{os.uname().nodename}", {wire.agents_of(ledger)}]'
+Path(directory, f"agents-{MPI.COMM_WORLD.rank}.json").write_text(found)
 """
 
 
@@ -229,8 +230,9 @@ def test_cell(cell: Cell, nodes: int, repetition: int) -> None:
                           timeout=60, in_turn=nodes)
     assert_same_bits(cell.program, result)
     assert deaths(result) == sorted(map(death, (k for k in job.kills if k[0] != "a"))), result
-    found = [int(result.results[f"agents-{slot}"]) for slot in range(SLOTS)]
-    assert [found[:nodes]] == [list(job.agents[:SLOTS])], result
+    expected = dict(zip(NODES, job.agents, strict=False))
+    for node, found in result.of_slots("agents", SLOTS):  # where its slot is in the end
+        assert found == expected[node], (node, result)
     assert_kinds(cell, job, result)
 
 

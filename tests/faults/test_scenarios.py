@@ -427,3 +427,34 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
         )
     assert "slot 2 died; replayed from checkpoint" in result.stderr, result
     assert (tmp_path / "slot-2.npz").exists()
+
+
+def test_a_round_without_a_death_tells_nothing() -> None:
+    """Law: a death that is noticed once more, when it has been made good, holds nobody up and is no
+    second one; a server that died is told."""
+    text = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+from ftrma.native import job
+comm = MPI.COMM_WORLD
+state = ftrma.protect("calm", step=0, told=0)
+ftrma.on_failure(lambda event: print("told", comm.rank, event.slots, flush=True))
+while state.step < 30:
+    ftrma.safepoint()
+    if state.step == 20 and comm.rank == 1:
+        job.raise_alarm(RAISED)  # asks for one more round
+    state.step += comm.allreduce(1) // comm.size
+np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
+"""
+    calm = run_job(text.replace("RAISED", "0"), 3, "--interval", "0")
+    assert calm.status == 0 and not kinds(calm), calm
+    assert not calm.stdout and not calm.stderr, calm
+    after = run_job(text.replace("RAISED", "1"), 3, "--interval", "0", "--kill", "0@safepoint:7")
+    assert after.status == 0 and kinds(after) == ["causal"], after
+    assert after.stderr.count("died") == 1 and after.stdout.count("told") == 2, after  # survivors
+    server = run_job(text.replace("RAISED", "1"), 3, "--interval", "0", "--kill", "c0@sum:5")
+    assert server.status == 0 and not kinds(server), server
+    for result in (calm, after, server):
+        assert [int(s) for s in result.of_slots("step", 3)] == [30] * 3
