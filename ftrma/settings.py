@@ -80,7 +80,7 @@ class Options:
         """Refuse a topology file or a level of awareness that cannot be served."""
         levels: tuple[str, ...] = (NODES,)
         if self.topology:
-            from .machine.topologyfile import read_topology  # what no rank without one has to load
+            from .machine.topologyfile import read_topology
 
             levels = read_topology(self.topology).levels
         Domains(levels, ()).height(self.aware or NO_LEVEL)

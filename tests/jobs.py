@@ -147,9 +147,9 @@ def run_command(
             job.wait()
         out.seek(0), err.seek(0)
         result = Result(job.returncode, out.read().decode(), err.read().decode())
-    theirs = " ".join(command)  # a directory that the command names is the caller's to remove
+    theirs = " ".join(command)  # who makes a session directory for a command removes it later
     files = sorted(p for p in SHARED.iterdir()
-                   if p.name.startswith(tuple(prefixes)) and str(p) not in theirs)
+                   if p.name.startswith(tuple(prefixes)) and f"{p}/launch-" not in theirs)
     remove(files)
     assert not late, f"{' '.join(command)}: not ended after {timeout} s; {left}\n{result}"
     assert not left, f"processes left: {left}\n{result}"

@@ -25,13 +25,15 @@ void ftrma_arm(void)
     __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
 }
 
-/* The next one has its place in milliseconds; nothing is told, as nobody is to notice. */
-static void strike_agent(struct ftrma_rule *rule)
+/* This process goes on and dies of something else, if at all: the rule is spent at once. */
+static void strike_agent(struct ftrma_rule *rule, uint32_t number)
 {
     int pid = ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;
-    STORE(&rule->fired, 2);
-    if (pid > 0)
-        kill(pid, SIGKILL);
+    if (__atomic_exchange_n(&rule->fired, 2, __ATOMIC_SEQ_CST) || pid <= 0)
+        return;
+    if (ftrma_link >= 0)
+        ftrma_tell("{\"event\": \"spent\", \"rule\": %u}\n", number);
+    kill(pid, SIGKILL);
 }
 
 void ftrma_visit(int place)
@@ -51,7 +53,7 @@ void ftrma_visit(int place)
             n = __atomic_add_fetch(&rule->visits, 1, __ATOMIC_SEQ_CST);
         }
         if (n >= rule->at && rule->agent) {
-            strike_agent(rule);
+            strike_agent(rule, i);
         } else if (n >= rule->at) {
             STORE(&rule->fired, 1);
             STORE(&ftrma_ctl->kill_ns, ftrma_now_ns());

@@ -136,12 +136,15 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     Raises:
         ValueError: with the option or the variable, the value and the remedy.
     """
-    from ..fabric import listening, world
+    from ..fabric import killrules, listening, world
+    from ..launch.mpirun import on_one_node
     from ..native import loading
 
     try:
         options = options_of(arguments)
         options.check()
+        if on_one_node(settings.split_mpirun(options.mpirun)):
+            killrules.refuse_agents(options.kill)
         if options.bind != listening.Bind():
             listening.check(options.bind, "--bind")
         outputs = [

@@ -41,11 +41,23 @@ COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
 AGAIN_S = 1.0  # an agent that ends within it, or by an error, may not do better the next time
 TRIES = 10  # such agents in a row
+# A child of the program's process would be found by its os.wait().
+DETACHED = ("/bin/sh", "-c", 'fifo=$1; shift; "$@" < "$fifo" &', "sh")
+# Like ``python -m``, but for the current directory, in which there may be anything.
+AGENT = ("import sys; del sys.path[0]; import runpy; "
+         "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
 
 
 def key_of_wire(key: Key) -> Key:
     """What agents and origins of a job know."""
     return Key(key.tag(b"wire"))
+
+
+def has_ended(alive: int) -> bool:
+    """The agent at the other end of this pipe is gone."""
+    end = select.poll()
+    end.register(alive, select.POLLIN)
+    return bool(end.poll(0))
 
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
@@ -232,6 +244,7 @@ class NodeAgent:
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
         self.keeper = directory / "agent.keeper"
+        self.environment = dict(os.environ)  # which the program may change
 
     def make(self, origins: int, targets: int, words: Regions) -> None:
         """Make what the node's processes and its agent share, as the node's first process.
@@ -259,12 +272,14 @@ class NodeAgent:
         """
         self._hold()
         fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        process = self._start()
-        deadline = time.monotonic() + COME_UP_S
-        while not self.published.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
+        alive, deadline = self._start(), time.monotonic() + COME_UP_S
+        while not self.published.exists() and not has_ended(alive):
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.002)
+        os.close(alive)
+        if not self.published.exists():
+            raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
         return link.Address.parse(self.published.read_text())
 
     def _hold(self) -> None:
@@ -283,17 +298,23 @@ class NodeAgent:
         self._tell_hub()
         Helper(self._keep, name="ftrma-agent").start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> int:
+        """Start an agent, which is nobody's child; an end of a pipe that breaks when it ends."""
         command = [
-            sys.executable, "-m", "ftrma.launch.agent", str(self.ledger), "--address",
-            str(self.published), f"--bind={self.bind}", "--mirror", str(self.mirror), "--node",
-            str(self.node),
+            *DETACHED, str(self.fifo), sys.executable, "-c", AGENT, "ftrma.launch.agent",
+            str(self.ledger), "--address", str(self.published), f"--bind={self.bind}", "--mirror",
+            str(self.mirror), "--node", str(self.node),
         ]
-        with open(self.fifo, "rb", buffering=0) as stdin:
-            return subprocess.Popen(
-                command, stdin=stdin, start_new_session=True,
-                env={**os.environ, VARIABLE: self.key.text()},
-            )
+        alive, its = os.pipe()
+        try:
+            subprocess.run(command, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/",
+                           pass_fds=[its], env={**self.environment, VARIABLE: self.key.text()})
+        except BaseException:
+            os.close(alive)
+            raise
+        finally:
+            os.close(its)
+        return alive
 
     def _tell_hub(self) -> None:
         if self.hub:
@@ -314,19 +335,21 @@ class NodeAgent:
             tries = tries + 1 if time.monotonic() - began < AGAIN_S else 0
             time.sleep(AGAIN_S * max(0, tries - 1) / TRIES)
             with contextlib.suppress(OSError):
-                process = self._start()
-                self._tell_hub()
-                tries += self._await_taking(process, ledger)
+                alive = self._start()
+                try:
+                    self._tell_hub()
+                    tries += self._await_taking(alive, ledger)
+                finally:
+                    os.close(alive)
         self.lost()
 
-    def _await_taking(self, process: subprocess.Popen[bytes], ledger: int) -> int:
+    def _await_taking(self, alive: int, ledger: int) -> int:
         """Wait until an agent serves the ledger; 1: this one has ended before."""
-        while process.poll() is None:
+        while not has_ended(alive):
             try:
                 fcntl.flock(ledger, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 fcntl.flock(ledger, fcntl.LOCK_UN)
                 time.sleep(0.002)
             except BlockingIOError:
-                Helper(process.wait).start()  # reaps it
                 return 0
         return 1

@@ -33,8 +33,8 @@ class KillRule:
         match = re.fullmatch(r"(a?)([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
         if not match or match[4] not in PLACES:
             raise ValueError(
-                f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold or "
-                f"1@time:2.5; places are {', '.join(PLACES)}"
+                f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold, a2@put:9 "
+                f"or 1@time:2.5; places are {', '.join(PLACES)}"
             )
         try:
             at = float(match[5] or 1)
@@ -68,7 +68,7 @@ def check_number(rules: Sequence[KillRule]) -> None:
 
 
 def refuse_agents(rules: Sequence[KillRule]) -> None:
-    """Refuse rules for agents in a job that has none."""
+    """Refuse rules for agents in a job on one node, which has none."""
     for rule in rules:
         if rule.agent:
             raise ValueError(f"--kill {rule.text}: a job on one node has no agents; name the hosts "

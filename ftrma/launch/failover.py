@@ -77,6 +77,7 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
         deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
     known = {(e.host, e.pid) for e in story.read(directory) if isinstance(e, Failure)}
     struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
+    struck |= board.ranks.spent
     for peer in deaths:
         if (peer.host, peer.pid) in known:
             continue  # told by who has tried to repair it

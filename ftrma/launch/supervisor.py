@@ -110,8 +110,6 @@ def run(
         lock = lock_shared(directory)
         try:
             made = Job(directory, key, layout, options, program)
-            if not made.may_spread:
-                killrules.refuse_agents(options.kill)
             stats = os.path.abspath(stats) if stats else ""
             start = leftover.Start(settings.to_environment(options), program, os.getcwd(), stats,
                                    made.may_spread)

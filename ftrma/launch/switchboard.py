@@ -51,6 +51,7 @@ class Ranks:
     # Hosts of the roles that have vaults, when no death was open.
     homes: dict[tuple[str, int], str] = field(default_factory=dict)
     spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
+    spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
 
 
@@ -163,6 +164,8 @@ class Switchboard:
             self.reception.send(peer, "events", events=[plain(e) for e in self.read_story()])
         elif event == "strike":
             peer.struck = int(message["rule"]), time.monotonic()
+        elif event == "spent":
+            self.ranks.spent.add(int(message["rule"]))
         elif event == "leaving":
             how, value = int(message["how"]), int(message["value"])
             peer.leaving = how | value

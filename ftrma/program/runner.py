@@ -279,6 +279,7 @@ def main(words: list[str]) -> None:
             raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
         world, take_part = join(options, key)
         if not options.job and world.proc == 0:  # no supervisor has written them
+            killrules.refuse_agents(options.kill)
             killrules.write(world.ctl, options.kill)
         if options.trace:
             world.open_trace()

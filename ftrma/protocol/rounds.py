@@ -157,11 +157,14 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     Raises:
         Ended: the job is given up or relaunched; nothing is left to do here.
     """
+    eventful = False  # a round of this repair was about a death; the last one may be about none
     while True:
         number = world.begin_round()
         try:
-            return _round(world, vault, number)
+            vault, repaired = _round(world, vault, number)
+            return vault, replace(repaired, silent=repaired.silent and not eventful)
         except RoundChanged:
+            eventful |= world.plan.round >= number and not world.plan.calm
             if vault is None and world.vault_path(world.proc).exists():
                 vault = own_vault(world, create=False)
 

@@ -262,6 +262,43 @@ np.savez(f"{sys.argv[1]}/cells-{comm.rank}.npz", cells=cells, first=first)
         assert arrays["cells"].tolist() == [8, *[0] * 7] and 0 < arrays["first"] <= 4
 
 
+FOREIGN = """
+import os, signal, sys, time
+from pathlib import Path
+from ftrma import MPI
+comm, results = MPI.COMM_WORLD, Path(sys.argv[1])
+(me, dice), due, turns, struck = (comm.rank, None), [], None, []
+KILLER
+comm.Barrier()
+if me == 2:
+    (results / "queue.py").write_text("raise SystemExit('not the one of Python')")
+    os.chdir(results)
+    os.environ["PYTHONHOME"] = "/nowhere"
+    first = agent()
+    os.kill(first, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while agent() in (None, first) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pid = os.fork()
+    if not pid:
+        os._exit(3)
+    assert os.wait() == (pid, 3 << 8)
+    try:
+        raise AssertionError(os.wait())
+    except ChildProcessError:
+        pass
+    (results / "queue.py").unlink()
+print(comm.allreduce(1), flush=True)
+""".replace("KILLER", KILLER)
+
+
+def test_an_agent_is_not_the_programs_business() -> None:
+    """Law: neither the program's directory and environment reach the agent, nor is it a child that
+    the program's wait() finds."""
+    result = run_on_nodes(FOREIGN, SLOTS, "--interval", "never")
+    assert result.status == 0 and result.stdout.split() == [str(SLOTS)] * SLOTS, result
+
+
 THREADS = """
 import threading, time
 import numpy as np

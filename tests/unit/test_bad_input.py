@@ -162,6 +162,8 @@ def test_layouts_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     rules = [word for _ in range(33) for word in ("--kill", "0@put")]
     refused(capsys, ["run", "-n", "2", *rules, "app.py"], "--kill: 33 rules; at most 32")
     refused(capsys, ["run", "-n", "2", "--log-budget", "1", "app.py"], "--log-budget 1")
+    refused(capsys, ["run", "-n", "2", "--kill", "a9@put", "app.py"], "no slot 9")
+    refused(capsys, ["run", "-n", "2", "--kill", "a1@put", "app.py"], "one node has no agents")
 
 
 def test_a_wrong_variable_is_told_where_only_the_whole_is_wrong(
