@@ -40,6 +40,7 @@ FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common
 OURS = re.compile(
     r"/dev/shm/(ftrma-\d+-\w{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
 )
+MADE_OF_S = 5.0  # an emulated node ends with its last process, on a crowded machine within seconds
 LOOK_S = 0.1  # how often a job is asked which files it has
 
 
@@ -140,6 +141,11 @@ def run_command(
             late = not _wait(job, mark, timeout, prefixes)
             deadline = time.monotonic() + patience_s
             while marked(mark) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            # What an emulated node is made of ends a moment after all in it has ended.
+            deadline = time.monotonic() + MADE_OF_S
+            while (there := marked(mark)) and time.monotonic() < deadline and all(
+                    command_line(p).startswith("unshare ") for p in there):
                 time.sleep(0.01)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]

@@ -50,6 +50,7 @@ _exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
 KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
+STDIN_BYTES = 4096  # that wait on the way to a program, each end; the kernel doubles it
 ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
@@ -109,7 +110,7 @@ class CutOff(ValueError):
 def connect(
     address: Address, key: Key, kind: str, **hello: Any
 ) -> tuple[socket.socket, dict[str, Any]]:
-    """Open a connection of this kind ("link", "out", "err" or "trace") and say hello.
+    """Open a connection of this kind ("link", "out", "err", "in" or "trace") and say hello.
 
     Returns:
         The connection, blocking, and the supervisor's answer.
@@ -201,6 +202,14 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+
+
+def take_stdin(address: Address, key: Key, rank: int) -> None:
+    """Make a connection to the supervisor this process's stdin."""
+    connection, _ = connect(address, key, "in", rank=rank, host=socket.gethostname())
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STDIN_BYTES)
+    os.dup2(connection.fileno(), 0)
+    connection.close()
 
 
 def trace_stream(address: Address, key: Key, rank: int) -> int:

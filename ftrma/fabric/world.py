@@ -46,7 +46,6 @@ class World:
         critical: held while a vault is written that must not be left half written, where the
             launch is ended otherwise than by a signal to each process.
         files: the way to what other nodes' processes have; None: all are on this node.
-        readers: processes that can have the program's stdin; None: all, or there is nothing on it.
     """
 
     policy = "rollback"
@@ -55,7 +54,6 @@ class World:
     aware = NO_LEVEL
     critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     files: Files | None = None
-    readers: frozenset[Proc] | None = None
 
     def __init__(
         self, directory: Path, key: Key, proc: Proc, ctl: Control | None = None

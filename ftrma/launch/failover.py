@@ -38,9 +38,8 @@ CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
 def past(directory: Path, options: settings.Options) -> dict[str, Any]:
-    """What the ranks of a launch are told of the launches before: groups, committed version; of the
-    topology file its text, which they may not be able to read themselves; and whether there is
-    anything on stdin."""
+    """What the ranks of a launch are told of the launches before: groups, committed version; and of
+    the topology file its text, which they may not be able to read themselves."""
     events = story.read(directory)
     tables = [e.slot_group for e in events if isinstance(e, Seats)]
     versions = [e.version for e in events if isinstance(e, Checkpoint)]
@@ -48,7 +47,6 @@ def past(directory: Path, options: settings.Options) -> dict[str, Any]:
     return {
         "slot_group": tables[-1] if tables else (), "committed": max(versions, default=0),
         "topology": topology,
-        "stdin": not os.path.samestat(os.fstat(0), os.stat(os.devnull)),
     }
 
 

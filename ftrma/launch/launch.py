@@ -71,7 +71,7 @@ class Launch:
             layout.processes, made.key, made.bind,
             functools.partial(story.emit, directory), functools.partial(story.read, directory),
             made.cause, failover.past(directory, made.options),
-            functools.partial(failover.trace_file, directory),
+            functools.partial(failover.trace_file, directory), self.stdin.serve_far,
         )
         self.log = directory / "launcher.log"
         self.session = make_session(directory)

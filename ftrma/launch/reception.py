@@ -48,7 +48,7 @@ class Peer:
 
     Attributes:
         kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
-            "link", "out", "err" or "trace".
+            "link", "out", "err", "in" or "trace".
         since: when it came, of output when the last of it came, time.monotonic().
         challenge: that it has to answer.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
@@ -152,6 +152,13 @@ class Reception:
         self.epoll.unregister(peer.socket.fileno())
         peer.socket.close()
         self.gone(peer)
+
+    def let_go(self, peer: Peer) -> socket.socket:
+        """A connection that somebody else serves from now on, and closes."""
+        peer.open = False
+        del self.peers[peer.socket.fileno()]
+        self.epoll.unregister(peer.socket.fileno())
+        return peer.socket
 
     def close(self) -> None:
         """End all connections, and listen no more."""

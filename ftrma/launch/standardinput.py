@@ -21,9 +21,12 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import stat
 import threading
 from array import array
+
+from ..fabric.link import STDIN_BYTES
 
 KEPT_BYTES = 64 << 20
 PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many at once or none
@@ -66,6 +69,13 @@ class StandardInput:
         os.write(self.orders, pipe.to_bytes(4, "little"))
         return fd
 
+    def serve_far(self, connection: socket.socket) -> None:
+        """Begin an attempt on another host, which reads from this connection; it is closed here."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STDIN_BYTES)
+        connection.settimeout(None)
+        pump = threading.Thread(target=_copy, args=(self.serve(), connection), daemon=True)
+        pump.start()
+
     def close(self) -> None:
         """The job is over. The thread may be reading still, and is not waited for."""
         if self.newest >= 0:
@@ -80,6 +90,14 @@ class StandardInput:
         if self.newest >= 0:
             os.close(self.newest)
             self.newest = -1
+
+
+def _copy(fd: int, connection: socket.socket) -> None:
+    """Send all that comes, until it ends or nobody takes it any more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    with open(fd, "rb", buffering=0) as source, connection, contextlib.suppress(OSError):
+        while data := source.read(PIECE_BYTES):
+            connection.sendall(data)
 
 
 class _Thread:

@@ -13,6 +13,7 @@ error before SETTLE_S have passed without an open death.
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -72,12 +73,12 @@ class Switchboard:
     def __init__(
         self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
         read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
-        keep_trace: Callable[[int, str], BinaryIO],
+        keep_trace: Callable[[int, str], BinaryIO], give_stdin: Callable[[socket.socket], None],
     ) -> None:
         self.processes = processes
         self.story, self.read_story = story, read_story
         self.cause, self.past = cause, past
-        self.keep_trace = keep_trace
+        self.keep_trace, self.give_stdin = keep_trace, give_stdin
         self.first_entry = cause.entry if cause else 1  # of this launch
         self.ranks = Ranks(entry=self.first_entry)
         if cause:
@@ -182,7 +183,7 @@ class Switchboard:
 
     def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
         kind = hello.get("kind")
-        if event != "hello" or kind not in ("link", "out", "err", "trace") or self.ending:
+        if event != "hello" or kind not in ("link", "out", "err", "in", "trace") or self.ending:
             self.reception.cut(peer)
             return
         peer.rank = peer.index = int(hello["rank"])
@@ -193,6 +194,8 @@ class Switchboard:
                 peer.rank, f"{peer.host} {self.first_entry}"))
         if kind != "link":
             self.reception.send(peer, "hello")
+            if kind == "in" and peer.open:
+                self.give_stdin(self.reception.let_go(peer))
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer

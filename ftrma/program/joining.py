@@ -55,22 +55,21 @@ def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
     lineoutput.install()
 
 
-def take_stdin(directory: Path) -> None:
-    """Have the user's stdin from its beginning, as slot 0 when it enters the program (again).
-
-    On another host than the supervisor's it stays empty.
-    """
+def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
+    """Have the user's stdin from its beginning, as slot 0 when it enters the program (again)."""
     address = link.find()
-    if address and not address.here:
-        return
     encoding, errors = _stdin_text()
     for file in gc.get_objects():
         # Of open(0): what is left of it would close the new stdin when it is collected.
         if type(file) is io.FileIO and not file.closed and file.fileno() == 0 and file.closefd:
             file.close()
     try:
-        _take(directory, b"s", (0,))
-    except (OSError, ValueError):
+        if address is None or address.here:
+            _take(directory, b"s", (0,))
+        else:
+            assert key is not None
+            link.take_stdin(address, key, rank)
+    except (OSError, ValueError, FtrmaError):
         time.sleep(REFUSED_S)  # the supervisor is gone, and somebody ends this process
         raise
     raw = io.FileIO(0, closefd=False)

@@ -44,9 +44,16 @@ LOOK_S = 0.005  # how often it is looked whether they are
 
 
 class Runner:
-    """Runs the program in this process, as often as it takes."""
+    """Runs the program in this process, as often as it takes.
 
-    def __init__(self, session: Session, program: Program) -> None:
+    Args:
+        session: of this process.
+        program: to run.
+        key: of the job; None where no supervisor started it.
+    """
+
+    def __init__(self, session: Session, program: Program, key: Key | None) -> None:
+        self.key = key
         self.session, self.world = session, session.world
         session.after_repair = self.after_repair
         session.owns = program.owns
@@ -149,7 +156,7 @@ class Runner:
         replay = bool(world.ctl.slots[world.role()[1]].replaying)
         session.enter(replay=replay)
         if session.slot == 0 and session.options.job:
-            take_stdin(Path(session.options.job))
+            take_stdin(Path(session.options.job), self.key, world.proc)
         if world.ctl.entry == 1 and not world.ctl.resume and not replay:
             world.visit("start")
         else:
@@ -289,7 +296,7 @@ def main(words: list[str]) -> None:
         session.current = here = Session(world, checkpoints, options)
         here.vault = vault
         mine.add_to_path()
-        status = Runner(here, mine).run()
+        status = Runner(here, mine, key).run()
     except Ended:
         wait_for_the_end(world, supervised)
     except (CatastrophicFailure, CorruptVault) as error:

@@ -17,7 +17,6 @@ from ..native.shared import Proc, Version
 from ..vault.salvage import catastrophe
 from . import ends
 
-NO_STDIN = "slot 0 would come back on another host than that of its standard input"
 IN_PLACE = (PlanKind.CAUSAL, PlanKind.ROLLBACK)
 
 
@@ -41,7 +40,6 @@ class Situation:
         doomed: the slot that is killed again and again (see `ends`); None if there is none.
         domains: elements of each process; None: all run on one node.
         aware: the level up to which no element may hold too much of a group.
-        readers: processes that can have the program's stdin; None: all can, or there is none.
     """
 
     slot_proc: Sequence[Proc]
@@ -60,12 +58,6 @@ class Situation:
     doomed: int | None = None
     domains: Domains | None = None
     aware: str = NO_LEVEL
-    readers: frozenset[Proc] | None = None
-
-    def loses_stdin(self, slot_proc: Sequence[Proc]) -> bool:
-        """With these holders slot 0 is where the program's stdin is not, and it was there."""
-        can = self.readers
-        return can is not None and self.slot_proc[0] in can and slot_proc[0] not in can
 
     def others(self, group: int) -> list[Proc]:
         """Living holders of a group's roles."""
@@ -126,8 +118,6 @@ def plan(now: Situation) -> Plan:
         members = " and ".join(chosen.failure.members)
         reason = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=reason)
-    if chosen.kind in IN_PLACE and now.loses_stdin(chosen.slot_proc):
-        return replace(chosen, kind=PlanKind.RELAUNCH, reason=NO_STDIN)
     if chosen.kind in IN_PLACE and now.hindrance:
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance)
     if chosen.kind == PlanKind.ROLLBACK and now.policy == "causal":

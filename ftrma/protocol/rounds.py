@@ -65,7 +65,6 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         doomed=ends.repeated(world.events()),
         domains=world.domains,
         aware=world.aware,
-        readers=world.readers,
     )
 
 

@@ -87,12 +87,8 @@ class SpreadWorld(World):
         self.host, self.proc = socket.gethostname(), proc
         self.hosts: list[str] = comm.allgather(self.host)
         self.names = list(dict.fromkeys(self.hosts))
-        near = links.find()
-        can = comm.allgather(bool(near and near.here))
         ahead_ns = clock.ahead_ns(self._supervisors_clock) if self.first_on_node else 0
         job.set_clock(comm.allgather(ahead_ns)[self.hosts.index(self.host)])
-        if link.greeting["stdin"]:
-            self.readers = frozenset(Proc(p) for p, reads in enumerate(can) if reads)
         self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
         private.make_directory(Path(options.job))
         self.directory = Path(options.job) / self.host

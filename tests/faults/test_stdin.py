@@ -459,11 +459,50 @@ def test_a_resumed_job_is_given_it_again(program: Path) -> None:
     check(result, "ftrma run was killed")
 
 
-def test_over_several_nodes(program: Path) -> None:
-    """Slot 0 on the supervisor's host reads it, in each launch."""
+@pytest.mark.parametrize(("first", "options", "how", "happened"), [
+    ("here", ("--kill", "0@fence:6"), "input", "slot 0 died; back at the start"),
+    ("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again"),
+    ("elsewhere", (), "pieces", "^$"),
+    ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for", "slot 1 died; back at the start"),
+    ("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again"),
+])
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.long)])
+def test_over_several_nodes(
+    program: Path, kind: str, first: str, options: tuple[str, ...], how: str, happened: str
+) -> None:
+    """Slot 0 reads it in each attempt, whether it is on the supervisor's host, comes back on
+    another one, or never was there."""
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
-    hosts = f"--prtemca plm_ssh_agent {fake_ssh()} --host {socket.gethostname()}:2,{NODES[1]}:2"
-    job = words(FTRMA, "run", "-n", 2, "--mpirun", hosts, "--kill", "0@fence:6", program, "input")
-    with_files = f"{words('env', f'{FILES}={program.parent}')} {job}"
-    check(shell(f"seq 6 | {with_files}", 60), "launching the job again")
+    host = socket.gethostname() if first == "here" else NODES[0]
+    hosts = f"--prtemca plm_ssh_agent {fake_ssh()} --host {host}:2,{NODES[1]}:2"
+    job = words("env", f"{FILES}={program.parent}", FTRMA, "run", "-n", 2, "--mpirun", hosts,
+                "--aware", "none", *options, program, how)
+    lines = program.with_name("lines")
+    lines.write_text("".join(f"{i}\n" for i in range(1, 7)))
+    check(shell(f"seq 6 | {job}" if kind == "pipe" else f"{job} < {words(lines)}", 60), happened)
+
+
+def test_on_another_host_it_ends_and_is_not_lost(tmp_path: Path) -> None:
+    """Much of it comes whole and in order, and who stops reading holds nobody up."""
+    program = tmp_path / "much.py"
+    program.write_text(MUCH_OF_IT)
+    hosts = f"--prtemca plm_ssh_agent {fake_ssh()} --host {NODES[0]}:2,{NODES[1]}:2"
+    job = words("env", f"{FILES}={tmp_path}", FTRMA, "run", "-n", 2, "--mpirun", hosts, program)
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    whole = shell(f"seq 200000 | {job} all", 60)
+    assert whole.status == 0 and whole.stdout.split() == ["200000", "20000100000"], whole
+    some = shell(f"seq 200000 | {job} some", 60)
+    assert some.status == 0 and some.stdout.split() == ["10", "55"], some
+
+
+MUCH_OF_IT = """
+import itertools, sys
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 0:
+    some = itertools.islice(sys.stdin, 10 if sys.argv[1] == "some" else None)
+    numbers = [int(line) for line in some]
+    print(len(numbers), sum(numbers))
+MPI.COMM_WORLD.Barrier()
+"""

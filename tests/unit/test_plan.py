@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -231,13 +230,3 @@ def test_a_spare_is_chosen_by_awareness() -> None:
     assert plan(now).slot_proc == (3, 1)
     aware = dataclasses.replace(now, domains=domains, aware="nodes")
     assert plan(aware).slot_proc == (4, 1)
-
-
-@pytest.mark.parametrize(("readers", "kind"), [
-    (None, PlanKind.ROLLBACK), ({0, 1, 3}, PlanKind.ROLLBACK), ({1, 2}, PlanKind.ROLLBACK),
-    ({0, 1}, PlanKind.RELAUNCH)])
-def test_slot_0_stays_where_its_stdin_is(readers: set[int] | None, kind: PlanKind) -> None:
-    """Law: who could read the program's stdin is not followed by who finds it at its end."""
-    now = Situation([0, 1], [2], [0, 0], 1, frozenset({1, 2, 3}), frozenset({1, 2}), [3], 1,
-                    readers=None if readers is None else frozenset(readers))
-    assert plan(now).kind == kind

@@ -62,7 +62,7 @@ class MadeUp:
         self.mpirun = SimpleNamespace(poll=lambda: 1)
         self.switchboard = Switchboard(
             made.layout.processes, made.key, None, lambda event: None, list, made.cause, {},
-            lambda rank, clock: io.BytesIO(),
+            lambda rank, clock: io.BytesIO(), made.stdin.serve_far,
         )
         self.log = made.directory / "launcher.log"
         self.log.write_text("no such node\n")

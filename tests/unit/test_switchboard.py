@@ -50,7 +50,7 @@ class Board:
         self.board = Switchboard(
             processes, self.key, Bind("127.0.0.1"),
             self.story.append, lambda: self.story, cause, {"committed": 0},
-            functools.partial(failover.trace_file, directory),
+            functools.partial(failover.trace_file, directory), lambda connection: None,
         )
         self.open: list[socket.socket] = []
 
@@ -406,7 +406,7 @@ def test_entries_are_counted_through_launches() -> None:
 def test_one_node_has_no_port() -> None:
     """Law: where nobody has to connect, nobody can."""
     board = Switchboard(2, Key.make(), None, lambda event: None, list, None, {},
-                        lambda rank, clock: io.BytesIO())
+                        lambda rank, clock: io.BytesIO(), lambda connection: None)
     assert board.reception.listener is None and board.address is None
     board.pump()
     board.close()
