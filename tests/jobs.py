@@ -145,7 +145,7 @@ def run_command(
             # What an emulated node is made of ends a moment after all in it has ended.
             deadline = time.monotonic() + MADE_OF_S
             while (there := marked(mark)) and time.monotonic() < deadline and all(
-                    command_line(p).startswith("unshare ") for p in there):
+                    command_line(p).startswith(("unshare ", "?")) for p in there):
                 time.sleep(0.01)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]

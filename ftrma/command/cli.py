@@ -143,7 +143,8 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     try:
         options = options_of(arguments)
         options.check()
-        if on_one_node(settings.split_mpirun(options.mpirun)):
+        for_agents = any(rule.agent for rule in options.kill)
+        if for_agents and on_one_node(settings.split_mpirun(options.mpirun)):
             killrules.refuse_agents(options.kill)
         if options.bind != listening.Bind():
             listening.check(options.bind, "--bind")

@@ -41,8 +41,8 @@ COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
 AGAIN_S = 1.0  # an agent that ends within it, or by an error, may not do better the next time
 TRIES = 10  # such agents in a row
-# A child of the program's process would be found by its os.wait().
-DETACHED = ("/bin/sh", "-c", 'fifo=$1; shift; "$@" < "$fifo" &', "sh")
+# A child of the program's process would be found by its os.wait(); the shell is one for 2 ms.
+DETACHED = ("/bin/sh", "-c", 'exec 9<&0; "$@" <&9 9<&- &', "sh")
 # Like ``python -m``, but for the current directory, in which there may be anything.
 AGENT = ("import sys; del sys.path[0]; import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
@@ -244,7 +244,8 @@ class NodeAgent:
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
         self.keeper = directory / "agent.keeper"
-        self.environment = dict(os.environ)  # which the program may change
+        # As the job was started, whatever the program makes of them.
+        self.environment, self.home = dict(os.environ), os.getcwd()
 
     def make(self, origins: int, targets: int, words: Regions) -> None:
         """Make what the node's processes and its agent share, as the node's first process.
@@ -301,14 +302,18 @@ class NodeAgent:
     def _start(self) -> int:
         """Start an agent, which is nobody's child; an end of a pipe that breaks when it ends."""
         command = [
-            *DETACHED, str(self.fifo), sys.executable, "-c", AGENT, "ftrma.launch.agent",
+            *DETACHED, sys.executable, "-c", AGENT, "ftrma.launch.agent",
             str(self.ledger), "--address", str(self.published), f"--bind={self.bind}", "--mirror",
             str(self.mirror), "--node", str(self.node),
         ]
-        alive, its = os.pipe()
+        alive, low = os.pipe()
+        its = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # out of the way of the shell's
+        os.close(low)
         try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/",
-                           pass_fds=[its], env={**self.environment, VARIABLE: self.key.text()})
+            with open(self.fifo, "rb", buffering=0) as stdin:
+                subprocess.run(command, stdin=stdin, start_new_session=True, pass_fds=[its],
+                               cwd=self.home if os.path.isdir(self.home) else "/",
+                               env={**self.environment, VARIABLE: self.key.text()})
         except BaseException:
             os.close(alive)
             raise
@@ -344,8 +349,12 @@ class NodeAgent:
         self.lost()
 
     def _await_taking(self, alive: int, ledger: int) -> int:
-        """Wait until an agent serves the ledger; 1: this one has ended before."""
-        while not has_ended(alive):
+        """Wait until an agent serves the ledger; 1: this one has ended before, or does not come up.
+
+        What the program forks meanwhile keeps the pipe open.
+        """
+        deadline = time.monotonic() + COME_UP_S
+        while not has_ended(alive) and time.monotonic() < deadline:
             try:
                 fcntl.flock(ledger, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 fcntl.flock(ledger, fcntl.LOCK_UN)

@@ -4,12 +4,12 @@ The supervisor sees no node's control file, so what ranks and it tell each other
 one TCP connection per rank, the *link*: lines of JSON both ways, each with an ``event``. It is also
 how it notices a death: the kernel closes a dead process's connection within milliseconds, and
 keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
-supervisor opens two more connections, which become its stdout and stderr, and each rank one for the
-trace that it writes.
+supervisor opens two more connections, which become its stdout and stderr (slot 0 one more in each
+attempt, its stdin), and each rank one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
-                         repairing, repaired, events, strike, leaving, goodbye; and what happens in
-                         the job (`story`)
+                         repairing, repaired, events, strike, spent, leaving, goodbye; and what
+                         happens in the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; gone, end
 
 ``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At
@@ -50,7 +50,6 @@ _exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
 KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
-STDIN_BYTES = 4096  # that wait on the way to a program, each end; the kernel doubles it
 ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
@@ -207,9 +206,10 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
 def take_stdin(address: Address, key: Key, rank: int) -> None:
     """Make a connection to the supervisor this process's stdin."""
     connection, _ = connect(address, key, "in", rank=rank, host=socket.gethostname())
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STDIN_BYTES)
-    os.dup2(connection.fileno(), 0)
-    connection.close()
+    fd = connection.detach()  # 0 itself, where the program has closed that
+    os.dup2(fd, 0) if fd else os.set_inheritable(0, True)
+    if fd:
+        os.close(fd)
 
 
 def trace_stream(address: Address, key: Key, rank: int) -> int:

@@ -23,10 +23,9 @@ import select
 import signal
 import socket
 import stat
+import struct
 import threading
 from array import array
-
-from ..fabric.link import STDIN_BYTES
 
 KEPT_BYTES = 64 << 20
 PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many at once or none
@@ -71,7 +70,7 @@ class StandardInput:
 
     def serve_far(self, connection: socket.socket) -> None:
         """Begin an attempt on another host, which reads from this connection; it is closed here."""
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STDIN_BYTES)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE_BYTES)
         connection.settimeout(None)
         pump = threading.Thread(target=_copy, args=(self.serve(), connection), daemon=True)
         pump.start()
@@ -95,9 +94,19 @@ class StandardInput:
 def _copy(fd: int, connection: socket.socket) -> None:
     """Send all that comes, until it ends or nobody takes it any more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    with open(fd, "rb", buffering=0) as source, connection, contextlib.suppress(OSError):
-        while data := source.read(PIECE_BYTES):
-            connection.sendall(data)
+    with open(fd, "rb", buffering=0) as source, connection:
+        while True:
+            try:
+                data = source.read(PIECE_BYTES)
+            except OSError:  # the program gets an error, too, and not an end
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return
+            if not data:
+                return
+            try:
+                connection.sendall(data)
+            except OSError:
+                return
 
 
 class _Thread:

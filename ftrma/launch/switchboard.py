@@ -68,6 +68,7 @@ class Switchboard:
         cause: of this launch, if it is not the first.
         past: further facts for the ranks (see `failover.past`).
         keep_trace: makes a file for what a rank traces, by which clock.
+        give_stdin: serves the program's stdin to a connection, and closes it.
     """
 
     def __init__(

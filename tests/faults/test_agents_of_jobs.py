@@ -22,7 +22,7 @@ def agent():
             words = open(f"/proc/{name}/cmdline", "rb").read().split(bytes(1))
         except OSError:
             continue
-        if b"ftrma.launch.agent" in words:
+        if b"ftrma.launch.agent" in words and b"/bin/sh" not in words:
             return int(name)
 
 def strike():
@@ -287,8 +287,10 @@ if me == 2:
         raise AssertionError(os.wait())
     except ChildProcessError:
         pass
-    (results / "queue.py").unlink()
 print(comm.allreduce(1), flush=True)
+comm.Barrier()
+if me == 2:
+    (results / "queue.py").unlink()
 """.replace("KILLER", KILLER)
 
 

@@ -99,7 +99,7 @@ class Kept:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().split(b"\0")
-                if b"ftrma.launch.agent" in words and ledger in words:
+                if b"ftrma.launch.agent" in words and ledger in words and b"sh" not in words:
                     found.append(int(path.parent.name))
         return found
 

@@ -464,6 +464,7 @@ def test_a_resumed_job_is_given_it_again(program: Path) -> None:
     ("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again"),
     ("elsewhere", (), "pieces", "^$"),
     ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for", "slot 1 died; back at the start"),
+    ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "open", "slot 1 died; back at the start"),
     ("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again"),
 ])
 @pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.long)])
