@@ -71,7 +71,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 2))
+@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 4))
 def test_replayed(program: str, place: str, slot: int, repetition: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)
@@ -360,6 +360,7 @@ while state.step < 20:
 """
 
 
+@pytest.mark.rest
 def test_a_replacement_that_ends_itself_ends_the_job(repetition: int) -> None:
     """As the slot's first process would: with its status, and nobody is launched again."""
     result = run_on_nodes(ENDS_ITSELF, SLOTS, *HERE, "--kill", "1@safepoint:9", in_turn=2)

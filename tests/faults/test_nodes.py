@@ -164,6 +164,7 @@ np.savez(f"{sys.argv[1]}/sums-{me}.npz", wrong=state.wrong, restored=state.resto
 """.replace("STEPS", str(STEPS))
 
 
+@pytest.mark.rest
 def test_a_relaunch_finds_nothing_of_the_launch_before() -> None:
     """Law: where a launch goes on on the same nodes, collective calls and Wait wait for the ranks
     of this one."""

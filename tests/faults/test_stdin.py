@@ -461,11 +461,14 @@ def test_a_resumed_job_is_given_it_again(program: Path) -> None:
 
 @pytest.mark.parametrize(("first", "options", "how", "happened"), [
     ("here", ("--kill", "0@fence:6"), "input", "slot 0 died; back at the start"),
-    ("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again"),
+    pytest.param("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again",
+                 marks=pytest.mark.rest),
     ("elsewhere", (), "pieces", "^$"),
-    ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for", "slot 1 died; back at the start"),
+    pytest.param("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for",
+                 "slot 1 died; back at the start", marks=pytest.mark.rest),
     ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "open", "slot 1 died; back at the start"),
-    ("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again"),
+    pytest.param("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again",
+                 marks=pytest.mark.rest),
 ])
 @pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.long)])
 def test_over_several_nodes(
