@@ -119,6 +119,7 @@ window.Free()
 """
 
 
+@pytest.mark.rest
 def test_counters_are_those_of_one_node() -> None:
     """Law: EC, GC, SC and GNC do not depend on where the ranks are."""
     over = run_on_nodes(COUNTERS, SLOTS, "--interval", "never")
@@ -262,7 +263,8 @@ def test_relaunch_is_bounded() -> None:
     assert "--max-relaunch" in result.stderr
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [
+    (signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.rest)])
 def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
     """Ctrl-C and SIGTERM end everything on all nodes, given once or twice."""
     if why_not():

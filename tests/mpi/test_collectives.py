@@ -191,6 +191,7 @@ assert third.allreduce(1) == comm.size
 """
 
 
+@pytest.mark.rest
 def test_boards_of_one_number_are_told() -> None:
     """Law: of two communicators whose numbers between nodes are the same the second one is refused
     at all ranks of its parent; what is there goes on."""

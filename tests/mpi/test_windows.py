@@ -56,7 +56,8 @@ def test_over_nodes_they_are_the_same(topic: str) -> None:
     assert protected.stats["exit"] == 0 and not protected.stats["failures"]
 
 
-@pytest.mark.parametrize("slots", [3, pytest.param(5, marks=pytest.mark.rest)])
+@pytest.mark.rest
+@pytest.mark.parametrize("slots", [3, 5])
 def test_derived_communicators_over_nodes(slots: int) -> None:
     """Law of this file, for communicators of each kind on two and three nodes: their members,
     collective calls of several areas, windows and messages on them."""
