@@ -14,15 +14,12 @@
 #include <mpi-ext.h>
 #endif
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "comm.h"
 #include "control.h"
 #include "errors.h"
 #include "revoke.h"
 #include "types.h"
-
-#define NOTICE_NS 500000000u
 
 static MPI_Comm parent = MPI_COMM_NULL; /* of all processes, dead ones too */
 static MPI_Comm nobody = MPI_COMM_NULL; /* of this process alone: what has lapsed */
@@ -69,26 +66,6 @@ int ftrma_has_ulfm(void)
     return 1;
 #else
     return 0;
-#endif
-}
-
-/* Open MPI 5.0 notices a death by a connection that breaks, too, and one that it notices while a
-   communicator is made crashes it (ompi_comm_revoke_local). So let it notice all that are known
-   before any is made; what it has not noticed by then it may never. */
-static void await_notice(void)
-{
-#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-    int dead = 0, noticed = -1;
-    for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
-        dead += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD;
-    for (uint64_t until = ftrma_now_ns() + NOTICE_NS; noticed < dead; usleep(200)) {
-        MPI_Group failed;
-        ftrma_progress();
-        if (ftrma_now_ns() > until || MPIX_Comm_get_failed(parent, &failed))
-            return;
-        PMPI_Group_size(failed, &noticed);
-        PMPI_Group_free(&failed);
-    }
 #endif
 }
 
@@ -194,13 +171,10 @@ int ftrma_comm_build(uint64_t round)
     int index, slot = ftrma_my_role(&index) == FTRMA_ROLE_SLOT;
     ftrma_enter_call();
     int rc = MPI_SUCCESS;
-    if (ftrma_link >= 0 && !round) {
+    if (ftrma_link >= 0 && !round)
         alive = parent; /* nobody has died */
-    } else {
-        if (LOAD(&ftrma_ctl->nodes) > 1)
-            await_notice();
+    else
         rc = living(&alive);
-    }
     if (!rc && slot) {
         ftrma_revoke_building(alive);
         /* From here on the watching thread will see to it that we come back; before, it could

@@ -25,7 +25,7 @@ void ftrma_arm(void)
     __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
 }
 
-/* This process goes on and dies of something else, if at all: the rule is spent at once. */
+/* The agent dies and this process goes on: the rule is spent at once. */
 static void strike_agent(struct ftrma_rule *rule, uint32_t number)
 {
     int pid = ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;

@@ -207,9 +207,11 @@ def take_stdin(address: Address, key: Key, rank: int) -> None:
     """Make a connection to the supervisor this process's stdin."""
     connection, _ = connect(address, key, "in", rank=rank, host=socket.gethostname())
     fd = connection.detach()  # 0 itself, where the program has closed that
-    os.dup2(fd, 0) if fd else os.set_inheritable(0, True)
     if fd:
+        os.dup2(fd, 0)
         os.close(fd)
+    else:
+        os.set_inheritable(0, True)
 
 
 def trace_stream(address: Address, key: Key, rank: int) -> int:
