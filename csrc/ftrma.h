@@ -7,6 +7,7 @@
  *   window-<id>-<k> the k-th window that was made on a communicator (interpose/winfile.c)
  *   comm-<id>      what the members of a communicator show each other in collectives (job/board.c)
  *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
+ *   room-<s>       memory for it: while it is made, and between two launches
  *   demand-<s>-0/1 a vault with a checkpoint that slot s took alone (log/demand.c)
  *
  * In a job over several nodes each has such a directory: with a control file, which the nodes' agents
@@ -540,8 +541,8 @@ uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over
 
 /* The least budget of a slot's logs, bytes. */
 uint64_t ftrma_log_least(void);
-/* Make this slot's log file (create) or map the one it has. 0 or -errno; -EINVAL and -ENOENT: its
-   process died before it was made. */
+/* Make this slot's log file (create) or map the one it has. 0 or -errno; -ENOENT: its process
+   died before it was made. */
 int ftrma_log_open(int slot, int create, uint64_t budget_bytes);
 /* Called when the budget of logs is spent, with 0; and at the next checkpoint, with the bytes that
    would have been logged since the one before. */

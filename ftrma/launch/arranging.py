@@ -30,9 +30,11 @@ def arrange(made: Job, lost: Sequence[int], died_ns: int) -> None:
         died_ns: when the failure was that it goes on from.
     """
     directory, ctl = made.directory, made.ctl
-    for pattern in ("window-*", "log-*", "demand-*", "comm-*"):
+    for pattern in ("window-*", "demand-*", "comm-*"):
         for path in directory.glob(pattern):
             path.unlink()
+    for path in directory.glob("log-*"):  # their memory is of use again, what is in them is not
+        path.rename(path.with_name(path.name.replace("log-", "room-")))
     control = directory / "control.new"
     control.unlink(missing_ok=True)
     new = make_control(control, made.layout, ctl.log_bytes)

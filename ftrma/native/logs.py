@@ -95,7 +95,7 @@ def log_least() -> int:
 
 
 def log_map(slot: Slot) -> bool:
-    """Map a slot's log; False if nobody has made it, or not to the end."""
+    """Map a slot's log; False if nobody has made it."""
     return bool(c.lib.ftrma_log_open(slot, 0, 0) == 0)
 
 

@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import FTRMA, Result, marked, run_job
-from programs import APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run
+from programs import (
+    APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run, words_of,
+)
 
 from ftrma.trace.check import check
 from ftrma.trace.records import read
@@ -82,6 +84,26 @@ def test_no_spare_relaunches(kill: str) -> None:
     assert_same_bits("stencil", result)
     assert kinds(result) == ["relaunch"]
     assert result.stats["recoveries"][0]["version"] > 0
+
+
+def test_a_relaunch_takes_over_the_memory_of_logs_and_replays_nothing_of_them() -> None:
+    """Logs lie where they lay, and a death after the relaunch is recovered exactly."""
+    text = """
+import os
+from pathlib import Path
+with open(f"{directory}/files-{os.getpid()}.txt", "a") as f:
+    print(*(p.stat().st_ino for p in Path(os.environ["FTRMA_JOB"]).glob("log-*")), file=f)
+"""
+    app = APP.replace("runpy.run_path", text + "runpy.run_path")
+    _, args = words_of("stencil")
+    result = run_job(app, SLOTS, "--interval", "0", "--rollback", "fresh", "--group-size", "2",
+                     "--spares", "3", "--kill", "0@fence:20", "--kill", "3@fence:20", "--kill",
+                     "1@fence:40", args=args)
+    assert kinds(result) == ["relaunch", "causal"], result
+    assert_same_bits("stencil", result)
+    seen = [v.split() for k, v in result.results.items() if k.startswith("files-")]
+    assert len(seen) == 2 * SLOTS + 1, seen
+    assert len({file for files in seen for file in files}) == SLOTS, seen
 
 
 def test_relaunch_is_bounded() -> None:
