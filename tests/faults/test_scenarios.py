@@ -18,7 +18,15 @@ import numpy as np
 import pytest
 from jobs import FTRMA, Result, marked, run_job
 from programs import (
-    APP, PROGRAMS, ROOT, SLOTS, assert_same_bits, deaths, kinds, run, words_of,
+    APP,
+    PROGRAMS,
+    ROOT,
+    SLOTS,
+    assert_same_bits,
+    deaths,
+    kinds,
+    run,
+    words_of,
 )
 
 from ftrma.trace.check import check
