@@ -34,6 +34,7 @@
 
 /* CFFI-BEGIN */
 #define FTRMA_MAX_PROCS 1024
+#define FTRMA_HELD_WINDOWS 8 /* of which other nodes learn what a demand checkpoint holds */
 #define FTRMA_MAX_RULES 32
 #define FTRMA_STUMBLES 5
 #define FTRMA_REASON_BYTES 4096
@@ -288,7 +289,8 @@ struct ftrma_slot {
     uint64_t demands;            /* of the newest one begun in this entry */
     uint64_t asked;              /* 1: some slot's logs run short of what its checkpoint frees */
     struct ftrma_mark demand_marks[2]; /* of number & 1 */
-    uint64_t line3[11];
+    uint64_t held[FTRMA_HELD_WINDOWS]; /* accesses to its parts in that one, see log/demand.c */
+    uint64_t line3[3];
 };
 
 /* The beginning of a slot's log file; its chunks, of chunk_bytes each, are the end of it (log/chunks.h). */
@@ -562,7 +564,8 @@ void ftrma_log_prefix(void);
    force is lost by that. */
 uint64_t ftrma_cut_words(void);
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut);
-void ftrma_demand_end(void);    /* it is complete and in force */
+/* It is complete: 1, and it is in force, or 0: take it again. */
+int ftrma_demand_end(const uint64_t *cut);
 void ftrma_demand_failed(int lost); /* it could not be taken; lost: nor is there one in force */
 /* Number of the demand checkpoint that a replay of the slot starts from; 0: from the version. */
 uint64_t ftrma_demand_of(int slot, uint64_t version);

@@ -45,11 +45,13 @@ struct ftrma_pair {
     uint64_t completed; /* access epochs the origin closed toward this target */
     uint64_t holds;     /* the lock the origin has at the target: HOLDS_* */
     uint64_t sc;        /* the target's SC that came with the newest lock of the origin */
-    struct ftrma_cut {  /* of the target's demand checkpoint of number & 1 (demand.c) */
+    struct ftrma_cut {  /* of the target's demand checkpoint in force (demand.c); on its node only */
         uint64_t seq;   /* accesses to the part so far */
         uint64_t event; /* of the origin that was complete after that was read */
-    } cut[2];
+    } cut;
+    uint64_t pad[2];
 };
+_Static_assert(sizeof(struct ftrma_pair) == 64, "a pair fills one cache line");
 
 enum { HOLDS_NONE, HOLDS_SHARED, HOLDS_EXCLUSIVE, HOLDS_TAKING, HOLDS_GIVING };
 

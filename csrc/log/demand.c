@@ -18,12 +18,24 @@
  *     event was complete when E was read: A is held, and does not overwrite them.
  *   - What began behind the safepoint read a larger clock (event.h) and is replayed as ever.
  *
- * Whoever logs reads S and E beside the window's other words for the pair, and frees what is held.
+ * Whoever logs reads S and E beside the window's other words for the pair, and frees what is held.  They
+ * are stored once the checkpoint is in force, and only grow: whatever mixture of an older and a newer one
+ * is read, the newer one holds it.
+ *
+ * Over several nodes.  What comes from another one is done by the agent, which is about one request at a
+ * time.  So S is followed by a look of the agent, by which all with s <= S is in memory, and the event
+ * need not be known: E is infinite.  A request that an agent leaves half done is done again by the next
+ * one, with a larger number; where that happens while the slot copies, the copy does not count, since
+ * it may have half of a sum (one more look shows it: if the agent has died, that is the next one's).
+ * What the slot itself has put elsewhere is there before it begins: a replay would not send it again.  S alone goes to the other nodes, in the slot's words of the control file
+ * (not by the wire, whose requests are counted, and a replay would have to send these again), one word for
+ * each window, so that name and number are one store.
  */
 #include "chunks.h"
 #include "control.h"
 #include "demand.h"
 #include "marks.h"
+#include "nodes.h"
 #include "tape.h"
 #include "trace.h"
 #include "window.h"
@@ -35,6 +47,18 @@ static uint64_t complete_events(int slot)
     const struct ftrma_slot *s = &ftrma_ctl->slots[slot];
     uint64_t done = LOAD(&s->atomic_done), events = LOAD(&s->events);
     return done > events ? done : events;
+}
+
+static int is_elsewhere(int slot)
+{
+    return ftrma_ctl->nodes > 1 && ftrma_node_of(slot) != ftrma_node_here();
+}
+
+/* How many agents this node has had; another one may have begun where one was amid a request. */
+static uint64_t agents_so_far(void)
+{
+    struct ftrma_ledger *ledger = ftrma_wire_ledger();
+    return ledger ? ftrma_ledger_agents(ledger) : 0;
 }
 
 static int parts(void)
@@ -51,69 +75,96 @@ uint64_t ftrma_cut_words(void)
     return ftrma_ctl->nslots + 2 * (uint64_t)parts();
 }
 
+static uint64_t agents; /* so far, when the newest one was begun */
+
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut)
 {
     struct ftrma_slot *s = ftrma_tape.slot;
-    /* The one after the one in force, also where that had been begun before: the words of its
-       parity are free. */
+    /* The one after the one in force, also where that had been begun before. */
     uint64_t number = (s->demand ? s->demand : s->demands) + 1, *at = cut + ftrma_ctl->nslots;
     struct window *w;
     if (!ftrma_logs() || LOAD(&ftrma_ctl->replays))
         return 0;
-    STORE(&s->demands, number);
-    if (overwrite)
-        STORE(&s->demand, 0);
+    agents = agents_so_far();
     for (int i = 0; (w = ftrma_window_number(i)); i++)
         if (w->in_use) {
             *at++ = w->name_number;
             *at++ = LOAD(&w->members[w->me].seq);
         }
+    if (ftrma_synchronize())
+        return 0;
     for (uint32_t p = 0; p < ftrma_ctl->nslots; p++)
-        cut[p] = complete_events((int)p);
-    at = cut + ftrma_ctl->nslots + 1;
-    for (int i = 0; (w = ftrma_window_number(i)); i++) {
-        for (int o = 0; w->in_use && o < w->n; o++) {
-            struct ftrma_cut *c = &pair(w, o, w->me)->cut[number & 1];
-            STORE(&c->seq, *at);
-            STORE(&c->event, cut[w->members[o].slot]);
-        }
-        at += 2 * w->in_use;
-    }
+        cut[p] = is_elsewhere((int)p) ? UINT64_MAX : complete_events((int)p);
+    STORE(&s->demands, number);
+    if (overwrite)
+        STORE(&s->demand, 0);
     return number;
 }
 
+/* Others may free what it holds. */
+static void show(const uint64_t *cut)
+{
+    const uint64_t *at = cut + ftrma_ctl->nslots + 1;
+    struct window *w;
+    int n = 0;
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        if (!w->in_use)
+            continue;
+        uint64_t word = ftrma_held_word(w->name_number, *at);
+        for (int o = 0; o < w->n; o++) {
+            struct ftrma_cut *c = &pair(w, o, w->me)->cut;
+            STORE(&c->seq, *at);
+            STORE(&c->event, cut[w->members[o].slot]);
+        }
+        if (word && n < FTRMA_HELD_WINDOWS)
+            STORE(&ftrma_tape.slot->held[n++], word);
+        at += 2;
+    }
+    while (n < FTRMA_HELD_WINDOWS)
+        STORE(&ftrma_tape.slot->held[n++], 0);
+}
+
 /* A record for each part and origin. */
-static void trace_demand(uint64_t number, const struct ftrma_mark *mark)
+static void trace_demand(uint64_t number, const struct ftrma_mark *mark, const uint64_t *cut)
 {
     struct ftrma_trace_record record = {.what = FTRMA_WHAT_DEMAND, .window = -1, .target = -1,
                                         .event = mark->events, .clock = mark->clock,
                                         .value = {number, 0}};
+    const uint64_t *at = cut + ftrma_ctl->nslots + 1;
     struct window *w;
-    for (int i = 0; (w = ftrma_window_number(i)); i++)
-        for (int o = 0; w->in_use && o < w->n; o++) {
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        if (!w->in_use)
+            continue;
+        for (int o = 0; o < w->n; o++) {
             if (o == w->me)
                 continue;
-            const struct ftrma_cut *c = &pair(w, o, w->me)->cut[number & 1];
             record.window = ftrma_trace_window(w->name_number);
             record.target = w->members[o].slot;
-            record.seq = c->seq;
-            record.value[1] = c->event;
+            record.seq = *at;
+            record.value[1] = cut[w->members[o].slot];
             ftrma_trace_write(&record);
         }
+        at += 2;
+    }
     if (record.window < 0)
         ftrma_trace_write(&record);
 }
 
-void ftrma_demand_end(void)
+int ftrma_demand_end(const uint64_t *cut)
 {
     struct ftrma_slot *s = ftrma_tape.slot;
+    if (ftrma_synchronize() || agents_so_far() != agents)
+        return 0;
     const struct ftrma_mark *mark = ftrma_mark_demand(s->demands);
     if (ftrma_tracing)
-        trace_demand(s->demands, mark);
+        trace_demand(s->demands, mark, cut);
     ftrma_break(FTRMA_BROKEN_DEMAND); /* first: the others free what it holds once it is in force */
     STORE(&s->demand, s->demands);
+    show(cut);
     ftrma_trim_results(mark->spot[FTRMA_RESULTS]);
     STORE(&s->asked, 0);
+    ftrma_tell_agent();
+    return 1;
 }
 
 void ftrma_demand_failed(int lost)

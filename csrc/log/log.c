@@ -69,10 +69,8 @@ static void reclaim(void)
     struct ftrma_mark *mark = ftrma_log_free_to_trim();
     if (!mark || ftrma_log->used < enough())
         return;
-    uint64_t seen = ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry));
-    for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
-        seen = ftrma_mix(seen, LOAD(&ftrma_ctl->slots[s].demand));
-    if (seen != squeezed && !ftrma_pending_count()) { /* whose records must stay where they are */
+    uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry)), ftrma_held_so_far());
+    if (seen != squeezed) {
         squeezed = seen;
         ftrma_squeeze_puts(mark->events);
         ftrma_log_lose_spots(FTRMA_PUTS); /* the events in the records tell, too */

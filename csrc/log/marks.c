@@ -103,6 +103,7 @@ void ftrma_log_start(uint64_t version)
     s->prefix_call[0] = 0;
     s->marks[0].version = s->marks[1].version = UINT64_MAX;
     s->demand = s->demands = s->asked = 0;
+    memset(s->held, 0, sizeof s->held);
     set_mark(&s->marks[version & 1], version, 1, 0, 0);
     ftrma_log_note_use();
     if (LOAD(&ftrma_ctl->entry) > 1)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "tape.h"
 #include "trace.h"
 
@@ -114,9 +115,15 @@ void ftrma_pending_acked(int target, uint64_t number, uint64_t clock, uint64_t s
     settle(target, t);
 }
 
-uint64_t ftrma_pending_count(void)
+int ftrma_pending_since(uint32_t chunk)
 {
-    return count;
+    for (uint32_t i = 0; count && i < ftrma_ctl->nslots; i++) {
+        const struct toward *t = &pending[i];
+        uint32_t from = t->n ? t->puts[t->first].from.chunk : chunk + 1;
+        if (from == chunk || !from)
+            return 1;
+    }
+    return 0;
 }
 
 void ftrma_pending_clear(void)

@@ -12,7 +12,8 @@ int ftrma_pending_open(int target);
 void ftrma_pending_close(int target, uint64_t number);
 /* The agent has told clock and seq of all puts up to this number: those of the last one. */
 void ftrma_pending_acked(int target, uint64_t number, uint64_t clock, uint64_t seq);
-uint64_t ftrma_pending_count(void);
+/* What is pending toward some slot begins in this chunk, by its number + 1, or perhaps in any. */
+int ftrma_pending_since(uint32_t chunk);
 /* The logs begin anew. */
 void ftrma_pending_clear(void);
 

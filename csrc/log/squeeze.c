@@ -6,6 +6,8 @@
 
 #include "chunks.h"
 #include "control.h"
+#include "demand.h"
+#include "pending.h"
 #include "tape.h"
 #include "window.h"
 
@@ -19,21 +21,33 @@ static struct window *window_of(const struct ftrma_record *record)
     return NULL;
 }
 
-/* Held by the target's newest demand checkpoint.  That one's number is looked at again: the words
-   of the pair may be of a later one by then, which is not in force yet.  Records to a window that
-   is gone wait for a checkpoint of all. */
+/* Held by the target's newest demand checkpoint.  Records to a window that is gone wait for a
+   checkpoint of all. */
 static int held(const struct ftrma_record *record)
 {
-    const uint64_t *in_force = &ftrma_ctl->slots[record->target].demand;
-    uint64_t number = LOAD(in_force);
-    struct window *w = number ? window_of(record) : NULL;
-    for (int t = 0; w && t < w->n; t++)
-        if (w->members[t].slot == record->target) {
-            const struct ftrma_cut *c = &pair(w, w->me, t)->cut[number & 1];
-            return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event)
-                   && LOAD(in_force) == number;
-        }
+    struct window *w = window_of(record);
+    for (int t = 0; w && t < w->n; t++) {
+        if (w->members[t].slot != record->target)
+            continue;
+        const struct ftrma_cut *c = &pair(w, w->me, t)->cut;
+        return is_far(w, t)
+                   ? ftrma_is_held(ftrma_ctl->slots[record->target].held, record->window, record->seq)
+                   : record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event);
+    }
     return 0;
+}
+
+uint64_t ftrma_held_so_far(void)
+{
+    uint64_t hash = 0;
+    struct window *w;
+    for (uint32_t s = 0; s < ftrma_ctl->nslots && ftrma_ctl->nodes > 1; s++)
+        for (int i = 0; i < FTRMA_HELD_WINDOWS; i++)
+            hash = ftrma_mix(hash, LOAD(&ftrma_ctl->slots[s].held[i]));
+    for (int i = 0; (w = ftrma_window_number(i)); i++)
+        for (int t = 0; w->in_use && t < w->n; t++)
+            hash = ftrma_mix(hash, LOAD(&pair(w, w->me, t)->cut.event));
+    return hash;
 }
 
 /* Move the records that may still be needed to the front of their chunk; returns their bytes. */
@@ -59,7 +73,7 @@ void ftrma_squeeze_puts(uint64_t since)
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[FTRMA_PUTS];
     uint32_t *link = &l->head[FTRMA_PUTS], before = 0; /* the chunk kept last, + 1 */
-    while (*link) {
+    while (*link && !ftrma_pending_since(*link)) {
         uint32_t chunk = *link - 1, kept = squeeze_chunk(chunk, since);
         struct ftrma_chunk *to = before ? &l->chunk[before - 1] : NULL;
         if (kept && to && to->fill + kept <= l->chunk_bytes) {
@@ -75,6 +89,8 @@ void ftrma_squeeze_puts(uint64_t since)
             ftrma_chunk_free(chunk);
         }
     }
+    if (*link) /* what is pending stays where it is */
+        return;
     *pen = (struct ftrma_pen){0};
     if (before) {
         uint32_t fill = l->chunk[before - 1].fill;
@@ -95,10 +111,6 @@ void ftrma_demand_ask(void)
     static uint64_t share[FTRMA_MAX_PROCS];
     uint64_t orphaned = 0, least = ftrma_log->file_bytes / LEAST_SHARE;
     int me, most = 0;
-    if (LOAD(&ftrma_ctl->nodes) > 1) { /* what demand checkpoints hold is known on one node only */
-        STORE(&ftrma_ctl->wanted, 1);
-        return;
-    }
     if (asked >= 0 && LOAD(&ftrma_ctl->slots[asked].asked))
         return;
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);
@@ -118,4 +130,5 @@ void ftrma_demand_ask(void)
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         if (share[s] >= least && 2 * share[s] >= share[most])
             STORE(&ftrma_ctl->slots[s].asked, 1);
+    ftrma_tell_agent();
 }

@@ -57,6 +57,7 @@ def _value(item: tuple[str, int]) -> int:
 
 
 MAX_PROCS, MAX_RULES = number("MAX_PROCS"), number("MAX_RULES")
+HELD_WINDOWS = number("HELD_WINDOWS")
 REASON_BYTES = number("REASON_BYTES")
 SLOT_DIED, SLOT_REPLAYED = number("SLOT_DIED"), number("SLOT_REPLAYED")
 SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_CHECKSUM")

@@ -145,8 +145,9 @@ def demand_begin(*, overwrite: bool) -> tuple[int, bytes]:
     return number, bytes(c.ffi.buffer(cut))
 
 
-def demand_end() -> None:
-    c.lib.ftrma_demand_end()
+def demand_end(cut: bytes) -> bool:
+    """It is in force; False if it has to be taken again."""
+    return bool(c.lib.ftrma_demand_end(c.ffi.from_buffer("uint64_t[]", cut)))
 
 
 def demand_failed(*, lost: bool) -> None:

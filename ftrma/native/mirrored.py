@@ -35,7 +35,8 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
     yield _field("struct ftrma_ctl", 0, "alarm"), Region.ALARM
     yield _field("struct ftrma_ctl", 0, "repaired"), Region.CALM
     for name in ("plan_round", "request", "roles_seq", "plan_seq", "entry", "commit", "taken",
-                 "target", "wanted", "replays", "causal", "told_full", "stumbles", "connect",
+                 "target", "wanted", "replays", "causal", "told_full", "told_demand",
+                 "stumbles", "connect",
                  "dynamic"):
         yield _field("struct ftrma_ctl", 0, name), words
     for s in slots:
@@ -48,7 +49,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
         yield _field("struct ftrma_proc", p, "waiting", "syncs"), hot
     for s in slots:
         yield _field("struct ftrma_slot", s, "events", "atomic_done"), hot
-        yield _field("struct ftrma_slot", s, "marks", "demand_marks"), words
+        yield _field("struct ftrma_slot", s, "marks", "held"), words
     for i in range(ctl.nrules):
         yield _field("struct ftrma_rule", _at("rules", i), "place", "fired"), words
         yield _field("struct ftrma_rule", _at("rules", i), "visits"), hot

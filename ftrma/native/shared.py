@@ -148,6 +148,7 @@ class Progress(Protocol):
     demands: int
     asked: int
     demand_marks: Parts[Mark]
+    held: Array[int]
     line3: Array[int]
 
 

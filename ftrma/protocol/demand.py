@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import FtrmaError
 from ..fabric.story import Checkpoint
 from ..fabric.world import World
-from ..native import logs, vaults
+from ..native import job, logs, vaults
 from ..vault.vault import Regions, Vault
 
 # From this share of a slot's time on, measured for as long as this, the user is told.
@@ -91,6 +91,8 @@ class DemandStore:
         world = self.world
         if logs.exclusive_locks():
             return  # another slot may wait for the lock; there will be a better moment
+        if not job.windows_flush():
+            return  # a replay from here would not send again what dies under way
         began = time.monotonic()
         in_force = int(world.ctl.slots[self.slot].demand)
         number, cut = logs.demand_begin(overwrite=self.mode == "stream")
@@ -118,7 +120,8 @@ class DemandStore:
                 )
             self.told = True
             return
-        logs.demand_end()
+        if not logs.demand_end(cut):
+            return  # it was asked for, and still is
         ended = time.monotonic()
         world.emit(Checkpoint(
             version=world.committed, kind="demand", slot=self.slot, seconds=ended - began,

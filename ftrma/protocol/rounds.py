@@ -15,7 +15,15 @@ from ..fabric.plans import PublishedPlan
 from ..fabric.story import Failure, Phases, Scrub
 from ..fabric.world import World
 from ..native import job, logs, vaults
-from ..native.constants import CHECKSUM, PLACES, ROLE_NAMES, SLOT, SPARE, PlanKind
+from ..native.constants import (
+    CHECKSUM,
+    HELD_WINDOWS,
+    PLACES,
+    ROLE_NAMES,
+    SLOT,
+    SPARE,
+    PlanKind,
+)
 from ..native.shared import Proc, Process, Slot, Version
 from ..vault.group import forget_vault, own_vault, rebuild_parity, rebuild_slot, scrub
 from ..vault.vault import Vault
@@ -453,6 +461,8 @@ def reset(world: World, leader: bool) -> None:
         for s in world.slots_of_job():
             slot = world.ctl.slots[s]
             slot.replaying = slot.demand = slot.asked = 0
+            for i in range(HELD_WINDOWS):
+                slot.held[i] = 0
             for mark in slot.marks:  # until the slot has entered the program again
                 mark.version = Version(2**64 - 1)
         for word in ("target", "taken", "wanted", "replays"):

@@ -8,11 +8,21 @@ stay within their budget, although nothing but demand checkpoints frees them.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from jobs import Result, run_job
-from programs import PROGRAMS, SLOTS, assert_causal, assert_rollback, assert_same_bits, kinds
+from nodes import remove_fake_ssh, run_on_nodes
+from programs import (
+    PROGRAMS,
+    SLOTS,
+    assert_causal,
+    assert_rollback,
+    assert_same_bits,
+    kinds,
+    words_of,
+)
 from programs import run as run_app
 from test_causal import assert_same, kills, run
 from test_not_replayable import assert_within
@@ -21,6 +31,7 @@ from ftrma.trace.check import check
 from ftrma.trace.records import What, read
 
 STEPS = 150
+SEED = 20150616
 BUDGET = 65536
 SMALL = ("--interval", "never", "--log-budget", "64K")
 
@@ -255,6 +266,85 @@ def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
     assert told or not result.stderr
 
 
+# ---- over several nodes ---------------------------------------------------------------------
+
+HALO = ("stencil.py", "--n", "128", "--steps", "300")
+PROGRAMS.update({f"demand-{mode}": (*HALO, "--mode", mode) for mode in ("lock", "lockall", "pscw")})
+PROGRAMS["demand-fence"] = HALO
+# On two nodes slots take turns, with a spare on each.
+LATE_OVER_NODES = [("fence", "1@put:400"), ("lock", "2@lock-held:300"), ("lockall", "0@flush:350"),
+                   ("pscw", "3@put:420"), ("fence", "0@demand:9"), ("lock", "3@demand:12")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+def run_over_nodes(program: str, *options: str, nodes: int = 2) -> Result:
+    """With logs too small for it; the bits are those of one node with large ones."""
+    script, args = words_of(f"demand-{program}")
+    result = run_on_nodes(script, SLOTS, *SMALL, "--spares", "2", *options, args=args,
+                          in_turn=nodes, timeout=60)
+    assert_same_bits(f"demand-{program}", result)
+    return result
+
+
+@pytest.mark.parametrize("program", [
+    "lockall", *(pytest.param(p, marks=pytest.mark.long) for p in ("fence", "lock", "pscw"))])
+def test_over_nodes_each_slot_checkpoints_alone(program: str) -> None:
+    result = run_over_nodes(program)
+    found = demands(result)
+    assert {found.count(s) > 1 for s in range(SLOTS)} == {True}, found
+    assert not result.stderr
+
+
+@pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("program", "kill", "mode"), [
+    pytest.param(program, kill, mode, marks=[pytest.mark.long] * (i > 1 or mode == "stream"))
+    for i, (program, kill) in enumerate(LATE_OVER_NODES) for mode in ("bulk", "stream")])
+def test_over_nodes_a_replay_from_a_demand_checkpoint(
+    program: str, kill: str, mode: str, nodes: int, repetition: int
+) -> None:
+    result = run_over_nodes(program, "--kill", kill, "--demand", mode, nodes=nodes)
+    (recovery,) = result.stats["recoveries"]
+    if nodes == 3 and recovery["kind"] == "rollback":
+        assert "comes back on another node" in recovery["reason"], result
+    elif mode == "stream" and "demand" in kill:
+        assert "demand checkpoint is lost" in recovery["reason"], result
+    else:
+        assert recovery["kind"] == "causal" and recovery["demand"] > 0, result
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("agent", [0, 1])
+def test_over_nodes_an_agent_dies_and_then_a_slot(agent: int, repetition: int) -> None:
+    rules = kills(f"a{agent}@put:300", f"{agent}@fence:420")
+    result = run_over_nodes("fence", *rules)
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "causal" and recovery["demand"] > 0, result
+
+
+@pytest.mark.long
+def test_over_nodes_at_random_moments() -> None:
+    """Slots, agents, one after the other; whatever way back, the bits are the same."""
+    choose = random.Random(SEED)
+    found = []
+    for _ in range(40):
+        program = choose.choice(("fence", "lock", "lockall", "pscw"))
+        rules = [f"{choose.randrange(SLOTS)}@put:{choose.randrange(80, 600)}"
+                 for _ in range(choose.choice((1, 1, 2)))]
+        if choose.random() < 0.3:
+            rules.append(f"a{choose.randrange(SLOTS)}@put:{choose.randrange(50, 500)}")
+        rules = [*kills(*rules), "--demand", choose.choice(("bulk", "stream"))]
+        result = run_over_nodes(program, *rules, nodes=choose.choice((2, 3)))
+        found += [(r["kind"], r["demand"] > 0) for r in result.stats["recoveries"]]
+    print(f"seed {SEED}: {found.count(('causal', True))} of {len(found)} from a demand checkpoint")
+    assert found.count(("causal", True)) > 20
+
+
 # ---- by the trace ---------------------------------------------------------------------------
 
 
@@ -285,9 +375,6 @@ SMALL_LOGS = ("--interval", "never", "--log-budget", "6M")
 INSERTING = range(120_000, 205_000)
 LONG_DHT = ("dht.py", "--inserts", "50000", "--lookups", "2000", "--buckets", "40000", "--heap",
             "80000", "--batch", "100", "--duty", "1")
-SEED = 20150616
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["bulk", "stream"])
 def test_the_hashtable_with_small_logs(mode: str) -> None:

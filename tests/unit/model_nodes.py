@@ -6,8 +6,8 @@ run or death may come; a wire moves one message at a time, so what a dead proces
 lost, and what had arrived is not.
 
 What `unit.model` shows on one node is one step here: the inside of atomics on direct parts.  Not
-modelled: post-start-complete-wait, partial overlap, demand checkpoints, the stages of a checkpoint,
-the messages by which a repair meets and decides.  The death of a node rolls everybody back.
+modelled: post-start-complete-wait, partial overlap, the stages of a checkpoint, the messages by
+which a repair meets and decides.  The death of a node rolls everybody back.
 
 Invariant: when a recovered slot goes live, its part and its local state are those that the events
 so far, one at a time in the order in which they took effect, lead to.

@@ -28,6 +28,7 @@ def serve(job: Job, y: int) -> Steps:
     """The agent of node y, from its start until it dies."""
     node = job.nodes[y]
     node.parked, node.unacknowledged, node.busy = [], {}, Node.STARTING
+    node.agents += 1
     yield None
     yield from put_back(job, y)
     while True:

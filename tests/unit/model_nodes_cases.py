@@ -41,8 +41,11 @@ def flushed(ops: list[Op]) -> tuple[Op, ...]:
     return tuple(made)
 
 
-def program(luck: random.Random, slots: int, modes: list[int]) -> Program:
-    """Phases of sections; `modes` are the digits that say how locations are used."""
+def program(
+    luck: random.Random, slots: int, modes: list[int], *, demand: bool = False
+) -> Program:
+    """Phases of sections; `modes` are the digits that say how locations are used. demand: slots
+    checkpoint alone now and then, while others write to them or have just."""
     made: list[list[Op]] = [[] for _ in range(slots)]
     turns, hot = [0] * slots, luck.randrange(slots)
     for _ in range(luck.randint(1, 3)):
@@ -56,19 +59,26 @@ def program(luck: random.Random, slots: int, modes: list[int]) -> Program:
                 number += slots * (hot - number // slots % slots)
             slot, ops = section(phase, number, turns)
             made[slot] += ops
+            if demand and luck.random() < 0.4:
+                made[hot].append(Op("demand", hot))
         ending = luck.choice(["fence", "allreduce", "safepoint"])
         for ops in made:
             ops.append(Op(ending))
     return tuple(flushed(ops) for ops in made)
 
 
-def case(seed: int, settled: bool = False) -> Case:
-    """The random case of a number; settled: without locks and atomics."""
+def demanding(seed: int) -> Case:
+    """The random case of a number with checkpoints on demand."""
+    return case(seed, demand=True)
+
+
+def case(seed: int, settled: bool = False, *, demand: bool = False) -> Case:
+    """The random case of a number; settled: without locks and atomics; demand: of `program`."""
     luck = random.Random(seed)
     slots, nodes = luck.choice([2, 3, 3]), luck.choice([2, 2, 3])
     modes = [0, 1, 2, 3] if settled else luck.choice([list(range(10)), [1, 4], [6], [0, 8], [8]])
     home = [luck.randrange(nodes) for _ in range(slots)]
-    made = program(luck, slots, modes)
+    made = program(luck, slots, modes, demand=demand)
     kinds, step, deaths = luck.choice(KINDS), 0, []
     for _ in range(luck.choice([0, 1, 1, 2, 3, 4])):
         step += luck.randrange(luck.choice([30, 100, 300]))

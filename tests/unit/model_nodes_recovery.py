@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from unit.model_nodes_demand import held
 from unit.model_nodes_job import Job, Steps
 from unit.model_nodes_origin import put
 from unit.model_nodes_words import Node, Record, Wrong
@@ -22,6 +23,8 @@ NUMBERED = {"put", "lock", "lock_shared", "unlock"} | ATOMIC
 def recover(job: Job, q: int, to: int) -> Steps:
     """Put in order what slot q left, and seat a replacement on node `to` (-1: the same)."""
     me, y = job.slots[q], job.home[q]
+    if me.demand:  # which can be in force before its event is complete
+        me.horizon = max(me.horizon, me.demand.process.event)
     yield None
     me.hold = True
     yield None
@@ -51,7 +54,9 @@ def move(job: Job, q: int, to: int) -> None:
 def restore(job: Job, q: int, was: int) -> Steps:
     """Memory of the checkpoint; what has been written to it since, in the order of numbers."""
     me, rules, records = job.slots[q], job.rules, list[Record]()
-    own = job.processes[q] = job.started(job.checkpoint.processes[q])
+    demand = me.demand
+    own = job.processes[q] = job.started(
+        demand.process if demand else job.checkpoint.processes[q])
     own.replaying, own.node, own.reached = True, was, [0] * job.n
     if job.home[q] != was and rules.set_moved:
         own.moves -= 1
@@ -70,8 +75,9 @@ def restore(job: Job, q: int, was: int) -> Steps:
                     if a.number <= me.reached[o] and (o, a.number) not in known
                     and a.record.seq > job.checkpoint.seqs[q]]
     records += [record for _, record in me.results.values() if record]
+    records = [r for r in records if not held(job, r)]
     own.pending = sorted(records, key=lambda r: (r.pending, r.seq, r.number))
-    me.part = [list(value) for value in job.checkpoint.parts[q]]
+    me.part = [list(value) for value in (demand.part if demand else job.checkpoint.parts[q])]
     if not rules.pending_last:
         own.pending.sort(key=lambda r: not r.pending)
         for record in own.pending:
@@ -124,4 +130,4 @@ def go_live(job: Job, q: int) -> Steps:
     me.clock = max(me.clock, own.clock)
     me.hold, own.replaying = False, False
     job.down.discard(q)
-    job.outcomes.append("causal")
+    job.outcomes.append("causal" if me.demand is None else "causal from a demand checkpoint")

@@ -10,6 +10,7 @@ with the process any more, but for puts, which the agent's number tells.
 from __future__ import annotations
 
 from unit.model_nodes_agent import release, take
+from unit.model_nodes_demand import snapshot
 from unit.model_nodes_job import Asking, Job, Learning, Steps
 from unit.model_nodes_origin import ask, flush, post, put, tell, wait
 from unit.model_nodes_recovery import answer, apply, go_live
@@ -108,6 +109,8 @@ def live(job: Job, q: int, op: Op, at: int) -> Learning:
             yield from flush(job, q, op.target)
         elif op.kind in {"lock", "lock_shared"}:
             yield from lock(job, q, op)
+        elif op.kind == "demand":
+            yield from snapshot(job, q, op)
         job.did("do", q, event, op.kind)
     return None
 
@@ -259,4 +262,5 @@ def commit(job: Job, op: Op) -> None:
     for me, own, saved in zip(job.slots, job.processes, job.checkpoint.processes, strict=True):
         saved.event, saved.state = saved.event + 1, finish(op, own.state, None)
         me.horizon, me.results, me.whole, me.moved = saved.event, {}, True, False
+        me.demand = None
         own.log = []

@@ -85,6 +85,19 @@ SMALL: dict[str, Small] = {
     # The put is applied, its acknowledgement is with an agent that has no more to do with it.
     "resend_moved": Small(
         ((FENCE,), (Op("put", 0, X), FENCE)), [0, 1], [("slot", 0, 2)], 50),
+    # The agent has counted a put and is about to write it.
+    "demand_looks": Small(
+        ((Op("demand", 0), FENCE), (Op("put", 0, X), FENCE)), [0, 1], [("slot", 0, -1)], 60),
+    # It dies amid a swap, and the slot before the next agent does it again.
+    "demand_whole": Small(
+        ((Op("demand", 0), FENCE), (Op("swap", 0, X, 1), FENCE)), [0, 1],
+        [("agent", 0, -1), ("slot", 0, -1)], 30),
+    "demand_looks_again": Small(
+        ((Op("demand", 0), FENCE), (Op("swap", 0, X, 1), FENCE)), [0, 1],
+        [("agent", 0, -1), ("slot", 0, -1)], 30),
+    # A put dies with the process, which has checkpointed since.
+    "demand_flushes": Small(
+        ((Op("put", 1, X), Op("demand", 0), FENCE), (FENCE,)), [0, 1], [("slot", 0, -1)], 60),
     "applied_first": Small(
         ((FENCE,), (Op("put", 0, X), FENCE)), [0, 1], [("agent", 0, -1)], 50),
 }

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from unit.model_programs import DATA, Op, State, Value
 from unit.model_words import Wrong
 
-__all__ = ["Answer", "Checkpoint", "Connection", "Message", "Node", "Process", "Record", "Reply",
-           "Rules", "Slot", "Undo", "Wrong"]
+__all__ = ["Answer", "Checkpoint", "Connection", "Demand", "Message", "Node", "Process", "Record",
+           "Reply", "Rules", "Slot", "Undo", "Wrong"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ class Rules:
     set_maximum: bool = True  # a word at a node never goes back
     set_again: bool = True  # when a slot has moved all tell all nodes their words again
     set_two: bool = True  # with what they gave in this round and in the one before
+    # What a checkpoint on demand does.
+    demand_numbers: bool = True  # it holds nothing with a number above those that it has seen
+    demand_looks: bool = True  # it waits for the agent to be between two requests
+    demand_whole: bool = True  # it does not count if an agent has died meanwhile
+    demand_looks_again: bool = True  # which shows when the next one has begun
+    demand_flushes: bool = True  # nothing that the slot has sent is on its way
     # What a recovery does.
     above_number: bool = True  # puts below the horizon and above the agent's number are sent again
     pending_counts: bool = True  # a rebuild takes what is pending, too
@@ -177,6 +183,17 @@ class Process:
 
 
 @dataclass
+class Demand:
+    """A slot's checkpoint that it took alone: what others have written is in it for certain up to
+    this number, and of each origin up to this event."""
+
+    process: Process
+    part: list[Value]
+    seq: int
+    events: list[float]
+
+
+@dataclass
 class Slot:
     """The file of a slot, on its node; it goes along when the slot moves."""
 
@@ -195,6 +212,7 @@ class Slot:
     undo: Undo | None = None
     whole: bool = True  # the put log reaches back to the checkpoint
     moved: bool = False  # since the checkpoint
+    demand: Demand | None = None  # the newest since the checkpoint of all
 
     def value(self, at: int) -> Value:
         return self.part[at][0], self.part[at][1]
@@ -211,6 +229,7 @@ class Node:
     busy: int | None = None  # the target of the request in the agent's hands, or one of those below
     parked: list[Message] = field(default_factory=list)
     unacknowledged: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    agents: int = 0  # that have begun
 
     STARTING = -2
     SETTING = -1

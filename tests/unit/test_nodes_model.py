@@ -16,7 +16,7 @@ from itertools import count, islice
 
 import pytest
 from unit.model_nodes import Machine
-from unit.model_nodes_cases import Case, case
+from unit.model_nodes_cases import Case, case, demanding
 from unit.model_nodes_small import SMALL
 from unit.model_nodes_words import Rules, Wrong
 from unit.model_programs import settled
@@ -34,7 +34,8 @@ FOUND: dict[str, int] = {
     "set_maximum": 2162, "set_again": 0, "set_two": 291, "set_moved": 1671, "words_move": 412,
     "above_number": 0, "pending_counts": 269, "pending_last": 178, "answers_rebuilt": 95,
     "answers_kept": 95, "number_between": 2016, "dead_locality": 3, "neighbours": 36,
-    "moved_once": 363,
+    "moved_once": 363, "demand_numbers": 18, "demand_looks": 230, "demand_whole": 2596,
+    "demand_looks_again": 5098, "demand_flushes": 29,
 }
 
 
@@ -69,6 +70,21 @@ def test_recovery_is_exact() -> None:
     assert min(outcomes.values()) > CASES // 200
 
 
+def test_recovery_from_a_demand_checkpoint_is_exact() -> None:
+    """Law: the same where slots checkpoint alone, while others write to them or have just."""
+    outcomes: Counter[str] = Counter()
+    for number in numbers(CASES):
+        machine = Machine(*demanding(number))
+        try:
+            machine.run()
+        except AssertionError as wrong:
+            raise Wrong(f"case {number}: {wrong}") from wrong
+        outcomes.update(machine.outcomes)
+    print(CASES, "cases", dict(outcomes))
+    assert outcomes["demand"] > CASES
+    assert outcomes["causal from a demand checkpoint"] > CASES // 40
+
+
 def test_settled_programs_end_as_without_failure() -> None:
     """Law: where no lock and no atomic leaves a choice, the end is that of any run without deaths,
     rollbacks included."""
@@ -85,7 +101,8 @@ def test_settled_programs_end_as_without_failure() -> None:
 def test_a_broken_rule_is_noticed(name: str) -> None:
     """Law: with any one rule broken the law above fails for some case, and for that case holds
     with the rule kept; random programs need some rules, the rest only smallest ones."""
-    made = SMALL[name].case if name in SMALL else case
+    random = demanding if name.startswith("demand") else case
+    made = SMALL[name].case if name in SMALL else random
     for number in range(FOUND[name], FOUND[name] + 5000):
         if fails(made(number), Rules(**{name: False})):
             print("case", number)
