@@ -116,7 +116,7 @@ static void show(const uint64_t *cut)
             STORE(&c->seq, *at);
             STORE(&c->event, cut[w->members[o].slot]);
         }
-        if (word && n < FTRMA_HELD_WINDOWS)
+        if (word && w->far && n < FTRMA_HELD_WINDOWS)
             STORE(&ftrma_tape.slot->held[n++], word);
         at += 2;
     }

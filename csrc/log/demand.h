@@ -14,19 +14,20 @@ static inline uint64_t ftrma_held_word(uint64_t name_number, uint64_t seq)
 {
     _Static_assert(FTRMA_MAX_PROCS <= 1 << 10, "a slot fits ten bits");
     uint64_t slot = name_number >> 32, ordinal = (uint32_t)name_number;
-    return ordinal >> 14 || (seq + 1) >> 40 ? 0 : slot << 54 | ordinal << 40 | (seq + 1);
+    return ordinal >> 14 || seq >= (1ull << 40) - 1 ? 0 : slot << 54 | ordinal << 40 | (seq + 1);
 }
 
-/* Such words say that another slot's demand checkpoint holds this access. */
-static inline int ftrma_is_held(const uint64_t *words, uint64_t name_number, uint64_t seq)
+/* What such words say of a window: up to which number; -1: nothing, although they speak of others. */
+static inline int64_t ftrma_held_up_to(const uint64_t *words, uint64_t name_number)
 {
-    uint64_t mine = ftrma_held_word(name_number, seq);
-    for (int i = 0; mine && i < FTRMA_HELD_WINDOWS; i++) {
+    uint64_t name = ftrma_held_word(name_number, 0), any = 0;
+    for (int i = 0; i < FTRMA_HELD_WINDOWS; i++) {
         uint64_t word = LOAD(&words[i]);
-        if (word >> 40 == mine >> 40 && mine <= word)
-            return 1;
+        any |= word;
+        if (name && word && word >> 40 == name >> 40)
+            return (int64_t)(word & ((1ull << 40) - 1)) - 1;
     }
-    return 0;
+    return any || !name ? -1 : 0;
 }
 
 #endif

@@ -71,8 +71,7 @@ static void reclaim(void)
         return;
     uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry)), ftrma_held_so_far());
     if (seen != squeezed) {
-        squeezed = seen;
-        ftrma_squeeze_puts(mark->events);
+        squeezed = ftrma_squeeze_puts(mark->events) ? seen : 0;
         ftrma_log_lose_spots(FTRMA_PUTS); /* the events in the records tell, too */
         ftrma_log_note_use();
     }

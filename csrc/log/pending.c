@@ -59,12 +59,13 @@ static void trace_ack(int target, const struct put *p, uint64_t clock, uint64_t 
 static void settle(int target, struct toward *t)
 {
     while (t->n && t->puts[t->first].number <= t->number) {
-        const struct put *p = &t->puts[t->first++];
+        const struct put *p = &t->puts[t->first];
         uint64_t seq = t->seq - (t->number - p->number);
         fill_in(target, p, t->clock, seq);
         if (unlikely(ftrma_tracing))
             trace_ack(target, p, t->clock, seq);
-        t->n--;
+        t->n--; /* from here on its records can be moved (ftrma_pending_since) */
+        t->first++;
         count--;
     }
     if (!t->n)

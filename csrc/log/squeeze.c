@@ -21,20 +21,42 @@ static struct window *window_of(const struct ftrma_record *record)
     return NULL;
 }
 
-/* Held by the target's newest demand checkpoint.  Records to a window that is gone wait for a
-   checkpoint of all. */
+/* The target among the members of the window; -1: the window is gone. */
+static int member_of(const struct window *w, const struct ftrma_record *record)
+{
+    int t = w ? w->n - 1 : -1;
+    while (t >= 0 && w->members[t].slot != record->target)
+        t--;
+    return t;
+}
+
+static int64_t held_up_to(const struct ftrma_record *record)
+{
+    return ftrma_held_up_to(ftrma_ctl->slots[record->target].held, record->window);
+}
+
+/* Held by the target's newest demand checkpoint. */
 static int held(const struct ftrma_record *record)
 {
     struct window *w = window_of(record);
-    for (int t = 0; w && t < w->n; t++) {
-        if (w->members[t].slot != record->target)
-            continue;
-        const struct ftrma_cut *c = &pair(w, w->me, t)->cut;
-        return is_far(w, t)
-                   ? ftrma_is_held(ftrma_ctl->slots[record->target].held, record->window, record->seq)
-                   : record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event);
+    int t = member_of(w, record);
+    if (t < 0)
+        return 0;
+    if (is_far(w, t)) {
+        int64_t up_to = held_up_to(record);
+        return up_to > 0 && record->seq <= (uint64_t)up_to;
     }
-    return 0;
+    const struct ftrma_cut *c = &pair(w, w->me, t)->cut;
+    return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event);
+}
+
+/* No demand checkpoint will hold it, only one of all: its window is gone, or the target, on another
+   node, tells of other windows. */
+static int is_orphan(const struct ftrma_record *record)
+{
+    struct window *w = window_of(record);
+    int t = member_of(w, record);
+    return t < 0 || (is_far(w, t) && held_up_to(record) < 0);
 }
 
 uint64_t ftrma_held_so_far(void)
@@ -45,8 +67,10 @@ uint64_t ftrma_held_so_far(void)
         for (int i = 0; i < FTRMA_HELD_WINDOWS; i++)
             hash = ftrma_mix(hash, LOAD(&ftrma_ctl->slots[s].held[i]));
     for (int i = 0; (w = ftrma_window_number(i)); i++)
-        for (int t = 0; w->in_use && t < w->n; t++)
-            hash = ftrma_mix(hash, LOAD(&pair(w, w->me, t)->cut.event));
+        for (int t = 0; w->in_use && t < w->n; t++) {
+            const struct ftrma_cut *c = &pair(w, w->me, t)->cut;
+            hash = ftrma_mix(hash, LOAD(&c->seq) ^ LOAD(&c->event) << 32);
+        }
     return hash;
 }
 
@@ -68,7 +92,7 @@ static uint32_t squeeze_chunk(uint32_t chunk, uint64_t since)
     return kept;
 }
 
-void ftrma_squeeze_puts(uint64_t since)
+int ftrma_squeeze_puts(uint64_t since)
 {
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[FTRMA_PUTS];
@@ -90,13 +114,14 @@ void ftrma_squeeze_puts(uint64_t since)
         }
     }
     if (*link) /* what is pending stays where it is */
-        return;
+        return *link == pen->chunk + 1;
     *pen = (struct ftrma_pen){0};
     if (before) {
         uint32_t fill = l->chunk[before - 1].fill;
         *pen = (struct ftrma_pen){ftrma_chunk_data(l, before - 1) + fill, l->chunk_bytes - fill,
                                   before - 1};
     }
+    return 1;
 }
 
 /* ---- asking --------------------------------------------------------------------------------- */
@@ -116,14 +141,16 @@ void ftrma_demand_ask(void)
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);
     struct ftrma_reader reader = {ftrma_log, {0, 0}, ftrma_log->head[FTRMA_PUTS]};
     for (const struct ftrma_record *r; (r = ftrma_log_next(&reader));)
-        *(window_of(r) ? &share[r->target] : &orphaned) += r->size;
+        *(is_orphan(r) ? &orphaned : &share[r->target]) += r->size;
     ftrma_my_role(&me);
     share[me] += ftrma_results_bytes();
     for (int s = 0; s < (int)ftrma_ctl->nslots; s++)
         if (share[s] > share[most])
             most = s;
-    if (orphaned >= least)
+    if (orphaned >= least) {
         STORE(&ftrma_ctl->wanted, 1);
+        ftrma_tell_agent();
+    }
     if (share[most] < least)
         return;
     asked = most;

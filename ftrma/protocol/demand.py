@@ -91,8 +91,9 @@ class DemandStore:
         world = self.world
         if logs.exclusive_locks():
             return  # another slot may wait for the lock; there will be a better moment
-        if not job.windows_flush():
-            return  # a replay from here would not send again what dies under way
+        if not job.windows_flush():  # a replay from here would not send again what dies under way
+            world.unwind_if_alarmed()
+            return
         began = time.monotonic()
         in_force = int(world.ctl.slots[self.slot].demand)
         number, cut = logs.demand_begin(overwrite=self.mode == "stream")

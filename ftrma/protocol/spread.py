@@ -95,8 +95,9 @@ class SpreadWorld(World):
         private.make_directory(self.directory)
         link.directory = self.directory
         if self.first_on_node:  # words of a launch before would be taken for those of this one
-            for left in (*self.directory.glob("comm-*"), *self.directory.glob("window-*")):
-                left.unlink()
+            for pattern in ("comm-*", "window-*", "demand-*"):
+                for left in self.directory.glob(pattern):
+                    left.unlink()
         self.layout = self._layout(options)
         self.aware = options.aware or (NODES if len(self.names) > 1 else NO_LEVEL)
         self.found = self._take_stock(comm)
@@ -318,7 +319,7 @@ class SpreadWorld(World):
 
     def tidy(self) -> None:
         """As the first living of the node: let accesses go on to who is not replayed, and remove
-        vaults of roles that are on other nodes now."""
+        vaults and demand checkpoints of roles that are on other nodes now."""
         for slot in self.slots_here() if self.service and self.leads_node else ():
             if not self.ctl.slots[slot].replaying:
                 self._ask(partial(Origin.hold, target=slot, hold=False), insist=True)
@@ -326,6 +327,9 @@ class SpreadWorld(World):
             table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
             if self.hosts[table[role[1]]] != self.host:
                 self.vault_path_of(role).unlink(missing_ok=True)
+                if role[0] == "slot":
+                    for left in self.directory.glob(f"demand-{role[1]}-*"):
+                        left.unlink()
 
     @property
     def leads_node(self) -> bool:
