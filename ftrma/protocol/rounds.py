@@ -187,7 +187,7 @@ def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None
     settle(world, vault)
     world.hold()
     world.meet(number, 2, planned=False)
-    quiet(job.far_answers(number))
+    take_answers(world, number)
     leader = min(p for p in world.procs_of_job() if world.alive(p))
     if leader == world.proc:
         lead(world, number)
@@ -246,6 +246,24 @@ def quiet(ended: job.Wait) -> None:
     """Accesses to other nodes are complete, or another failure came first."""
     if ended is not job.Wait.OK:
         raise RoundChanged
+
+
+def take_answers(world: World, number: int) -> None:
+    """Have the atomic that this slot waits for logged, if it was done.
+
+    Where it did not fit into the log, who leads may have planned a replay before that was known.
+    """
+    full = has_lost_logs(world)
+    quiet(job.far_answers(number))
+    if has_lost_logs(world) and not full:
+        job.raise_alarm(number)
+        raise RoundChanged
+
+
+def has_lost_logs(world: World) -> bool:
+    role, index = world.role()
+    marks = world.ctl.slots[index].marks if role == SLOT else ()
+    return any(mark.broken & causal.FULL for mark in marks)
 
 
 def settle_windows(world: World) -> None:
