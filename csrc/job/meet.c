@@ -56,9 +56,13 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
     unsigned step = 0;
     for (;;) {
         uint32_t seen = LOAD(&c->bell.word);
-        if (LOAD(&c->alarm) != round)
+        uint64_t alarm = LOAD(&c->alarm);
+        /* The end comes behind the last phase of a round, when all have met there; slots that had
+           ended their programs before may still be on their way out of it. */
+        int over = alarm == FTRMA_ENDED;
+        if (alarm != round && !over)
             return FTRMA_ALARM;
-        if (check_holders && !holders_live()) {
+        if (check_holders && !over && !holders_live()) {
             ftrma_raise(round);
             return FTRMA_ALARM;
         }
