@@ -488,3 +488,28 @@ np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
     assert server.status == 0 and "checksum 0 died" in server.stderr, server
     for result in (calm, after, server):
         assert [int(s) for s in result.of_slots("step", 3)] == [30] * 3
+
+
+def test_the_end_of_the_job_is_no_round_to_who_leaves_a_repair() -> None:
+    """Slots that have ended their programs wait in the repair of another's death; its replacement
+    can end the job before they have left the last meeting, which all have come to."""
+    text = """
+import sys, time
+from pathlib import Path
+import ftrma
+from ftrma import MPI
+from ftrma.native import job
+from ftrma.program import session
+comm = MPI.COMM_WORLD
+world = session.current.world
+number, phase = divmod(world.me.met, 256)
+comm.Barrier()
+if comm.rank == 0:
+    assert world.exchange("alarm", number, job.ENDED)
+while not world.ending():
+    time.sleep(0.001)
+Path(sys.argv[1], f"met-{comm.rank}.txt").write_text(str(job.meet(number, phase, planned=True)))
+"""
+    result = run_job(text, SLOTS)
+    assert result.status == 0, result
+    assert [result.results[f"met-{s}"] for s in range(SLOTS)] == ["True"] * SLOTS, result
