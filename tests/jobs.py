@@ -145,7 +145,7 @@ def run_command(
             # What an emulated node is made of ends a moment after all in it has ended.
             deadline = time.monotonic() + MADE_OF_S
             while (there := marked(mark)) and time.monotonic() < deadline and all(
-                    command_line(p).startswith(("unshare ", "?")) for p in there):
+                    is_of_a_node(command_line(p)) for p in there):
                 time.sleep(0.01)
         finally:
             left = [f"{p} {command_line(p)}" for p in marked(mark) if p != job.pid]
@@ -254,6 +254,11 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return "?"
+
+
+def is_of_a_node(command: str) -> bool:
+    """What an emulated node is made of: its namespaces, its first process; or it has just ended."""
+    return command.startswith(("unshare ", "?")) or " -ISc " in command
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields
 from itertools import count, islice
 
@@ -51,20 +52,24 @@ def fails(case: Case, rules: Rules) -> bool:
     return False
 
 
-def test_recovery_is_exact() -> None:
-    """Law: up to four deaths of processes, agents and nodes, also of replacements, in a replay, and
-    of agents during a recovery; and the cases reach what they are for."""
+def outcomes_of(made: Callable[[int], Case]) -> Counter[str]:
+    """What became of all cases."""
     outcomes: Counter[str] = Counter()
-    steps = 0
     for number in numbers(CASES):
-        machine = Machine(*case(number))
+        machine = Machine(*made(number))
         try:
             machine.run()
         except AssertionError as wrong:
             raise Wrong(f"case {number}: {wrong}") from wrong
         outcomes.update(machine.outcomes)
-        steps += machine.steps
-    print(CASES, "cases", steps, "steps", dict(outcomes))
+    print(CASES, "cases", dict(outcomes))
+    return outcomes
+
+
+def test_recovery_is_exact() -> None:
+    """Law: up to four deaths of processes, agents and nodes, also of replacements, in a replay, and
+    of agents during a recovery; and the cases reach what they are for."""
+    outcomes = outcomes_of(case)
     assert len(outcomes) == 9
     assert min(outcomes["causal"], outcomes["agent"]) > CASES // 4
     assert min(outcomes.values()) > CASES // 200
@@ -72,15 +77,7 @@ def test_recovery_is_exact() -> None:
 
 def test_recovery_from_a_demand_checkpoint_is_exact() -> None:
     """Law: the same where slots checkpoint alone, while others write to them or have just."""
-    outcomes: Counter[str] = Counter()
-    for number in numbers(CASES):
-        machine = Machine(*demanding(number))
-        try:
-            machine.run()
-        except AssertionError as wrong:
-            raise Wrong(f"case {number}: {wrong}") from wrong
-        outcomes.update(machine.outcomes)
-    print(CASES, "cases", dict(outcomes))
+    outcomes = outcomes_of(demanding)
     assert outcomes["demand"] > CASES
     assert outcomes["causal from a demand checkpoint"] > CASES // 40
 
