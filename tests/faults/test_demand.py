@@ -292,6 +292,7 @@ def run_over_nodes(program: str, *options: str, nodes: int = 2) -> Result:
     return result
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("program", [
     "lockall", *(pytest.param(p, marks=pytest.mark.long) for p in ("fence", "lock", "pscw"))])
 def test_over_nodes_each_slot_checkpoints_alone(program: str) -> None:
