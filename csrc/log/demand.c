@@ -27,9 +27,10 @@
  * need not be known: E is infinite.  A request that an agent leaves half done is done again by the next
  * one, with a larger number; where that happens while the slot copies, the copy does not count, since
  * it may have half of a sum (one more look shows it: if the agent has died, that is the next one's).
- * What the slot itself has put elsewhere is there before it begins: a replay would not send it again.  S alone goes to the other nodes, in the slot's words of the control file
- * (not by the wire, whose requests are counted, and a replay would have to send these again), one word for
- * each window, so that name and number are one store.
+ * What the slot itself has put elsewhere is there before it begins: a replay would not send it again.
+ * S alone goes to the other nodes, in the slot's words of the control file (not by the wire, whose
+ * requests are counted, and a replay would have to send these again), one word for each window, so that
+ * name and number are one store.
  */
 #include "chunks.h"
 #include "control.h"

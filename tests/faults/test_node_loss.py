@@ -97,7 +97,7 @@ def assert_same_bits(result: Result, reference: Result, least: int) -> None:
     ("kill", "least"),
     [("3@stage:6", 5), ("c1@fold:5", 5),
      *(pytest.param(*case, marks=pytest.mark.long) for case in (
-         ("2@safepoint:6", 4), ("1@checkpoint:6", 5), ("0@staged:6", 5), ("c0@sum:9", 4),
+         ("2@safepoint:6", 5), ("1@checkpoint:6", 5), ("0@staged:6", 5), ("c0@sum:9", 4),
          ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)))],
 )
 def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
