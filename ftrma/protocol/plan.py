@@ -116,8 +116,9 @@ def plan(now: Situation) -> Plan:
     if chosen.failure and now.domains is not None:
         # What the dead have staged and stored is still on their nodes; the next launch looks.
         members = " and ".join(chosen.failure.members)
-        reason = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
-        return replace(chosen, kind=PlanKind.RELAUNCH, reason=reason)
+        lost = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
+        # What cannot outlive one death may have brought the others about.
+        return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance or lost)
     if chosen.kind in IN_PLACE and now.hindrance:
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance)
     if chosen.kind == PlanKind.ROLLBACK and now.policy == "causal":

@@ -220,6 +220,9 @@ def test_over_nodes_the_vaults_of_the_dead_are_looked_for() -> None:
     assert chosen.slot_proc == (0, 1)
     doomed = dataclasses.replace(now, domains=domains_of_nodes(list("abcbd")), doomed=1)
     assert plan(doomed).kind == PlanKind.REPEATED
+    domains = domains_of_nodes(list("abcbd"))
+    hindered = dataclasses.replace(now, domains=domains, hindrance="a window")
+    assert plan(hindered).reason == "a window"  # which may have killed the second of the two
 
 
 def test_a_spare_is_chosen_by_awareness() -> None:
