@@ -3,8 +3,14 @@
 It runs in minutes: files whose subject is an edge wait for ``--rest``, and of cases that are many
 of one kind every eighth is taken. ``--rest`` runs those files, what takes long by itself, and other
 cases; both are what CI runs. With ``--sweep 2`` everything runs, also what is marked `long`: more
-of the same kind.
+of the same kind. ``--load N`` adds N processes that compute: what waits for somebody else's turn,
+and hangs if it comes late, shows then in minutes.
 """
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -50,6 +56,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rest", action="store_true", help="run what takes long, and other cases than without it"
     )
+    parser.addoption(
+        "--load", type=int, default=0, metavar="N", help="let N processes compute beside the tests"
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What ``--load`` asks for; ends with this process, however that ends."""
+    compute = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(1 << 16))"
+    others = [subprocess.Popen([sys.executable, "-c", compute])
+              for _ in range(request.config.getoption("--load"))]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
 
 
 def when(item: pytest.Item, seen: dict[str, int]) -> str:

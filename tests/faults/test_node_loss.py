@@ -93,11 +93,12 @@ def assert_same_bits(result: Result, reference: Result, least: int) -> None:
     assert result.stderr.count("launching the job again") == len(kinds(result)), result
 
 
+# A slot stages a version when the one before has its parity. Until then that one may be lost.
 @pytest.mark.parametrize(
     ("kill", "least"),
     [("3@stage:6", 5), ("c1@fold:5", 5),
      *(pytest.param(*case, marks=pytest.mark.long) for case in (
-         ("2@safepoint:6", 5), ("1@checkpoint:6", 5), ("0@staged:6", 5), ("c0@sum:9", 4),
+         ("2@safepoint:6", 4), ("1@checkpoint:6", 4), ("0@staged:6", 5), ("c0@sum:9", 4),
          ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)))],
 )
 def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
@@ -112,7 +113,7 @@ def test_one_death(kill: str, least: int, reference: Result, repetition: int) ->
 def test_death_while_restoring(reference: Result, repetition: int) -> None:
     """A vault that was being computed is no vault; the others are still there."""
     result = run("--kill", "2@safepoint:6", "--kill", "2@restore:1")
-    assert_same_bits(result, reference, 5)
+    assert_same_bits(result, reference, 4)
 
 
 @pytest.mark.parametrize("fell", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
