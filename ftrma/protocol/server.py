@@ -18,7 +18,8 @@ from ..native.shared import Version
 from ..vault.group import Group, own_vault, rebuild_parity
 from ..vault.vault import Vault
 from .plan import reseat
-from .rounds import lose_results, report_deaths, seats
+from .rounds import lose_results, report_deaths
+from .situation import seats
 
 # Whatever concerns a server rings the bell; this is for what does not, such as new imports.
 IDLE_US = 200_000
