@@ -58,7 +58,7 @@ class Retrieval:
             CatastrophicFailure, CorruptVault: the committed version cannot be had.
         """
         world, mine = self.world, self.mine
-        versions = {role: can for role, (_, can) in world.found.items()}
+        versions = {role: can for role, (_, can) in world.stock.found.items()}
         self.version = salvage.newest_version(world.layout, versions, world.known_committed)
         world.store("commit", self.version << 1)
         sound: dict[Role, int] = {}
@@ -66,24 +66,24 @@ class Retrieval:
             sound = self._settle()
             salvage.refuse(world.layout, sound, self.version)
         if mine and sound.get(mine) == world.proc:
-            self.vault = world.held.pop(mine)
+            self.vault = world.stock.held.pop(mine)
         elif mine:
-            if mine in world.held:
-                world.held.pop(mine).close()
-            world.vault_path_of(mine).unlink(missing_ok=True)
-            self.vault = world.open_vault(mine, create=True)
+            if mine in world.stock.held:
+                world.stock.held.pop(mine).close()
+            world.stock.path(mine).unlink(missing_ok=True)
+            self.vault = world.stock.open(mine, create=True)
         for role, proc in self.holder.items() if self.version else ():  # slots come first
             if sound.get(role) != proc:
                 self._bring(role, sound)
         self.comm.Barrier()
-        for vault in world.held.values():
+        for vault in world.stock.held.values():
             vault.close()
-        world.held.clear()
+        world.stock.held.clear()
         if world.first_on_node:
             for role, proc in self.holder.items():
                 if world.hosts[proc] != world.host:
                     # It has moved, or was here a second time: never to be taken for a newer one.
-                    world.vault_path_of(role).unlink(missing_ok=True)
+                    world.stock.path(role).unlink(missing_ok=True)
 
     def _settle(self) -> dict[Role, int]:
         """Bring all vaults that were found to the version, and look whether they are sound.
@@ -93,7 +93,7 @@ class Retrieval:
         """
         world, version = self.world, self.version
         sound = []
-        for role, vault in world.held.items():
+        for role, vault in world.stock.held.items():
             words = vault.words
             if version not in vault.versions(role[0]):
                 continue
@@ -135,7 +135,7 @@ class Retrieval:
         else:
             for s in sources:
                 if sound[group[s]] == world.proc:
-                    vault = self.vault if group[s] == self.mine else world.held[group[s]]
+                    vault = self.vault if group[s] == self.mine else world.stock.held[group[s]]
                     assert vault is not None
                     self._send(vault, s, element, k, to)
         sound[role] = to

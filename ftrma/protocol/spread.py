@@ -38,7 +38,7 @@ from ..fabric.link import Link
 from ..fabric.listening import own_addresses
 from ..fabric.remote import File, Files
 from ..fabric.story import Event, Seats, parse, plain
-from ..fabric.world import World, capacity_blocks, log_bytes, make_control
+from ..fabric.world import World, log_bytes, make_control
 from ..host import private
 from ..host.helper import Helper
 from ..machine.placement import Placement
@@ -49,9 +49,8 @@ from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Control, Proc, Slot, Version
 from ..native.wire import Origin
 from ..vault import salvage
-from ..vault.salvage import Role
-from ..vault.vault import Vault
 from . import farlogs
+from .stock import Stock
 
 THERE_S = 1.0  # an agent answers within milliseconds
 LEAVE_S = 30.0  # the supervisor answers the last goodbye within milliseconds
@@ -100,14 +99,16 @@ class SpreadWorld(World):
                     left.unlink()
         self.layout = self._layout(options)
         self.aware = options.aware or (NODES if len(self.names) > 1 else NO_LEVEL)
-        self.found = self._take_stock(comm)
+        self.stock = Stock(self.directory, self.host, self.layout)
+        again = self.first_on_node and link.greeting["resume"]
+        self.stock.take(comm, link.greeting["homes"], looking=again)
         placement = self._place(comm, options)
         self.layout = placement.layout
         job.set_link(link.socket.fileno())
         self._make_node(comm, placement)
         super().__init__(self.directory, link.key, proc)
         link.gone = self._gone
-        self.held = self._open_held()
+        self.stock.hold(proc, self.hosts, self.holders(), self.servers(), strays=self.first_on_node)
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
         self.asking: Asking | None = None
@@ -134,57 +135,19 @@ class SpreadWorld(World):
         layout = options.layout()
         return replace(layout, slot_group=tuple(table)) if table else layout
 
-    def vault_path_of(self, role: Role) -> Path:
-        return self.directory / f"{role[0]}-{role[1]}"
-
-    def open_vault(self, role: Role, *, create: bool) -> Vault:
-        return Vault(self.vault_path_of(role), capacity_blocks(), self.layout.group_size,
-                     create=create)
-
-    def _take_stock(self, comm: Any) -> dict[Role, tuple[str, frozenset[Version]]]:
-        """Vaults on all nodes: where each is and which versions it can be brought to."""
-        mine: dict[Role, frozenset[Version]] = {}
-        again = self.first_on_node and self.link.greeting["resume"]
-        homes = {(kind, index): host for kind, index, host in self.link.greeting["homes"]}
-        for role in salvage.roles_of(self.layout) if again else []:
-            # Elsewhere than where the role was last there may be one of a timeline that has ended.
-            if homes.get(role, self.host) == self.host and self.vault_path_of(role).exists():
-                with contextlib.suppress(FtrmaError):  # killed while it was made
-                    vault = self.open_vault(role, create=False)
-                    mine[role] = frozenset(vault.versions(role[0]))
-                    vault.close()
-        found: dict[Role, tuple[str, frozenset[Version]]] = {}
-        for host, stock in comm.allgather((self.host, mine)):
-            for role, versions in stock.items():
-                # One that was moving to another node when the launch ended is there twice.
-                if role not in found or max(versions) > max(found[role][1]):
-                    found[role] = host, versions
-        return found
-
     def _place(self, comm: Any, options: settings.Options) -> Placement:
         """Seat all roles. The first process tells where awareness falls short."""
         text = self.link.greeting["topology"]
         self.domains: Domains = domains_of_nodes(self.hosts)
         if text:
             self.domains = read_topology(options.topology, text).domains(self.hosts)
-        where = {role: host for role, (host, _) in self.found.items()}
+        where = {role: host for role, (host, _) in self.stock.found.items()}
         placement = salvage.seats(self.layout, self.hosts, where, self.domains, self.aware)
         if self.proc == 0:
             self.link.send(**plain(Seats(placement.layout.slot_group)))
             if placement.shortfall:
                 self.tell(placement.shortfall)
         return placement
-
-    def _open_held(self) -> dict[Role, Vault]:
-        """Vaults of this node that this process looks after: its own, the first one strays too."""
-        held = {}
-        for role, (host, _) in self.found.items():
-            table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
-            proc = table[role[1]]
-            if host == self.host and (proc == self.proc or (
-                    self.first_on_node and self.hosts[proc] != host)):
-                held[role] = self.open_vault(role, create=False)
-        return held
 
     # -- what the processes of a node share -----------------------------------------------------
 
@@ -303,7 +266,7 @@ class SpreadWorld(World):
     def vault_path(self, proc: Proc) -> Path:
         role, index = job.role_of(self.ctl, proc)
         if role in (SLOT, CHECKSUM):
-            return self.vault_path_of((ROLE_NAMES[role], index))
+            return self.stock.path((ROLE_NAMES[role], index))
         return self.directory / f"vault-{proc}"
 
     def name_vault(self) -> None:
@@ -326,7 +289,7 @@ class SpreadWorld(World):
         for role in salvage.roles_of(self.layout) if self.leads_node else ():
             table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
             if self.hosts[table[role[1]]] != self.host:
-                self.vault_path_of(role).unlink(missing_ok=True)
+                self.stock.path(role).unlink(missing_ok=True)
                 if role[0] == "slot":
                     for left in self.directory.glob(f"demand-{role[1]}-*"):
                         left.unlink()

@@ -18,8 +18,10 @@ from vaultgroup import SEAL
 from ftrma.machine.topology import make_layout
 from ftrma.native import loading, vaults
 from ftrma.native.constants import SPARE
+from ftrma.native.shared import Version
 from ftrma.protocol.distributed import Distributed
 from ftrma.protocol.retrieval import Retrieval
+from ftrma.protocol.stock import Stock
 from ftrma.vault.vault import BLOCK, Vault
 
 
@@ -36,10 +38,12 @@ class Comm:
 loading.load()
 
 
-def world_of_one() -> Any:
+def world_of_one(directory: Path) -> Any:
+    layout = make_layout(1, spares=0)
     return SimpleNamespace(
+        stock=Stock(directory, "a", layout), layout=layout, known_committed=0,
         link=SimpleNamespace(critical=threading.Lock()),
-        visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], held={}, proc=0,
+        visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], proc=0,
         first_on_node=True, tell=print, seal=lambda version: SEAL,
     )
 
@@ -54,7 +58,7 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
 ) -> None:
     """Law: what another death makes of a launch that is restoring, no vault is left half undone."""
     seen = []
-    world = world_of_one()
+    world = world_of_one(tmp_path)
 
     def watched(name: str) -> None:
         real = getattr(vaults, name)
@@ -72,7 +76,7 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
         vault = Vault(tmp_path / f"{kind}-{at}", 64, 1, create=True)
         stage(vault, 1, array)
         vault.words.version = at
-        world.held[kind, at] = vault
+        world.stock.held[kind, at] = vault
     world.role = lambda: (SPARE, 0)
     mine = Retrieval(world, Comm(), {})
     mine.version = 1
@@ -80,21 +84,16 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
     assert sorted(seen) == [
         ("parity_drop", True), ("parity_fold", True), ("stage_undo", True)
     ]
-    for vault in world.held.values():
+    for vault in world.stock.held.values():
         vault.close()
 
 
 def test_a_vault_that_is_elsewhere_too_goes(tmp_path: Path) -> None:
     """Law: after a launch has restored, no node has a vault of a role that it does not hold."""
-    world = world_of_one()
+    world = world_of_one(tmp_path)
     world.hosts, world.proc, world.first_on_node = ["b", "a"], 1, True
-    world.layout, world.known_committed = make_layout(1, spares=0), 0
-    world.found = {("slot", 0): ("b", frozenset({0}))}
+    world.stock.found = {("slot", 0): ("b", frozenset({Version(0)}))}
     world.role, world.store = (lambda: (2, 0)), (lambda name, value: None)
-    world.vault_path_of = lambda role: tmp_path / f"{role[0]}-{role[1]}"
-    world.open_vault = lambda role, create: Vault(
-        world.vault_path_of(role), 64, 1, create=create
-    )
     (tmp_path / "slot-0").touch()
     world.everyone, world.holders, world.servers = Comm(), lambda: [0], lambda: [1]
     vault, _ = Distributed(world).restore()
