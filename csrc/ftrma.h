@@ -579,7 +579,7 @@ void ftrma_results_lost(int slot);
    0: it was repaired in place. */
 typedef int (*ftrma_interrupt_function)(void);
 void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
-/* Called when a replayed slot goes live. */
+/* Called when a replayed slot goes live, before the accesses of others go on. */
 typedef void (*ftrma_live_function)(void);
 void ftrma_set_live(ftrma_live_function live);
 int ftrma_mode(void);

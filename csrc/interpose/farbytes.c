@@ -162,12 +162,19 @@ int ftrma_far_flush_all(struct window *w)
     RETURN_ALONE(w, -1, ftrma_origin_flush_all(ORIGIN));
 }
 
-static int flush_all(void)
+/* Nothing is under way.  But what a slot that is being replayed is told, of an arrival at a fence for
+   instance, its agent takes when it is live: after the repair, if its process has died again. */
+static int quiet(void)
 {
-    return ftrma_origin_flush_all(ORIGIN);
+    uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes);
+    int result = FTRMA_OK;
+    for (uint32_t t = 0; t < end && !result; t++)
+        if (t >= slots || !LOAD(&ftrma_ctl->slots[t].replaying))
+            result = ftrma_origin_flush_each(ORIGIN, &t, 1);
+    return result;
 }
 
 int ftrma_far_quiet(uint64_t round)
 {
-    return ORIGIN ? ftrma_turn_insist(round, flush_all) : FTRMA_OK;
+    return ORIGIN ? ftrma_turn_insist(round, quiet) : FTRMA_OK;
 }

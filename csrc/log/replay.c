@@ -269,11 +269,11 @@ static int go_live(void)
     ftrma_break(FTRMA_BROKEN_RECOVERED);
     forget();
     STORE(&ftrma_ctl->wanted, 1);
-    STORE(&t->slot->replaying, 0);
-    STORE(&ftrma_ctl->replays, 0);
-    ftrma_wake(&ftrma_ctl->live);
     if (live)
         live();
+    STORE(&t->slot->replaying, 0); /* not before its agent takes what others send */
+    STORE(&ftrma_ctl->replays, 0);
+    ftrma_wake(&ftrma_ctl->live);
     ftrma_place(FTRMA_PLACE_LIVE);
     return 0;
 }

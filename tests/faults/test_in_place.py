@@ -379,6 +379,43 @@ def test_more_than_a_group_survives_in_place(second: str, repetition: int) -> No
     assert "too many to go on in place" in result.stats["recoveries"][0]["reason"], result
 
 
+LATE = """
+import sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+window = MPI.Win.Allocate(8 * 4, 8, comm=comm)
+cells = np.frombuffer(window.tomemory(), dtype="i8")
+cells[:] = 0
+state = ftrma.protect("late", step=0)
+while state.step < 6:
+    ftrma.safepoint()
+    window.Fence()
+    if comm.rank % 2:
+        time.sleep(0.3)
+    for at in range(4):
+        window.Put(np.array([100 * state.step + 10 * comm.rank + at]), (comm.rank + 1) % comm.size,
+                   (at, 1, MPI.INT64_T))
+    window.Fence()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/cells-{comm.rank}.npz", cells=cells)
+"""
+
+
+@pytest.mark.parametrize("second", ["replay:4", pytest.param("live", marks=pytest.mark.long)])
+def test_who_comes_to_a_fence_meanwhile_is_no_hindrance(second: str, repetition: int) -> None:
+    """Slots of the other node arrive at a fence while slot 0 is being replayed, by way of which its
+    node is told; then its process dies again. The repair does not wait for it to hear of them."""
+    result = run_on_nodes(LATE, SLOTS, "--spares", "4", "--interval", "0", "--kill", "0@put:12",
+                          "--kill", f"0@{second}", in_turn=2)
+    assert result.status == 0, result
+    assert_replaced(result, "0@put:12", f"0@{second}")
+    assert set(kinds(result)) == {"causal"}, result
+    for slot, found in enumerate(result.of_slots("cells", SLOTS)):
+        assert found["cells"].tolist() == [500 + 10 * ((slot - 1) % SLOTS) + at for at in range(4)]
+
+
 DYNAMIC = """
 import sys
 import numpy as np
