@@ -579,8 +579,8 @@ void ftrma_results_lost(int slot);
    0: it was repaired in place. */
 typedef int (*ftrma_interrupt_function)(void);
 void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
-/* Called when a replayed slot goes live, before the accesses of others go on. */
-typedef void (*ftrma_live_function)(void);
+/* Called when a replayed slot goes live, before the accesses of others go on and (`over`) when they do. */
+typedef void (*ftrma_live_function)(int over);
 void ftrma_set_live(ftrma_live_function live);
 int ftrma_mode(void);
 int ftrma_in_prefix(void); /* replaying what every entry goes through, before the checkpoint */

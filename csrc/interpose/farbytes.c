@@ -166,12 +166,12 @@ int ftrma_far_flush_all(struct window *w)
    instance, its agent takes when it is live: after the repair, if its process has died again. */
 static int quiet(void)
 {
-    uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes);
-    int result = FTRMA_OK;
-    for (uint32_t t = 0; t < end && !result; t++)
+    uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes), n = 0;
+    uint32_t targets[2 * FTRMA_MAX_PROCS];
+    for (uint32_t t = 0; t < end; t++)
         if (t >= slots || !LOAD(&ftrma_ctl->slots[t].replaying))
-            result = ftrma_origin_flush_each(ORIGIN, &t, 1);
-    return result;
+            targets[n++] = t;
+    return ftrma_origin_flush_each(ORIGIN, targets, n);
 }
 
 int ftrma_far_quiet(uint64_t round)

@@ -270,10 +270,12 @@ static int go_live(void)
     forget();
     STORE(&ftrma_ctl->wanted, 1);
     if (live)
-        live();
+        live(0);
     STORE(&t->slot->replaying, 0); /* not before its agent takes what others send */
     STORE(&ftrma_ctl->replays, 0);
     ftrma_wake(&ftrma_ctl->live);
+    if (live)
+        live(1);
     ftrma_place(FTRMA_PLACE_LIVE);
     return 0;
 }

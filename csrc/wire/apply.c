@@ -51,6 +51,10 @@ static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
     return run;
 }
 
+/* In place of a fault: what is read is in a process that has died.  No reply then: the repair rings the
+   alarm of who asks, who sends again what has no answer. */
+static const char dead[] = "its process has died";
+
 /* Copy to the part, or from it. NULL, or why it cannot be done. */
 static const char *reach(const struct ftrma_request *r, uint64_t offset, void *bytes, size_t n,
                          int write)
@@ -59,8 +63,10 @@ static const char *reach(const struct ftrma_request *r, uint64_t offset, void *b
     uint32_t part = (uint32_t)r->part;
     int error = write ? ftrma_parts_write(l, part, offset, bytes, n)
                       : ftrma_parts_read(l, part, offset, bytes, n);
-    if (!error || error == -ESRCH) /* its process has died: what is done to it does not matter */
+    if (!error)
         return NULL;
+    if (error == -ESRCH) /* what is written there does not matter */
+        return write ? NULL : dead;
     return error == -EPERM ? "the node does not let the agent reach the memory of a process: "
                              "windows from Allocate need no such permission"
                            : "the memory of the part cannot be reached";
@@ -155,7 +161,7 @@ const char *ftrma_apply_get(const struct ftrma_request *r)
     }
     if (!fault)
         ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0, data, (size_t)(to - data));
-    return fault;
+    return fault == dead ? NULL : fault;
 }
 
 /* ---- atomics ---- */
@@ -252,7 +258,7 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     fault = fault ? fault : write_back(r, value, bytes);
     if (fault) {
         leave(r, words);
-        return fault;
+        return fault == dead ? NULL : fault;
     }
     ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
 

@@ -239,9 +239,9 @@ def on_warn(function: Callable[[str], object]) -> None:
     _call_up("warn", lambda call: function(c.ffi.string(call).decode()), onerror=c.keep_error)
 
 
-def on_live(function: Callable[[], object]) -> None:
-    """Be told that a replayed slot goes live."""
-    _call_up("live", function, onerror=c.keep_error)
+def on_live(function: Callable[[bool], object]) -> None:
+    """Be told that a replayed slot goes live: before others go on, and (True) when they do."""
+    _call_up("live", lambda over: function(bool(over)), onerror=c.keep_error)
 
 
 def on_full(function: Callable[[int], object]) -> None:

@@ -318,15 +318,17 @@ class Session:
             f"failure rolls everybody back to {back}; a larger --log-budget avoids this"
         )
 
-    def _live(self) -> None:
-        """The replay is over: tell how it went."""
+    def _live(self, over: bool) -> None:
+        """The replay is over: take what others send; when they go on (`over`), tell how it went."""
+        if not over:
+            self.world.live(self.slot)
+            return
         repaired = self.repaired
         assert self.replaying is not None and repaired
         replay_s = time.monotonic() - self.replaying
         self.replaying = None
         for state in self.states.values():
             state.restored = self.reentered
-        self.world.live(self.slot)
         self.tell_recovery(Recovery(
             kind="causal", slots=(self.slot,), version=repaired.version,
             seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),

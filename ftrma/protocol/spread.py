@@ -350,6 +350,7 @@ class SpreadWorld(World):
         Raises:
             RoundChanged: another failure came meanwhile.
         """
+        origin.set_patience(wire.FOREVER)  # whatever was asked before it
         while True:
             try:
                 call(origin)
