@@ -35,7 +35,7 @@ SLOW = (
     "test_awareness_that_cannot_hold_is_told", "test_closed_and_null",
     "test_death_of_a_node_relaunches", "test_without_spares_deaths_of_slots_relaunch",
     "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
-    "test_extreme_records_are_fitted", "test_figures_are_drawn[pdf]", "test_figures_are_drawn[svg]",
+    "test_extreme_records_are_fitted",
     "test_five_successive_failures", "test_held_and_killed", "test_launcher_death_relaunches",
     "test_much_output_comes_whole", "test_node_loss_with", "test_nothing_of_a_launch_outlives",
     "test_one_death",

@@ -335,7 +335,8 @@ def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
     assert json.loads(said.splitlines()[-1]) == json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("kind", ["png", *(
+    pytest.param(kind, marks=pytest.mark.rest) for kind in ("pdf", "svg"))])
 def test_figures_are_drawn(
     kind: str, tmp_path: Path, monkeypatch: Any, encode_report: dict[str, Any]
 ) -> None:
