@@ -197,7 +197,10 @@ class World:
         """Have accesses of other nodes to slots that are dead wait, as the first of a node."""
 
     def live(self, slot: Slot) -> None:
-        """A slot has been replayed, or has not begun: such accesses go on."""
+        """A slot has been replayed: such accesses go on."""
+
+    def let_on(self) -> None:
+        """Have them go on to each slot that is not to be replayed, as the first of a node."""
 
     def place_log(self, slot: Slot) -> None:
         """The log of a slot is there, for others to read."""
@@ -206,7 +209,7 @@ class World:
         """Have the put log of a slot on this node; only while nobody writes to it."""
 
     def new_timeline(self, number: int) -> None:
-        """All go back, in this round of repair."""
+        """All go back, in this round of repair; again for who has been told of it."""
 
     def repairing(self, number: int) -> None:
         """A round of repair has a plan that is being carried out: the leader says so."""

@@ -72,9 +72,16 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
         Ended: the job is given up or relaunched; nothing is left to do here.
     """
     eventful = False  # a round of this repair was about a death; the last one may be about none
+    flushed = False  # in a round before this one; nobody has accessed anything since
     while True:
         number = world.begin_round()
         try:
+            world.freeze()
+            job.comm_forget(number)
+            world.visit("repair")
+            if not flushed:
+                quiet(job.far_quiet(number))
+            flushed = True
             vault, repaired = _round(world, vault, number)
             return vault, replace(repaired, silent=repaired.silent and not eventful)
         except RoundChanged:
@@ -84,12 +91,10 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
 
 
 def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None, Repaired]:
-    world.freeze()
-    job.comm_forget(number)
-    world.visit("repair")
-    quiet(job.far_quiet(number))
     world.meet(number, 1, planned=False)
     gathered = time.monotonic()
+    if begun := going_back(world):  # in a round that was cut short: some have, some have not
+        world.new_timeline(begun)
     connecting = bool(world.load("connect"))
     settle(world, vault)
     world.hold()
@@ -124,10 +129,12 @@ def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None
     restored = time.monotonic()
     connect(world, number, connecting)
     if not causally:
+        world.visit("reset")
         reset(world, leader == world.proc)
         world.new_timeline(number)
     if world.role()[0] == SLOT:
         job.world_open()  # before anybody on another node writes there
+    world.let_on()
     world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
@@ -147,6 +154,13 @@ def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None
         leader == world.proc, "causal" if causally else "rollback", world.committed, death, phases,
         silent=causally and world.plan.calm,
     )
+
+
+def going_back(world: World) -> int:
+    """The round in which all were about to go back, if it has not ended with everybody, or 0."""
+    last = world.plan
+    begun = last.kind == PlanKind.ROLLBACK and last.round > world.load("repaired")
+    return last.round if begun else 0
 
 
 def quiet(ended: job.Wait) -> None:

@@ -280,12 +280,14 @@ class SpreadWorld(World):
     def lose_vault(self, proc: Proc) -> None:
         """What took its role takes its place, or, on another node, `tidy` removes it."""
 
-    def tidy(self) -> None:
-        """As the first living of the node: let accesses go on to who is not replayed, and remove
-        vaults and demand checkpoints of roles that are on other nodes now."""
+    def let_on(self) -> None:
         for slot in self.slots_here() if self.service and self.leads_node else ():
             if not self.ctl.slots[slot].replaying:
-                self._ask(partial(Origin.hold, target=slot, hold=False), insist=True)
+                self._ask(partial(Origin.hold, target=slot, hold=False))
+
+    def tidy(self) -> None:
+        """As the first living of the node: remove vaults and demand checkpoints of roles that are
+        on other nodes now."""
         for role in salvage.roles_of(self.layout) if self.leads_node else ():
             table = self.roles.slot_proc if role[0] == "slot" else self.roles.checksum_proc
             if self.hosts[table[role[1]]] != self.host:
@@ -317,9 +319,10 @@ class SpreadWorld(World):
         """All go back: have the agents forget what belongs to the timeline that ends here."""
         if self.service is None:
             return
-        self.timeline = number
-        for asking in filter(None, (self.asking, self.service)):
-            asking.origin.take_roles(number, forget=True)
+        if self.timeline < number:
+            self.timeline = number
+            for asking in filter(None, (self.asking, self.service)):
+                asking.origin.take_roles(number, forget=True)
         if self.leads_node:
             self._ask(lambda o: o.tell_roles(self.node, number, forget=True))
             for slot in set(self.slots_of_job()) - set(self.slots_here()):

@@ -163,6 +163,23 @@ def test_back_once_more(repetition: int) -> None:
     assert kinds(result) == ["rollback"] * 2, result
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("second", ["1@reset:1", "c0@reset:1", "2@reset:1", *(
+    pytest.param(second, marks=pytest.mark.long)
+    for second in ("0@reset:1", "3@reset:1", "c1@reset:1", "s1@reset:1"))])
+def test_going_back_is_cut_short(second: str, repetition: int) -> None:
+    """Some processes and agents have gone back when the next one dies, some have not.
+
+    Slot 1 is the first on its node, and would have told its agent; slot 2 is who replaces the dead.
+    """
+    first = "2@put:20"
+    result = run("stencil", *STRONG, "--policy", "rollback", "--spares", "3",
+                 "--kill", first, "--kill", second)
+    assert_same_bits("stencil", result)
+    assert_replaced(result, first, second)
+    assert kinds(result) == ["rollback"], result
+
+
 MESSAGES = """
 import sys
 import numpy as np
