@@ -61,6 +61,12 @@ static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head
             tell_live(a, t);
 }
 
+static void take_again(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
+{
+    peer->refused[head->target] = 0;
+    peer->again[head->target] = head->number;
+}
+
 /* Requests that no part has to do with. 0: it is none of them. */
 static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
@@ -83,7 +89,7 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
         told = ftrma_ledger_number(l, peer->origin, head->target);
         break;
     case FTRMA_WIRE_AGAIN:
-        peer->refused[head->target] = 0;
+        take_again(peer, head);
         return 1;
     default:
         return 0;
@@ -202,7 +208,7 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     if (!early && administer(peer, head))
         return NULL;
     if (early && head->kind == FTRMA_WIRE_AGAIN) {
-        peer->refused[head->target] = 0;
+        take_again(peer, head);
         return NULL;
     }
     if (peer->refused[head->target])

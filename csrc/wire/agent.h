@@ -23,6 +23,7 @@ struct ftrma_peer {
     int greeted;     /* MIRRORED has come of it */
     uint32_t origin;
     unsigned char *refused; /* [target]: until AGAIN, what comes is part of what was refused */
+    uint64_t *again;          /* [target]: the number of the last AGAIN */
     struct ftrma_owed **owed; /* [target] */
 };
 

@@ -78,6 +78,8 @@ static void take_back(struct ftrma_origin *o, const struct ftrma_wire_head *head
 {
     struct ftrma_toward *t = &o->targets[head->target];
     const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
+    if (head->number != t->again)
+        return; /* of what was sent before the last AGAIN: it has come once more since */
     if (head->operand != FTRMA_WIRE_GAP) {
         t->refused = 1;
         return;

@@ -18,7 +18,8 @@ struct ftrma_toward {
     uint32_t node, generation;
     uint64_t number; /* the last that was given */
     struct ftrma_sent sent;
-    int refused;  /* what follows would be dropped: it is sent when the target is live */
+    uint64_t again; /* AGAINs to it on this connection of its node */
+    int refused;    /* since the last: what follows would be dropped; it is sent when it is live */
     int asked;    /* the last one that was sent has an answer, and nothing follows it */
     int answered; /* and it is here, not taken yet */
     int flushing; /* somebody waits for all of it to be acknowledged */

@@ -13,6 +13,7 @@ static void free_peer(struct ftrma_peer *p)
         free(p->owed[t]);
     free(p->owed);
     free(p->refused);
+    free(p->again);
     free(p);
 }
 
@@ -43,9 +44,10 @@ int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t i
         p->agent = a;
         p->origin = origin;
         p->refused = calloc(l->header->targets, 1);
+        p->again = calloc(l->header->targets, sizeof *p->again);
         p->owed = calloc(l->header->targets, sizeof *p->owed);
     }
-    if (!p || !p->refused || !p->owed) {
+    if (!p || !p->refused || !p->again || !p->owed) {
         if (p)
             free_peer(p);
         close(fd);

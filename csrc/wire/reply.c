@@ -21,7 +21,7 @@ void ftrma_reply_back(struct ftrma_peer *peer, const struct ftrma_wire_head *to,
                       uint64_t reached)
 {
     struct ftrma_wire_head head = {
-        .kind = FTRMA_WIRE_BACK, .format = FTRMA_WIRE_FORMAT, .number = to->number,
+        .kind = FTRMA_WIRE_BACK, .format = FTRMA_WIRE_FORMAT, .number = peer->again[to->target],
         .epoch = (uint32_t)peer->agent->ledger->header->epoch, .target = to->target,
         .generation = to->generation, .offset = reached, .operand = (uint64_t)why};
     ftrma_engine_send(peer->way, &head, NULL);

@@ -102,7 +102,8 @@ static void send_kept(struct ftrma_origin *o, uint32_t target)
 static void send_again_mark(struct ftrma_origin *o, struct ftrma_way *way, uint32_t target)
 {
     struct ftrma_wire_head again = {.kind = FTRMA_WIRE_AGAIN, .format = FTRMA_WIRE_FORMAT,
-                                    .epoch = o->epoch, .target = target};
+                                    .number = o->targets[target].again, .epoch = o->epoch,
+                                    .target = target};
     ftrma_engine_send(way, &again, NULL);
 }
 
@@ -122,6 +123,7 @@ void ftrma_sent_again(struct ftrma_origin *o, uint32_t target)
     t->refused = 0;
     if (!way)
         return; /* the next connection gets all */
+    t->again++;
     send_again_mark(o, way, target);
     send_kept(o, target);
     if (o->ask.active && o->ask.node == t->node && o->ask.head.target == target)
@@ -133,6 +135,7 @@ void ftrma_sent_anew(struct ftrma_origin *o, uint32_t node)
     for (uint32_t i = 0; i < o->ntargets; i++)
         if (o->targets[i].node == node) {
             o->targets[i].refused = 0;
+            o->targets[i].again = 0; /* as that agent's */
             send_kept(o, i);
         }
     if (o->ask.active && o->ask.node == node)

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 3      /* of the messages; a connection between two of them is refused */
+#define FTRMA_WIRE_FORMAT 4      /* of the messages; a connection between two of them is refused */
 #define FTRMA_WIRE_MOST 262144   /* bytes of a message behind its head; longer ones are cut up */
 #define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
@@ -51,14 +51,16 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_HOLD,   /* requests to the target are refused from now on */
     FTRMA_WIRE_LIVE,   /* and no longer; as a reply: what was refused can be sent again */
     FTRMA_WIRE_ROLES,  /* epoch; operand: 1 forgets numbers, answers and locks (a rollback) */
-    FTRMA_WIRE_AGAIN,  /* what was refused to this target follows; has no reply */
+    FTRMA_WIRE_AGAIN,  /* what was refused to this target follows; number: how often it has been
+                          sent; has no reply */
     /* Replies. */
     FTRMA_WIRE_DONE,    /* of LOCK, whose SC is the operand, UNLOCK, HOLD, LIVE, ROLES; of NUMBER in
                            operand */
     FTRMA_WIRE_DATA,    /* of GET, GETV; payload: the bytes */
     FTRMA_WIRE_ACK,     /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
     FTRMA_WIRE_ANSWER,  /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
-    FTRMA_WIRE_BACK,    /* the request was refused; operand: why, an enum ftrma_wire_why */
+    FTRMA_WIRE_BACK,    /* the request was refused; operand: why, an enum ftrma_wire_why; number: of
+                           the last AGAIN before it */
     FTRMA_WIRE_OLD,     /* the request's epoch is over; epoch: that of now */
     FTRMA_WIRE_BROKEN,  /* the message cannot be obeyed by anybody; payload: why, in words */
     /* Among agents, see mirror.h. */

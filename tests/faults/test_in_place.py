@@ -180,6 +180,47 @@ def test_going_back_is_cut_short(second: str, repetition: int) -> None:
     assert kinds(result) == ["rollback"], result
 
 
+LARGE = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+cells = 1 << 20
+window = MPI.Win.Allocate(2 * 8 * cells, 8, comm=comm)
+mine = np.frombuffer(window.tomemory(), "i8")
+mine[:] = me
+state = ftrma.protect("large", step=0)
+while state.step < 6:
+    ftrma.safepoint()
+    window.Fence()
+    row = np.arange(cells) * (state.step + 3) + me
+    window.Put(row, (me + 1) % n, (0, cells, MPI.INT64_T))
+    window.Put(row[::-1].copy(), (me - 1) % n, (cells, cells, MPI.INT64_T))
+    window.Fence()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=mine)
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("kills", [("1@put:5",), *(
+    pytest.param(kills, marks=pytest.mark.long)
+    for kills in (("1@fence:6",), ("0@put:6",), ("3@put:8", "3@live:1")))],
+    ids=" ".join)
+def test_puts_that_wait_for_room(kills: tuple[str, ...], repetition: int) -> None:
+    """Puts of more bytes than may be under way to one slot (4 MiB), which dies meanwhile."""
+    whole = run_on_nodes(LARGE, SLOTS, "--interval", "never", in_turn=2)
+    words = [word for kill in kills for word in ("--kill", kill)]
+    result = run_on_nodes(LARGE, SLOTS, *HERE, *words, in_turn=2, timeout=60)
+    assert_replaced(result, *kills)
+    assert kinds(result)[0] == "causal", result
+    for found, expected in zip(result.of_slots("cells", SLOTS), whole.of_slots("cells", SLOTS),
+                               strict=True):
+        assert (found["cells"] == expected["cells"]).all()
+
+
 MESSAGES = """
 import sys
 import numpy as np

@@ -223,19 +223,42 @@ def test_what_is_sent_back_is_sent_again_once(played: Played) -> None:
     puts(played, 3)
     played.accept()
     taken(played, Kind.FLUSH)
-    played.reply(Kind.BACK, number=1, operand=Why.HELD)
+    played.reply(Kind.BACK, operand=Why.HELD)
     assert played.silent()
     played.reply(Kind.LIVE)
     assert [r.kind for r in taken(played, Kind.FLUSH)] == [Kind.AGAIN, *[Kind.PUT] * 3, Kind.FLUSH]
     played.acks((1, 1, 0, 1))
-    played.reply(Kind.BACK, number=3, operand=Why.GAP, offset=1)
+    played.reply(Kind.BACK, number=1, operand=Why.GAP, offset=1)
     again = taken(played, Kind.FLUSH)
-    assert [r.number for r in again[:-1]] == [0, 2, 3]
+    assert [(r.kind, r.number) for r in again[:-1]] == [
+        (Kind.AGAIN, 2), (Kind.PUT, 2), (Kind.PUT, 3)]
     played.acks((2, 1, 0, 2))
-    played.reply(Kind.BACK, number=3, operand=Why.GAP, offset=0)
+    played.reply(Kind.BACK, number=2, operand=Why.GAP, offset=0)
     played.done()
     (failure,) = played.failures
     assert isinstance(failure, Unfinished) and "lost numbers" in str(failure)
+
+
+def test_what_was_sent_again_meanwhile_is_not_refused(played: Played) -> None:
+    """Law: a refusal of what was sent before the last AGAIN is past: who has refused it takes what
+    comes now, and has nobody to tell that it is live."""
+    puts(played, 1)
+    played.accept()
+    taken(played, Kind.FLUSH)
+    played.acks((1, 1, 0, 1))  # unasked, when the flush has not been read
+    played.done()
+    played.user.origin.seat(0, 0, 1)
+    played.beside(lambda: played.user.origin.number(0))
+    again, asked = taken(played, Kind.NUMBER)
+    assert again.kind == Kind.AGAIN
+    played.reply(Kind.BACK, operand=Why.HELD)  # of the flush
+    played.reply(Kind.DONE, number=asked.number, operand=1)
+    played.done()
+    puts(played, 1)
+    assert [r.kind for r in taken(played, Kind.FLUSH)] == [Kind.PUT, Kind.FLUSH]
+    played.acks((2, 1, 0, 2))
+    played.done()
+    assert not played.failures
 
 
 def ack(number: int, records: int, target: int = 0) -> bytes:
