@@ -76,6 +76,7 @@ class Crowd:
                 process.wait()
 
 
+@pytest.mark.rest
 def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
     """Law: whatever the agent is inside of when it is killed, every sum is exact, every old value
     was told to one origin, nothing is torn, no put is lost, and nobody hangs."""

@@ -350,6 +350,7 @@ every_second.Free()
 """
 
 
+@pytest.mark.rest
 def test_accumulates_that_wait_while_their_target_dies(repetition: int) -> None:
     """They wait on until it is live again, and none is lost."""
     result = run_job(IN_TURN, 4, "--log-budget", "256M")

@@ -103,6 +103,7 @@ def crowd(nodes: list[Mirrored]) -> Iterator[list[Writer]]:
             assert int(nodes[0].words[word]) == value, (writer.node.number, word)
 
 
+@pytest.mark.rest
 def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
     """Law: whoever of the agents is killed, at any moment, no word goes back anywhere, and in the
     end all nodes have what each writer has stored last."""

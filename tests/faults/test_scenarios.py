@@ -78,6 +78,7 @@ def test_slot_and_its_checksum_is_catastrophic() -> None:
     assert "lost slot 1 and checksum 0" in result.stderr
 
 
+@pytest.mark.rest
 def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
     """Nothing is lost that the start of the program does not give back."""
     result = run("stencil", "--interval", "never", "--spares", "2", "--kill", "1@fence:9",
