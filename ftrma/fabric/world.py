@@ -199,8 +199,8 @@ class World:
     def live(self, slot: Slot) -> None:
         """A slot has been replayed: such accesses go on."""
 
-    def let_on(self) -> None:
-        """Have them go on to each slot that is not to be replayed, as the first of a node."""
+    def let_on(self, *, causally: bool) -> None:
+        """Have them go on, as the first of a node: to slots that are not replayed, or to all."""
 
     def place_log(self, slot: Slot) -> None:
         """The log of a slot is there, for others to read."""

@@ -7,7 +7,7 @@ process leaves unless all do. What is to be done is decided in `plan`.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..errors import CATASTROPHE
 from ..fabric.base import RoundChanged
@@ -58,6 +58,22 @@ def publish(world: World, chosen: Plan) -> None:
     world.store("roles_seq", ctl.roles_seq + 1)
 
 
+@dataclass
+class Done:
+    """What a process has done in the rounds of one repair so far.
+
+    Attributes:
+        flushed: what it has accessed is there; nobody accesses anything before the repair's end.
+        reset: it has gone back. Others may have left that round, which was this process's last but
+            for a further failure: whatever follows, it goes back.
+        eventful: a round was about a death; the last one may be about none.
+    """
+
+    flushed: bool = False
+    reset: bool = False
+    eventful: bool = False
+
+
 def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     """Run repair rounds until one ends with everybody.
 
@@ -71,26 +87,27 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     Raises:
         Ended: the job is given up or relaunched; nothing is left to do here.
     """
-    eventful = False  # a round of this repair was about a death; the last one may be about none
-    flushed = False  # in a round before this one; nobody has accessed anything since
+    done = Done()
     while True:
         number = world.begin_round()
         try:
             world.freeze()
             job.comm_forget(number)
             world.visit("repair")
-            if not flushed:
+            if not done.flushed:
                 quiet(job.far_quiet(number))
-            flushed = True
-            vault, repaired = _round(world, vault, number)
-            return vault, replace(repaired, silent=repaired.silent and not eventful)
+            done.flushed = True
+            vault, repaired = _round(world, vault, number, done)
+            return vault, replace(repaired, silent=repaired.silent and not done.eventful)
         except RoundChanged:
-            eventful |= world.plan.round >= number and not world.plan.calm
-            if vault is None and world.vault_path(world.proc).exists():
+            done.eventful |= world.plan.round >= number and not world.plan.calm
+            if vault is None and world.me.ready and world.vault_path(world.proc).exists():
                 vault = own_vault(world, create=False)
 
 
-def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None, Repaired]:
+def _round(
+    world: World, vault: Vault | None, number: int, done: Done
+) -> tuple[Vault | None, Repaired]:
     world.meet(number, 1, planned=False)
     gathered = time.monotonic()
     if begun := going_back(world):  # in a round that was cut short: some have, some have not
@@ -130,11 +147,12 @@ def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None
     connect(world, number, connecting)
     if not causally:
         world.visit("reset")
+        done.reset = True
         reset(world, leader == world.proc)
         world.new_timeline(number)
     if world.role()[0] == SLOT:
         job.world_open()  # before anybody on another node writes there
-    world.let_on()
+    world.let_on(causally=causally)
     world.meet(number, 6)
     if leader == world.proc:
         world.store("commit", world.committed << 1)
@@ -150,9 +168,10 @@ def _round(world: World, vault: Vault | None, number: int) -> tuple[Vault | None
         repair=(planned - gathered) + (time.monotonic() - restored),
         restore=restored - planned,
     )
+    kind = "rollback" if done.reset else "causal"
     return vault, Repaired(
-        leader == world.proc, "causal" if causally else "rollback", world.committed, death, phases,
-        silent=causally and world.plan.calm,
+        leader == world.proc, kind, world.committed, death, phases,
+        silent=world.plan.calm and not done.reset,
     )
 
 

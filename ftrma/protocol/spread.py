@@ -280,9 +280,10 @@ class SpreadWorld(World):
     def lose_vault(self, proc: Proc) -> None:
         """What took its role takes its place, or, on another node, `tidy` removes it."""
 
-    def let_on(self) -> None:
+    def let_on(self, *, causally: bool) -> None:
         for slot in self.slots_here() if self.service and self.leads_node else ():
-            if not self.ctl.slots[slot].replaying:
+            # Where all go back the leader clears the word, maybe on another node.
+            if not causally or not self.ctl.slots[slot].replaying:
                 self._ask(partial(Origin.hold, target=slot, hold=False))
 
     def tidy(self) -> None:
