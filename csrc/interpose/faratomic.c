@@ -110,11 +110,13 @@ static void log_change(const struct flight *f)
 /* Once its answer is there it is logged. */
 static int finish(struct flight *f)
 {
+    uint32_t slot = slot_of(f->r->w, f->r->target);
     int result;
     do {
         take_turn();
-        result = f->done ? FTRMA_OK
-                         : ftrma_origin_finish(ORIGIN, slot_of(f->r->w, f->r->target), &f->answer);
+        result = f->done           ? FTRMA_OK
+                 : ftrma_pending() ? FTRMA_ALARM
+                                   : ftrma_origin_finish(ORIGIN, slot, &f->answer);
         if (!result && !f->done)
             log_change(f);
         f->done |= !result;

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "alarm.h"
 #include "errors.h"
 #include "nodes.h"
 #include "window.h"
@@ -55,11 +56,12 @@ static inline int judge(struct window *w, int target, int result)
     return likely(result == FTRMA_OK) ? MPI_SUCCESS : ftrma_turn_fail(w, target, result);
 }
 
-/* Set result to that of the call. */
+/* Set result to that of the call.  A failure is looked for with the origin in hand: its alarm rings
+   once, and may have been taken by the thread before. */
 #define ALONE(result, call)                                                                       \
     do {                                                                                          \
         take_turn();                                                                              \
-        (result) = (call);                                                                        \
+        (result) = ftrma_pending() ? FTRMA_ALARM : (call);                                        \
     } while (give_turn(result))
 
 /* The same of a call that waits for a lock. */
@@ -67,7 +69,7 @@ static inline int judge(struct window *w, int target, int result)
     do {                                                                                          \
         take_turn();                                                                              \
         STORE(&ftrma_turn.patient, 1);                                                            \
-        (result) = LOAD(&ftrma_turn.wanted) ? FTRMA_ALARM : (call);                               \
+        (result) = ftrma_pending() || LOAD(&ftrma_turn.wanted) ? FTRMA_ALARM : (call);            \
         STORE(&ftrma_turn.patient, 0);                                                            \
     } while (give_turn(result))
 

@@ -186,6 +186,14 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
     return act(&r);
 }
 
+/* Its answer may have died with the agent before; a replay of the target needs it in its origin's log,
+   and so does not wait for the target to be live. */
+static int is_done_atomic(const struct ftrma_peer *peer, const struct ftrma_wire_head *head)
+{
+    return head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS
+           && head->number <= ftrma_ledger_number(peer->agent->ledger, peer->origin, head->target);
+}
+
 /* Why nobody can do this; NULL: it is done, parked or sent back. */
 static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
                         const void *payload)
@@ -213,7 +221,7 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     }
     if (peer->refused[head->target])
         return NULL; /* it comes again behind AGAIN */
-    if (early || l->targets[head->target].hold) {
+    if (early || (l->targets[head->target].hold && !is_done_atomic(peer, head))) {
         ftrma_reply_back(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
     }

@@ -529,6 +529,21 @@ def test_hold_refuses_and_live_asks_again(node: Node, user: User) -> None:
     helper.close()
 
 
+@pytest.mark.parametrize("name", ["acc", "fop", "cas"])
+def test_on_hold_what_is_done_is_answered(node: Node, raw: Raw, name: str) -> None:
+    """Law: the answer of an atomic that died with an agent is had while the target is on hold, for
+    its replay; one that is not done waits for the target."""
+    text, _ = NUMBERED[name]
+    first = raw.ask(text)
+    leader = User(node, node.fresh())
+    leader.origin.hold(0, hold=True)
+    assert raw.ask(text) == first
+    back = raw.ask(numbered(text, 2))
+    assert (back.kind, back.operand) == (Kind.BACK, Why.HELD)
+    leader.origin.hold(0, hold=False)
+    leader.close()
+
+
 def test_hold_sends_those_back_that_wait(node: Node) -> None:
     """Law: who waits for a lock of a target that goes on HOLD gets it after LIVE."""
     leader, first, second = (User(node, node.fresh()) for _ in range(3))
