@@ -18,7 +18,7 @@ static inline int atomic_begin(struct window *w, int target)
     if (is_far(w, target)) {
         /* In several requests, of which some may be done at a death. */
         ftrma_foreign("an accumulate that a node's agent cannot do");
-        return ftrma_far_lock(w, target, FTRMA_WIRE_CHANGE);
+        return ftrma_far_begin_change(w, target);
     }
     for (unsigned step = 0;; seen = LOAD(&w->header->bell.word)) {
         int32_t nobody = 0;
@@ -35,7 +35,7 @@ static inline int atomic_begin(struct window *w, int target)
 static inline void atomic_end(struct window *w, int target)
 {
     if (is_far(w, target)) {
-        ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* its error comes again, at the next access */
+        ftrma_far_end_change(w, target);
         return;
     }
     __atomic_store_n(&w->members[target].atomic_owner, 0, __ATOMIC_SEQ_CST);

@@ -94,6 +94,22 @@ int ftrma_far_unlock(struct window *w, int target, int how)
     return rc ? rc : ftrma_far_finish(w, target, NULL);
 }
 
+/* To an agent all threads of a process are one: they begin one after another. */
+int ftrma_far_begin_change(struct window *w, int target)
+{
+    pthread_mutex_lock(&ftrma_turn.changing);
+    int rc = ftrma_far_lock(w, target, FTRMA_WIRE_CHANGE);
+    if (rc)
+        pthread_mutex_unlock(&ftrma_turn.changing);
+    return rc;
+}
+
+void ftrma_far_end_change(struct window *w, int target)
+{
+    ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* its error comes again, at the next access */
+    pthread_mutex_unlock(&ftrma_turn.changing);
+}
+
 void ftrma_far_ring(void)
 {
     if (ftrma_wire_ledger())

@@ -23,6 +23,9 @@ void ftrma_far_leave(struct window *w); /* nobody reaches it any more */
 /* Take and give a lock; how: enum ftrma_wire_lock. */
 int ftrma_far_lock(struct window *w, int target, int how);
 int ftrma_far_unlock(struct window *w, int target, int how);
+/* Alone with the changes of a part, in this process, too. */
+int ftrma_far_begin_change(struct window *w, int target);
+void ftrma_far_end_change(struct window *w, int target);
 /* The same in two steps, so that those of several targets are under way at once.  Nothing may be
    asked of a target between them.  [out] sc: of the part, where it is not NULL. */
 int ftrma_far_ask_lock(struct window *w, int target, int how);

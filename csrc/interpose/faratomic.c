@@ -125,8 +125,8 @@ static int finish(struct flight *f)
     return result;
 }
 
-int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
-                     const void *from, const void *compare, void *result)
+static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
+                  const void *from, const void *compare, void *result)
 {
     static const char nothing[FTRMA_WIRE_IMAGE];
     struct flight own, *f = ftrma_counted ? &flight : &own;
@@ -146,6 +146,16 @@ int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_D
     if (!done && result)
         memcpy(result, f->answer.data, r->span);
     return judge(r->w, r->target, done);
+}
+
+/* Not while another thread of this process is inside a change of the part, which this would wait for. */
+int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
+                     const void *from, const void *compare, void *result)
+{
+    pthread_mutex_lock(&ftrma_turn.changing);
+    int rc = atomic(r, what, kind, op, type, from, compare, result);
+    pthread_mutex_unlock(&ftrma_turn.changing);
+    return rc;
 }
 
 /* ---- in a repair ---------------------------------------------------------------------------- */

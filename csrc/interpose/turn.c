@@ -3,6 +3,7 @@
  * Some of them end with the alarm, which others ring for their turn, too, or are refused as long as
  * the target has not answered another thread: they are made again.  What is left is an MPI code.
  */
+#define _GNU_SOURCE
 #include "turn.h"
 
 #include <errno.h>
@@ -12,7 +13,8 @@
 #include "comm.h"
 #include "interrupt.h"
 
-struct ftrma_turn ftrma_turn = {.alone = PTHREAD_MUTEX_INITIALIZER};
+struct ftrma_turn ftrma_turn = {.alone = PTHREAD_MUTEX_INITIALIZER,
+                                .changing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 void ftrma_set_nodes(void *origin, void *ledger)
 {
@@ -30,9 +32,9 @@ int ftrma_turn_give(int result)
     /* Before the failure is looked for, whose ring is not to be lost. */
     if (unlikely(result == FTRMA_ALARM))
         ftrma_origin_hush(ORIGIN);
+    int busy = result == -EBUSY && LOAD(&ftrma_turn.begun); /* maybe no more, once others have it */
     pthread_mutex_unlock(&ftrma_turn.alone);
-    int again = (result == -EBUSY && LOAD(&ftrma_turn.begun))
-                || (result == FTRMA_ALARM && !ftrma_unwinding());
+    int again = busy || (result == FTRMA_ALARM && !ftrma_unwinding());
     if (unlikely(again))
         nap();
     return again;

@@ -18,6 +18,7 @@
 
 struct ftrma_turn {
     pthread_mutex_t alone;
+    pthread_mutex_t changing; /* held from the beginning of an atomic or change to its end */
     unsigned wanted; /* so many threads wait for the origin */
     int patient;     /* who has it waits for a lock */
     unsigned begun;  /* locks and atomics without an answer: nothing else can go to those targets */

@@ -347,3 +347,45 @@ def test_a_thread_that_waits_for_a_lock_holds_no_other_up() -> None:
     """Law: the holder of the lock waits for another thread of the one that wants it."""
     result = run_on_nodes(THREADS, SLOTS, "--interval", "never", timeout=30)
     assert result.status == 0, result
+
+
+CHANGES = """
+import threading
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+win = MPI.Win.Allocate(16, 1, comm=comm)
+words = np.frombuffer(win.tomemory(), "i8")
+words[:] = 0
+comm.Barrier()
+win.Lock_all()
+
+def add():
+    short = np.ones(1, "i2")
+    for _ in range(300):
+        win.Accumulate(short, 3, (0, 1, MPI.SHORT))
+        win.Flush(3)
+
+threads = [threading.Thread(target=add) for _ in range(2 * (me == 0))]
+for thread in threads:
+    thread.start()
+one, old = np.ones(1, "i8"), np.zeros(1, "i8")
+for _ in range(300):
+    win.Fetch_and_op(one, old, 3, 8)
+    win.Flush(3)
+for thread in threads:
+    thread.join()
+win.Unlock_all()
+comm.Barrier()
+if me == 3:
+    print(*words)
+win.Free()
+"""
+
+
+def test_threads_change_one_after_another() -> None:
+    """Law: a change that the agent cannot compute is one thread's at a time, too, and an atomic
+    of another one waits for its end."""
+    result = run_on_nodes(CHANGES, SLOTS, "--interval", "never", timeout=60)
+    assert result.status == 0 and result.stdout.split() == ["600", str(300 * SLOTS)], result
