@@ -28,6 +28,7 @@ def start(world: World) -> Vault | None:
     job.watch()
     with contextlib.suppress(RoundChanged):
         world.meet(0, 1, planned=False)
+        job.arm()  # without a supervisor the first process writes the rules, maybe last
         met_ns = job.now_ns()
         lost = not world.me.ready and vault is not None
         if lost and world.role()[0] == SLOT:
