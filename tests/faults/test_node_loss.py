@@ -33,7 +33,9 @@ FELL, STEP, DAEMON = {fell}, {step}, {daemon}
 
 def fell_node():
     uts = os.stat("/proc/self/ns/uts").st_ino
-    shutil.rmtree(Path(os.environ["FTRMA_JOB"]) / os.uname().nodename)
+    node = Path(os.environ["FTRMA_JOB"]) / os.uname().nodename
+    while node.exists():  # others on it are still making and removing files
+        shutil.rmtree(node, ignore_errors=True)
     others = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
     for pid in others:
         try:
