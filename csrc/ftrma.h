@@ -592,6 +592,9 @@ int ftrma_counters_load(const uint8_t *image, uint64_t size);
 /* Settle what a dead slot left in the windows: locks half taken, an atomic half done. Called by one
    surviving slot. 0 or -errno. */
 int ftrma_windows_settle(int slot);
+/* Whether the replay that comes looks through this slot's puts: only if it had entered the program when
+   all met in the repair. 0 or -errno. */
+int ftrma_replay_view(int slot, int wanted);
 /* Become the replacement of a dead slot: replay from `version` on, or from the demand checkpoint with
    this number and cut. image: counters kept with either. 0, or -errno. */
 int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,

@@ -135,15 +135,25 @@ static struct ftrma_reader reader_at(const struct ftrma_log *log, int which, str
     return (struct ftrma_reader){log, spot, log->head[which]};
 }
 
+int ftrma_replay_view(int slot, int wanted)
+{
+    if (!replay.views && !(replay.views = calloc(ftrma_ctl->nslots, sizeof *replay.views)))
+        return -ENOMEM;
+    struct ftrma_log **view = &replay.views[slot];
+    if (*view)
+        ftrma_log_close(*view);
+    *view = NULL;
+    return wanted ? ftrma_log_view(slot, view) : 0;
+}
+
+/* All but the views, which the repair has opened. */
 static void forget(void)
 {
-    for (uint32_t s = 0; replay.views && s < ftrma_ctl->nslots; s++)
-        if (replay.views[s])
-            ftrma_log_close(replay.views[s]);
-    free(replay.views);
+    struct ftrma_log **views = replay.views;
     free(replay.list);
     free(replay.image);
     memset(&replay, 0, sizeof replay);
+    replay.views = views;
 }
 
 /* The horizon, with an atomic that took effect although its call did not return. */
@@ -182,21 +192,18 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     replay.mark = demand ? t->slot->demand_marks[demand & 1] : t->slot->marks[version & 1];
     replay.version = version;
     replay.image = malloc(size + 1);
-    replay.views = calloc(ftrma_ctl->nslots, sizeof *replay.views);
-    if (!replay.image || !replay.views || (!demand && replay.mark.version != version))
+    if (!replay.image || (!demand && replay.mark.version != version))
         return -ENOMEM;
     if (size)
         memcpy(replay.image, image, size);
     replay.image_bytes = size;
     find_horizon(t->slot);
     for (uint32_t s = 0; s < ftrma_ctl->nslots && !error; s++) {
-        if ((int)s == slot)
-            continue;
+        const struct ftrma_log *view = replay.views ? replay.views[s] : NULL;
         const struct ftrma_mark *mark = &ftrma_ctl->slots[s].marks[version & 1];
-        error = ftrma_log_view((int)s, &replay.views[s]);
-        if (!error)
-            error = collect(reader_at(replay.views[s], FTRMA_PUTS, mark->spot[FTRMA_PUTS]), (int)s,
-                            slot, FTRMA_RECORD_PUT, mark->events, UINT64_MAX,
+        if (view)
+            error = collect(reader_at(view, FTRMA_PUTS, mark->spot[FTRMA_PUTS]), (int)s, slot,
+                            FTRMA_RECORD_PUT, mark->events, UINT64_MAX,
                             (struct cut){cut, cut_words});
     }
     struct ftrma_reader results = reader_at(ftrma_log, FTRMA_RESULTS,
@@ -268,6 +275,8 @@ static int go_live(void)
     t->first = replay.mark.events + 1; /* unless it is past that */
     ftrma_break(FTRMA_BROKEN_RECOVERED);
     forget();
+    for (uint32_t s = 0; s < ftrma_ctl->nslots && replay.views; s++)
+        ftrma_replay_view((int)s, 0);
     STORE(&ftrma_ctl->wanted, 1);
     if (live)
         live(0);

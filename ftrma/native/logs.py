@@ -159,6 +159,11 @@ def demand_of(slot: Slot, version: Version) -> int:
     return int(c.lib.ftrma_demand_of(slot, version))
 
 
+def replay_view(slot: Slot, *, wanted: bool) -> None:
+    """Whether the replay that comes looks through this slot's puts."""
+    c.check(c.lib.ftrma_replay_view(slot, wanted), f"reading the log of slot {slot}")
+
+
 def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut: bytes) -> None:
     """Become the replacement of a dead slot.
 

@@ -220,12 +220,18 @@ def settle_windows(world: World) -> None:
 
 
 def fetch_logs(world: World) -> None:
-    """The replacement of a slot has those logs here that it will read, while nobody writes."""
+    """The replacement of a slot has those logs here that it will read, while nobody writes.
+
+    A slot that has not come to the program yet has put nothing; its log is not there, or is of the
+    time before all went back.
+    """
     role, index = world.role()
     if role == SLOT and world.ctl.slots[index].replaying:
         for slot in world.slots_of_job():
-            if slot != index:
+            begun = slot != index and has_begun(world, slot)
+            if begun:
                 world.fetch_log(slot)
+            logs.replay_view(slot, wanted=begun)
 
 
 def settle(world: World, vault: Vault | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,56 @@ def test_a_death_before_the_logs_are_made(time_s: float) -> None:
     result = run("fenced", "plain", "--kill", f"1@time:{time_s}")
     assert_same("fenced", result)
     assert len(kinds(result)) == 1
+
+
+# Slot 1 stands still at the last meeting before the program, and slot 0 comes to it meanwhile: when
+# slot 1 moves again, slot 0 is dead, and slot 1 repairs before it has begun.
+SLOW_TO_BEGIN = """
+import os, subprocess, time
+from ftrma.native import job
+meet = job.meet
+
+def late(repair, phase, **how):
+    last = (repair, phase) == (0, int(os.environ["LAST_PHASE"]))
+    if last and rank == "1":
+        subprocess.Popen(["sh", "-c", "sleep .2; kill -STOP $PPID; sleep .8; kill -CONT $PPID"])
+    if last and rank == "0":
+        time.sleep(.5)
+    return meet(repair, phase, **how)
+
+rank = os.environ.get("OMPI_COMM_WORLD_RANK")
+if rank:
+    job.meet = late
+"""
+DEAD_AT_ONCE = """
+import os, signal, sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+with open(f"{sys.argv[1]}/lives-{comm.rank}", "a") as f:
+    f.write("x")
+    if comm.rank == 0 and f.tell() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+win = MPI.Win.Allocate(8, 8, comm=comm)
+win.Fence()
+win.Put(np.array([comm.rank]), (comm.rank + 1) % comm.size)
+win.Fence()
+np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", np.frombuffer(win.tomemory(), "i8"))
+"""
+
+
+def assert_replaced_early(result: Result) -> None:
+    assert result.status == 0 and kinds(result) == ["causal"], result
+    assert [int(cells[0]) for cells in result.of_slots("cells", 3)] == [2, 0, 1], result
+
+
+def test_a_death_before_another_slot_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_BEGIN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LAST_PHASE", "4")
+    assert_replaced_early(run_job(DEAD_AT_ONCE, 3, timeout=30))
 
 
 # The target kills the origin as soon as the first cell has changed; the others take longer.

@@ -23,6 +23,7 @@ import pytest
 from jobs import Result
 from nodes import NODES, before_daemons, remove_fake_ssh, run_on_nodes
 from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
+from test_causal import DEAD_AT_ONCE, SLOW_TO_BEGIN, assert_replaced_early
 
 HERE = ("--spares", "2", "--interval", "0")
 ELSEWHERE = ("--spares", "1", "--interval", "0")
@@ -538,3 +539,12 @@ def test_communicators_are_made_anew_where_no_slot_is_left(repetition: int) -> N
     assert result.status == 0 and kinds(result) == ["rollback"], result
     for found in result.of_slots("sums", 2):
         assert found["sums"] == sum(2 * step + 1 for step in range(20))
+
+
+def test_a_death_before_a_slot_elsewhere_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes back does not wait for a log that is not there."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_BEGIN)
+    monkeypatch.setenv("OMPI_MCA_mca_base_env_list", f"PYTHONPATH={tmp_path};LAST_PHASE=2")
+    assert_replaced_early(run_on_nodes(DEAD_AT_ONCE, 3, *HERE, in_turn=2, files=tmp_path))
