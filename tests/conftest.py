@@ -7,10 +7,12 @@ of the same kind. ``--load N`` adds N processes that compute: what waits for som
 and hangs if it comes late, shows then in minutes.
 """
 
+import compileall
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,8 @@ SLOW = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Thousands of processes import it; where PYTHONDONTWRITEBYTECODE is set each would compile it.
+    compileall.compile_dir(Path(__file__).parents[1] / "ftrma", quiet=2)
     config.addinivalue_line("markers", "rest: runs with --rest and in sweeps only")
     config.addinivalue_line("markers", "long: runs with --sweep 2 or more only")
 

@@ -40,6 +40,8 @@ FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common
 OURS = re.compile(
     r"/dev/shm/(ftrma-\d+-\w{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
 )
+# Or NumPy starts as many as there are cores, in each process of each job, for nothing.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 MADE_OF_S = 5.0  # an emulated node ends with its last process, on a crowded machine within seconds
 LOOK_S = 0.1  # how often a job is asked which files it has
 
@@ -132,7 +134,8 @@ def run_command(
         # Files, not pipes: a process that is left behind must not keep the test waiting.
         job = subprocess.Popen(
             list(command), stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out,
-            stderr=err, env={**clean, **(env or {}), MARK: mark}, start_new_session=True,
+            stderr=err, env={**clean, **ONE_THREAD, **(env or {}), MARK: mark},
+            start_new_session=True,
         )
         if job.stdin:
             with job.stdin:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import FILES, MARK, Result, remove, run_job
+from jobs import FILES, MARK, ONE_THREAD, Result, remove, run_job
 
 NODES = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PER_NODE = 2
@@ -78,9 +78,11 @@ become() { # COMMAND: make this the node, and run it there
 IFS=: read -ra files <<< "$FILES"
 first=$(cat "$0.first" 2>/dev/null)
 node_is=$(declare -f common become; declare -p host node installed files first python init)
-exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" unshare SPACES --monotonic "$skew" \
-    --boottime "$skew" bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
-""".replace("FILES", FILES).replace("MARK", MARK).replace("SPACES", " ".join(SPACES))
+exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" ONE_THREAD unshare SPACES \
+    --monotonic "$skew" --boottime "$skew" \
+    bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
+""".replace("FILES", FILES).replace("MARK", MARK).replace("SPACES", " ".join(SPACES)).replace(
+    "ONE_THREAD", " ".join(f"{name}={value}" for name, value in ONE_THREAD.items()))
 
 
 @functools.cache
@@ -148,7 +150,8 @@ def launcher_options(
     named = ",".join(f"{node}:{per_node}" for node in nodes)
     how = "node" if in_turn else f"ppr:{per_node}:node"
     fabrics = "--mca btl ^ofi --mca mtl ^ofi"  # none is there, and looking for them takes a second
-    return f"--prtemca plm_ssh_agent {fake_ssh()} {fabrics} --host {named} --map-by {how}"
+    shared = "--mca mpi_yield_when_idle 1"  # the nodes have their cores in common
+    return f"--prtemca plm_ssh_agent {fake_ssh()} {fabrics} {shared} --host {named} --map-by {how}"
 
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,

@@ -288,7 +288,7 @@ def test_encode_measures_every_operation(encode_report: dict[str, Any]) -> None:
 
 
 def test_wire_measures_every_request() -> None:
-    report = wire.run(wire.parse(["--rounds", "2", "--batch", "20"]))
+    report = wire.run(wire.parse(["--rounds", "2", "--batch", "500"]))
     assert len(report["results"]) == 7
     assert all(0 < r["us"]["min"] <= r["us"]["median"] for r in report["results"])
     assert report["idle"]["private_mib"] < 20 and "fetch and add" in wire.text(report)
