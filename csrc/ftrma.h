@@ -526,6 +526,8 @@ void ftrma_set_nodes(void *origin, void *ledger);
 int ftrma_world_open(void);
 /* Wait until all that this process has written to windows is there: an MPI code. */
 int ftrma_windows_flush(void);
+/* Have the origin of this process's slot for a change of what it knows, and leave it to its threads. */
+void ftrma_turn_keep(int mine);
 /* In a repair, before its round is met for: all puts of this slot are acknowledged, so that its log is
    complete. FTRMA_OK, or FTRMA_ALARM: another round is asked for. */
 int ftrma_far_quiet(uint64_t round);

@@ -56,6 +56,14 @@ int ftrma_turn_fail(struct window *w, int target, int result)
                              "reached: %s", target, why);
 }
 
+void ftrma_turn_keep(int mine)
+{
+    if (mine)
+        take_turn();
+    else
+        pthread_mutex_unlock(&ftrma_turn.alone);
+}
+
 /* Nothing here may come to an interruption: a repair is one. */
 int ftrma_turn_insist(uint64_t round, int (*call)(void))
 {

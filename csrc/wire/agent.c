@@ -272,7 +272,7 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
             ftrma_ledger_hush(a->ledger);
             ftrma_parts_tidy(a->ledger);
         }
-        if (found & FTRMA_WIRE_RUNG || (!found && a->polite))
+        if (found & FTRMA_WIRE_RUNG || (a->polite && ftrma_engine_ns() >= a->polite))
             ftrma_grant_all(a);
         int over = !found && !soon && (nap == timeout_ms || timeout_ms >= 0);
         if (over || found & FTRMA_WIRE_KNOCK)

@@ -50,7 +50,7 @@ struct ftrma_agent {
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_MOST bytes */
     int busy; /* changes are parked: neighbours tell nobody when they are outside */
-    int polite; /* locks wait, and processes of the node come first for a while */
+    uint64_t polite; /* locks wait, and processes of the node come first until then, ns; or 0 */
     uint64_t round;
     int place;  /* to be killed at */
     uint64_t visits;

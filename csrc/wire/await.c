@@ -5,18 +5,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "sent.h"
 
-#define MOST_MS 20         /* between two tries to connect; an agent is replaced in 200 */
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#define MOST_MS 20 /* between two tries to connect; an agent is replaced in 200 */
 
 static void refuse(struct ftrma_origin *o, const void *why, size_t length)
 {
@@ -170,13 +162,13 @@ static void take_all(struct ftrma_origin *o)
 
 uint64_t ftrma_await_deadline(const struct ftrma_origin *o)
 {
-    return o->patience_ms < 0 ? 0 : now_ns() + 1000000u * (uint64_t)o->patience_ms + 1;
+    return o->patience_ms < 0 ? 0 : ftrma_engine_ns() + 1000000u * (uint64_t)o->patience_ms + 1;
 }
 
 void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadline)
 {
     struct ftrma_node *n = &o->nodes[node];
-    uint64_t now = now_ns();
+    uint64_t now = ftrma_engine_ns();
     if (n->way || *o->reason || now < n->next_ns)
         return;
     int left = !deadline ? -1 : deadline > now ? (int)((deadline - now) / 1000000u) : 0;
@@ -190,7 +182,7 @@ void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadlin
         refuse_in_words(o, "the connection was refused");
     unsigned ms = 1u << (n->tries < 5 ? n->tries : 5);
     n->tries++;
-    n->next_ns = now_ns() + 1000000u * (uint64_t)(ms < MOST_MS ? ms : MOST_MS);
+    n->next_ns = ftrma_engine_ns() + 1000000u * (uint64_t)(ms < MOST_MS ? ms : MOST_MS);
 }
 
 /* How long to sleep: until the deadline, or the next try to connect. */
@@ -216,8 +208,8 @@ int ftrma_await(struct ftrma_origin *o, uint32_t node,
             return FTRMA_WIRE_STALE;
         ftrma_await_connect(o, node, deadline);
         int found =
-            ftrma_engine_wait(o->engine, sleep_ms(&o->nodes[node], deadline, now_ns()));
-        if (!found && deadline && now_ns() >= deadline)
+            ftrma_engine_wait(o->engine, sleep_ms(&o->nodes[node], deadline, ftrma_engine_ns()));
+        if (!found && deadline && ftrma_engine_ns() >= deadline)
             return FTRMA_TIMEOUT;
         if (found & FTRMA_WIRE_RUNG)
             return FTRMA_ALARM;

@@ -42,6 +42,8 @@ int ftrma_engine_next(struct ftrma_engine *engine, void **owner, struct ftrma_wi
 /* Wait for messages, the alarm, or the watched descriptor, whichever comes first: bits of
    FTRMA_WIRE_TRAFFIC and so on; 0: milliseconds have passed (-1: never). */
 int ftrma_engine_wait(struct ftrma_engine *engine, int timeout_ms);
+/* The monotonic clock by which engines and who waits for them count. */
+uint64_t ftrma_engine_ns(void);
 int ftrma_engine_watch(struct ftrma_engine *engine, int fd);
 /* The alarm; while there is something to read, every wait ends. */
 int ftrma_engine_alarm(const struct ftrma_engine *engine);

@@ -12,6 +12,8 @@
 #include "reply.h"
 #include "strike.h"
 
+#define POLITE_NS 1000000 /* what processes of the node have to come first, once they have waited */
+
 /* Whether the origin can have the lock beside other nodes'.  Its own hold, which an agent gave that
    died before it stored the number, is no obstacle. */
 static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin, int shared)
@@ -121,10 +123,10 @@ void ftrma_grant_unlock(const struct ftrma_request *r)
     int asleep = ftrma_parts_sleepers(l, part);
     ftrma_parts_settle(l, part);
     done(r->peer, r->head, 0);
-    if (asleep)
-        agent->polite = 1; /* those of the node have waited, too: they have a millisecond */
-    else
+    if (!asleep)
         ftrma_grant_next(agent, r->part);
+    else if (!agent->polite) /* those of the node have waited, too */
+        agent->polite = ftrma_engine_ns() + POLITE_NS;
 }
 
 /* ---- those that wait ---- */

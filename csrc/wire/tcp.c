@@ -24,7 +24,7 @@
 #define TURN 64       /* messages of one way before the next one's turn */
 #define EVENTS 32
 
-static uint64_t now_ns(void)
+uint64_t ftrma_engine_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -126,12 +126,12 @@ int ftrma_engine_wait(struct ftrma_engine *e, int timeout_ms)
 {
     push_all(e);
     int found = look(e, 0);
-    uint64_t now = now_ns();
+    uint64_t now = ftrma_engine_ns();
     while (!found && timeout_ms && now - e->traffic_ns < SPIN_NS) {
         sched_yield();
         found = look(e, 0);
         uint64_t before = now;
-        if ((now = now_ns()) - before > TURN_NS)
+        if ((now = ftrma_engine_ns()) - before > TURN_NS)
             break;
     }
     if (!found && timeout_ms) {
@@ -139,7 +139,7 @@ int ftrma_engine_wait(struct ftrma_engine *e, int timeout_ms)
         found = look(e, timeout_ms);
     }
     if (found)
-        e->traffic_ns = now_ns();
+        e->traffic_ns = ftrma_engine_ns();
     return found;
 }
 

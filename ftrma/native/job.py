@@ -6,8 +6,9 @@ error. `loading.load` comes first.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import NamedTuple
@@ -220,6 +221,16 @@ def set_looks(looks: int, settled: int) -> None:
 def synchronize() -> bool:
     """Wait until what was stored here is ordered among what other nodes store; False: an alarm."""
     return bool(c.lib.ftrma_synchronize() == Wait.OK)
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """No other thread accesses other nodes meanwhile, or makes an access begun go on."""
+    c.lib.ftrma_turn_keep(1)
+    try:
+        yield
+    finally:
+        c.lib.ftrma_turn_keep(0)
 
 
 def far_quiet(repair: int) -> Wait:

@@ -250,9 +250,10 @@ class SpreadWorld(World):
                 # What it shows other nodes is shown again, if need be: as something new.
                 self._persist(self.asking.origin, partial(
                     Origin.number, target=self.layout.slots + node))
-        for target, proc in enumerate(self.holders()):
-            for asking in filter(None, (self.asking, self.service)):
-                asking.origin.seat(target, self.node_of(proc), 1)
+        with job.turn():
+            for target, proc in enumerate(self.holders()):
+                for asking in filter(None, (self.asking, self.service)):
+                    asking.origin.seat(target, self.node_of(proc), 1)
         program = self.asking.origin.alarm if self.asking else -1
         job.set_agent(self.bell, self.poke, program, self.service.origin.alarm)
 
@@ -322,8 +323,9 @@ class SpreadWorld(World):
             return
         if self.timeline < number:
             self.timeline = number
-            for asking in filter(None, (self.asking, self.service)):
-                asking.origin.take_roles(number, forget=True)
+            with job.turn():
+                for asking in filter(None, (self.asking, self.service)):
+                    asking.origin.take_roles(number, forget=True)
         if self.leads_node:
             self._ask(lambda o: o.tell_roles(self.node, number, forget=True))
             for slot in set(self.slots_of_job()) - set(self.slots_here()):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+
+from ftrma.native import job, loading
 
 HEAD = """
 import _thread, threading, time
@@ -100,3 +103,21 @@ print(sum(job.cancelled() for job in jobs))
 print(ThreadPoolExecutor(1).submit(abs, -3).result())
 """
     assert run(text) in (["10", "9", "3"], ["10", "10", "3"])
+
+
+def test_one_thread_has_the_turn() -> None:
+    """Law: what a repair changes about this process's origin no other thread's access sees."""
+    loading.load()
+    order: list[str] = []
+
+    def other() -> None:
+        with job.turn():
+            order.append("other")
+
+    with job.turn():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.1)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "other"]

@@ -241,6 +241,43 @@ def test_who_goes_away_waits_no_longer(node: Node) -> None:
         raw.close()
 
 
+def test_processes_of_the_node_come_first_for_a_moment_only(node: Node) -> None:
+    """Law: where one of them waits for the lock, too, the agent leaves it to them for a
+    millisecond, also if others keep it busy all that time."""
+    sleepers = np.memmap(node.directory / "part-0", "u4", "r+", 0, (2,))
+    over, others = threading.Event(), [User(node, node.fresh()) for _ in range(2)]
+    block = bytes(1 << 20)
+
+    def keep_busy(other: User) -> None:
+        while not over.is_set():
+            other.put(0, block)
+
+    busy = [threading.Thread(target=keep_busy, args=(other,)) for other in others]
+    for thread in busy:
+        thread.start()
+    try:
+        for _ in range(5):
+            first, second = (Raw(node, node.fresh()) for _ in range(2))
+            first.ask(message(Kind.LOCK, number=1))
+            second.send(message(Kind.LOCK, number=1))
+            assert not holds(second)
+            sleepers[1] = 1  # at the first bell of the part's file
+            unlock(first)
+            began = time.monotonic()
+            granted = second.receive()
+            assert granted and granted.kind == Kind.DONE
+            assert time.monotonic() - began < 0.5
+            sleepers[1] = 0
+            unlock(second)
+            first.close(), second.close()
+    finally:
+        over.set()
+        sleepers[1] = 0
+        for thread, other in zip(busy, others, strict=True):
+            thread.join(PATIENCE_S)
+            other.close()
+
+
 def test_all_who_want_a_lock_get_it(node: Node) -> None:
     """Law: nobody starves, and a word that is read, then written under the lock counts all."""
     rounds, users = 40, [User(node, node.fresh()) for _ in range(3)]
