@@ -32,5 +32,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the current directory; a script has its own there
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the current directory; a script has its own there
     main()

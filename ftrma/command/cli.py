@@ -111,12 +111,28 @@ def parse(argv: list[str]) -> argparse.Namespace:
         near = get_close_matches(unknown[0].split("=")[0], known, 1)
         hint = f", did you mean {near[0]}?" if near else ""
         of_command.error(f"unknown {' '.join(unknown)}{hint}")
+    if arguments.command == "run":
+        restore_dashes(arguments, argv)
     of_program = ("arguments", "module")
     for name, value in vars(arguments).items():
         if name not in (*of_program, "mpirun") and "" in (value if name == "kill" and value
                                                           else [value]):
             raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
     return arguments
+
+
+def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
+    """Give the program the ``--`` that argparse takes for its own: behind a script, and behind -m,
+    where it takes what follows for a script."""
+    if arguments.module:
+        at = next(i for i, word in enumerate(argv) if word == "-m"
+                  and argv[i + 1 : i + 1 + len(arguments.module)] == arguments.module)
+        if argv[at + 1 + len(arguments.module) :][:1] == ["--"]:
+            arguments.module, arguments.script, arguments.arguments = argv[at + 1 :], None, []
+    elif arguments.script is not None:
+        before = argv[: len(argv) - len(arguments.arguments)]
+        if before[-2:] == [arguments.script, "--"]:
+            arguments.arguments = ["--", *arguments.arguments]
 
 
 def options_of(arguments: argparse.Namespace) -> settings.Options:

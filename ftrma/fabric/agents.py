@@ -44,7 +44,7 @@ TRIES = 10  # such agents in a row
 # A child of the program's process would be found by its os.wait(); the shell is one for 2 ms.
 DETACHED = ("/bin/sh", "-c", 'exec 9<&0; "$@" <&9 9<&- &', "sh")
 # Like ``python -m``, but for the current directory, in which there may be anything.
-AGENT = ("import sys; del sys.path[0]; import runpy; "
+AGENT = ("import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Rollback
+from ..host import lineoutput
 from ..host.key import Key
 from ..host.lock import lock_shared
 from ..host.private import check_directory
@@ -343,9 +343,10 @@ class World:
         story.emit(self.directory, event)
 
     def tell(self, text: str) -> None:
-        """One line for people, on the user's stderr."""
-        sys.stderr.write(f"ftrma: {text}\n")
-        sys.stderr.flush()
+        """One line for people, on the user's stderr, whatever the program has made of sys.stderr;
+        where it cannot be written nobody is told."""
+        with contextlib.suppress(OSError):
+            lineoutput.put(2, f"ftrma: {text}\n".encode(errors="backslashreplace"))
 
 
 def capacity_blocks() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..errors import CATASTROPHE
 from ..fabric.plans import PublishedPlan
 from ..host.outfile import tell
@@ -17,15 +15,14 @@ BANNER = "-----"  # the launcher puts what it explains between two lines of thes
 def did_not_start(launch: Launch, reason: str) -> int:
     """Say why a launch has not come up, with what the launcher said."""
     said, status = launch.log.read_text(errors="replace"), launch.mpirun.poll() or 0
-    if not launch.refused():
-        sys.stderr.write(said[-4000:])
     if status > 0 and BANNER not in said:
         reason += (
             f" without saying why (exit status {status}): is there a place for each of its "
             f"{launch.layout.processes} processes on the hosts, and by the mapping, in --mpirun?"
         )
     again = " again" if launch.made.cause else ""
-    sys.stderr.write(f"ftrma: error: the job did not start{again}: {reason}\n")
+    tell(f"error: the job did not start{again}: {reason}",
+         before="" if launch.refused() else said[-4000:])
     return CATASTROPHE
 
 
@@ -38,9 +35,9 @@ def tell_own_end(end: End) -> int:
 
 def give_up(reason: str, relaunches: int) -> int:
     """Say that the job was launched often enough."""
-    sys.stderr.write(
-        f"ftrma: error: {reason}, and the job was launched again {relaunches} times already "
-        "(--max-relaunch); giving up\n"
+    tell(
+        f"error: {reason}, and the job was launched again {relaunches} times already "
+        "(--max-relaunch); giving up"
     )
     return CATASTROPHE
 

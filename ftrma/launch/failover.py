@@ -9,7 +9,6 @@ import functools
 import os
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +18,7 @@ from ..errors import NotRecoverable
 from ..fabric import story
 from ..fabric.story import Checkpoint, Failure, Seats
 from ..host import private
+from ..host.outfile import tell
 from ..host.tomlfile import read_text
 from ..machine.topology import Layout
 from ..trace.records import CLOCK_MARK
@@ -106,7 +106,7 @@ def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str
     names = " and ".join(sorted(lost))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {names}")
-    sys.stderr.write(f"ftrma: no answer from {names}; going on with {', '.join(left)}\n")
+    tell(f"no answer from {names}; going on with {', '.join(left)}")
     return on_hosts(words, left, layout.processes)
 
 

@@ -39,7 +39,10 @@ from .switchboard import Switchboard
 # A slot that is replayed iterates over its sets in the order in which it did before.
 HASH_SEED = str(secrets.randbelow(2**32))
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
-RANK = "import sys; del sys.path[0]; from ftrma.__main__ import main; main()"
+RANK = (
+    "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
+    "from ftrma.__main__ import main; main()"
+)
 
 
 class Launch:

@@ -306,7 +306,8 @@ class Reception:
             call()
         except OSError as error:
             text = f"ftrma: warning: the trace of rank {peer.rank} ends here: {error.strerror}\n"
-            lineoutput.put(2, text.encode())
+            with contextlib.suppress(OSError):
+                lineoutput.put(2, text.encode())
             if peer.file:
                 peer.file.close()
             peer.file = None

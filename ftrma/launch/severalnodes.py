@@ -6,12 +6,12 @@ they do not come to an end; then the job is launched again on the nodes that ans
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 
 from ..fabric import story
 from ..fabric.story import Relaunch
+from ..host.outfile import tell
 from ..protocol.ends import End, Left
 from . import failover
 from .endings import did_not_start, give_up, tell_own_end
@@ -61,7 +61,7 @@ class SeveralNodes:
         homes = tuple((*role, host) for role, host in board.ranks.homes.items())
         made.cause = replace(cause, entry=board.ranks.entry + 1, homes=homes)
         story.emit(made.directory, Relaunch(reason, cause.slots))
-        sys.stderr.write(f"ftrma: {reason}; launching the job again\n")
+        tell(f"{reason}; launching the job again")
         return None
 
     def abandon(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from ..fabric import link
 from ..fabric.listening import Bind
 from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.key import Key
+from ..host.outfile import tell
 from ..native import job
 from ..protocol.ends import Left
 from .job import Cause
@@ -240,8 +240,7 @@ class Switchboard:
             reason=cause.reason, began_s=cause.died_at,
         ))
         to = f"checkpoint {version}" if version else "the start"
-        sys.stderr.write(f"ftrma: the job goes on from {to}, {seconds:.1f} s after the failure\n")
-        sys.stderr.flush()
+        tell(f"the job goes on from {to}, {seconds:.1f} s after the failure")
 
     # -- what is going on ---------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from ..fabric import link
 from ..fabric.world import World, check_log_budget, make_control
 from ..host import lineoutput
 from ..host.key import SECRET_BYTES, Key
+from ..host.outfile import tell
 from ..machine.topology import NO_LEVEL, Layout
 from ..native import job
 from ..native.shared import Proc
@@ -161,8 +162,7 @@ def join_spread(
         return SpreadWorld(options, proc, connection)
     except (FtrmaError, ValueError) as error:
         if connection.request("claim")["granted"]:
-            sys.stderr.write(f"ftrma: error: {error}\n")
-            sys.stderr.flush()
+            tell(f"error: {error}")
             connection.send("abort", status=2 if isinstance(error, ValueError) else 1)
         time.sleep(REFUSED_S)  # the supervisor ends all
         raise

@@ -8,7 +8,6 @@ process.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import shutil
@@ -24,13 +23,14 @@ from ..errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError,
 from ..fabric import killrules
 from ..fabric.story import Recovery
 from ..fabric.world import World
+from ..host import lineoutput
 from ..host.helper import Helper
 from ..host.key import Key
 from ..native import job, loading, logs
 from ..native.constants import SLOT
 from ..protocol.checkpoints import Repaired
 from ..protocol.rounds import Ended
-from . import script, session
+from . import finalization, script, session
 from .imports import Ahead
 from .joining import join, take_stdin, take_terminal
 from .script import Program
@@ -40,6 +40,7 @@ from .threads import Threads, executors_closing
 
 _exit = os._exit  # the real one, see note_own_exit
 LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
+EXIT_S = 2.0  # what it does at its exit, where that ends the job with a status
 LOOK_S = 0.005  # how often it is looked whether they are
 
 
@@ -229,17 +230,23 @@ class Runner:
                 line = f" ({place}, line {where.lineno})" if where else ""
                 self.world.tell(f"error: {error}{line}")
             else:
-                traceback.print_exception(kind, error, tb)
-            sys.stderr.flush()
+                finalization.show(kind, error, tb)
 
     def end_with(self, status: int) -> None:
         """End the whole job with this status."""
-        mine = self.world.claim_error()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        mine = self.world.claim_error()  # before others can miss what this process lets go of
+        if mine:
+            Helper(self.abort_in_time, status).start()
+        finalization.run_exit_functions()
+        finalization.let_go(self.program.names)
         if mine:
             self.world.abort(status)
         raise Ended
+
+    def abort_in_time(self, status: int) -> None:
+        """What the program does at its exit may wait for others, who go on; by a thread."""
+        time.sleep(EXIT_S)
+        self.world.abort(status)
 
     def forget_user_modules(self) -> None:
         """The program starts again with fresh modules of its own; libraries stay."""
@@ -255,7 +262,8 @@ def exit_status(ending: SystemExit) -> int:
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    sys.stderr.write(f"{code}\n")
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{code}\n")
     return 1
 
 
@@ -306,7 +314,7 @@ def main(words: list[str]) -> None:
         give_up(world, f"ftrma: error: {error}\n", supervised)
     except BaseException:
         give_up(world, traceback.format_exc(), supervised)
-    finish(world, status, supervised)
+    finish(world, mine, status, supervised)
 
 
 def note_own_exit() -> None:
@@ -323,8 +331,8 @@ def note_own_exit() -> None:
 def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
     """The job cannot go on: say why, once."""
     if world is None or world.claim_error():
-        sys.stderr.write(why)
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            lineoutput.put(2, why.encode(errors="backslashreplace"))
     if world is not None:
         world.abort(world.ctl.exit_status or status)
         wait_for_the_end(world, supervised)
@@ -342,12 +350,10 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
     job.mpi_abort(world.ctl.exit_status or 1)
 
 
-def finish(world: World | None, status: int, supervised: bool) -> None:
+def finish(world: World | None, program: Program, status: int, supervised: bool) -> None:
     """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
-    with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    finalization.run_exit_functions()
+    finalization.let_go(program.names)
     if world is not None:
         world.leave()
     if world is not None and not supervised:

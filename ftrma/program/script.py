@@ -39,6 +39,7 @@ class Program:
         self.path = "" if self.is_module else os.path.abspath(self.name)
         start = Path.cwd() if self.is_module else Path(self.path).resolve().parent
         self.home = str(start)
+        self.names: dict[str, Any] = {}  # of its main module, where that outlives its run
 
     def add_to_path(self) -> None:
         """Have the program's own modules found first, unless Python was asked not to."""
@@ -79,6 +80,7 @@ class Program:
             code = loader.source_to_code(loader.get_data(self.path), self.path)
         main = types.ModuleType("__main__")
         main.__dict__.update(__file__=self.path, __cached__=None, __loader__=loader)
+        self.names = main.__dict__
         sys.modules["__main__"] = main
         exec(code, main.__dict__)
 

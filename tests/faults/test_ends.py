@@ -6,11 +6,15 @@ nobody is replaced, nothing is launched again, and it takes no longer than the p
 
 from __future__ import annotations
 
+import gzip
+import json
+import shlex
 import signal
+import zipfile
 from pathlib import Path
 
 import pytest
-from jobs import Result, run_job
+from jobs import FTRMA, Result, run_command, run_job
 from nodes import run_on_nodes
 
 PROGRAM = """
@@ -274,3 +278,91 @@ def test_all_may_leave_well_over_several_nodes() -> None:
     assert result.of_slots("slot", 4) == [1, 1, 1, 1]
 
 
+
+
+# Files that nobody closes, in the main module, in another one and in C; what the main module holds
+# is let go of at the end.
+LEFT_OPEN = """
+import atexit, ctypes, gzip, sys, threading, time, zipfile
+from mpi4py import MPI
+me = MPI.COMM_WORLD.rank
+how, directory = sys.argv[2:]
+where = f"{directory}/{me}"
+sys.path.insert(0, directory)
+import other
+other.file.write("whole")
+text, lines = open(f"{where}.text.txt", "w"), gzip.open(f"{where}.gz", "wt")
+text.write("whole")
+lines.write("whole")
+archive = zipfile.ZipFile(f"{where}.zip", "w")
+archive.writestr("name", "whole")
+libc = ctypes.CDLL(None)
+libc.fputs.argtypes, libc.fopen.restype = [ctypes.c_char_p, ctypes.c_void_p], ctypes.c_void_p
+libc.fputs(b"whole", libc.fopen(f"{where}.c.txt".encode(), b"w"))
+
+class Held:
+    def __del__(self, print=print, me=me):
+        print("gone", me)
+
+def goes_on():
+    while True:
+        text.tell()
+        time.sleep(0.001)
+
+held = Held()
+threading.Thread(target=goes_on, daemon=True).start()
+atexit.register(print, "bye", me)
+MPI.COMM_WORLD.Barrier()
+if how == "raises" and me == 1:
+    sys.excepthook = lambda kind, error, tb: print("hook:", error, file=sys.stderr)
+    raise ValueError("mine")
+if how == "status" and me == 1:
+    sys.exit(3)
+if how != "well":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("well", 0), ("status", 3), ("raises", 1)])
+def test_what_is_left_open_is_whole(tmp_path: Path, how: str, status: int) -> None:
+    """Law: a process that comes to its program's end does what Python does at its own: functions of
+    atexit run, nothing in buffers is lost, and what the program holds is finalized."""
+    (tmp_path / "other.py").write_text(
+        "import __main__\nfile = open(__main__.where + '.other.txt', 'w')\n")
+    result = run_job(LEFT_OPEN, 2, args=[how, str(tmp_path)])
+    assert result.status == status, result
+    ended = (0, 1) if how == "well" else (1,)
+    for me in ended:
+        assert f"bye {me}\n" in result.stdout and f"gone {me}\n" in result.stdout, result
+        for name in ("text", "other", "c"):
+            assert (tmp_path / f"{me}.{name}.txt").read_text() == "whole", name
+        assert gzip.decompress((tmp_path / f"{me}.gz").read_bytes()) == b"whole"
+        assert zipfile.ZipFile(tmp_path / f"{me}.zip").read("name") == b"whole"
+    assert result.stderr == ("hook: mine\n" if how == "raises" else ""), result
+
+
+NO_ERROR_STREAM = {
+    "an error": ("raise ValueError('mine')", (), 1),
+    "a rollback": ("", ("--policy", "rollback", "--kill", "1@fence:3"), 0),
+    "a replay": ("", ("--kill", "1@fence:3"), 0),
+    "closed by the program": ("sys.stderr.close(); sys.stdout.close(); sys.exit(3)", (), 3),
+    "none in the program": ("sys.stderr = sys.stdout = None; sys.exit(3)", (), 3),
+}
+
+
+@pytest.mark.parametrize("what", NO_ERROR_STREAM)
+def test_nobody_needs_stderr(tmp_path: Path, what: str) -> None:
+    """Law: what cannot be said changes nothing, neither the status nor a recovery."""
+    end, options, status = NO_ERROR_STREAM[what]
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, numpy as np\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n"
+        "win = MPI.Win.Allocate(8, 8, comm=comm)\nfor i in range(6):\n    win.Fence()\n"
+        "    win.Put(np.array([i]), (comm.rank + 1) % comm.size)\nwin.Fence()\n"
+        f"assert np.frombuffer(win.tomemory(), 'i8') == 5\n{end}\n")
+    stats = tmp_path / "stats.json"
+    words = [FTRMA, "run", "-n", "2", "--stats", str(stats), *options, str(program)]
+    result = run_command(["bash", "-c", f"exec {shlex.join(words)} 2>/dev/full"], timeout=30)
+    assert result.status == status, result
+    kinds = [r["kind"] for r in json.loads(stats.read_text())["recoveries"]]
+    assert kinds == {"a rollback": ["rollback"], "a replay": ["causal"]}.get(what, []), result

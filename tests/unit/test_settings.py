@@ -164,6 +164,8 @@ def test_arguments_of_the_program_are_its_own() -> None:
 
 @pytest.mark.parametrize("words", [
     ["app.py", "-m", "x"], ["-m", "pkg.app", "-n", "5", "-m", "x", "--spares"], ["-m", "pkg"],
+    ["app.py", "--", "x"], ["app.py", "x", "--", "y"], ["app.py", "--"], ["app.py", "--", "--"],
+    ["-m", "pkg", "--", "x"], ["-m", "pkg", "x", "--", "app.py", "--"],
 ])
 def test_words_of_the_program(words: list[str]) -> None:
     """Law: a module is named by -m in a script's place, and has all that follows."""
