@@ -31,7 +31,7 @@ REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs
          "unit/test_kernels_c.py"}
 # Tests of the other files that take long, or are about an edge.
 SLOW = (
-    "[columns]", "-sanitized]", "of_what_costs_much", "test_a_damaged_one_is_no_answer",
+    "-sanitized]", "of_what_costs_much", "test_a_damaged_one_is_no_answer",
     "test_a_replacement_without_memory_for_one", "test_accesses_to_windows_that_are_gone",
     "test_agents_that_end_at_once_are_told",
     "test_awareness_that_cannot_hold_is_told", "test_closed_and_null",

@@ -134,11 +134,11 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
     if (answered) {
         rc = ftrma_result_read(packed, bytes);
         if (!rc && owned)
-            rc = ftrma_convert(packed, (int)bytes, MPI_BYTE, origin, count, type);
+            rc = ftrma_from_bytes(packed, bytes, origin, count, type);
     } else {
         struct ftrma_record record = record_of(r, FTRMA_RECORD_RESULT, what);
         if (owned)
-            rc = ftrma_convert(origin, count, type, packed, (int)bytes, MPI_BYTE);
+            rc = ftrma_to_bytes(origin, count, type, packed, bytes);
         if (!rc)
             ftrma_result_append(&record, packed, bytes);
     }

@@ -47,6 +47,13 @@ static int element_end(const struct reach *r, struct change *c, char *owned, MPI
     return rc;
 }
 
+/* What is as it was is not put back: its owner may have stored there meanwhile. */
+static void forget(char **owned)
+{
+    free(*owned);
+    *owned = NULL;
+}
+
 /* Whether anything will change.  Who waits by swapping in what is there, or by adding nothing, only
    reads: nothing is logged of it. */
 static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, const char *to,
@@ -109,6 +116,8 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
             rc = PMPI_Reduce_local(origin, to, 1, type, op);
         if (!rc)
             rc = change_log(&r, &c, to, 1, type);
+    } else {
+        forget(&owned);
     }
     return element_end(&r, &c, owned, type, rc);
 }
@@ -140,6 +149,8 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
         memcpy(to, origin, size);
         if (!rc)
             rc = change_log(&r, &c, to, 1, type);
+    } else {
+        forget(&owned);
     }
     return element_end(&r, &c, owned, type, rc);
 }

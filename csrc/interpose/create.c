@@ -193,7 +193,7 @@ static int join(struct making *m, MPI_Info info)
 {
     struct window *w = m->w;
     int error = w->map ? 0 : ftrma_winfile_map(w, 0);
-    w->ordinal = ftrma_next_ordinal++;
+    w->ordinal = m->mine.ordinal;
     if (!error && m->me == m->maker && (!ftrma_tape.mode || ftrma_replay_over()))
         *(struct ftrma_window_header *)(void *)w->map =
             (struct ftrma_window_header){.name_number = w->name_number};
@@ -275,8 +275,9 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     if (rc)
         return rc;
     ftrma_my_role(&slot);
-    m.mine = (struct ftrma_offer){size, disp_unit, (uint64_t)(uintptr_t)base, slot, ftrma_next_ordinal,
-                            m.allocated + m.shared, 0};
+    m.mine = (struct ftrma_offer){
+        size, disp_unit, (uint64_t)(uintptr_t)base, slot,
+        __atomic_fetch_add(&ftrma_next_ordinal, 1, __ATOMIC_RELAXED), m.allocated + m.shared, 0};
     if (!m.on && m.n > 1)
         ftrma_foreign("a window on a communicator that it cannot make again");
     m.offers = calloc((size_t)m.n, sizeof *m.offers);

@@ -48,21 +48,13 @@ void ftrma_far_leave(struct window *w)
 
 /* ---- locks and words ------------------------------------------------------------------------ */
 
-int ftrma_far_clear(uint32_t slot)
-{
-    int result = FTRMA_OK;
-    if (ftrma_origin_pending(ORIGIN, slot))
-        ALONE(result, ftrma_origin_flush(ORIGIN, slot));
-    return result;
-}
-
+/* What is acknowledged with the answer of a lock or atomic only is unknown in a repair that finds that
+   parked: all puts are acknowledged before one is asked for, in one turn. */
 int ftrma_far_ask_lock(struct window *w, int target, int how)
 {
     uint32_t slot = slot_of(w, target);
-    int result = ftrma_far_clear(slot);
-    if (!result)
-        ALONE(result, begin_one(ftrma_origin_lock(ORIGIN, slot, w->wire, how)));
-    return judge(w, target, result);
+    RETURN_ALONE(w, target, begin_one(ftrma_origin_flush(ORIGIN, slot)
+                                          ?: ftrma_origin_lock(ORIGIN, slot, w->wire, how)));
 }
 
 int ftrma_far_ask_unlock(struct window *w, int target, int how)

@@ -31,9 +31,6 @@ void ftrma_far_end_change(struct window *w, int target);
 int ftrma_far_ask_lock(struct window *w, int target, int how);
 int ftrma_far_ask_unlock(struct window *w, int target, int how);
 int ftrma_far_finish(struct window *w, int target, uint64_t *sc);
-/* What is acknowledged with the answer of a lock or atomic only is unknown in a repair that finds
-   that parked: before one is asked for, have all puts acknowledged.  A result of the origin's. */
-int ftrma_far_clear(uint32_t slot);
 /* Wake this node's agent: a lock of the own node is free that others wait for. */
 void ftrma_far_ring(void);
 

@@ -134,12 +134,12 @@ static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Data
     uint64_t expected = 0;
     if (compare)
         memcpy(&expected, compare, r->span);
-    int code = kind == FTRMA_WIRE_CAS ? 0 : wire_op(op), done = ftrma_far_clear(target);
+    int code = kind == FTRMA_WIRE_CAS ? 0 : wire_op(op), done;
     *f = (struct flight){.r = r, .what = what};
-    if (!done)
-        ALONE(done, begin_one(ftrma_origin_ask(ORIGIN, kind, code, type_for(kind, op, type),
-                                               target, r->w->wire, r->at, expected,
-                                               op == MPI_NO_OP ? nothing : from, r->span)));
+    ALONE(done, begin_one(ftrma_origin_flush(ORIGIN, target)
+                              ?: ftrma_origin_ask(ORIGIN, kind, code, type_for(kind, op, type),
+                                                  target, r->w->wire, r->at, expected,
+                                                  op == MPI_NO_OP ? nothing : from, r->span)));
     if (!done)
         done = finish(f);
     f->r = NULL;

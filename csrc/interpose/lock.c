@@ -157,7 +157,7 @@ int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
             return rc;
     }
     w->locked[rank] = (unsigned char)type;
-    w->lc++;
+    __atomic_add_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     if (!w->nocheck[rank])
         ftrma_event_end();
     ftrma_place(FTRMA_PLACE_LOCK_HELD);
@@ -187,7 +187,7 @@ int MPI_Win_unlock(int rank, MPI_Win win)
         return rc;
     ftrma_close_epoch(w, rank);
     w->gc++;
-    w->lc--;
+    __atomic_sub_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     w->locked[rank] = 0;
     ftrma_event_end();
     return MPI_SUCCESS;
@@ -217,7 +217,7 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
     if (rc > 1)
         return rc;
     w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
-    w->lc++;
+    __atomic_add_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     ftrma_event_end();
     ftrma_place(FTRMA_PLACE_LOCK_HELD);
     return MPI_SUCCESS;
@@ -244,7 +244,7 @@ int MPI_Win_unlock_all(MPI_Win win)
     for (int t = 0; t < w->n; t++)
         ftrma_close_epoch(w, t);
     w->gc++;
-    w->lc--;
+    __atomic_sub_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     w->all_locked = 0;
     ftrma_event_end();
     return MPI_SUCCESS;

@@ -119,7 +119,7 @@ int ftrma_make_mask(const struct reach *r, int count, MPI_Datatype type, char **
         rc = MPI_ERR_NO_MEM;
     if (!rc) {
         memset(ones, 1, bytes);
-        rc = ftrma_convert(ones, (int)bytes, MPI_BYTE, *mask - r->low, count, type);
+        rc = ftrma_from_bytes(ones, bytes, *mask - r->low, count, type);
     }
     free(ones);
     return rc;

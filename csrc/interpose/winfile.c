@@ -175,11 +175,7 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
     if (ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
         return MPI_ERR_OTHER;
-    if (w->handle != MPI_WIN_NULL) {
-        if (w->allocated)
-            return MPI_SUCCESS;
-        PMPI_Win_free(&w->handle); /* user memory may lie elsewhere after re-entry */
-    }
-    return PMPI_Win_create(base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info,
-                           MPI_COMM_SELF, &w->handle);
+    if (w->handle != MPI_WIN_NULL && w->allocated)
+        return MPI_SUCCESS; /* other user memory may lie elsewhere after re-entry */
+    return ftrma_window_handle(w, base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info);
 }

@@ -26,7 +26,7 @@ void ftrma_raise(uint64_t round)
     raise_to(round + 1);
 }
 
-/* A checksum rank is gone and nobody can take its seat.  While this looks, spares may be taking
+/* Checksum ranks are gone, and there are not as many spares to take their seats.  While this looks, spares may be taking
    seats: a rank found dead may have been followed by what was the last spare, so it looks again. */
 static int seat_stays_vacant(void)
 {
@@ -43,7 +43,7 @@ static int seat_stays_vacant(void)
             spares += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
                       && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE;
     } while (seats != LOAD(&ftrma_ctl->roles_seq));
-    return vacant > 0 && spares == 0;
+    return vacant > spares;
 }
 
 /* A rule that struck since the last death was noticed struck this one. */
@@ -67,7 +67,8 @@ void ftrma_note_death(int proc)
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
     int role = ftrma_role_of(ftrma_ctl, proc, &index), slot = role == FTRMA_ROLE_SLOT;
     /* Over several nodes nobody takes a seat while others change who sits where. */
-    int vacant = role == FTRMA_ROLE_CHECKSUM && (LOAD(&ftrma_ctl->nodes) > 1 || seat_stays_vacant());
+    int several = LOAD(&ftrma_ctl->nodes) > 1;
+    int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
     /* No failure: the supervisor ends the job. */
     if (slot && LOAD(&ftrma_ctl->supervisor)
         && (leaving & FTRMA_LEFT_BY_STATUS

@@ -4,6 +4,8 @@
  */
 #include "types.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,7 @@
 
 struct ftrma_type ftrma_types[FTRMA_TYPES];
 static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
+static pthread_mutex_t converting = PTHREAD_MUTEX_INITIALIZER; /* who has it */
 
 static void add_type(MPI_Datatype type)
 {
@@ -84,18 +87,65 @@ int ftrma_usable(MPI_Datatype type)
            && !PMPI_Send(NULL, 0, type, MPI_PROC_NULL, 0, self);
 }
 
+/* One at a time: a thread's message could meet what another one waits for. */
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type)
 {
+    pthread_mutex_lock(&converting);
     int rc = open_self();
-    return rc ? rc : PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
-                                   MPI_STATUS_IGNORE);
+    if (!rc)
+        rc = PMPI_Sendrecv(from, count, type, 0, 0, to, to_count, to_type, 0, 0, self,
+                           MPI_STATUS_IGNORE);
+    pthread_mutex_unlock(&converting);
+    return rc;
 }
 
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes)
 {
-    int size, rc = PMPI_Type_size(type, &size);
+    MPI_Count size;
+    int rc = PMPI_Type_size_x(type, &size);
     *bytes = rc ? 0 : (size_t)count * (size_t)size;
+    return rc;
+}
+
+/* So many elements at a time that their bytes can be counted by an int. */
+static int slice(int count, MPI_Datatype type, size_t bytes, int *elements, MPI_Aint *extent)
+{
+    MPI_Aint low;
+    size_t each = bytes / (size_t)(count ? count : 1);
+    if (each > INT_MAX)
+        return MPI_ERR_COUNT;
+    *elements = each ? (int)(INT_MAX / each) : count;
+    return PMPI_Type_get_extent(type, &low, extent);
+}
+
+int ftrma_to_bytes(const void *memory, int count, MPI_Datatype type, void *packed, size_t bytes)
+{
+    if (likely(bytes <= INT_MAX))
+        return ftrma_convert(memory, count, type, packed, (int)bytes, MPI_BYTE);
+    MPI_Aint extent;
+    int most, rc = slice(count, type, bytes, &most, &extent);
+    size_t each = bytes / (size_t)count;
+    for (int i = 0, n; !rc && i < count; i += n) {
+        n = count - i < most ? count - i : most;
+        rc = ftrma_convert((const char *)memory + i * extent, n, type, (char *)packed + (size_t)i * each,
+                           (int)((size_t)n * each), MPI_BYTE);
+    }
+    return rc;
+}
+
+int ftrma_from_bytes(const void *packed, size_t bytes, void *memory, int count, MPI_Datatype type)
+{
+    if (likely(bytes <= INT_MAX))
+        return ftrma_convert(packed, (int)bytes, MPI_BYTE, memory, count, type);
+    MPI_Aint extent;
+    int most, rc = slice(count, type, bytes, &most, &extent);
+    size_t each = bytes / (size_t)count;
+    for (int i = 0, n; !rc && i < count; i += n) {
+        n = count - i < most ? count - i : most;
+        rc = ftrma_convert((const char *)packed + (size_t)i * each, (int)((size_t)n * each), MPI_BYTE,
+                           (char *)memory + i * extent, n, type);
+    }
     return rc;
 }
 

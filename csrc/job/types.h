@@ -45,6 +45,10 @@ int ftrma_usable(MPI_Datatype type);
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type);
 
+/* The same from and to packed bytes, as many as `ftrma_packed_bytes` says; 2 GiB and more in slices. */
+int ftrma_to_bytes(const void *memory, int count, MPI_Datatype type, void *packed, size_t bytes);
+int ftrma_from_bytes(const void *packed, size_t bytes, void *memory, int count, MPI_Datatype type);
+
 /* [out] *bytes: of count elements, packed. Returns an MPI code. */
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
 

@@ -13,7 +13,9 @@
  * attributes, infos and error handlers are the library's business; data and synchronization calls
  * find the struct window behind the handle and never reach the library.
  */
+#define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +27,10 @@
 
 static struct window *windows[FTRMA_MAX_WINDOWS];
 static int nwindows;
-static struct window *table[TABLE];
+static struct window *tables[2][TABLE], **table = tables[0]; /* threads look while it changes */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* changes of it and of the list */
+/* Attributes' callbacks come by it again. */
+static pthread_mutex_t handles = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
 static int nheld;
 static struct window *newest_found; /* most programs use one window at a time */
@@ -44,10 +49,11 @@ struct window *ftrma_window(MPI_Win handle)
     struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
     if (likely(w && w->handle == handle && w->in_use))
         return w;
-    for (size_t i = hash(handle); table[i]; i = (i + 1) & (TABLE - 1))
-        if (table[i]->handle == handle && table[i]->in_use) {
-            __atomic_store_n(&newest_found, table[i], __ATOMIC_RELAXED);
-            return table[i];
+    struct window *const *in = LOAD(&table);
+    for (size_t i = hash(handle); (w = in[i]); i = (i + 1) & (TABLE - 1))
+        if (w->handle == handle && w->in_use) {
+            __atomic_store_n(&newest_found, w, __ATOMIC_RELAXED);
+            return w;
         }
     return NULL;
 }
@@ -63,14 +69,16 @@ int ftrma_window_is_stale(MPI_Win handle)
 /* Windows come and go rarely; their handles change when a window from Create is made again. */
 static void reindex(void)
 {
-    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
-    memset(table, 0, sizeof table);
+    struct window **next = table == tables[0] ? tables[1] : tables[0];
+    memset(next, 0, sizeof tables[0]);
     for (int k = 0; k < nwindows; k++) {
         size_t i = hash(windows[k]->handle);
-        while (table[i])
+        while (next[i])
             i = (i + 1) & (TABLE - 1);
-        table[i] = windows[k];
+        next[i] = windows[k];
     }
+    STORE(&table, next);
+    __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
 }
 
 struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes)
@@ -200,21 +208,42 @@ int ftrma_window_listed(const struct window *w)
 
 int ftrma_window_list(struct window *w)
 {
-    if (!ftrma_window_listed(w)) {
-        if (nwindows == FTRMA_MAX_WINDOWS)
-            return -EMFILE;
+    pthread_mutex_lock(&listing);
+    int listed = ftrma_window_listed(w), full = !listed && nwindows == FTRMA_MAX_WINDOWS;
+    if (!listed && !full)
         windows[nwindows++] = w;
-    }
     reindex();
-    return 0;
+    pthread_mutex_unlock(&listing);
+    return full ? -EMFILE : 0;
 }
 
 void ftrma_window_unlist(struct window *w)
 {
+    pthread_mutex_lock(&listing);
     for (int i = 0; i < nwindows; i++)
         if (windows[i] == w)
             windows[i] = windows[--nwindows];
     reindex();
+    pthread_mutex_unlock(&listing);
+}
+
+/* The library makes and frees windows of one process at a time only, whatever threads it promises: its
+   readers of help texts and settings have one state. */
+static void free_handle(struct window *w)
+{
+    pthread_mutex_lock(&handles);
+    if (w->handle != MPI_WIN_NULL)
+        PMPI_Win_free(&w->handle);
+    pthread_mutex_unlock(&handles);
+}
+
+int ftrma_window_handle(struct window *w, void *base, MPI_Aint size, int disp_unit, MPI_Info info)
+{
+    free_handle(w);
+    pthread_mutex_lock(&handles);
+    int rc = PMPI_Win_create(base, size, disp_unit, info, MPI_COMM_SELF, &w->handle);
+    pthread_mutex_unlock(&handles);
+    return rc;
 }
 
 void ftrma_window_discard(struct window *w)
@@ -222,8 +251,7 @@ void ftrma_window_discard(struct window *w)
     if (w->map)
         munmap(w->map, w->file_bytes);
     w->map = NULL;
-    if (w->handle != MPI_WIN_NULL)
-        PMPI_Win_free(&w->handle);
+    free_handle(w);
     if (w->group != MPI_GROUP_NULL)
         PMPI_Group_free(&w->group);
     free(w->locked);

@@ -106,6 +106,8 @@ int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);
 int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
 void ftrma_window_unlist(struct window *w);
+/* Make its handle, a window of the library's over this process alone, in place of any before. */
+int ftrma_window_handle(struct window *w, void *base, MPI_Aint size, int disp_unit, MPI_Info info);
 void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
 void ftrma_windows_rewind(void); /* all windows out of use, ordinals from 0 */
 struct window *ftrma_window_number(int index); /* all, also those not in use; NULL past the last */

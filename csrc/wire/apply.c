@@ -249,13 +249,15 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     undo->generation = part->place.generation;
     undo->offset = head->offset;
     undo->bytes = bytes;
-    if (!fault)
+    memcpy(value, undo->old, bytes);
+    combine(r, value, bytes);
+    int changes = memcmp(value, undo->old, bytes) != 0; /* or its owner may store there meanwhile */
+    if (!fault && changes)
         STORE(&undo->number, head->number);
     ftrma_strike(agent, FTRMA_WIRE_AT_UNDO);
 
-    memcpy(value, undo->old, bytes);
-    combine(r, value, bytes);
-    fault = fault ? fault : write_back(r, value, bytes);
+    if (!fault && changes)
+        fault = write_back(r, value, bytes);
     if (fault) {
         leave(r, words);
         return fault == dead ? NULL : fault;

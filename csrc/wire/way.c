@@ -81,7 +81,7 @@ static void fail(struct ftrma_way *w, const char *why)
 
 static int is_held(const struct ftrma_way *w)
 {
-    return w->out.to - w->out.from > HELD;
+    return w->engine->side == FTRMA_WIRE_REQUESTS && w->out.to - w->out.from > HELD;
 }
 
 static void look_for(struct ftrma_way *w)

@@ -46,7 +46,8 @@ def obstacle(
 
     Args:
         policy: "auto", "causal" or "rollback".
-        lost: slots that must be replayed.
+        lost: slots that must be replayed; where there are none no log is read, but messages can be
+            lost that no log covers.
         logs: of every slot, since `version`.
         version: of the checkpoint that a replay starts from; 0 is the start of the program.
         budget_bytes: of each slot's logs.
@@ -61,8 +62,10 @@ def obstacle(
         return f"slots {' and '.join(map(str, lost))} were lost at once"
     for slot, log in sorted(logs.items()):
         mine = slot in lost
-        if log.broken < 0:
+        if log.broken < 0 and lost:
             return f"slot {slot} has no log since {since}"
+        if log.broken < 0:
+            continue
         if log.broken & SETUP:
             return (
                 f"slot {slot} calls {log.call} before its last protect(), which every replay comes "
@@ -72,12 +75,12 @@ def obstacle(
             return f"slot {slot} has what {log.call} has made, which no log covers"
         if log.broken & FOREIGN:
             return f"slot {slot} has called {log.call} since {since}, which no replay can repeat"
-        if log.broken & FULL:
+        if log.broken & FULL and lost:
             return (
                 f"the logs of slot {slot} ran over their budget of {budget_bytes} bytes since "
                 f"{since}"
             )
-        if log.broken & RECOVERED and not mine:
+        if log.broken & RECOVERED and lost and not mine:
             return f"slot {slot}'s put log died with its process, and no checkpoint has come since"
         if log.broken & CHECKSUM and mine:
             return f"slot {slot}'s get log died with the checksum rank that held it"

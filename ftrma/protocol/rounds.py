@@ -207,26 +207,22 @@ def has_lost_logs(world: World) -> bool:
 
 
 def settle_windows(world: World) -> None:
-    """Settle what a dead slot left half done in its node's windows (one surviving slot there)."""
-    ctl, roles = world.ctl, world.roles
-    role, index = world.role()
-    slots = world.slots_of_job()
-    for slot in slots:
-        node = ctl.proc[roles.slot_proc[slot]].node
-        staying = [s for s in slots if not ctl.slots[s].replaying
-                   and ctl.proc[roles.slot_proc[s]].node == node]
-        if ctl.slots[slot].replaying and role == SLOT and staying[:1] == [index]:
-            logs.windows_settle(slot)
+    """Settle what a dead slot left half done in its node's windows, each slot there in its own."""
+    ctl, (role, index) = world.ctl, world.role()
+    if role == SLOT and not ctl.slots[index].replaying:
+        for slot, proc in zip(world.slots_of_job(), world.holders(), strict=True):
+            if ctl.slots[slot].replaying and ctl.proc[proc].node == ctl.proc[world.proc].node:
+                logs.windows_settle(slot)
 
 
 def fetch_logs(world: World) -> None:
     """The replacement of a slot has those logs here that it will read, while nobody writes.
 
     A slot that has not come to the program yet has put nothing; its log is not there, or is of the
-    time before all went back.
+    time before all went back. In a repair amid its replay it has them already.
     """
     role, index = world.role()
-    if role == SLOT and world.ctl.slots[index].replaying:
+    if role == SLOT and world.ctl.slots[index].replaying and logs.mode() is logs.Mode.LIVE:
         for slot in world.slots_of_job():
             begun = slot != index and has_begun(world, slot)
             if begun:

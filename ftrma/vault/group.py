@@ -150,14 +150,31 @@ class Group:
         present = [e for e in range(self.k, self.k + self.m) if self.world.ready(self.procs[e])]
         return element if element in present else next(iter(present), None)
 
+    def surely(self, element: int) -> int:
+        """The same where it was there a moment ago."""
+        reference = self.reference(element)
+        if reference is None:
+            self.look_again()
+        assert reference is not None
+        return reference
+
+    def look_again(self) -> None:
+        """Less is left than was planned for: if somebody has died since, the next round decides.
+
+        Raises:
+            RoundChanged: somebody has.
+        """
+        if not all(map(self.world.alive, self.procs)):
+            job.raise_alarm(self.world.load("plan_round"))
+            raise RoundChanged
+
     def check(self, element: int, first: int = 0, end: int = vaults.ALL) -> int:
         """Compare blocks of an element with their checksums.
 
         Returns:
             -1, or the first block that differs.
         """
-        reference, member = self.reference(element), element if element < self.k else -1
-        assert reference is not None
+        reference, member = self.surely(element), element if element < self.k else -1
         for at, stop in self.stretches([element], [(reference, member)], first, end):
             bad = vaults.check(self[element], self[reference], member, at, stop)
             if bad >= 0:
@@ -181,8 +198,7 @@ class Group:
         Returns:
             -1, or the first block whose checksum shows that a source is damaged.
         """
-        reference = self.reference(element)
-        assert reference is not None
+        reference = self.surely(element)
         plan = erasure.decoding(self.k, self.m, missing)
         row = plan.coefficients[plan.lost.index(element)]
         member = element if element < self.k else -1
@@ -255,12 +271,14 @@ def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
 
     Raises:
         CatastrophicFailure: the group lacks more elements than it has parities.
+        RoundChanged: it does because somebody has just died.
         CorruptVault: damaged blocks leave too few to compute one from.
     """
     with Group(world, world.roles.slot_group[slot]) as group:
         element = group.slots.index(slot)
         missing = sorted({element, *group.missing()})
         if len(missing) > group.m:
+            group.look_again()
             names = tuple(map(group.name, missing))
             raise CatastrophicFailure(group.number, names, world.committed)
         bad = group.compute(vault.c, element, missing)

@@ -164,6 +164,7 @@ assert [name for name in shared if name.startswith("comm-")] == ["comm-000000000
 """.replace("KILLER", KILLER)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 2, 3))])
 def test_agents_die_amid_collective_calls(seed: int) -> None:
     """Law: what each call gives is what arithmetic says, no rank is lost, and of communicators that
@@ -216,7 +217,8 @@ comm.Barrier()
 """.replace("KILLER", KILLER)
 
 
-@pytest.mark.parametrize("call", ["Barrier()", "Bcast(np.zeros(1), 3)"])
+@pytest.mark.parametrize("call", [
+    "Barrier()", pytest.param("Bcast(np.zeros(1), 3)", marks=pytest.mark.rest)])
 def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
     """Law: until an agent has said that a rank's arrival is there, the rank is in the call, though
     all others have arrived: its death must not take the arrival along."""

@@ -213,6 +213,7 @@ def test_a_checkpoint_follows_a_recovery(repetition: int) -> None:
     assert [c["version"] for c in result.stats["checkpoints"]] == [1]
 
 
+@pytest.mark.rest
 def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
     """Of the same slot: nobody else's log is missing. Of another: the first one's put log is."""
     result = run("fenced", "plain", "--spares", "2", *kills("1@put:9", "1@put:30"))
@@ -224,6 +225,7 @@ def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
     assert "slot 1's put log died with its process" in result.stats["recoveries"][1]["reason"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [4, pytest.param(7, marks=pytest.mark.long)])
 def test_a_repair_undoes_a_checkpoint_that_the_next_one_waits_for(
     version: int, repetition: int
@@ -335,42 +337,47 @@ def test_a_death_before_another_slot_has_begun(
     assert_replaced_early(run_job(DEAD_AT_ONCE, 3, timeout=30))
 
 
-# The target kills the origin as soon as the first cell has changed; the others take longer.
+# The target kills the origin as soon as the first cell has changed; the others take longer. So many
+# slots stay outside of the window's communicator.
 HALF_DONE = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
 from mpi4py import MPI
-comm = MPI.COMM_WORLD
+world, outside = MPI.COMM_WORLD, int(sys.argv[2])
+inside = world.rank >= outside
+comm = world.Split(inside)
 n = 1 << 20
 win = MPI.Win.Allocate(8 * n * (comm.rank == 0), 8, comm=comm)
 cells = np.frombuffer(win.tomemory(), "i8")
 pid, flag = (Path(sys.argv[1]) / name for name in ("pid.txt", "flag.txt"))
-if comm.rank == 1:
+if inside and comm.rank == 1:
     pid.write_text(str(os.getpid()))
 win.Lock_all()
 comm.Barrier()
-if comm.rank == 0 and not flag.exists():
+if inside and comm.rank == 0 and not flag.exists():
     flag.write_text("killed")
     while not cells[0]:
         pass
     os.kill(int(pid.read_text()), signal.SIGKILL)
-if comm.rank == 1:
+if inside and comm.rank == 1:
     win.Accumulate(np.full(n, 3), 0)
     win.Flush(0)
 comm.Barrier()
-np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", np.unique(cells))
+np.save(f"{sys.argv[1]}/cells-{world.rank}.npy", np.unique(cells))
 win.Unlock_all()
 """
 
 
-def test_a_death_in_the_middle_of_an_accumulate(repetition: int) -> None:
-    """What was changed is put back, and the whole is done again: each cell has it once."""
-    result = run_job(HALF_DONE, 3)
+@pytest.mark.parametrize("outside", [0, 1])
+def test_a_death_in_the_middle_of_an_accumulate(outside: int, repetition: int) -> None:
+    """What was changed is put back, and the whole is done again: each cell has it once. A slot that
+    does not know the window settles nothing of it."""
+    result = run_job(HALF_DONE, 3 + outside, args=[str(outside)], timeout=30)
     assert result.status == 0, result
-    assert deaths(result) == [("slot", 1, "unknown")]
+    assert deaths(result) == [("slot", 1 + outside, "unknown")]
     assert kinds(result) == ["causal"], result
-    assert result.results["cells-0"].tolist() == [3]
+    assert result.results[f"cells-{outside}"].tolist() == [3]
 
 
 # Three accumulates that wait for each other, and the target dies in the first: the second and the

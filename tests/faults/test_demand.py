@@ -111,6 +111,7 @@ def test_a_death_in_a_demand_checkpoint(count: int, repetition: int) -> None:
     assert result.stats["recoveries"][0]["demand"] == count - 1
 
 
+@pytest.mark.rest
 def test_a_second_death_where_the_first_was(tmp_path: Path, repetition: int) -> None:
     """The replacement takes the same demand checkpoint again, with the same number (the next would
     be written where the one in force is); that one serves once more."""
@@ -349,6 +350,7 @@ def test_over_nodes_at_random_moments() -> None:
 # ---- by the trace ---------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("program", "rule"),
     [("atomics", "2@atomic:900"), *(pytest.param(p, r, marks=pytest.mark.long) for p, r in

@@ -42,12 +42,15 @@ ALL = [(program, place) for program, places in PLACES.items() for place in place
 
 
 def turns(cases: list[tuple[str, str]], stride: int) -> list[object]:
-    """Each place with each slot; by default every `stride`-th place, with the slots in turn."""
-    late = [pytest.mark.long]
-    return [
-        pytest.param(*case, slot, marks=late * (i % stride > 0 or i // stride % SLOTS != slot))
-        for i, case in enumerate(cases) for slot in range(SLOTS)
-    ]
+    """Each place with each slot; every `stride`-th place with the slots in turn, of which a plain
+    run takes every other one."""
+    def late(i: int, slot: int) -> list[pytest.MarkDecorator]:
+        if i % stride or i // stride % SLOTS != slot:
+            return [pytest.mark.long]
+        return [pytest.mark.rest] * (i // stride % 2)
+
+    return [pytest.param(*case, slot, marks=late(i, slot))
+            for i, case in enumerate(cases) for slot in range(SLOTS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -108,6 +111,7 @@ def test_elsewhere(program: str, place: str, slot: int, repetition: int) -> None
         assert "another node" in recovery["reason"], result
 
 
+@pytest.mark.rest
 def test_a_node_that_gets_its_first_slot(repetition: int) -> None:
     """What slots share is not there yet: two slots on each of two nodes, servers on a third."""
     script, args = words_of("stencil")
@@ -541,6 +545,7 @@ def test_communicators_are_made_anew_where_no_slot_is_left(repetition: int) -> N
         assert found["sums"] == sum(2 * step + 1 for step in range(20))
 
 
+@pytest.mark.rest
 def test_a_death_before_a_slot_elsewhere_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_two_in_one_group_is_catastrophic() -> None:
     assert result.stderr.count("\n") == 1, result.stderr
 
 
+@pytest.mark.rest
 def test_slot_and_its_checksum_is_catastrophic() -> None:
     result = run("stencil", "--interval", "0", "--spares", "3", "--kill", "1@put:40", "--kill",
                  "c0@repair:1")
@@ -87,7 +88,8 @@ def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
     assert result.stats["recoveries"][-1]["version"] == 0
 
 
-@pytest.mark.parametrize("kill", ["1@put:40", "c0@fold:9", "0@end"])
+@pytest.mark.parametrize("kill", [
+    "1@put:40", *(pytest.param(kill, marks=pytest.mark.rest) for kill in ("c0@fold:9", "0@end"))])
 def test_no_spare_relaunches(kill: str) -> None:
     result = run("stencil", "--interval", "0", "--spares", "0", "--kill", kill)
     assert_same_bits("stencil", result)
@@ -95,6 +97,7 @@ def test_no_spare_relaunches(kill: str) -> None:
     assert result.stats["recoveries"][0]["version"] > 0
 
 
+@pytest.mark.rest
 def test_a_relaunch_takes_over_the_memory_of_logs_and_replays_nothing_of_them() -> None:
     """Logs lie where they lay, and a death after the relaunch is recovered exactly."""
     text = """
@@ -121,6 +124,7 @@ def test_relaunch_is_bounded() -> None:
     assert "--max-relaunch" in result.stderr
 
 
+@pytest.mark.rest
 def test_unmodified_program_begins_again() -> None:
     """A program without protect and safepoint has one version, its start."""
     text = """
@@ -348,7 +352,8 @@ def directories_of(mark: str) -> set[Path]:
 LONG = ("--steps", "100000000")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, *(
+    pytest.param(number, marks=pytest.mark.rest) for number in (signal.SIGTERM, signal.SIGHUP))])
 def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
     """Ctrl-C, SIGTERM and a closed terminal end everything at once, and the files asked for tell
     what was until then."""
@@ -460,6 +465,7 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     assert (tmp_path / "slot-2.npz").exists()
 
 
+@pytest.mark.rest
 def test_a_round_without_a_death_tells_nothing() -> None:
     """Law: a death that is noticed once more, when it has been made good, holds nobody up and is no
     second one; a server that died is told."""

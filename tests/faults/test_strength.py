@@ -93,6 +93,13 @@ def test_both_checksum_ranks(kills: tuple[str, str], repetition: int) -> None:
     assert sorted(r["checksum"] for r in result.stats["reseats"]) == [0, 1]
 
 
+def test_more_checksum_ranks_than_spares(repetition: int) -> None:
+    """One spare takes one seat; nobody waits for somebody to take the other one."""
+    result = run("stencil", *STRONG, "--spares", "1", "--kill", "c0@sum:4", "--kill", "c1@sum:4")
+    assert_same_bits("stencil", result)
+    assert kinds(result) == ["relaunch"], result
+
+
 def test_two_in_one_group_without_a_spare(repetition: int) -> None:
     result = run("stencil", *STRONG, "--spares", "0", "--kill", "1@fence:9", "--kill", "2@repair:1")
     assert_same_bits("stencil", result)

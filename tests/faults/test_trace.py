@@ -76,6 +76,7 @@ def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
     assert violation and "lies above the horizon" in violation.text
 
 
+@pytest.mark.rest
 def test_a_trace_goes_on_through_a_relaunch(tmp_path: Path) -> None:
     """Law: the launches of a job are one run, each later one an entry that went back."""
     rules = [w for rule in ("1@put:30", "2@put:45", "2@put:65") for w in ("--kill", rule)]

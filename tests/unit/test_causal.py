@@ -48,6 +48,13 @@ def test_a_broken_log_matters_where_it_is_needed(
         assert (words.format(slot) in found) == matters == bool(found)
 
 
+def test_where_nobody_is_lost_only_messages_are() -> None:
+    """Law: without a replay no log is read; messages that no log covers can be lost nonetheless."""
+    for bits in (FULL, RECOVERED, CHECKSUM, DEMAND, GETS):
+        assert reason(lost=(), s1=Logs(bits, "MPI_Send")) == ""
+    assert "has called MPI_Send" in reason(lost=(), s1=Logs(FOREIGN, "MPI_Send"))
+
+
 def test_everything_else_is_said() -> None:
     assert "rollback" in reason(policy="rollback")
     assert reason(refusal="its program is not deterministic") == "its program is not deterministic"

@@ -132,6 +132,7 @@ def test_settled_programs_end_as_without_failure(case: Case, other: int) -> None
     assert [p.state for p in failed.processes] == [p.state for p in whole.processes]
 
 
+@pytest.mark.rest
 def test_cases_reach_what_they_are_for() -> None:
     """Law: the cases contain recoveries, deaths in a replay, in a demand checkpoint and with one,
     and each reason for a rollback."""

@@ -18,6 +18,7 @@ import pytest
 from vaultgroup import CAPACITY, SEAL, SIZES, Group, content, flip
 
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
+from ftrma.fabric.base import RoundChanged
 from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
 from ftrma.protocol.rounds import settle
@@ -66,6 +67,20 @@ def test_every_pattern_of_losses_is_rebuilt(make: Callable[..., Group], strength
             assert failure.value.members[0] == f"slot {lost[0]}"
             for i in lost:
                 group.world.ctl.proc[i].ready = 1
+
+
+def test_who_dies_amid_a_rebuild_is_no_catastrophe(
+    make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: a rebuild is planned where enough is left; if less is, somebody has just died, and the
+    next round decides."""
+    group, raised = make(versions=2), []
+    monkeypatch.setattr(job, "raise_alarm", raised.append)
+    group.lose(1)
+    group.world.ctl.proc[3].state, group.world.ctl.proc[3].ready = job.State.DEAD, 0
+    with pytest.raises(RoundChanged):
+        group.rebuild(1)
+    assert raised == [group.world.ctl.plan_round]
 
 
 @pytest.mark.parametrize("strength", [1, 2])
