@@ -326,7 +326,7 @@ struct ftrma_ctl {
     uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
     uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
-    uint64_t stumbles;          /* rounds in which the library failed without another death */
+    uint64_t stumbles;          /* rounds of a repair in which the library failed without another death */
     uint64_t kill_ns;           /* ftrma_now_ns, when the newest --kill rule struck */
     uint64_t death_ns;          /* ftrma_now_ns, when the newest death was noticed or, if it was
                                    a rule's, happened */

@@ -15,7 +15,7 @@ from ftrma.vault import group as groups
 from ftrma.vault.group import coefficients, forget_vault, rebuild_slot, scrub
 from ftrma.vault.vault import BLOCK, Vault, blocks
 
-CAPACITY = 4096
+CAPACITY = 256  # blocks of a vault, unless its window needs more
 SEAL = Seal(Key(bytes(range(32))), "slot 0", "1")
 SEED = 271828
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
@@ -39,6 +39,7 @@ class Group:
         print(f"seed {seed}, sizes {sizes}, m {strength}")
         self.ffi = loading.load().ffi
         self.directory, self.count, self.strength = directory, len(sizes), strength
+        self.capacity = max(CAPACITY, *(2 * blocks(n) for n in sizes))
         self.random = np.random.default_rng(seed)
         self.windows = [np.zeros(n, "u1") for n in sizes]
         self.opened: list[Vault] = []
@@ -53,7 +54,7 @@ class Group:
         world = Apart(self.directory)
         ctl = world.ctl
         ctl.nslots, ctl.group_size, ctl.strength = self.count, self.count, self.strength
-        ctl.capacity_blocks = CAPACITY
+        ctl.capacity_blocks = self.capacity
         for i in range(self.count):
             ctl.roles[0].slot_proc[i] = i
         for j in range(self.strength):
@@ -68,7 +69,7 @@ class Group:
         """A new, empty vault of a process, in place of any that it had."""
         path = self.world_of(proc).vault_path(proc)
         path.unlink(missing_ok=True)
-        made = Vault(path, CAPACITY, self.count, create=True)
+        made = Vault(path, self.capacity, self.count, create=True)
         self.opened.append(made)
         self.world.ctl.proc[proc].state = job.State.ALIVE
         self.world.ctl.proc[proc].ready = 1

@@ -7,6 +7,7 @@ process leaves unless all do. What is to be done is decided in `plan`.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import CATASTROPHE
@@ -49,6 +50,8 @@ def publish(world: World, chosen: Plan) -> None:
             if has_begun(world, s):
                 ctl.slots[s].replaying = 1
                 world.store("replays", 1)
+    if chosen.kind == PlanKind.CAUSAL and chosen.slot_proc[0] != world.holders()[0]:
+        take_target_back(world, chosen.slot_proc[1:])
     old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
     for s in world.slots_of_job():
         new.slot_proc[s] = chosen.slot_proc[s]
@@ -56,6 +59,14 @@ def publish(world: World, chosen: Plan) -> None:
     for c in range(ctl.nchecksums):
         new.checksum_proc[c] = chosen.checksum_proc[c]
     world.store("roles_seq", ctl.roles_seq + 1)
+
+
+def take_target_back(world: World, others: Sequence[Proc]) -> None:
+    """Slot 0, which names the safepoint of the next checkpoint, may have died before it had seen
+    that nobody had passed it: where somebody is not there, all go on and it is named anew."""
+    if any(world.ctl.proc[proc].arrived < world.load("target") for proc in others):
+        world.store("target", 0)
+        world.store("wanted", 1)
 
 
 @dataclass
@@ -158,6 +169,7 @@ def _round(
         world.store("commit", world.committed << 1)
         world.ctl.refusal[0] = b"\0"
         world.store("connect", 0)
+        world.store("stumbles", 0)
         world.store("repaired", number)
         world.repaired(number)
     world.tidy()
@@ -403,7 +415,7 @@ def connect(world: World, number: int, asked: bool) -> None:
     else:
         result = job.comm_build(number)
     if result:
-        if result != job.Wait.ALARM:
+        if result != job.Wait.ALARM and world.round_asked() == number:
             world.store("stumbles", world.load("stumbles") + 1)
         job.raise_alarm(number)
         raise RoundChanged

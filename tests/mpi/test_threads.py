@@ -37,19 +37,25 @@ def together():
 PROGRAMS = {
     # Each puts by a layout of its own, and looks at what has arrived.
     "layouts": """
-windows = [MPI.Win.Allocate(8000, 8, comm=comm) for comm in comms]
+import sys
+sys.setswitchinterval(1e-5)
+windows = [MPI.Win.Allocate(16 * 500, 8, comm=MPI.COMM_SELF) for _ in range(threads)]
 def each(i, comm):
     win, cells = windows[i], np.frombuffer(windows[i].tomemory(), "i8")
-    layout = MPI.INT64_T.Create_vector(40 + i, 1, 2).Commit()
-    for step in range(150):
-        data, got = np.full(40 + i, 1000 * i + step), np.zeros(40 + i, "i8")
-        win.Fence()
-        win.Put((data, 40 + i, MPI.INT64_T), (me + 1) % n, (0, 1, layout))
-        win.Fence()
-        assert (cells[: 80 + 2 * i : 2] == 1000 * i + step).all() and not cells[1::2].any(), step
-        win.Get((got, 40 + i, MPI.INT64_T), (me + 1) % n, (0, 1, layout))
-        win.Fence()
-        assert (got == 1000 * i + step).all(), step
+    win.Lock(0)
+    for length in (200, 500):
+        layout = MPI.INT64_T.Create_vector(length, 1, 2).Commit()
+        got = np.zeros(length, "i8")
+        for step in range(4000):
+            value = 10000 * i + step
+            win.Put((np.full(length, value), length, MPI.INT64_T), 0, (0, 1, layout))
+            win.Flush(0)
+            assert (cells[: 2 * length : 2] == value).all() and not cells[1::2].any(), step
+            if step % 10 == 0:
+                win.Get((got, length, MPI.INT64_T), 0, (0, 1, layout))
+                win.Flush(0)
+                assert (got == value).all(), step
+    win.Unlock(0)
 together()
 """,
     # Windows are made and freed while others are in use.

@@ -1,0 +1,51 @@
+"""Who is told of a death: `ftrma_note_death` in ``csrc/job/alarm.c``.
+
+Law, on one node: a checksum rank's place is taken by a spare while the slots go on, and so is each
+of several; as soon as fewer spares live than places are vacant all are called to a repair, whoever
+died last. A slot's death calls always.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from ftrma.native import job, loading
+from ftrma.native.shared import Proc
+
+SLOTS, CHECKSUMS = 2, 2
+SPARES = {"s0": 4, "s1": 5}
+PROCS = {"0": 0, "1": 1, "c0": 2, "c1": 3, **SPARES}
+
+
+def is_called(directory: Path, deaths: tuple[str, ...], spares: int) -> bool:
+    """In a process of its own: whether the alarm rings when these have been noticed."""
+    loading.load()
+    processes = SLOTS + CHECKSUMS + spares
+    ctl = job.make_control(directory / "control", processes, SLOTS, 1, CHECKSUMS, SLOTS, 16)
+    ctl.nodes = 1
+    for proc in range(processes):
+        ctl.proc[proc].state = job.State.ALIVE
+    job.join(ctl, Proc(0), directory)
+    for name in deaths:
+        job.note_death(PROCS[name])
+    return bool(ctl.alarm)
+
+
+@pytest.mark.parametrize(("spares", "deaths"), [
+    (spares, deaths) for spares in range(3) for n in (1, 2, 3)
+    for deaths in itertools.permutations(("1", "c0", "c1", *list(SPARES)[:spares]), n)])
+def test_all_are_called_when_a_place_stays_vacant(
+    tmp_path: Path, spares: int, deaths: tuple[str, ...]
+) -> None:
+    living = spares - sum(name in SPARES for name in deaths)
+    vacant = sum(name.startswith("c") for name in deaths)
+    child = os.fork()
+    if not child:
+        os._exit(2 if is_called(tmp_path, deaths, spares) else 3)
+    _, status = os.waitpid(child, 0)
+    called = {2: True, 3: False}[os.waitstatus_to_exitcode(status)]
+    assert called == ("1" in deaths or vacant > living)
