@@ -21,7 +21,7 @@ from typing import Any
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
 
-FLUSH_S = 1.0  # C's streams have locks, which a thread that goes on may hold
+WRITE_S = 60.0  # a thread that goes on may hold a file's lock, waiting for a reader
 
 
 def run_exit_functions() -> None:
@@ -59,21 +59,26 @@ def let_go(main: dict[str, Any]) -> None:
         if name != "__builtins__":
             main[name] = None
     gc.collect()
-    for kind in (io.TextIOBase, io.BufferedIOBase):  # what writes into others first
-        for file in [found for found in gc.get_objects() if issubclass(type(found), kind)]:
+    writing = Helper(_write)
+    writing.start()
+    writing.join(WRITE_S)
+    flush_streams()
+
+
+def _write() -> None:
+    """Write what is in the buffers of files; of those that write into others first."""
+    for kind in (io.TextIOBase, io.BufferedIOBase):
+        found = gc.get_objects()
+        types = {of for of in set(map(type, found)) if issubclass(of, kind)}
+        for file in [each for each in found if type(each) in types]:
             with contextlib.suppress(Exception):
                 if type(file).__module__ == "_io" or isinstance(file, LineOutput):
                     file.flush()
                 else:
                     file.close()  # by which, as for gzip, the end of the file is written
-    flushing = Helper(_flush_c)
-    flushing.start()
-    flushing.join(FLUSH_S)
+    ctypes.CDLL(None).fflush(None)
 
 
 def _ignore(ending: threading.ExceptHookArgs) -> None:
     """A thread that goes on finds nothing left."""
 
-
-def _flush_c() -> None:
-    ctypes.CDLL(None).fflush(None)
