@@ -180,7 +180,7 @@ for name in ("slot-0", "slot-1", "checksum-0"):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to play another user")
-@pytest.mark.parametrize("how", ["directory", "link"])
+@pytest.mark.parametrize("how", ["directory", pytest.param("link", marks=pytest.mark.long)])
 def test_a_planted_directory_is_refused(tmp_path: Path, how: str) -> None:
     """Law: where another user was first with the job's directory on a node, the job says so and
     does not start; what lies in it is not even read."""

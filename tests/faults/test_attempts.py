@@ -191,7 +191,8 @@ save("steps", np.array([state.step]))
     assert (tmp_path / "told-0.txt").read_text() == "all tried"
 
 
-@pytest.mark.parametrize("how", ["alone", "in a pool that is awaited"])
+@pytest.mark.parametrize("how", [
+    "alone", pytest.param("in a pool that is awaited", marks=pytest.mark.long)])
 def test_a_thread_that_goes_on_leads_to_fresh_processes(how: str) -> None:
     """Law: it gets 5 s; then the job is launched again from the checkpoint, and it is told why."""
     text = HEAD + """

@@ -486,7 +486,8 @@ FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [5, 100])
 def test_the_hashtable_at_random_moments(times: int) -> None:
     """The order in its buckets depends on timing, and is replayed nonetheless."""
     PROGRAMS["long-dht"] = LONG_DHT

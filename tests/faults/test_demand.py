@@ -254,9 +254,8 @@ while comm.bcast(time.monotonic() - began < 8):
 """
 
 
-@pytest.mark.parametrize(
-    ("pause_s", "told"), [(0, 1), pytest.param(0.05, 0, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("pause_s", "told"), [(0, 1), (0.05, 0)])
 def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
     """Once in a job, with the remedy; and not where it costs little."""
     result = run_job(COSTLY.format(pause_s=pause_s), 2, *SMALL, timeout=30)

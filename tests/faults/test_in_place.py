@@ -376,8 +376,8 @@ def test_who_is_alone_may_end_the_job(repetition: int) -> None:
     assert not result.stats["recoveries"] and not result.stats["failures"], result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("slots", [1, 4])
 def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)

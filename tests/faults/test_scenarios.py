@@ -42,6 +42,7 @@ def test_two_successive_failures() -> None:
     assert kinds(result) == ["rollback", "rollback"]
 
 
+@pytest.mark.long
 def test_five_successive_failures() -> None:
     """Each spare takes a slot; the last failures hit slots that were replaced before."""
     rules = ["1@put:50", "0@fence:8", "2@fence:12", "3@stage:3", "1@fence:20"]

@@ -40,10 +40,10 @@ def traced(directory: Path, program: str, *options: str) -> tuple[Result, Trace]
 
 
 @pytest.mark.parametrize(("program", "kill"), [
-    ("stencil", "1@put:30"), pytest.param("dht", "1@atomic:150", marks=pytest.mark.rest), *(
+    ("stencil", "1@put:30"), *(
         pytest.param(*case, marks=pytest.mark.long) for case in (
-            ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"), ("pscw", "3@put:30"),
-            ("ft", "2@put:15"), ("stencil", "c0@sum:4")))])
+            ("dht", "1@atomic:150"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
+            ("pscw", "3@put:30"), ("ft", "2@put:15"), ("stencil", "c0@sum:4")))])
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, repetition: int
 ) -> None:
