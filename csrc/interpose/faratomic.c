@@ -114,9 +114,9 @@ static int finish(struct flight *f)
     int result;
     do {
         take_turn();
-        result = f->done           ? FTRMA_OK
-                 : ftrma_pending() ? FTRMA_ALARM
-                                   : ftrma_origin_finish(ORIGIN, slot, &f->answer);
+        result = f->done         ? FTRMA_OK
+                 : is_hindered() ? FTRMA_ALARM
+                                 : ftrma_origin_finish(ORIGIN, slot, &f->answer);
         if (!result && !f->done)
             log_change(f);
         f->done |= !result;

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "alarm.h"
+#include "attempt.h"
 #include "errors.h"
 #include "nodes.h"
 #include "window.h"
@@ -57,12 +58,20 @@ static inline int judge(struct window *w, int target, int result)
     return likely(result == FTRMA_OK) ? MPI_SUCCESS : ftrma_turn_fail(w, target, result);
 }
 
+/* A failure waits, or what waited was handled by going back: nothing of this thread's is sent any
+   more, though it is amid a call that it had begun before. */
+static inline int is_hindered(void)
+{
+    return unlikely(LOAD(&ftrma_ctl->alarm) != ftrma_thread.round)
+           && (ftrma_stale() || ftrma_pending());
+}
+
 /* Set result to that of the call.  A failure is looked for with the origin in hand: its alarm rings
    once, and may have been taken by the thread before. */
 #define ALONE(result, call)                                                                       \
     do {                                                                                          \
         take_turn();                                                                              \
-        (result) = ftrma_pending() ? FTRMA_ALARM : (call);                                        \
+        (result) = is_hindered() ? FTRMA_ALARM : (call);                                          \
     } while (give_turn(result))
 
 /* The same of a call that waits for a lock. */
@@ -70,7 +79,7 @@ static inline int judge(struct window *w, int target, int result)
     do {                                                                                          \
         take_turn();                                                                              \
         STORE(&ftrma_turn.patient, 1);                                                            \
-        (result) = ftrma_pending() || LOAD(&ftrma_turn.wanted) ? FTRMA_ALARM : (call);            \
+        (result) = is_hindered() || LOAD(&ftrma_turn.wanted) ? FTRMA_ALARM : (call);              \
         STORE(&ftrma_turn.patient, 0);                                                            \
     } while (give_turn(result))
 

@@ -336,6 +336,38 @@ def test_what_an_agent_cannot_do_is_not_replayed(repetition: int) -> None:
         assert found["got"] == sum(range(20))
 
 
+AMID = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(8, 2, comm=comm)
+cells = np.frombuffer(window.tomemory(), "i2")
+cells[:] = 0
+state = ftrma.protect("amid", step=0)
+one = np.ones(1, "i2")
+comm.Barrier()
+while state.step < 8:
+    ftrma.safepoint()
+    for i in range(20):
+        window.Fence()
+        window.Accumulate(one, (me + 1) % n)
+    window.Fence()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells)
+"""
+
+
+def test_who_goes_back_amid_a_change_of_another_node(repetition: int) -> None:
+    """What it would have done next there is of a time that is over: the agent is told none of it."""
+    result = run_on_nodes(AMID, SLOTS, *HERE, "--kill", "c0@commit:4", in_turn=2)
+    assert result.status == 0 and kinds(result) == ["rollback"], result
+    for found in result.of_slots("cells", SLOTS):
+        assert found["cells"].tolist() == [160, 0, 0, 0]
+
+
 @pytest.mark.parametrize(("kill", "kind"), [("1@safepoint:7", "rollback"), ("c0@sum:7", "causal")])
 def test_who_is_alone_on_a_node(kill: str, kind: str, repetition: int) -> None:
     """Slot 1 and the checksum rank have a node each; nobody else there sees a death."""
