@@ -196,7 +196,7 @@ class FakeFabric:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
-    def claim_error(self) -> bool:
+    def claim_error(self, *, heed: bool = False) -> bool:
         with self.job.changed:
             if self.job.owner is None:
                 self.job.owner = self.proc

@@ -57,6 +57,16 @@ void ftrma_window_settle_own(struct window *w)
     forget_change(&w->members[w->me], w->me);
 }
 
+/* All survivors of the node are here: one of each window settles it, since an agent and two
+   processes that put the same change back could undo a later one of others. */
+static int is_settler(const struct window *w)
+{
+    int m = 0;
+    while (m < w->n && (is_far(w, m) || LOAD(&ftrma_ctl->slots[w->members[m].slot].replaying)))
+        m++;
+    return m == w->me;
+}
+
 int ftrma_windows_settle(int slot)
 {
     struct ftrma_log *log;
@@ -65,7 +75,7 @@ int ftrma_windows_settle(int slot)
         return error;
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
-        int dead = w->in_use ? member_of(w, slot) : -1;
+        int dead = w->in_use && is_settler(w) ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
             if (is_far(w, t))
                 continue; /* its agent knows what the dead had there */

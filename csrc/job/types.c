@@ -13,6 +13,7 @@
 
 struct ftrma_type ftrma_types[FTRMA_TYPES];
 static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;    /* who makes it */
 static pthread_mutex_t converting = PTHREAD_MUTEX_INITIALIZER; /* who has it */
 
 static void add_type(MPI_Datatype type)
@@ -74,10 +75,16 @@ MPI_Datatype ftrma_element_type(MPI_Datatype type)
 
 static int open_self(void)
 {
-    if (self != MPI_COMM_NULL)
-        return MPI_SUCCESS;
-    int rc = PMPI_Comm_dup(MPI_COMM_SELF, &self);
-    return rc ? rc : PMPI_Comm_set_errhandler(self, MPI_ERRORS_RETURN);
+    MPI_Comm made;
+    int rc = MPI_SUCCESS;
+    if (likely(LOAD(&self) != MPI_COMM_NULL))
+        return rc;
+    pthread_mutex_lock(&opening);
+    if (self == MPI_COMM_NULL && !(rc = PMPI_Comm_dup(MPI_COMM_SELF, &made))
+        && !(rc = PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN)))
+        STORE(&self, made);
+    pthread_mutex_unlock(&opening);
+    return rc;
 }
 
 /* The library looks at a type where it sends, if only nothing to nobody. */

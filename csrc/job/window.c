@@ -44,18 +44,29 @@ static size_t hash(MPI_Win handle)
     return (size_t)((h >> 4) * 0x9e3779b97f4a7c15ull >> 40) & (TABLE - 1);
 }
 
-struct window *ftrma_window(MPI_Win handle)
+static struct window *find(MPI_Win handle)
 {
-    struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
-    if (likely(w && w->handle == handle && w->in_use))
-        return w;
-    struct window *const *in = LOAD(&table);
-    for (size_t i = hash(handle); (w = in[i]); i = (i + 1) & (TABLE - 1))
+    struct window *const *in = LOAD(&table), *w;
+    for (size_t i = hash(handle); (w = LOAD(&in[i])); i = (i + 1) & (TABLE - 1))
         if (w->handle == handle && w->in_use) {
             __atomic_store_n(&newest_found, w, __ATOMIC_RELAXED);
             return w;
         }
     return NULL;
+}
+
+struct window *ftrma_window(MPI_Win handle)
+{
+    struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
+    if (likely(w && w->handle == handle && w->in_use))
+        return w;
+    if (likely((w = find(handle)) != NULL))
+        return w;
+    /* None of ours, or the table was changed twice meanwhile. */
+    pthread_mutex_lock(&listing);
+    w = find(handle);
+    pthread_mutex_unlock(&listing);
+    return w;
 }
 
 int ftrma_window_is_stale(MPI_Win handle)
@@ -83,12 +94,15 @@ static void reindex(void)
 
 struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes)
 {
-    for (int i = 0; i < nwindows; i++)
+    struct window *found = NULL;
+    pthread_mutex_lock(&listing);
+    for (int i = 0; i < nwindows && !found; i++)
         if (!windows[i]->in_use && windows[i]->handle != MPI_WIN_NULL
             && windows[i]->allocated == allocated && windows[i]->file_bytes == file_bytes
             && !strcmp(windows[i]->name, name))
-            return windows[i];
-    return NULL;
+            found = windows[i];
+    pthread_mutex_unlock(&listing);
+    return found;
 }
 
 int ftrma_window_at(int index, struct ftrma_window_info *info)
@@ -198,7 +212,7 @@ int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint 
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-int ftrma_window_listed(const struct window *w)
+static int is_listed(const struct window *w)
 {
     int listed = 0;
     for (int i = 0; i < nwindows; i++)
@@ -206,10 +220,18 @@ int ftrma_window_listed(const struct window *w)
     return listed;
 }
 
+int ftrma_window_listed(const struct window *w)
+{
+    pthread_mutex_lock(&listing);
+    int listed = is_listed(w);
+    pthread_mutex_unlock(&listing);
+    return listed;
+}
+
 int ftrma_window_list(struct window *w)
 {
     pthread_mutex_lock(&listing);
-    int listed = ftrma_window_listed(w), full = !listed && nwindows == FTRMA_MAX_WINDOWS;
+    int listed = is_listed(w), full = !listed && nwindows == FTRMA_MAX_WINDOWS;
     if (!listed && !full)
         windows[nwindows++] = w;
     reindex();

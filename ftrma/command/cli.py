@@ -125,9 +125,9 @@ def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
     """Give the program the ``--`` that argparse takes for its own: behind a script, and behind -m,
     where it takes what follows for a script."""
     if arguments.module:
-        at = next(i for i, word in enumerate(argv) if word == "-m"
-                  and argv[i + 1 : i + 1 + len(arguments.module)] == arguments.module)
-        if argv[at + 1 + len(arguments.module) :][:1] == ["--"]:
+        at = next((i for i, word in enumerate(argv) if word == "-m"
+                   and argv[i + 1 : i + 1 + len(arguments.module)] == arguments.module), None)
+        if at is not None and argv[at + 1 + len(arguments.module) :][:1] == ["--"]:
             arguments.module, arguments.script, arguments.arguments = argv[at + 1 :], None, []
     elif arguments.script is not None:
         before = argv[: len(argv) - len(arguments.arguments)]

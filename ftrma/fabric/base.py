@@ -102,8 +102,12 @@ class Fabric(Protocol):
     def tell(self, text: str) -> None:
         """One line for people, on the user's stderr."""
 
-    def claim_error(self) -> bool:
-        """True for the one process whose error is the job's."""
+    def claim_error(self, *, heed: bool = False) -> bool:
+        """True for the one process whose error is the job's, until all go back.
+
+        Args:
+            heed: it may come of a failure that is not known yet; raises Rollback then.
+        """
 
     def abort(self, status: int) -> None:
         """Ask for the end of the whole job with this status."""

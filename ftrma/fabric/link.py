@@ -50,6 +50,7 @@ _exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
 KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
+LOOK_S = 0.005  # between two looks at what else happens, while an answer is waited for
 ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
@@ -272,10 +273,25 @@ class Link:
         with self.sending, contextlib.suppress(OSError):
             self.socket.sendall(line(event, **data))
 
-    def request(self, event: str) -> dict[str, Any]:
-        """Ask the supervisor and wait for its answer. Main thread only."""
-        self.send(event)
-        return self.answers.get()
+    def request(
+        self, event: str, *, entry: int = 0, meanwhile: Callable[[], object] = lambda: None
+    ) -> dict[str, Any]:
+        """Ask the supervisor and wait for its answer. Main thread only.
+
+        Args:
+            event: what is asked.
+            entry: of the program; what was asked in another one has an answer nobody waits for.
+            meanwhile: is called again and again; what it raises ends the wait.
+        """
+        self.send(event, entry=entry)
+        while True:
+            try:
+                answer = self.answers.get(timeout=LOOK_S)
+            except queue.Empty:
+                meanwhile()
+                continue
+            if answer["event"] == event and answer.get("entry", entry) == entry:
+                return answer
 
     def goodbye(self, **data: Any) -> None:
         """This process has done its part; at the end it leaves as one that has ended well."""

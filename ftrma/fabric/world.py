@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ from .base import RoundChanged
 
 if TYPE_CHECKING:
     from .remote import Files
+
+SETTLE_S = 0.1  # so long a death may be unknown that shows as an error elsewhere
+LOOK_S = 0.005  # how often it is looked whether one is known now
 
 
 class World:
@@ -113,7 +117,8 @@ class World:
             self.files.place_vault(self.proc, self.vault_path(self.proc))
 
     def begin_entry(self, number: int) -> None:
-        """The program is entered anew by all slots."""
+        """The program is entered anew by all slots: no error of before is the job's."""
+        self.ctl.error_owner = 0
         self.store("entry", number)
 
     def open_trace(self) -> None:
@@ -299,8 +304,12 @@ class World:
 
     # -- the supervisor -------------------------------------------------------------------------
 
-    def claim_error(self) -> bool:
+    def claim_error(self, *, heed: bool = False) -> bool:
         """True for the one process whose error is the job's."""
+        settled = time.monotonic() + SETTLE_S
+        while heed and self.ctl.error_owner == 0 and time.monotonic() < settled:
+            self.unwind_if_alarmed()
+            time.sleep(LOOK_S)
         job.claim_error()
         return self.ctl.error_owner == self.proc + 1
 

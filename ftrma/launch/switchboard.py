@@ -85,7 +85,7 @@ class Switchboard:
         if cause:
             self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
         self.reception = Reception(key, bind, self._take, self._gone)
-        self.claims: list[tuple[float, Peer]] = []
+        self.claims: list[tuple[float, Peer, int]] = []  # since when; the program's entry
         self.ending = False
         self.spread = False  # a rank has come: the job runs over several nodes
         self.unclean: set[str] = set()  # hosts on which nobody could clean up
@@ -142,11 +142,11 @@ class Switchboard:
         elif event == "clock":
             self.reception.send(peer, "clock", ns=time.monotonic_ns())
         elif event == "entry":
-            self.ranks.entry = max(self.ranks.entry, int(message["number"]))
+            self._enter(int(message["number"]))
         elif event == "entered":
             self._entered(message)
         elif event == "claim":
-            self.claims.append((time.monotonic(), peer))
+            self.claims.append((time.monotonic(), peer, int(message.get("entry", 0))))
         elif event == "abort":
             if self.ranks.aborted is None and self.ranks.owner in (None, peer.rank):
                 self.ranks.aborted = int(message["status"]) & 0xFF
@@ -208,10 +208,17 @@ class Switchboard:
         """Answer who asks to report an error, once it is clear that no death caused it."""
         now = time.monotonic()
         while self.claims and now - self.claims[0][0] > SETTLE_S and not self.ranks.deaths:
-            peer = self.claims.pop(0)[1]
+            _, peer, entry = self.claims.pop(0)
             if self.ranks.owner is None:
                 self.ranks.owner = peer.rank
-            self.reception.send(peer, "claim", granted=self.ranks.owner == peer.rank)
+            granted = self.ranks.owner == peer.rank
+            self.reception.send(peer, "claim", entry=entry, granted=granted)
+
+    def _enter(self, number: int) -> None:
+        """All have gone back: no error of an earlier entry is the job's."""
+        if number > self.ranks.entry:
+            self.ranks.entry, self.ranks.owner = number, None
+            self.claims = [claim for claim in self.claims if claim[2] >= number]
 
     def _repaired(self, dead: set[int]) -> None:
         ranks = self.ranks

@@ -16,12 +16,16 @@ import io
 import sys
 import threading
 import traceback
+import types
+import weakref
 from typing import Any
 
+from ..errors import Rollback
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
+from .script import Program
 
-WRITE_S = 60.0  # a thread that goes on may hold a file's lock, waiting for a reader
+WRITE_S = 10.0  # a thread that goes on may hold a file's lock, waiting for a reader
 
 
 def run_exit_functions() -> None:
@@ -38,27 +42,66 @@ def flush_streams() -> None:
             stream.flush()
 
 
-def show(kind: Any, error: Any, tb: Any) -> None:
-    """Show an error that has ended the program, by its own hook if it has set one."""
+def exit_status(ending: SystemExit) -> int:
+    """The status that Python gives for ``sys.exit(code)``."""
+    code = ending.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
     with contextlib.suppress(Exception):
+        sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def show(kind: Any, error: Any, tb: Any) -> int:
+    """Show an error that has ended the program, by its own hook if it has set one.
+
+    Returns:
+        The program's status.
+    """
+    try:
         if sys.excepthook is sys.__excepthook__:
             traceback.print_exception(kind, error, tb)
         else:
             sys.excepthook(kind, error, tb)
+    except Rollback:
+        raise
+    except SystemExit as ending:
+        return exit_status(ending)
+    except BaseException as another:
+        with contextlib.suppress(Exception):
+            its = another.__traceback__ and another.__traceback__.tb_next  # from the hook on
+            print("Error in sys.excepthook:", file=sys.stderr)
+            traceback.print_exception(another.with_traceback(its), chain=False)
+            print("\nOriginal exception was:", file=sys.stderr)
+            traceback.print_exception(kind, error, tb)
+    return 1
 
 
-def let_go(main: dict[str, Any]) -> None:
-    """Let go of what the program holds, and write what is in buffers.
+class _Alive:
+    """Is in a namespace as long as that is there."""
 
-    Args:
-        main: the names of its main module.
-    """
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+
+
+def let_go(program: Program) -> None:
+    """Let go of what a program's main module holds, and write what is in buffers."""
     threading.excepthook = _ignore  # in threads that go on without it
-    # In the interpreter's order. What nothing else holds is finalized by that.
-    for name in sorted(main, key=lambda name: not name.startswith("_")):
-        if name != "__builtins__":
-            main[name] = None
-    gc.collect()
+    names, program.names = program.names, {}
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.excepthook = sys.__excepthook__
+    names["__alive__"] = alive = _Alive(names)
+    there = weakref.ref(alive)
+    del names, alive
+    gc.collect()  # by which its objects are finalized that find the module's other names
+    if left := there():  # somebody holds one of its functions: name by name, as the interpreter
+        for name in sorted(left.names, key=lambda name: not name.startswith("_")):
+            if name != "__builtins__":
+                left.names[name] = None
+        del left
+        gc.collect()
     writing = Helper(_write)
     writing.start()
     writing.join(WRITE_S)

@@ -63,6 +63,8 @@ class Runner:
         self.threads = Threads()
         self.slate: Slate | None = None  # before the program was entered first
         self.ready = threading.Event()  # nothing is left of the attempt before
+        self.failed = 0  # the status of a program whose error is the job's
+        self.ender = Helper(self.abort_in_time)
         self.thread_error = threading.excepthook
         threading.excepthook = self.end_thread
 
@@ -162,12 +164,13 @@ class Runner:
             world.visit("start")
         else:
             world.visit("reentry")
-        status = 0
+        self.failed = status = 0
+        self.ender = Helper(self.abort_in_time)  # before the program's hooks, which it would hold
         try:
             try:
                 self.program.run()
             except SystemExit as ending:
-                status = exit_status(ending)
+                status = finalization.exit_status(ending)
             self.await_threads()
         except (Rollback, Ended):
             raise
@@ -176,8 +179,7 @@ class Runner:
             # A failure elsewhere can show as any error; only one without a failure is the user's.
             world.unwind_if_alarmed()
             self.retry_in_fresh_processes(error)
-            self.report_error()
-            status = 1
+            status = self.report_error()
         # Also where the program has kept a rollback to itself.
         world.unwind_if_alarmed()
         if status:
@@ -202,7 +204,8 @@ class Runner:
         """An error behind a rollback in place may come from what the attempt before has left in the
         process, such as a window in a library's variable: let all start again without that."""
         world, session = self.world, self.session
-        if world.ctl.supervisor and world.ctl.entry > session.first_entry:
+        if (world.ctl.supervisor and world.ctl.entry > session.first_entry
+                and world.claim_error(heed=True)):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             world.ask_for_relaunch(
                 f"slot {session.slot} raised {said[:200]} when its program was entered again in "
@@ -216,9 +219,31 @@ class Runner:
             logs.refuse(f"its program {how} when it was executed again")
             raise Rollback("a process failed")
 
-    def report_error(self) -> None:
-        """Print the traceback of the program's own error, once in the job."""
-        if self.world.claim_error():
+    def end_soon(self, status: int) -> bool:
+        """Return whether this process's error is the job's, which ends with this status then,
+        whatever the program does until it has shown it and has left."""
+        if not self.world.claim_error(heed=True):
+            return False
+        self.failed = status
+        if self.ender.ident is None:
+            self.ender.start()
+        return True
+
+    def abort_in_time(self) -> None:
+        """What the program does at its end may wait for others, who go on; by a thread."""
+        time.sleep(EXIT_S)
+        if self.failed:  # it has not gone back since
+            self.abort(self.failed)
+
+    def abort(self, status: int) -> None:
+        """End the job."""
+        self.world.abort(status)
+        if not self.world.ctl.supervisor:
+            job.mpi_abort(status)
+
+    def report_error(self) -> int:
+        """Print the traceback of the program's own error, once in the job; returns its status."""
+        if self.end_soon(1):
             kind, error, tb = sys.exc_info()
             while tb and (tb.tb_frame.f_code.co_filename in (__file__, script.__file__)
                           or "runpy" in tb.tb_frame.f_code.co_filename):
@@ -230,41 +255,24 @@ class Runner:
                 line = f" ({place}, line {where.lineno})" if where else ""
                 self.world.tell(f"error: {error}{line}")
             else:
-                finalization.show(kind, error, tb)
+                self.failed = finalization.show(kind, error, tb)
+                return self.failed
+        return 1
 
     def end_with(self, status: int) -> None:
         """End the whole job with this status."""
-        mine = self.world.claim_error()  # before others can miss what this process lets go of
-        if mine:
-            Helper(self.abort_in_time, status).start()
+        mine = self.end_soon(status)  # before others can miss what this process lets go of
         finalization.run_exit_functions()
-        finalization.let_go(self.program.names)
+        finalization.let_go(self.program)
         if mine:
-            self.world.abort(status)
+            self.abort(status)
         raise Ended
-
-    def abort_in_time(self, status: int) -> None:
-        """What the program does at its exit may wait for others, who go on; by a thread."""
-        time.sleep(EXIT_S)
-        self.world.abort(status)
 
     def forget_user_modules(self) -> None:
         """The program starts again with fresh modules of its own; libraries stay."""
         for name in set(sys.modules) - self.session.imported:
             if self.program.owns(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
-
-
-def exit_status(ending: SystemExit) -> int:
-    """The status that Python gives for ``sys.exit(code)``."""
-    code = ending.code
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    with contextlib.suppress(Exception):
-        sys.stderr.write(f"{code}\n")
-    return 1
 
 
 def main(words: list[str]) -> None:
@@ -353,7 +361,7 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
 def finish(world: World | None, program: Program, status: int, supervised: bool) -> None:
     """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
     finalization.run_exit_functions()
-    finalization.let_go(program.names)
+    finalization.let_go(program)
     if world is not None:
         world.leave()
     if world is not None and not supervised:

@@ -439,8 +439,11 @@ class SpreadWorld(World):
     def lost_spare(self, proc: Proc) -> None:
         self.link.send("spared", rank=proc)
 
-    def claim_error(self) -> bool:
-        return bool(self.link.request("claim")["granted"])
+    def claim_error(self, *, heed: bool = False) -> bool:
+        # It is granted when no death is open, of which this process may not know yet.
+        meanwhile = self.unwind_if_alarmed if heed else lambda: None
+        answer = self.link.request("claim", entry=self.ctl.entry, meanwhile=meanwhile)
+        return bool(answer["granted"])
 
     def abort(self, status: int) -> None:
         self.link.send("abort", status=status)

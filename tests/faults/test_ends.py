@@ -11,11 +11,14 @@ import json
 import shlex
 import signal
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from jobs import FTRMA, Result, run_command, run_job
 from nodes import run_on_nodes
+from programs import kinds
 
 PROGRAM = """
 import ctypes, os, signal, sys, time
@@ -278,6 +281,36 @@ def test_all_may_leave_well_over_several_nodes() -> None:
     assert result.of_slots("slot", 4) == [1, 1, 1, 1]
 
 
+BESIDE_A_DEATH = """
+import os, signal, sys
+import numpy as np
+import ftrma
+from mpi4py import MPI
+comm, directory = MPI.COMM_WORLD, sys.argv[1]
+pids = comm.allgather(os.getpid())
+ftrma.protect("it", step=0)
+ftrma.safepoint()
+if comm.rank == 0 and not os.path.exists(f"{directory}/struck"):
+    open(f"{directory}/struck", "w").close()
+    os.kill(pids[2], signal.SIGKILL)
+    raise ValueError("what a library makes of a death")
+comm.Barrier()
+np.savez(f"{directory}/slot-{comm.rank}.npz", done=1)
+"""
+
+
+@pytest.mark.parametrize("run", [
+    pytest.param(run_job, id="one node"),
+    pytest.param(partial(run_on_nodes, in_turn=2), id="over several nodes")])
+def test_an_error_that_a_death_brings(run: Callable[..., Result]) -> None:
+    """Law: who asks whether its error is the job's takes part in the repair meanwhile; if all go
+    back the error was none."""
+    result = run(BESIDE_A_DEATH, 4, "--policy", "rollback", timeout=40)
+    assert result.status == 0 and kinds(result) == ["rollback"], result
+    assert [int(found["done"]) for found in result.of_slots("slot", 4)] == [1] * 4
+    assert "ValueError" not in result.stderr, result
+
+
 
 
 # Files that nobody closes, in the main module, in another one and in C; what the main module holds
@@ -339,6 +372,44 @@ def test_what_is_left_open_is_whole(tmp_path: Path, how: str, status: int) -> No
         assert gzip.decompress((tmp_path / f"{me}.gz").read_bytes()) == b"whole"
         assert zipfile.ZipFile(tmp_path / f"{me}.zip").read("name") == b"whole"
     assert result.stderr == ("hook: mine\n" if how == "raises" else ""), result
+
+
+# Its object's last words need other names of the module.
+LAST_WORDS = """
+import json, sys
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+
+class Held:
+    def __del__(self):
+        sys.stdout.write(json.dumps({"gone": rank}) + chr(10))
+
+first = held = Held()
+if rank == 1 and sys.argv[2] == "hook that exits":
+    sys.excepthook = lambda kind, error, tb: sys.exit(5)
+    raise ValueError("mine")
+if rank == 1 and sys.argv[2] == "hook that fails":
+    sys.excepthook = lambda kind, error, tb: 1 / 0
+    raise ValueError("mine")
+if rank == 0 and sys.argv[2] != "well":
+    MPI.COMM_WORLD.Barrier()
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [
+    ("well", 0), ("hook that exits", 5), ("hook that fails", 1)])
+def test_last_words(how: str, status: int) -> None:
+    """Law: what is finalized at the end finds the module whole; a hook for errors may end the
+    process, or fail itself, as in Python."""
+    result = run_job(LAST_WORDS, 2, args=[how], timeout=30)
+    assert result.status == status, result
+    gone = [0, 1] if how == "well" else [1]
+    assert sorted(result.stdout.splitlines()) == [f'{{"gone": {me}}}' for me in gone], result
+    said = [line for line in result.stderr.splitlines() if not line.startswith(" ")]
+    assert said == ([] if how != "hook that fails" else [
+        "Error in sys.excepthook:", "Traceback (most recent call last):",
+        "ZeroDivisionError: division by zero", "", "Original exception was:",
+        "Traceback (most recent call last):", "ValueError: mine"]), result
 
 
 NO_ERROR_STREAM = {

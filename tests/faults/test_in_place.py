@@ -361,7 +361,7 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells)
 
 
 def test_who_goes_back_amid_a_change_of_another_node(repetition: int) -> None:
-    """What it would have done next there is of a time that is over: the agent is told none of it."""
+    """What it would have done next there is of a time that is over: no agent is told of it."""
     result = run_on_nodes(AMID, SLOTS, *HERE, "--kill", "c0@commit:4", in_turn=2)
     assert result.status == 0 and kinds(result) == ["rollback"], result
     for found in result.of_slots("cells", SLOTS):

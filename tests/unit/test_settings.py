@@ -174,6 +174,10 @@ def test_words_of_the_program(words: list[str]) -> None:
     assert cli.words_of(arguments) == words
 
 
+def test_a_module_may_be_named_behind_its_letter() -> None:
+    assert cli.words_of(cli.parse(["run", "-n", "2", "-mpkg"])) == ["-m", "pkg"]
+
+
 def test_missing_slots_are_asked_for() -> None:
     """Law: without -n the message says what is missing."""
     with pytest.raises(ValueError, match="-n is missing"):

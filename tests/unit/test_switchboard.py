@@ -451,7 +451,8 @@ def test_one_rank_reports_the_error(board: Board) -> None:
         connection.sendall(link.line("claim"))
         board.until(lambda: len(board.board.claims) == 1)
         board.until(lambda: not board.board.claims)
-        assert json.loads(connection.recv(1000)) == {"event": "claim", "granted": granted}
+        assert json.loads(connection.recv(1000)) == {
+            "event": "claim", "entry": 0, "granted": granted}
     second.sendall(link.line("abort", status=4) + link.line(**NOTED))
     board.until(lambda: bool(board.story))
     assert not board.board.done()
