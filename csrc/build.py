@@ -108,7 +108,9 @@ class BuildExtension(build_ext):
             *(a[2:] for a in keep if a.startswith("-I")),
         ]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
-        native.extra_link_args = ["-Wl,-rpath,$ORIGIN", "-Wl,-rpath,$ORIGIN/../../.."]
+        # Calls of its own functions go to these at once, not by a table that others can change.
+        native.extra_link_args = ["-Wl,-Bsymbolic-functions"]
+        native.extra_link_args += ["-Wl,-rpath,$ORIGIN", "-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
         native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]
         # A library of its own, to be preloaded into the launcher; it has nothing to do with MPI.

@@ -196,11 +196,18 @@ class FakeFabric:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
-    def claim_error(self, *, heed: bool = False) -> bool:
+    def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
+        if meanwhile:
+            meanwhile()
         with self.job.changed:
             if self.job.owner is None:
                 self.job.owner = self.proc
             return self.job.owner == self.proc
+
+    def release_error(self) -> None:
+        with self.job.changed:
+            if self.job.owner == self.proc:
+                self.job.owner = None
 
     def abort(self, status: int) -> None:
         with self.job.changed:

@@ -46,8 +46,12 @@ int MPI_Abort(MPI_Comm comm, int status)
         ftrma_tell("{\"event\": \"abort\", \"status\": %d}\n", status);
         return ftrma_code_unwind;
     }
-    if (ftrma_claim_error())
+    int32_t none = 0;
+    if (ftrma_claim_error()) /* else whose error it is may have given one */
         STORE(&ftrma_ctl->exit_status, status);
+    else
+        __atomic_compare_exchange_n(&ftrma_ctl->exit_status, &none, status, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
     STORE(&ftrma_ctl->request, FTRMA_ABORT);
     for (int waited = 0; waited < 100; waited++)
         usleep(100000); /* ended by the supervisor */

@@ -163,9 +163,12 @@ int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
 
 int ftrma_claim_error(void)
 {
-    int32_t nobody = 0;
-    return __atomic_compare_exchange_n(&ftrma_ctl->error_owner, &nobody, ftrma_me + 1, 0,
-                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    int32_t owner = 0, *word = &ftrma_ctl->error_owner;
+    while (!__atomic_compare_exchange_n(word, &owner, ftrma_me + 1, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+        if (owner == ftrma_me + 1 || LOAD(&ftrma_ctl->proc[owner - 1].state) != FTRMA_DEAD)
+            return owner == ftrma_me + 1;
+    return 1;
 }
 
 static int64_t clock_ahead_ns;

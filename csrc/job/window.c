@@ -55,18 +55,25 @@ static struct window *find(MPI_Win handle)
     return NULL;
 }
 
+/* A table that was changed twice while a thread looked has lost some to it. */
+static __attribute__((noinline)) struct window *find_surely(MPI_Win handle)
+{
+    struct window *w = find(handle);
+    if (!w) {
+        pthread_mutex_lock(&listing);
+        w = find(handle);
+        pthread_mutex_unlock(&listing);
+    }
+    return w;
+}
+
+/* Each call of a program comes here; nothing but the jump is behind the first look. */
 struct window *ftrma_window(MPI_Win handle)
 {
     struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
     if (likely(w && w->handle == handle && w->in_use))
         return w;
-    if (likely((w = find(handle)) != NULL))
-        return w;
-    /* None of ours, or the table was changed twice meanwhile. */
-    pthread_mutex_lock(&listing);
-    w = find(handle);
-    pthread_mutex_unlock(&listing);
-    return w;
+    return find_surely(handle);
 }
 
 int ftrma_window_is_stale(MPI_Win handle)
@@ -284,15 +291,24 @@ void ftrma_window_discard(struct window *w)
 
 void ftrma_windows_rewind(void)
 {
+    struct window *left = NULL;
     int kept = 0;
+    pthread_mutex_lock(&listing);
     for (int i = 0; i < nwindows; i++) {
         windows[i]->in_use = 0;
-        if (windows[i]->ghost)
-            ftrma_window_discard(windows[i]);
-        else
+        if (!windows[i]->ghost) {
             windows[kept++] = windows[i];
+            continue;
+        }
+        windows[i]->next_left = left;
+        left = windows[i];
     }
     nwindows = kept;
     reindex();
     ftrma_next_ordinal = nheld = 0;
+    pthread_mutex_unlock(&listing);
+    for (struct window *w; (w = left);) { /* unlocked: callbacks of attributes may look for windows */
+        left = w->next_left;
+        ftrma_window_discard(w);
+    }
 }

@@ -87,6 +87,7 @@ struct window {
     uint64_t *completed;          /* [target] access epochs closed toward it */
     uint64_t name_number;         /* slot of the first member << 32 | its number there */
     int ghost;                    /* freed by the others before this slot died: private memory */
+    struct window *next_left;     /* of those that are about to be discarded */
     uint64_t gc, gnc, lc;
 };
 

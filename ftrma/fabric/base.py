@@ -9,6 +9,7 @@ one whose processes are threads (``tests/fakefabric.py``). All must keep the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -102,12 +103,16 @@ class Fabric(Protocol):
     def tell(self, text: str) -> None:
         """One line for people, on the user's stderr."""
 
-    def claim_error(self, *, heed: bool = False) -> bool:
-        """True for the one process whose error is the job's, until all go back.
+    def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
+        """True for the one process whose error is the job's, until it dies or all go back.
 
         Args:
-            heed: it may come of a failure that is not known yet; raises Rollback then.
+            meanwhile: is called again and again for a moment, since the error may come of a failure
+                that is not known yet; what it raises passes.
         """
+
+    def release_error(self) -> None:
+        """The error of this process is not the job's, after all."""
 
     def abort(self, status: int) -> None:
         """Ask for the end of the whole job with this status."""

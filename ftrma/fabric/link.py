@@ -233,6 +233,31 @@ def leave_node(directory: Path) -> None:
         shutil.rmtree(directory.parent, ignore_errors=True)
 
 
+class Answers:
+    """What the supervisor answers, until who has asked takes it."""
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.kept: list[dict[str, Any]] = []  # came while another one was waited for
+
+    def put(self, answer: dict[str, Any]) -> None:
+        self.queue.put(answer)
+
+    def take(
+        self, event: str, entry: int, meanwhile: Callable[[], object] | None
+    ) -> dict[str, Any]:
+        """Wait for one, as `Link.request`."""
+        while True:
+            for i, answer in enumerate(self.kept):
+                if answer["event"] == event and answer.get("entry", entry) == entry:
+                    return self.kept.pop(i)
+            try:
+                self.kept.append(self.queue.get(timeout=LOOK_S if meanwhile else None))
+            except queue.Empty:
+                if meanwhile:
+                    meanwhile()
+
+
 class Link:
     """This rank's link.
 
@@ -260,7 +285,7 @@ class Link:
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
         self.ending = False  # goodbye was said
         self.sending = threading.Lock()
-        self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.answers = Answers()
         self.socket, self.greeting = connect(
             address, key, "link", rank=rank, pid=os.getpid(), host=socket.gethostname()
         )
@@ -274,24 +299,17 @@ class Link:
             self.socket.sendall(line(event, **data))
 
     def request(
-        self, event: str, *, entry: int = 0, meanwhile: Callable[[], object] = lambda: None
+        self, event: str, *, entry: int = 0, meanwhile: Callable[[], object] | None = None
     ) -> dict[str, Any]:
         """Ask the supervisor and wait for its answer. Main thread only.
 
         Args:
             event: what is asked.
             entry: of the program; what was asked in another one has an answer nobody waits for.
-            meanwhile: is called again and again; what it raises ends the wait.
+            meanwhile: is called again and again, and may ask, too; what it raises ends the wait.
         """
         self.send(event, entry=entry)
-        while True:
-            try:
-                answer = self.answers.get(timeout=LOOK_S)
-            except queue.Empty:
-                meanwhile()
-                continue
-            if answer["event"] == event and answer.get("entry", entry) == entry:
-                return answer
+        return self.answers.take(event, entry, meanwhile)
 
     def goodbye(self, **data: Any) -> None:
         """This process has done its part; at the end it leaves as one that has ended well."""

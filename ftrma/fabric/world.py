@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -304,14 +305,21 @@ class World:
 
     # -- the supervisor -------------------------------------------------------------------------
 
-    def claim_error(self, *, heed: bool = False) -> bool:
+    def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
         """True for the one process whose error is the job's."""
         settled = time.monotonic() + SETTLE_S
-        while heed and self.ctl.error_owner == 0 and time.monotonic() < settled:
-            self.unwind_if_alarmed()
+        while meanwhile:
+            meanwhile()
+            if self.ctl.error_owner or time.monotonic() > settled:
+                break
             time.sleep(LOOK_S)
         job.claim_error()
         return self.ctl.error_owner == self.proc + 1
+
+    def release_error(self) -> None:
+        """The error of this process is not the job's, after all."""
+        if self.ctl.error_owner == self.proc + 1:
+            self.ctl.error_owner = 0
 
     def abort(self, status: int) -> None:
         """Ask for the end of the whole job with this status."""

@@ -118,6 +118,7 @@ class Switchboard:
     def _gone(self, peer: Peer) -> None:
         if peer.kind == "link" and not peer.goodbye and not self.ending:
             peer.died_at = time.monotonic()
+            self._release(peer)
             if peer.rank not in self.ranks.spared:
                 self.ranks.deaths.append(peer)
             if self._alone(peer):  # on its node there is nobody to see it
@@ -147,6 +148,8 @@ class Switchboard:
             self._entered(message)
         elif event == "claim":
             self.claims.append((time.monotonic(), peer, int(message.get("entry", 0))))
+        elif event == "release":
+            self._release(peer)
         elif event == "abort":
             if self.ranks.aborted is None and self.ranks.owner in (None, peer.rank):
                 self.ranks.aborted = int(message["status"]) & 0xFF
@@ -213,6 +216,12 @@ class Switchboard:
                 self.ranks.owner = peer.rank
             granted = self.ranks.owner == peer.rank
             self.reception.send(peer, "claim", entry=entry, granted=granted)
+
+    def _release(self, peer: Peer) -> None:
+        """This rank's error is not the job's, or not any more."""
+        if self.ranks.owner == peer.rank:
+            self.ranks.owner = None
+        self.claims = [claim for claim in self.claims if claim[1] is not peer]
 
     def _enter(self, number: int) -> None:
         """All have gone back: no error of an earlier entry is the job's."""

@@ -23,9 +23,10 @@ from typing import Any
 from ..errors import Rollback
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
+from ..protocol.rounds import Ended
 from .script import Program
 
-WRITE_S = 10.0  # a thread that goes on may hold a file's lock, waiting for a reader
+WRITE_S = 60.0  # a thread that goes on may hold a file's lock, waiting for a reader
 
 
 def run_exit_functions() -> None:
@@ -65,15 +66,20 @@ def show(kind: Any, error: Any, tb: Any) -> int:
             traceback.print_exception(kind, error, tb)
         else:
             sys.excepthook(kind, error, tb)
-    except Rollback:
+    except (Rollback, Ended):
         raise
     except SystemExit as ending:
         return exit_status(ending)
     except BaseException as another:
         with contextlib.suppress(Exception):
             its = another.__traceback__ and another.__traceback__.tb_next  # from the hook on
+            chain: BaseException | None = another
+            while chain and chain.__context__ is not error:
+                chain = chain.__context__
+            if chain:
+                chain.__context__ = None
             print("Error in sys.excepthook:", file=sys.stderr)
-            traceback.print_exception(another.with_traceback(its), chain=False)
+            traceback.print_exception(another.with_traceback(its))
             print("\nOriginal exception was:", file=sys.stderr)
             traceback.print_exception(kind, error, tb)
     return 1

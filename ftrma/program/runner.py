@@ -30,7 +30,8 @@ from ..native import job, loading, logs
 from ..native.constants import SLOT
 from ..protocol.checkpoints import Repaired
 from ..protocol.rounds import Ended
-from . import finalization, script, session
+from . import finalization, session
+from .ending import Ending
 from .imports import Ahead
 from .joining import join, take_stdin, take_terminal
 from .script import Program
@@ -40,7 +41,6 @@ from .threads import Threads, executors_closing
 
 _exit = os._exit  # the real one, see note_own_exit
 LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
-EXIT_S = 2.0  # what it does at its exit, where that ends the job with a status
 LOOK_S = 0.005  # how often it is looked whether they are
 
 
@@ -63,8 +63,7 @@ class Runner:
         self.threads = Threads()
         self.slate: Slate | None = None  # before the program was entered first
         self.ready = threading.Event()  # nothing is left of the attempt before
-        self.failed = 0  # the status of a program whose error is the job's
-        self.ender = Helper(self.abort_in_time)
+        self.ending: Ending | None = None  # of the program's attempt
         self.thread_error = threading.excepthook
         threading.excepthook = self.end_thread
 
@@ -109,6 +108,8 @@ class Runner:
         callbacks = session.callbacks
         if kind == "rollback":
             session.callbacks = []
+            if self.ending:
+                self.ending.gone_back.set()
             self.leave_in_time()
         for callback in callbacks:
             callback(event)
@@ -164,8 +165,7 @@ class Runner:
             world.visit("start")
         else:
             world.visit("reentry")
-        self.failed = status = 0
-        self.ender = Helper(self.abort_in_time)  # before the program's hooks, which it would hold
+        self.ending, status = Ending(world, session.slot, self.program), 0
         try:
             try:
                 self.program.run()
@@ -177,14 +177,14 @@ class Runner:
         except BaseException as error:
             self.refuse_replay(f"raised {type(error).__name__}")
             # A failure elsewhere can show as any error; only one without a failure is the user's.
-            world.unwind_if_alarmed()
+            self.ending.give_way(f"raised {type(error).__name__}")
             self.retry_in_fresh_processes(error)
-            status = self.report_error()
+            status = self.ending.report(error, error.__traceback__)
         # Also where the program has kept a rollback to itself.
         world.unwind_if_alarmed()
         if status:
             self.refuse_replay(f"ended with status {status}")
-            self.end_with(status)
+            self.ending.end(status)
         world.visit("end")
         world.put("finished", world.ctl.entry)
         session.coordinated.finish()
@@ -204,8 +204,9 @@ class Runner:
         """An error behind a rollback in place may come from what the attempt before has left in the
         process, such as a window in a library's variable: let all start again without that."""
         world, session = self.world, self.session
+        assert self.ending
         if (world.ctl.supervisor and world.ctl.entry > session.first_entry
-                and world.claim_error(heed=True)):
+                and self.ending.is_mine(f"raised {type(error).__name__}")):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             world.ask_for_relaunch(
                 f"slot {session.slot} raised {said[:200]} when its program was entered again in "
@@ -218,55 +219,6 @@ class Runner:
         if logs.mode() is not logs.Mode.LIVE and not self.session.unwound:
             logs.refuse(f"its program {how} when it was executed again")
             raise Rollback("a process failed")
-
-    def end_soon(self, status: int) -> bool:
-        """Return whether this process's error is the job's, which ends with this status then,
-        whatever the program does until it has shown it and has left."""
-        if not self.world.claim_error(heed=True):
-            return False
-        self.failed = status
-        if self.ender.ident is None:
-            self.ender.start()
-        return True
-
-    def abort_in_time(self) -> None:
-        """What the program does at its end may wait for others, who go on; by a thread."""
-        time.sleep(EXIT_S)
-        if self.failed:  # it has not gone back since
-            self.abort(self.failed)
-
-    def abort(self, status: int) -> None:
-        """End the job."""
-        self.world.abort(status)
-        if not self.world.ctl.supervisor:
-            job.mpi_abort(status)
-
-    def report_error(self) -> int:
-        """Print the traceback of the program's own error, once in the job; returns its status."""
-        if self.end_soon(1):
-            kind, error, tb = sys.exc_info()
-            while tb and (tb.tb_frame.f_code.co_filename in (__file__, script.__file__)
-                          or "runpy" in tb.tb_frame.f_code.co_filename):
-                tb = tb.tb_next
-            if isinstance(error, FtrmaError):
-                at = traceback.extract_tb(tb)
-                where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
-                place = self.program.place(where.filename) if where else ""
-                line = f" ({place}, line {where.lineno})" if where else ""
-                self.world.tell(f"error: {error}{line}")
-            else:
-                self.failed = finalization.show(kind, error, tb)
-                return self.failed
-        return 1
-
-    def end_with(self, status: int) -> None:
-        """End the whole job with this status."""
-        mine = self.end_soon(status)  # before others can miss what this process lets go of
-        finalization.run_exit_functions()
-        finalization.let_go(self.program)
-        if mine:
-            self.abort(status)
-        raise Ended
 
     def forget_user_modules(self) -> None:
         """The program starts again with fresh modules of its own; libraries stay."""

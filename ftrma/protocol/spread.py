@@ -53,7 +53,7 @@ from . import farlogs
 from .stock import Stock
 
 THERE_S = 1.0  # an agent answers within milliseconds
-LEAVE_S = 30.0  # the supervisor answers the last goodbye within milliseconds
+LEAVE_S = 90.0  # the last process may write files for a minute before (program/finalization.py)
 ALONE = -1  # in place of a keeper's pid, who is on another node
 
 
@@ -439,11 +439,13 @@ class SpreadWorld(World):
     def lost_spare(self, proc: Proc) -> None:
         self.link.send("spared", rank=proc)
 
-    def claim_error(self, *, heed: bool = False) -> bool:
+    def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
         # It is granted when no death is open, of which this process may not know yet.
-        meanwhile = self.unwind_if_alarmed if heed else lambda: None
         answer = self.link.request("claim", entry=self.ctl.entry, meanwhile=meanwhile)
         return bool(answer["granted"])
+
+    def release_error(self) -> None:
+        self.link.send("release")
 
     def abort(self, status: int) -> None:
         self.link.send("abort", status=status)

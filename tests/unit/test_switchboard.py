@@ -444,15 +444,57 @@ def test_all_goodbyes_are_the_end(board: Board) -> None:
     assert board.board.ranks.aborted is None
 
 
+def test_an_answer_is_for_who_asked_so() -> None:
+    """Law: who asks while it waits for another answer leaves that one alone; one that nobody waits
+    for any more is nobody's."""
+    answers = link.Answers()
+    answers.put({"event": "claim", "entry": 1, "granted": True})
+    asked: list[Any] = []
+
+    def ask() -> None:
+        if not asked:
+            answers.put({"event": "claim", "entry": 2, "granted": False})
+            answers.put({"event": "events", "events": []})
+            asked.append(answers.take("events", 0, None))
+
+    assert answers.take("claim", 2, ask) == {"event": "claim", "entry": 2, "granted": False}
+    assert asked == [{"event": "events", "events": []}]
+
+
+def test_one_who_dies_reports_no_error(board: Board) -> None:
+    """Law: the error of a rank that has died is not the job's, nor is what it had asked."""
+    first, second = board.connect(0)[0], board.connect(1)[0]
+    first.sendall(link.line("claim"))
+    board.until(lambda: board.board.ranks.owner == 0)
+    second.sendall(link.line("claim"))
+    board.until(lambda: len(board.board.claims) == 1)
+    second.close()
+    board.until(lambda: not board.board.claims)
+    first.close()
+    board.until(lambda: board.board.ranks.owner is None)
+
+
 def test_one_rank_reports_the_error(board: Board) -> None:
     """Law: the first who asks may, also when it asks again; only its abort counts."""
     first, second = board.connect(0)[0], board.connect(1)[0]
-    for connection, granted in ((first, True), (second, False), (first, True)):
-        connection.sendall(link.line("claim"))
+
+    def claim(connection: socket.socket, granted: bool, entry: int = 0) -> None:
+        connection.sendall(link.line("claim", entry=entry))
         board.until(lambda: len(board.board.claims) == 1)
         board.until(lambda: not board.board.claims)
         assert json.loads(connection.recv(1000)) == {
-            "event": "claim", "entry": 0, "granted": granted}
+            "event": "claim", "entry": entry, "granted": granted}
+
+    claim(first, True)
+    claim(second, False)
+    claim(first, True)
+    first.sendall(link.line("release"))
+    board.until(lambda: board.board.ranks.owner is None)
+    claim(second, True)
+    claim(first, False, entry=3)
+    second.sendall(link.line("entry", number=7))  # all go back
+    board.until(lambda: board.board.ranks.owner is None)
+    claim(first, True, entry=7)
     second.sendall(link.line("abort", status=4) + link.line(**NOTED))
     board.until(lambda: bool(board.story))
     assert not board.board.done()
