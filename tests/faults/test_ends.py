@@ -377,7 +377,7 @@ def test_what_is_left_open_is_whole(tmp_path: Path, how: str, status: int) -> No
 
 # Its object's last words need other names of the module.
 LAST_WORDS = """
-import json, sys
+import json, sys, time
 from mpi4py import MPI
 rank = MPI.COMM_WORLD.rank
 
@@ -393,6 +393,7 @@ if rank == 1 and sys.argv[2] == "hook that aborts":
     sys.excepthook = lambda kind, error, tb: MPI.COMM_WORLD.Abort(7)
     raise ValueError("mine")
 if sys.argv[2] == "one well":
+    time.sleep(1)  # the other one's has been the job's, and is not any more
     raise ValueError("mine")
 if rank == 1 and sys.argv[2] == "hook that exits":
     sys.excepthook = lambda kind, error, tb: sys.exit(5)
