@@ -326,6 +326,8 @@ class Link:
                     break
                 if message["event"] == "gone":
                     self.gone(message["rank"], message["leaving"])
+                elif message["event"] == "signal":
+                    os.kill(os.getpid(), message["number"])
                 else:
                     self.answers.put(message)
         self._die(final)

@@ -89,7 +89,8 @@ class Guardian:
 
 
 def main(directory: Path, pipe: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+                   signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     if os.read(pipe, 1) == DISMISSED:
         return

@@ -17,6 +17,9 @@ class Nodes(Protocol):
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         """Slots whose processes have ended themselves; others have failed; all others wait."""
 
+    def hand_on(self, number: int) -> None:
+        """Send this signal to all slots."""
+
     def look(self, *, undecided: bool) -> str | None:
         """None while the launch goes on, "" if it is over, else why it cannot go on.
 

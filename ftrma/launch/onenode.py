@@ -7,6 +7,7 @@ launcher died, a process hangs in the MPI library or died unnoticed.
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from pathlib import Path
 
@@ -57,6 +58,14 @@ class OneNode:
             else:
                 waiting &= bool(p.waiting or p.call_seq & 1 or p.finished == ctl.entry)
         return left, bool(ctl.alarm != ctl.repaired), waiting
+
+    def hand_on(self, number: int) -> None:
+        roles = self.ctl.roles[self.ctl.roles_seq & 1]
+        for slot in range(self.launch.layout.slots):
+            fd = self.launch.ranks.get(self.ctl.proc[roles.slot_proc[slot]].pid)
+            if fd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(fd, number)
 
     def look(self, *, undecided: bool) -> str | None:
         ctl, launch = self.ctl, self.launch

@@ -34,6 +34,9 @@ class SeveralNodes:
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         return self.board.left()
 
+    def hand_on(self, number: int) -> None:
+        self.board.hand_on(number)
+
     def look(self, *, undecided: bool) -> str | None:
         if self.board.done():
             return ""

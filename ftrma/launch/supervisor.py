@@ -45,15 +45,17 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Handler of the signals that ask for the end.
+    """Handler of the signals that ask for the end, and of those that are the program's.
 
-    They interrupt the watching. What ends a launch or prepares the next one is not interrupted, or
-    processes and files would be left; it is bounded in time, and a signal takes effect after it.
+    The former interrupt the watching. What ends a launch or prepares the next one is not
+    interrupted, or processes and files would be left; it is bounded in time, and a signal takes
+    effect after it.
     """
 
     def __init__(self) -> None:
         self.asked = 0  # number of the first signal
         self.watching = False
+        self.for_program: list[int] = []
 
     def __call__(self, number: int, _frame: object) -> None:
         self.asked = self.asked or number
@@ -61,13 +63,20 @@ class Signals:
             self.watching = False
             raise Interrupted(self.asked)
 
+    def _keep(self, number: int, _frame: object) -> None:
+        """Batch systems warn of an allocation's end by these; as under the launcher itself they are
+        handed to the program."""
+        self.for_program.append(number)
+
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
         """Be the handler of the signals that ask for the end."""
-        numbers = [signal.SIGINT, signal.SIGTERM]
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
             numbers.append(signal.SIGHUP)
         old = {number: signal.signal(number, self) for number in numbers}
+        old |= {number: signal.signal(number, self._keep)
+                for number in (signal.SIGUSR1, signal.SIGUSR2)}
         try:
             yield
         finally:
@@ -204,7 +213,7 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
 
 def _supervise(made: Job, signals: Signals) -> int:
     while True:
-        watch = Watch(Launch(made))
+        watch = Watch(Launch(made), signals.for_program)
         try:
             with signals.heeded():
                 reason = watch.wait()

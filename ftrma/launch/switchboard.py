@@ -307,6 +307,12 @@ class Switchboard:
         dead = [(peer.name, peer.host) for peer in deaths]
         return describe(dead, [peer.host for peer in self.ranks.links.values()])
 
+    def hand_on(self, number: int) -> None:
+        """Send this signal to all slots."""
+        for peer in self.ranks.links.values():
+            if peer.open and peer.role == "slot":
+                self.reception.send(peer, "signal", number=number)
+
     # -- the end ------------------------------------------------------------------------------
 
     def end(self, *, final: bool) -> None:

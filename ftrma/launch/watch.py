@@ -18,12 +18,15 @@ from .severalnodes import SeveralNodes
 class Watch:
     """Watches over one launch.
 
+    Args:
+        signals: numbers of those that the slots are still to be sent.
+
     Attributes:
         own_end: how the job ends by a process's own doing; None otherwise.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
+    def __init__(self, launch: Launch, signals: list[int]) -> None:
+        self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
         self.own_end: ends.End | None = None
         self.undecided = False  # whether a death that was noticed is a failure
@@ -43,6 +46,8 @@ class Watch:
         """Wait until the launch is over ("") or cannot go on (the reason)."""
         while True:
             self.launch.serve_terminal(0.1)
+            while self.signals:
+                self.nodes.hand_on(self.signals.pop(0))
             if self.ended_itself():
                 return ""
             reason = self.nodes.look(undecided=self.undecided)

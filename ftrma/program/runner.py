@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -64,6 +65,9 @@ class Runner:
         self.slate: Slate | None = None  # before the program was entered first
         self.ready = threading.Event()  # nothing is left of the attempt before
         self.ending: Ending | None = None  # of the program's attempt
+        # The program's; a batch system may send them to all processes.
+        self.handlers = {number: signal.signal(number, signal.SIG_IGN)
+                         for number in (signal.SIGUSR1, signal.SIGUSR2)}
         self.thread_error = threading.excepthook
         threading.excepthook = self.end_thread
 
@@ -139,6 +143,8 @@ class Runner:
         if self.world.alarmed():
             raise Rollback("a process failed")
         if not self.slate:
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)
             self.slate = Slate(self.program.owns)
             self.threads.watch_births()
             return

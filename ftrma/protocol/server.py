@@ -122,7 +122,7 @@ class Server:
         chosen = reseat(seats(world))
         if chosen is None or chosen[1] != world.proc:
             return False
-        vacant = chosen[0]
+        vacant, dead = chosen[0], world.roles.checksum_proc[chosen[0]]
         began = time.monotonic()
         report_deaths(world)
         lose_results(world, vacant)
@@ -137,6 +137,8 @@ class Server:
             rebuild_parity(world, self.vault, vacant)
         except RoundChanged:
             return True
+        world.lose_vault(dead)
+        world.free_lost_vaults()
         took = time.monotonic() - began
         world.emit(Reseat(checksum=vacant, seconds=took, spares_left=len(world.spares())))
         world.tell(

@@ -204,7 +204,7 @@ if os.environ.get("OMPI_COMM_WORLD_RANK") == "3":
     threading.Thread(target=crash, daemon=True).start()
 """
 BUSY = """
-import time
+import os, time
 import numpy as np
 import ftrma
 from ftrma import MPI
@@ -215,15 +215,20 @@ while state.step < 60:
     win.Fence()
     state.step += 1
     time.sleep(0.05)
+if MPI.COMM_WORLD.rank == 0:
+    files = sorted(os.listdir(os.environ["FTRMA_JOB"]))
+    print(*(file for file in files if file.startswith(("vault", "lost"))))
 """
 
 
 def test_a_checksum_rank_that_crashes_is_replaced(tmp_path: Path) -> None:
-    """Law: who is no slot runs nothing of the program's; its crash is a failure like any other."""
+    """Law: who is no slot runs nothing of the program's; its crash is a failure like any other, and
+    its memory is freed."""
     (tmp_path / "sitecustomize.py").write_text(SITE)
     result = run_job(BUSY, 3, "--interval", "0", env={"PYTHONPATH": str(tmp_path)})
     assert result.status == 0 and len(result.stats["reseats"]) == 1, result
     assert "checksum 0 died; a spare rebuilt its parity" in result.stderr
+    assert result.stdout == "vault-0 vault-1 vault-2 vault-4\n", result
 
 
 def test_a_rank_that_dies_at_once_ends_the_job_soon(tmp_path: Path) -> None:

@@ -303,6 +303,51 @@ def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None
         kill_marked(mark)
 
 
+WARNED = """
+import signal, sys
+import numpy as np
+from mpi4py import MPI
+comm, got = MPI.COMM_WORLD, []
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, lambda number, frame: got.append(number))
+total = np.zeros(1, "i8")
+comm.Barrier()
+if comm.rank == 0:
+    open(sys.argv[1], "w").close()
+while total[0] < 2 * comm.size:
+    comm.Allreduce(np.array([len(got)]), total)
+print(comm.rank, *sorted(got))
+"""
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one node", "several"])
+def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
+    """What batch systems warn by comes to the slots, and to nobody else."""
+    if several and why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    (tmp_path / "program.py").write_text(WARNED)
+    mark, where = f"warned-{several}-{os.getpid()}", ["--mpirun", launcher_options()] * several
+    job = subprocess.Popen(
+        [FTRMA, "run", "-n", str(SLOTS), *where, str(tmp_path / "program.py"),
+         str(tmp_path / "ready")],
+        env={**os.environ, MARK: mark, FILES: str(tmp_path)}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "ready").exists():
+            assert time.monotonic() < deadline and job.poll() is None, "the job did not come up"
+            time.sleep(0.01)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            job.send_signal(number)
+        out, err = job.communicate(timeout=20)
+    finally:
+        kill_marked(mark)
+    assert job.returncode == 0, err
+    both = f"{signal.SIGUSR1:d} {signal.SIGUSR2:d}"
+    assert sorted(out.splitlines()) == [f"{slot} {both}" for slot in range(SLOTS)], out
+
+
 def test_nodes_without_a_place_for_each_process() -> None:
     """Law: what may ail a launcher that does not say why is told, and no node keeps a file."""
     result = run_on_nodes(RING, SLOTS, nodes=NODES[:2])

@@ -118,7 +118,7 @@ def test_who_watches(tmp_path: Path, spread: bool, again: bool) -> None:
         made.cause = Cause("slot 1 died", (1,), 0.0, 0.0)
     launch: Any = MadeUp(made)
     launch.switchboard.spread = spread
-    watch = Watch(launch)
+    watch = Watch(launch, [])
     assert watch.nodes is (watch.several if spread or again else watch.one)
     launch.end()
 
