@@ -207,7 +207,8 @@ struct ftrma_proc {
     int32_t pid;
     int32_t state;          /* FTRMA_ABSENT, _ALIVE, _DEAD */
     uint64_t death_round;   /* the repair round that must handle its death, 0 while alive */
-    uint64_t call_seq;      /* odd while inside an MPI call that may block */
+    uint64_t calls;         /* so many times threads entered or left MPI calls that may block, << 16
+                               | threads that are inside one */
     uint64_t met;           /* repair rendezvous reached: round << 8 | phase */
     uint64_t ordinal;       /* safepoints passed since this entry of the program */
     uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */
@@ -437,6 +438,8 @@ void ftrma_set_attempt_of_thread(uint64_t attempt);
 /* 1 if the calling thread must unwind, for a failure that cannot be repaired in place, or as it belongs
    to an earlier attempt. */
 int ftrma_must_unwind(void);
+/* In a repair, asked by the program's thread: others were in calls, which end with the failure. */
+int ftrma_loses_threads(void);
 
 void ftrma_ring(void);
 /* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */

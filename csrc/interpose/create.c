@@ -121,8 +121,9 @@ static int choose(struct making *m)
     if (!m->on)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
-    struct window *w = ftrma_window_named(m->name, m->allocated, file_bytes);
-    if (w && w->n != m->n) { /* the members were others in the timeline before */
+    struct window *w = ftrma_window_named(m->name);
+    /* In the timeline before it was another window. */
+    if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
         ftrma_window_unlist(w);
         ftrma_window_discard(w);
         w = NULL;

@@ -43,7 +43,7 @@ int MPI_Abort(MPI_Comm comm, int status)
         return ftrma_code_unwind;
     if (ftrma_link >= 0) {
         /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */
-        ftrma_tell("{\"event\": \"abort\", \"status\": %d}\n", status);
+        ftrma_tell("{\"event\": \"abort\", \"status\": %d, \"program\": 1}\n", status);
         return ftrma_code_unwind;
     }
     int32_t none = 0;

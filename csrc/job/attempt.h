@@ -12,6 +12,9 @@ struct ftrma_thread {
 extern _Thread_local struct ftrma_thread ftrma_thread __attribute__((tls_model("initial-exec")));
 /* The program's current one in this process, from 1 on; counted on where a timeline ends. */
 extern uint64_t ftrma_attempt;
+/* A call of another thread of it than the program's own has unwound: that thread is lost, and nobody
+   can go on without it. */
+extern int ftrma_thread_lost;
 
 /* This thread was begun in an earlier attempt: its calls have no effect. */
 static inline int ftrma_stale(void)

@@ -161,12 +161,19 @@ int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
                                        __ATOMIC_SEQ_CST);
 }
 
+/* It is dead and has been replaced, or it has ended well: its error ends no job. */
+static int is_without_error(const struct ftrma_proc *p)
+{
+    int how = LOAD(&p->leaving), well = how == FTRMA_LEFT_BY_STATUS || how == FTRMA_LEFT_BY_EXIT;
+    return LOAD(&p->state) == FTRMA_DEAD && (LOAD(&p->reported) || well);
+}
+
 int ftrma_claim_error(void)
 {
     int32_t owner = 0, *word = &ftrma_ctl->error_owner;
     while (!__atomic_compare_exchange_n(word, &owner, ftrma_me + 1, 0, __ATOMIC_SEQ_CST,
                                         __ATOMIC_SEQ_CST))
-        if (owner == ftrma_me + 1 || LOAD(&ftrma_ctl->proc[owner - 1].state) != FTRMA_DEAD)
+        if (owner == ftrma_me + 1 || (owner && !is_without_error(&ftrma_ctl->proc[owner - 1])))
             return owner == ftrma_me + 1;
     return 1;
 }

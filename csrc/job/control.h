@@ -16,13 +16,18 @@ static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
     return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
 }
 
-/* Brackets around an MPI call that may block: the watchdog reads call_seq. */
+/* Brackets around an MPI call that may block: who watches over the process reads `calls`. */
 static inline void ftrma_enter_call(void)
 {
     if (ftrma_ctl)
-        STORE(&ftrma_ctl->proc[ftrma_me].call_seq, ftrma_ctl->proc[ftrma_me].call_seq + 1);
+        __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) + 1, __ATOMIC_SEQ_CST);
 }
-#define ftrma_leave_call ftrma_enter_call
+
+static inline void ftrma_leave_call(void)
+{
+    if (ftrma_ctl)
+        __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) - 1, __ATOMIC_SEQ_CST);
+}
 
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -12,6 +12,8 @@
 #include "alarm.h"
 #include "attempt.h"
 #include "control.h"
+#include "interrupt.h"
+#include "tape.h"
 #include "window.h"
 
 int ftrma_code_unwind;
@@ -61,8 +63,13 @@ int ftrma_judge(int rc)
     if (ftrma_link >= 0)
         patience_ms *= 10;
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
-        if (ftrma_pending() || ftrma_stale())
+        if (ftrma_stale())
             return ftrma_code_unwind;
+        if (ftrma_pending()) {
+            if (!ftrma_counted)
+                ftrma_lose_thread();
+            return ftrma_code_unwind;
+        }
         if (waited < patience_ms)
             usleep(1000);
     }

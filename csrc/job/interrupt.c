@@ -19,13 +19,21 @@ void ftrma_set_interrupt(ftrma_interrupt_function function)
     ftrma_counted = 1; /* this thread runs the program */
 }
 
-/* A call that another thread than the program's was about to make is lost with it, as that thread
-   unwinds; so the failure cannot be repaired in place.  A plan that does not know yet is made anew. */
-static void forbid_repair_in_place(void)
+void ftrma_lose_thread(void)
 {
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
-    if (ftrma_tape.on && ftrma_uncounted() && ftrma_pending())
+    if (!interrupt)
+        return; /* no program runs here yet */
+    if (ftrma_tape.on)
+        ftrma_uncounted();
+    /* A plan that does not know yet is made anew; a repair that is over, too. */
+    if (!__atomic_exchange_n(&ftrma_thread_lost, 1, __ATOMIC_SEQ_CST) && alarm != FTRMA_ENDED)
         ftrma_raise(alarm);
+}
+
+int ftrma_loses_threads(void)
+{
+    return LOAD(&ftrma_thread_lost) || (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & 0xffff);
 }
 
 int ftrma_interrupted(void)
@@ -41,7 +49,7 @@ int ftrma_interrupted(void)
     }
     if (ftrma_counted)
         return interrupt ? interrupt() : 1;
-    forbid_repair_in_place();
+    ftrma_lose_thread();
     return 1;
 }
 

@@ -16,6 +16,9 @@ static inline void ftrma_place(int place)
         ftrma_visit(place);
 }
 
+/* The calling thread, another one than the program's, unwinds from a call, which is lost with it: nothing
+   can be repaired in place. */
+void ftrma_lose_thread(void);
 /* This thread's call goes on (0), perhaps after a repair in place, or unwinds (1). */
 int ftrma_interrupted(void);
 

@@ -84,7 +84,7 @@ static void *watch(void *unused)
         if (fds[i].fd < 0 && watched && errno == ESRCH)
             ftrma_note_death(i);
     }
-    uint64_t revoked = LOAD(&ftrma_ctl->alarm), told = revoked, last_seq = 0;
+    uint64_t revoked = LOAD(&ftrma_ctl->alarm), told = revoked, last_calls = 0;
     for (;;) {
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
            for a time. Rare, because a program is to feel nothing of it. */
@@ -111,14 +111,14 @@ static void *watch(void *unused)
         if (alarm != told)
             ftrma_alarm_seen();
         told = alarm;
-        uint64_t seq = LOAD(&ftrma_ctl->proc[ftrma_me].call_seq);
+        uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls), inside = calls & 0xffff;
         /* Over several nodes a revocation costs the library something: only whoever waits in it. */
-        int needed = LOAD(&ftrma_ctl->nodes) == 1 || seq & 1;
+        int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
         if (alarm != revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
             revoked = alarm;
-        if (ftrma_pending() && seq & 1 && seq == last_seq)
+        if (ftrma_pending() && inside && calls == last_calls)
             ftrma_jolt();
-        last_seq = seq;
+        last_calls = calls;
         ftrma_place(FTRMA_PLACE_TIME);
     }
     free(fds);

@@ -99,13 +99,12 @@ static void reindex(void)
     __atomic_store_n(&newest_found, NULL, __ATOMIC_RELAXED);
 }
 
-struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes)
+struct window *ftrma_window_named(const char *name)
 {
     struct window *found = NULL;
     pthread_mutex_lock(&listing);
     for (int i = 0; i < nwindows && !found; i++)
         if (!windows[i]->in_use && windows[i]->handle != MPI_WIN_NULL
-            && windows[i]->allocated == allocated && windows[i]->file_bytes == file_bytes
             && !strcmp(windows[i]->name, name))
             found = windows[i];
     pthread_mutex_unlock(&listing);

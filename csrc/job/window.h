@@ -101,7 +101,7 @@ const char *ftrma_window_held(void);
 void ftrma_window_hold(MPI_Win handle);
 void ftrma_window_release(MPI_Win handle);
 /* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
-struct window *ftrma_window_named(const char *name, int allocated, size_t file_bytes);
+struct window *ftrma_window_named(const char *name);
 /* A handle of an earlier attempt, whose window the program has not made again. */
 int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);

@@ -56,7 +56,7 @@ class OneNode:
                     sure = bool(p.leaving & job.Left.BY_STATUS)
                     left[slot] = Left(status=value, sure=sure)
             else:
-                waiting &= bool(p.waiting or p.call_seq & 1 or p.finished == ctl.entry)
+                waiting &= bool(p.waiting or job.is_in_call(p) or p.finished == ctl.entry)
         return left, bool(ctl.alarm != ctl.repaired), waiting
 
     def hand_on(self, number: int) -> None:
@@ -164,11 +164,11 @@ class OneNode:
             return ""
         now = time.monotonic()
         for i, p in enumerate(self.launch.procs()):
-            seq = p.call_seq
-            if p.state != job.State.ALIVE or not seq & 1:
+            calls = p.calls
+            if p.state != job.State.ALIVE or not job.is_in_call(p):
                 self.seen_call.pop(i, None)
-            elif self.seen_call.get(i, (None, 0))[0] != seq:
-                self.seen_call[i] = (seq, now)
+            elif self.seen_call.get(i, (None, 0))[0] != calls:
+                self.seen_call[i] = (calls, now)
             elif now - self.seen_call[i][1] > STUCK_S:
                 return f"process {p.pid} hangs inside the MPI library"
         return ""

@@ -147,11 +147,15 @@ class Switchboard:
         elif event == "entered":
             self._entered(message)
         elif event == "claim":
-            self.claims.append((time.monotonic(), peer, int(message.get("entry", 0))))
+            entry = int(message.get("entry", 0))
+            if not 0 < entry < self.ranks.entry:
+                self.claims.append((time.monotonic(), peer, entry))
         elif event == "release":
             self._release(peer)
         elif event == "abort":
-            if self.ranks.aborted is None and self.ranks.owner in (None, peer.rank):
+            # MPI_Abort of the program ends all, whosever error is about to.
+            may = "program" in message or self.ranks.owner in (None, peer.rank)
+            if self.ranks.aborted is None and may:
                 self.ranks.aborted = int(message["status"]) & 0xFF
         elif event == "repairing":
             self.ranks.repairing = time.monotonic()

@@ -298,6 +298,16 @@ def role_of(ctl: Control, proc: Proc) -> tuple[int, int]:
     return int(c.lib.ftrma_role_of(ctl, proc, index)), int(index[0])
 
 
+def loses_threads() -> bool:
+    """Threads of this slot's program were in calls of MPI when the failure came. In a repair."""
+    return bool(c.lib.ftrma_loses_threads())
+
+
+def is_in_call(entry: Process) -> bool:
+    """A thread of this process is inside a call of MPI that may block."""
+    return bool(entry.calls & 0xFFFF)
+
+
 def note_death(proc: int) -> None:
     """A process is dead, as somebody has told who sees it. Any thread."""
     c.lib.ftrma_note_death(proc)

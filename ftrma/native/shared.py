@@ -58,7 +58,7 @@ class Process(Protocol):
     pid: int
     state: int
     death_round: int
-    call_seq: int
+    calls: int
     met: int
     ordinal: int
     arrived: int

@@ -14,17 +14,18 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from ..errors import FtrmaError
+from ..errors import FtrmaError, Rollback
 from ..fabric.world import World
 from ..host.helper import Helper
 from ..native import job, logs
 from ..protocol.rounds import Ended
+from ..protocol.situation import has_deaths
 from . import finalization, script
 from .script import Program
 
 SHOW_S = 30.0  # the program's hook for errors, which may wait for others, who go on
 EXIT_S = 2.0  # what it does at its exit
-LEAVE_S = 5.0  # a failure that is pending then: until it is being repaired
+REPAIR_S = 30.0  # a failure that is pending then
 LOOK_S = 0.005
 
 
@@ -53,9 +54,9 @@ class Ending:
         Args:
             how: this process's program ends.
         """
-        if self.world.alarmed():
+        if self.world.alarmed() and has_deaths(self.world):
             logs.keep_refusal(f"slot {self.slot}'s program {how} beside it")
-            self.world.unwind_if_alarmed()
+        self.world.unwind_if_alarmed()
 
     def is_mine(self, how: str) -> bool:
         """Whether this process's error is the job's; raises Rollback when a failure comes first."""
@@ -92,9 +93,18 @@ class Ending:
             self._end_within(EXIT_S, status)
         finalization.run_exit_functions()
         finalization.let_go(self.program)
-        while not mine:
-            time.sleep(LOOK_S)
-            mine = self.is_mine(how)
+        try:
+            if self.gone_back.is_set():  # its exit functions kept the rollback to themselves
+                raise Rollback("a process failed")
+            while not (mine or self.is_mine(how)):
+                time.sleep(LOOK_S)
+        except Rollback:
+            if not self.world.ctl.supervisor:
+                raise
+            self.world.ask_for_relaunch(
+                f"slot {self.slot} cannot be entered again in the same process: it had run its "
+                "exit functions")
+            raise Ended from None
         with contextlib.suppress(Exception):
             sys.stderr.write("".join(self.unsaid))
         finalization.flush_streams()
@@ -110,7 +120,7 @@ class Ending:
         while (left := self.latest - time.monotonic()) > 0:
             if self.gone_back.wait(min(left, 0.1)):
                 return
-        if not (self.world.alarmed() and self.gone_back.wait(LEAVE_S)):
+        if not (self.world.alarmed() and self.gone_back.wait(REPAIR_S)):
             self._abort(self.status)
 
     def _abort(self, status: int) -> None:

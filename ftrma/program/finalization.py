@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import gc
 import io
+import signal
 import sys
 import threading
 import traceback
@@ -98,6 +99,10 @@ def let_go(program: Program) -> None:
     names, program.names = program.names, {}
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.excepthook = sys.__excepthook__
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_IGN)
     names["__alive__"] = alive = _Alive(names)
     there = weakref.ref(alive)
     del names, alive

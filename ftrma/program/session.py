@@ -210,9 +210,10 @@ class Session:
             held_s = self.coordinated.take(self.vault, regions, record)
         except NoRoom as error:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
-            if self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
-                self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
-                self.world.abort(CATASTROPHE)
+            while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
+                time.sleep(0.005)
+            self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
+            self.world.abort(CATASTROPHE)
             raise Ended from None
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again

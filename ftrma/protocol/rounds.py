@@ -123,10 +123,14 @@ def _round(
     gathered = time.monotonic()
     if begun := going_back(world):  # in a round that was cut short: some have, some have not
         world.new_timeline(begun)
-    connecting = bool(world.load("connect"))
+    role, index = world.role()
+    if role == SLOT and job.loses_threads():
+        logs.keep_refusal(f"another thread of slot {index} was in a call of MPI")
+        world.store("connect", 1)  # now, as later that would be one more repair
     settle(world, vault)
     world.hold()
     world.meet(number, 2, planned=False)
+    connecting = bool(world.load("connect"))
     take_answers(world, number)
     leader = min(p for p in world.procs_of_job() if world.alive(p))
     if leader == world.proc:
@@ -276,6 +280,8 @@ def lead(world: World, number: int) -> None:
     chosen = plan(before)
     dead = [s for s, p in zip(world.slots_of_job(), before.slot_proc, strict=True)
             if p not in before.alive or world.ctl.slots[s].replaying]
+    if (last := world.plan).round > world.load("repaired"):  # a round that was cut short
+        dead = sorted({*dead, *last.dead})
     begun: list[Slot] = []
     if chosen.kind in IN_PLACE:
         for proc in world.procs_of_job():
@@ -333,7 +339,7 @@ def place_of(world: World, slot: Slot, entry: Process) -> tuple[tuple[int, int],
     events = words.events - mark.events if mark.version == version else -1
     if not words.events:
         events = -int(entry.syncs)  # not counted without logs
-    return (version, int(events)), bool(entry.waiting or entry.call_seq & 1)
+    return (version, int(events)), bool(entry.waiting or job.is_in_call(entry))
 
 
 def struck_at(world: World, role: int, index: int) -> str:

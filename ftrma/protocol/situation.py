@@ -63,6 +63,13 @@ def lost_slots(world: World) -> list[Slot]:
             if (world.ctl.slots[s].replaying or p not in now.ready) and has_begun(world, s)]
 
 
+def has_deaths(world: World) -> bool:
+    """Somebody has died and is not replaced, or not replayed."""
+    entries = [world.ctl.proc[p] for p in world.procs_of_job()]
+    return (any(entry.state == job.State.DEAD and not entry.reported for entry in entries)
+            or any(world.ctl.slots[s].replaying for s in world.slots_of_job()))
+
+
 def is_calm(world: World) -> bool:
     """Nobody has died: a round was asked for, or a death was noticed again after its repair."""
     now, last = seats(world), world.plan

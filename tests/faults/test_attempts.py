@@ -7,11 +7,14 @@ earlier attempt does reaches no later one, and the end of a program is that of p
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from jobs import Result, run_command, run_job, run_plain
+from nodes import run_on_nodes
 from programs import assert_same_bits, kinds, run
 
 from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
@@ -441,3 +444,39 @@ def test_fresh_needs_a_supervisor(tmp_path: Path) -> None:
     assert "FTRMA_ROLLBACK=fresh: without 'ftrma run'" in result.stderr
 
 
+
+
+AMID_A_CALL = """
+import sys
+import threading
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+twin = comm.Dup()
+state = ftrma.protect("amid", step=0)
+got, other = np.zeros(1, "i8"), np.zeros(1, "i8")
+late = threading.Thread(target=lambda: twin.Recv(got, (me - 1) % n, 9))
+late.start()
+while state.step < 12:
+    ftrma.safepoint()
+    comm.Sendrecv(np.array([me + state.step]), (me + 1) % n, 1, other, (me - 1) % n, 1)
+    assert other[0] == (me - 1) % n + state.step
+    state.step += 1
+twin.Send(np.array([7 * me]), (me + 1) % n, 9)
+late.join()
+np.savez(f"{sys.argv[1]}/slot-{me}.npz", got=got)
+"""
+
+
+@pytest.mark.parametrize("run", [
+    pytest.param(run_job, id="one node"),
+    pytest.param(partial(run_on_nodes, in_turn=2), id="several nodes")])
+def test_a_thread_amid_a_call(run: Callable[..., Result]) -> None:
+    """Law: no thread is lost to a repair in which nobody has died, as when communicators are made
+    again: all go back then, and it makes its call anew."""
+    result = run(AMID_A_CALL, 4, "--interval", "0", "--kill", "1@safepoint:6", timeout=60)
+    assert result.status == 0 and set(kinds(result)) == {"rollback"}, result
+    assert [int(found["got"][0]) for found in result.of_slots("slot", 4)] == [21, 0, 7, 14]
+    assert result.stats["recoveries"][0]["slots"] == [1], result

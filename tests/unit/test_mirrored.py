@@ -155,7 +155,7 @@ def test_what_publishes_comes_first(tmp_path: Path, first: tuple[str, ...],
 
 def test_what_is_each_nodes_own_is_not_mirrored(made: Made) -> None:
     """Law: clocks, what a process says of its calls, and who waits for whom stay where they are."""
-    own = [("slots", "clock"), ("proc", "call_seq"), ("magic",), ("supervisor",), ("start_ns",),
+    own = [("slots", "clock"), ("proc", "calls"), ("magic",), ("supervisor",), ("start_ns",),
            ("slots", "peak_bytes"), ("log_bytes",), ("nodes",)]
     for path in own:
         for each in made.each(path):
