@@ -122,10 +122,10 @@ static int choose(struct making *m)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
     struct window *w = ftrma_window_named(m->name);
-    /* In the timeline before it was another window. */
+    /* In the timeline before it was another window, whose handle somebody may still have. */
     if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
-        ftrma_window_unlist(w);
-        ftrma_window_discard(w);
+        w->name[0] = '\0';
+        w->name_number = UINT64_MAX;
         w = NULL;
     }
     if (!w)

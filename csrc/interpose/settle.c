@@ -76,7 +76,7 @@ int ftrma_windows_settle(int slot)
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         /* Also one that is not in use yet, as another member may be past its making. */
-        int dead = w->map && is_settler(w) ? member_of(w, slot) : -1;
+        int dead = w->map && w->name[0] && is_settler(w) ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
             if (is_far(w, t))
                 continue; /* its agent knows what the dead had there */

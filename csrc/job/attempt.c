@@ -10,11 +10,10 @@
 
 _Thread_local struct ftrma_thread ftrma_thread = {.round = UINT64_MAX};
 uint64_t ftrma_attempt = 1;
-int ftrma_thread_lost;
+uint64_t ftrma_thread_lost;
 
 void ftrma_attempt_end(void)
 {
-    STORE(&ftrma_thread_lost, 0);
     __atomic_add_fetch(&ftrma_attempt, 1, __ATOMIC_SEQ_CST);
 }
 

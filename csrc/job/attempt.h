@@ -8,13 +8,14 @@
 struct ftrma_thread {
     uint64_t round;   /* alarm that its calls need not heed */
     uint64_t attempt; /* of the program that it belongs to; 0: not known yet */
+    unsigned calls;   /* of MPI that may block, which it is in: a repair can begin inside one */
 };
 extern _Thread_local struct ftrma_thread ftrma_thread __attribute__((tls_model("initial-exec")));
 /* The program's current one in this process, from 1 on; counted on where a timeline ends. */
 extern uint64_t ftrma_attempt;
-/* A call of another thread of it than the program's own has unwound: that thread is lost, and nobody
-   can go on without it. */
-extern int ftrma_thread_lost;
+/* The attempt in which a call of another thread than the program's own has unwound: that thread is lost,
+   and nobody can go on without it. */
+extern uint64_t ftrma_thread_lost;
 
 /* This thread was begun in an earlier attempt: its calls have no effect. */
 static inline int ftrma_stale(void)

@@ -201,10 +201,12 @@ int ftrma_world_lapse(MPI_Comm nobody)
 int ftrma_reconnect(void)
 {
     while (ftrma_lapsed) {
+        if (ftrma_unwinding()) /* not amid a repair, which others may have read it in already */
+            return 0;
+        if (!ftrma_lapsed)
+            break;
         STORE(&ftrma_ctl->connect, 1);
         ftrma_raise(ftrma_round);
-        if (ftrma_unwinding())
-            return 0;
     }
     return 1;
 }

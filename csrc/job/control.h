@@ -2,6 +2,7 @@
 #ifndef FTRMA_CONTROL_H
 #define FTRMA_CONTROL_H
 
+#include "attempt.h"
 #include "internal.h"
 
 /* Written once, by ftrma_join and ftrma_set_link; NULL and -1 until then. */
@@ -19,14 +20,18 @@ static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
 /* Brackets around an MPI call that may block: who watches over the process reads `calls`. */
 static inline void ftrma_enter_call(void)
 {
-    if (ftrma_ctl)
-        __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) + 1, __ATOMIC_SEQ_CST);
+    if (!ftrma_ctl)
+        return;
+    ftrma_thread.calls++;
+    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) + 1, __ATOMIC_SEQ_CST);
 }
 
 static inline void ftrma_leave_call(void)
 {
-    if (ftrma_ctl)
-        __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) - 1, __ATOMIC_SEQ_CST);
+    if (!ftrma_ctl)
+        return;
+    ftrma_thread.calls--;
+    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) - 1, __ATOMIC_SEQ_CST);
 }
 
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */

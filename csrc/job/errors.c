@@ -47,7 +47,7 @@ int ftrma_window_fail(struct window *w, int class, const char *format, ...)
    such an error for the program's own. */
 int ftrma_judge(int rc)
 {
-    int class = MPI_ERR_UNKNOWN;
+    int class = MPI_ERR_UNKNOWN, broken = 0;
     PMPI_Error_class(rc, &class);
     unsigned patience_ms = class == MPI_ERR_OTHER || class == MPI_ERR_UNKNOWN
                                    || class == MPI_ERR_INTERN
@@ -56,7 +56,7 @@ int ftrma_judge(int rc)
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     if (class == MPI_ERR_PROC_FAILED || class == MPI_ERR_PROC_FAILED_PENDING
         || class == MPI_ERR_REVOKED)
-        patience_ms = 2000;
+        patience_ms = 2000, broken = 1;
 #endif
     /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A
        node that vanished shows only when its connection times out. */
@@ -65,7 +65,9 @@ int ftrma_judge(int rc)
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
         if (ftrma_stale())
             return ftrma_code_unwind;
-        if (ftrma_pending()) {
+        /* Another thread than the program's may hear of a failure that has been repaired meanwhile. */
+        int late = broken && !ftrma_counted && ftrma_thread.round != LOAD(&ftrma_round);
+        if (ftrma_pending() || late) {
             if (!ftrma_counted)
                 ftrma_lose_thread();
             return ftrma_code_unwind;

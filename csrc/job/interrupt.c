@@ -27,13 +27,16 @@ void ftrma_lose_thread(void)
     if (ftrma_tape.on)
         ftrma_uncounted();
     /* A plan that does not know yet is made anew; a repair that is over, too. */
-    if (!__atomic_exchange_n(&ftrma_thread_lost, 1, __ATOMIC_SEQ_CST) && alarm != FTRMA_ENDED)
+    uint64_t attempt = ftrma_thread.attempt;
+    if (__atomic_exchange_n(&ftrma_thread_lost, attempt, __ATOMIC_SEQ_CST) != attempt
+        && alarm != FTRMA_ENDED)
         ftrma_raise(alarm);
 }
 
 int ftrma_loses_threads(void)
 {
-    return LOAD(&ftrma_thread_lost) || (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & 0xffff);
+    return LOAD(&ftrma_thread_lost) == LOAD(&ftrma_attempt)
+           || (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & 0xffff) > ftrma_thread.calls;
 }
 
 int ftrma_interrupted(void)

@@ -71,12 +71,13 @@ class Signals:
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
         """Be the handler of the signals that ask for the end."""
-        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-            numbers.append(signal.SIGHUP)
-        old = {number: signal.signal(number, self) for number in numbers}
-        old |= {number: signal.signal(number, self._keep)
-                for number in (signal.SIGUSR1, signal.SIGUSR2)}
+        wanted = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self.__call__)
+        # Not where they are ignored, as under nohup and in the background of a script.
+        wanted |= {number: handler for number, handler in (
+            (signal.SIGHUP, self.__call__), (signal.SIGQUIT, self.__call__),
+            (signal.SIGUSR1, self._keep), (signal.SIGUSR2, self._keep),
+        ) if signal.getsignal(number) is not signal.SIG_IGN}
+        old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             yield
         finally:

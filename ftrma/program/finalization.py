@@ -101,8 +101,9 @@ def let_go(program: Program) -> None:
     sys.excepthook = sys.__excepthook__
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
+            rest = signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN
             with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_IGN)
+                signal.signal(number, rest)
     names["__alive__"] = alive = _Alive(names)
     there = weakref.ref(alive)
     del names, alive

@@ -29,6 +29,7 @@ from ..host.helper import Helper
 from ..host.key import Key
 from ..native import job, loading, logs
 from ..native.constants import SLOT
+from ..native.shared import Proc
 from ..protocol.checkpoints import Repaired
 from ..protocol.rounds import Ended
 from . import finalization, session
@@ -66,8 +67,10 @@ class Runner:
         self.ready = threading.Event()  # nothing is left of the attempt before
         self.ending: Ending | None = None  # of the program's attempt
         # The program's; a batch system may send them to all processes.
-        self.handlers = {number: signal.signal(number, signal.SIG_IGN)
-                         for number in (signal.SIGUSR1, signal.SIGUSR2)}
+        self.unheeded = [number for number in (signal.SIGUSR1, signal.SIGUSR2)
+                         if signal.getsignal(number) is signal.SIG_DFL]
+        for number in self.unheeded:
+            signal.signal(number, signal.SIG_IGN)
         self.thread_error = threading.excepthook
         threading.excepthook = self.end_thread
 
@@ -107,7 +110,7 @@ class Runner:
             session.tell_recovery(Recovery(
                 kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,
                 phases=repaired.phases, reason=plan.reason, began_s=world.ctl.death_ns / 1e9,
-            ))
+            ), died=repaired.died)
         event = FailureEvent(plan.dead, kind, repaired.version, repaired.seconds)
         callbacks = session.callbacks
         if kind == "rollback":
@@ -143,8 +146,8 @@ class Runner:
         if self.world.alarmed():
             raise Rollback("a process failed")
         if not self.slate:
-            for number, handler in self.handlers.items():
-                signal.signal(number, handler)
+            for number in self.unheeded:
+                signal.signal(number, signal.SIG_DFL)
             self.slate = Slate(self.program.owns)
             self.threads.watch_births()
             return
@@ -296,7 +299,8 @@ def note_own_exit() -> None:
 
 def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
     """The job cannot go on: say why, once."""
-    if world is None or world.claim_error():
+    owner = world.ctl.error_owner if world else 0
+    if world is None or world.claim_error() or (owner and not world.alive(Proc(owner - 1))):
         with contextlib.suppress(OSError):
             lineoutput.put(2, why.encode(errors="backslashreplace"))
     if world is not None:

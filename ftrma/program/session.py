@@ -336,11 +336,16 @@ class Session:
             reason="", began_s=self.world.ctl.death_ns / 1e9, demand=self.replayed_from,
         ))
 
-    def tell_recovery(self, recovery: Recovery) -> None:
-        """Put a recovery in the job's story, and one line for people."""
+    def tell_recovery(self, recovery: Recovery, *, died: bool = True) -> None:
+        """Put a recovery in the job's story, and one line for people.
+
+        Args:
+            died: somebody had; else communicators had to be made again.
+        """
         self.world.emit(recovery)
         spares = len(self.world.spares())
         names = " and ".join(f"slot {s}" for s in recovery.slots) or "a server"
+        what = f"{names} died" if died or recovery.slots else "communicators are made again"
         to = f"checkpoint {recovery.version}" if recovery.version else "the start"
         if recovery.demand:
             to = f"its demand checkpoint {recovery.demand}"
@@ -350,7 +355,7 @@ class Session:
         phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)
         why = f" ({recovery.reason})" if recovery.reason else ""
         self.world.tell(
-            f"{names} died; {how} in {recovery.seconds * 1e3:.0f} ms ({phases}){why}; "
+            f"{what}; {how} in {recovery.seconds * 1e3:.0f} ms ({phases}){why}; "
             f"{spares} spare{'s' * (spares != 1)} left"
         )
 

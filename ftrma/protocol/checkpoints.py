@@ -51,7 +51,8 @@ class Repaired:
         kind: "causal": lost slots are replayed, the others go on; "rollback": all go back.
         version: of the checkpoint that they go on from; 0 is the start of the program.
         seconds, phases: from the death on, without the replay.
-        silent: nobody had died.
+        silent: nobody had died, and nobody goes back.
+        died: somebody had died; known to the leader.
     """
 
     leader: bool
@@ -60,6 +61,7 @@ class Repaired:
     seconds: float
     phases: Phases
     silent: bool = False
+    died: bool = True
 
 
 class Checkpoints(Protocol):

@@ -31,7 +31,7 @@ from ..vault.vault import Vault
 from . import causal, ends
 from .checkpoints import Repaired
 from .plan import IN_PLACE, Plan, plan
-from .situation import has_begun, is_calm, observe, starved
+from .situation import has_begun, has_deaths, is_calm, observe, starved
 
 
 class Ended(BaseException):
@@ -78,9 +78,11 @@ class Done:
         reset: it has gone back. Others may have left that round, which was this process's last but
             for a further failure: whatever follows, it goes back.
         eventful: a round was about a death; the last one may be about none.
+        died: the same, as the leader sees it.
     """
 
     flushed: bool = False
+    died: bool = False
     reset: bool = False
     eventful: bool = False
 
@@ -134,6 +136,7 @@ def _round(
     take_answers(world, number)
     leader = min(p for p in world.procs_of_job() if world.alive(p))
     if leader == world.proc:
+        done.died |= has_deaths(world)
         lead(world, number)
         world.repairing(number)
     else:
@@ -187,7 +190,7 @@ def _round(
     kind = "rollback" if done.reset else "causal"
     return vault, Repaired(
         leader == world.proc, kind, world.committed, death, phases,
-        silent=world.plan.calm and not done.reset,
+        silent=world.plan.calm and not done.reset, died=done.died,
     )
 
 

@@ -270,6 +270,16 @@ def test_messages_go_on(place: str, repetition: int) -> None:
         assert found["got"].tolist() == expected["got"].tolist()
 
 
+def test_messages_after_a_checkpoint(repetition: int) -> None:
+    """The first message after a recovery, and after a checkpoint, has communicators made again, in
+    which nobody has died: nobody goes back."""
+    program = MESSAGES.replace("state.step % 3 == 2", "state.step == 20")
+    result = run_on_nodes(program, SLOTS, *HERE, "--policy", "causal", "--kill", "1@fence:11",
+                          in_turn=2, timeout=60)
+    assert result.status == 0 and kinds(result) == ["causal"], result
+    assert all(found["got"].any() for found in result.of_slots("cells", SLOTS))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_random_deaths(seed: int, repetition: int) -> None:
