@@ -126,6 +126,7 @@ static int choose(struct making *m)
     if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
         w->name[0] = '\0';
         w->name_number = UINT64_MAX;
+        ftrma_winfile_cover(w);
         w = NULL;
     }
     if (!w)
@@ -403,6 +404,10 @@ int MPI_Win_free(MPI_Win *win)
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     struct window *w = ftrma_window(*win);
+    if (!w && ftrma_window_is_stale(*win)) { /* of an attempt before: it has been let go of */
+        *win = MPI_WIN_NULL;
+        return MPI_SUCCESS;
+    }
     if (!w) {
         ftrma_window_release(*win);
         return GUARDED(PMPI_Win_free(win));

@@ -94,6 +94,13 @@ void ftrma_winfile_unlink(const struct window *w)
     unlink(path);
 }
 
+void ftrma_winfile_cover(struct window *w)
+{
+    if (w->map)
+        mmap(w->map, w->file_bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 /* The dead process has made the file already. */
 int ftrma_winfile_made_before(const struct window *w)
 {

@@ -22,6 +22,8 @@ int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers,
 /* Map the file, or make it. 0 or -errno. */
 int ftrma_winfile_map(struct window *w, int create);
 void ftrma_winfile_unlink(const struct window *w);
+/* Put private memory in place of a mapping that somebody may still look at, so that it holds no file. */
+void ftrma_winfile_cover(struct window *w);
 /* The dead process has made the file already. */
 int ftrma_winfile_made_before(const struct window *w);
 

@@ -21,15 +21,18 @@ void ftrma_set_interrupt(ftrma_interrupt_function function)
 
 void ftrma_lose_thread(void)
 {
-    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     if (!interrupt)
         return; /* no program runs here yet */
+    if (!ftrma_thread.attempt)
+        ftrma_attempt_begin();
     if (ftrma_tape.on)
         ftrma_uncounted();
     /* A plan that does not know yet is made anew; a repair that is over, too. */
     uint64_t attempt = ftrma_thread.attempt;
-    if (__atomic_exchange_n(&ftrma_thread_lost, attempt, __ATOMIC_SEQ_CST) != attempt
-        && alarm != FTRMA_ENDED)
+    if (__atomic_exchange_n(&ftrma_thread_lost, attempt, __ATOMIC_SEQ_CST) == attempt)
+        return;
+    uint64_t alarm = LOAD(&ftrma_ctl->alarm);
+    if (alarm != FTRMA_ENDED)
         ftrma_raise(alarm);
 }
 

@@ -72,7 +72,7 @@ class Signals:
     def handled(self) -> Iterator[None]:
         """Be the handler of the signals that ask for the end."""
         wanted = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self.__call__)
-        # Not where they are ignored, as under nohup and in the background of a script.
+        # The others not where they are ignored, as under nohup.
         wanted |= {number: handler for number, handler in (
             (signal.SIGHUP, self.__call__), (signal.SIGQUIT, self.__call__),
             (signal.SIGUSR1, self._keep), (signal.SIGUSR2, self._keep),

@@ -299,8 +299,9 @@ def note_own_exit() -> None:
 
 def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
     """The job cannot go on: say why, once."""
-    owner = world.ctl.error_owner if world else 0
-    if world is None or world.claim_error() or (owner and not world.alive(Proc(owner - 1))):
+    mine = world is None or world.claim_error()
+    owner = world.ctl.error_owner if world else 0  # 0 over several nodes, too
+    if mine or (world and owner and not world.alive(Proc(owner - 1))):
         with contextlib.suppress(OSError):
             lineoutput.put(2, why.encode(errors="backslashreplace"))
     if world is not None:

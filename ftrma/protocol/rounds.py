@@ -31,7 +31,7 @@ from ..vault.vault import Vault
 from . import causal, ends
 from .checkpoints import Repaired
 from .plan import IN_PLACE, Plan, plan
-from .situation import has_begun, has_deaths, is_calm, observe, starved
+from .situation import has_begun, has_deaths, is_calm, is_whole, observe, starved
 
 
 class Ended(BaseException):
@@ -136,7 +136,7 @@ def _round(
     take_answers(world, number)
     leader = min(p for p in world.procs_of_job() if world.alive(p))
     if leader == world.proc:
-        done.died |= has_deaths(world)
+        done.died |= not is_whole(world) or has_deaths(world)
         lead(world, number)
         world.repairing(number)
     else:

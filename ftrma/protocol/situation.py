@@ -70,12 +70,18 @@ def has_deaths(world: World) -> bool:
             or any(world.ctl.slots[s].replaying for s in world.slots_of_job()))
 
 
+def is_whole(world: World) -> bool:
+    """Every role has a process that is ready."""
+    now = seats(world)
+    return now.ready >= {*now.slot_proc, *now.checksum_proc}
+
+
 def is_calm(world: World) -> bool:
     """Nobody has died: a round was asked for, or a death was noticed again after its repair."""
-    now, last = seats(world), world.plan
+    last = world.plan
     amid_repair = last.round > world.load("repaired") and not last.calm
-    whole = now.ready >= {*now.slot_proc, *now.checksum_proc}
-    return whole and not amid_repair and not lost_slots(world) and not job.refusal(world.ctl)
+    lacking = amid_repair or lost_slots(world) or job.refusal(world.ctl)
+    return is_whole(world) and not lacking
 
 
 def hindrance(world: World) -> str:

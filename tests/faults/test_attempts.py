@@ -480,3 +480,42 @@ def test_a_thread_amid_a_call(run: Callable[..., Result]) -> None:
     assert result.status == 0 and set(kinds(result)) == {"rollback"}, result
     assert [int(found["got"][0]) for found in result.of_slots("slot", 4)] == [21, 0, 7, 14]
     assert result.stats["recoveries"][0]["slots"] == [1], result
+
+
+ANOTHER_SIZE = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+old = getattr(MPI, "kept", None)  # as a library's variable, by whoever has gone back
+size = 8000 * (me + 1) * (2 if old else 1)
+win = MPI.kept = MPI.Win.Allocate(size, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 0
+state = ftrma.protect("sizes", step=0)
+one, got = np.ones(1, "i8"), np.zeros(1, "i8")
+comm.Barrier()
+while state.step < 20:
+    ftrma.safepoint()
+    if old and state.step == 12:
+        old.Free()
+        assert old == MPI.WIN_NULL
+    win.Lock_all()
+    win.Fetch_and_op(one, got, (me + 1) % n, me)
+    win.Unlock_all()
+    win.Fence()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/slot-{me}.npz", cells=cells[:n])
+"""
+
+
+def test_a_window_of_another_size() -> None:
+    """Law: a window that is made again with another size is another one; whoever still has the one
+    of before can free it, and nothing more."""
+    result = run_job(ANOTHER_SIZE, 4, "--policy", "rollback", "--spares", "2", "--kill",
+                     "1@fence:6", "--kill", "2@atomic:21", timeout=60)
+    assert result.status == 0 and kinds(result) == ["rollback"] * 2, result
+    for slot, found in enumerate(result.of_slots("slot", 4)):
+        assert found["cells"].tolist() == [20 * (me == (slot - 1) % 4) for me in range(4)]
