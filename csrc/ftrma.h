@@ -50,6 +50,8 @@
 #define FTRMA_LEFT_BY_EXIT 0x800 /* by exit(3), which libraries call, too */
 #define FTRMA_LEFT_BY_MEMORY 0x400 /* SIGBUS: there was no memory behind an address: a failure */
 #define FTRMA_LEFT_VALUE 0xff
+/* Threads that are inside MPI calls, in ftrma_proc.calls; above it, how often any entered or left one. */
+#define FTRMA_CALLS_INSIDE 0xffff
 
 /* In ftrma_ctl.alarm: the program has ended, deaths no longer matter. */
 #define FTRMA_ENDED 0x4000000000000000
@@ -207,8 +209,7 @@ struct ftrma_proc {
     int32_t pid;
     int32_t state;          /* FTRMA_ABSENT, _ALIVE, _DEAD */
     uint64_t death_round;   /* the repair round that must handle its death, 0 while alive */
-    uint64_t calls;         /* so many times threads entered or left MPI calls that may block, << 16
-                               | threads that are inside one */
+    uint64_t calls;         /* of MPI that may block: see FTRMA_CALLS_INSIDE */
     uint64_t met;           /* repair rendezvous reached: round << 8 | phase */
     uint64_t ordinal;       /* safepoints passed since this entry of the program */
     uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */

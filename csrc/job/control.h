@@ -18,12 +18,14 @@ static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
 }
 
 /* Brackets around an MPI call that may block: who watches over the process reads `calls`. */
+#define CALLS_STEP ((uint64_t)FTRMA_CALLS_INSIDE + 1)
+
 static inline void ftrma_enter_call(void)
 {
     if (!ftrma_ctl)
         return;
     ftrma_thread.calls++;
-    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) + 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP + 1, __ATOMIC_SEQ_CST);
 }
 
 static inline void ftrma_leave_call(void)
@@ -31,7 +33,7 @@ static inline void ftrma_leave_call(void)
     if (!ftrma_ctl)
         return;
     ftrma_thread.calls--;
-    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, (1u << 16) - 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP - 1, __ATOMIC_SEQ_CST);
 }
 
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */

@@ -111,7 +111,8 @@ static void *watch(void *unused)
         if (alarm != told)
             ftrma_alarm_seen();
         told = alarm;
-        uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls), inside = calls & 0xffff;
+        uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls);
+        uint64_t inside = calls & FTRMA_CALLS_INSIDE;
         /* Over several nodes a revocation costs the library something: only whoever waits in it. */
         int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
         if (alarm != revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))

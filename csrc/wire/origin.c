@@ -1,7 +1,7 @@
 /* An origin: what a process asks of parts on other nodes.
  *
  * Puts return at once and are kept until they are acknowledged; a flush waits for that.  A get waits
- * for its bytes, an atomic for its answer, an atomic for its answer.  Locks and unlocks are begun by one call
+ * for its bytes, an atomic for its answer.  Locks and unlocks are begun by one call
  * and finished by another, so that several can be under way; an unlock is sent when all puts before it
  * are acknowledged: otherwise a death could lose them below the horizon.
  *

@@ -44,6 +44,7 @@ class Left(IntFlag):
     BY_EXIT, BY_MEMORY = number("LEFT_BY_EXIT"), number("LEFT_BY_MEMORY")
 
 
+CALLS_INSIDE = number("CALLS_INSIDE")  # mask of the threads that are inside
 LEFT_VALUE = number("LEFT_VALUE")  # mask of the status or signal
 ENDED = number("ENDED")
 STUMBLES = number("STUMBLES")
@@ -305,7 +306,7 @@ def loses_threads() -> bool:
 
 def is_in_call(entry: Process) -> bool:
     """A thread of this process is inside a call of MPI that may block."""
-    return bool(entry.calls & 0xFFFF)
+    return bool(entry.calls & CALLS_INSIDE)
 
 
 def note_death(proc: int) -> None:

@@ -15,7 +15,7 @@ import traceback
 from typing import Any, NoReturn
 
 from ..errors import FtrmaError, Rollback
-from ..fabric.world import World
+from ..fabric.world import LOOK_S, World
 from ..host.helper import Helper
 from ..native import job, logs
 from ..protocol.rounds import Ended
@@ -26,7 +26,6 @@ from .script import Program
 SHOW_S = 30.0  # the program's hook for errors, which may wait for others, who go on
 EXIT_S = 2.0  # what it does at its exit
 REPAIR_S = 30.0  # a failure that is pending then
-LOOK_S = 0.005
 
 
 class Ending:
@@ -44,7 +43,7 @@ class Ending:
         self.gone_back = threading.Event()
         self.status = 0
         self.latest = 0.0  # when the job ends at last, by the monotonic clock
-        self.unsaid: list[str] = []  # an error that another one has come before
+        self.unsaid = ""  # an error that another one has come before
         # Made before the program sets hooks, which it would keep.
         self.limit = Helper(self._end_at_latest)
 
@@ -69,16 +68,22 @@ class Ending:
                       or tb.tb_frame.f_code.co_filename == script.__file__
                       or "runpy" in tb.tb_frame.f_code.co_filename):
             tb = tb.tb_next
-        if not self.is_mine(how):
-            self.unsaid = traceback.format_exception(type(error), error, tb)
-            return 1
-        self._end_within(SHOW_S, 1)
+        mine = self.is_mine(how)
+        if mine:
+            self._end_within(SHOW_S, 1)
         if isinstance(error, FtrmaError):
             at = traceback.extract_tb(tb)
             where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
             place = self.program.place(where.filename) if where else ""
             line = f" ({place}, line {where.lineno})" if where else ""
-            self.world.tell(f"error: {error}{line}")
+            words = f"error: {error}{line}"
+            if mine:
+                self.world.tell(words)
+            else:
+                self.unsaid = f"ftrma: {words}\n"
+            return 1
+        if not mine:
+            self.unsaid = "".join(traceback.format_exception(type(error), error, tb))
             return 1
         status = finalization.show(type(error), error, tb)
         if not status:  # its hook has ended this process alone, and well
@@ -106,7 +111,7 @@ class Ending:
                 "exit functions")
             raise Ended from None
         with contextlib.suppress(Exception):
-            sys.stderr.write("".join(self.unsaid))
+            sys.stderr.write(self.unsaid)
         finalization.flush_streams()
         self._abort(status)
         raise Ended

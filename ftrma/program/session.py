@@ -16,7 +16,7 @@ from typing import Any
 from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback
 from ..fabric.story import Checkpoint, Failure, Recovery
-from ..fabric.world import World
+from ..fabric.world import LOOK_S, World
 from ..native import job, logs
 from ..native.constants import WHAT
 from ..native.shared import Slot
@@ -211,7 +211,7 @@ class Session:
         except NoRoom as error:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
             while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
-                time.sleep(0.005)
+                time.sleep(LOOK_S)
             self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
             self.world.abort(CATASTROPHE)
             raise Ended from None

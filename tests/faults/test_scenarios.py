@@ -354,12 +354,13 @@ LONG = ("--steps", "100000000")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *(
-    pytest.param(number, marks=pytest.mark.rest) for number in (signal.SIGTERM, signal.SIGHUP))])
+    pytest.param(number, marks=pytest.mark.rest)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))])
 def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
     """Ctrl-C, SIGTERM and a closed terminal end everything at once, and the files asked for tell
     what was until then."""
-    if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip("under nohup, and so is what these tests start")
+    if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("as under nohup, and so is what these tests start")
     mark = f"signal-{number}-{os.getpid()}"
     PROGRAMS["long"] = (*PROGRAMS["stencil"][:3], *LONG)
     files = {name: tmp_path / f"{name}.json" for name in ("stats", "trace")}
