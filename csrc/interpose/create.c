@@ -122,7 +122,7 @@ static int choose(struct making *m)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
     struct window *w = ftrma_window_named(m->name);
-    /* In the timeline before it was another window, whose handle somebody may still have. */
+    /* In the timeline before it was another window, whose memory somebody may still have. */
     if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
         w->name[0] = '\0';
         w->name_number = UINT64_MAX;
@@ -170,18 +170,18 @@ static int join_far(struct making *m)
     for (int i = 0; i < m->n; i++) {
         const struct ftrma_offer *offer = &m->offers[i];
         any |= w->far[i] = ftrma_node_of(offer->slot) != ftrma_node_here();
-        if (!w->far[i] || m->me != m->maker || (ftrma_tape.mode && !ftrma_replay_over()))
+        if (!w->far[i] || m->me != m->maker || w->left)
             continue;
         for (int t = 0; t < m->n; t++)
             *pair(w, i, t) = (struct ftrma_pair){0};
         w->members[i] = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes,
-                                              .slot = offer->slot, .disp_unit = offer->disp_unit};
+                                              .slot = offer->slot, .disp_unit = (int32_t)offer->disp_unit};
     }
     w->direct = w->allocated && !any;
     int alone = 1;
     for (int i = 0; i < m->n; i++)
         alone &= i == m->me || w->far[i];
-    if (alone && !w->ghost && ftrma_tape.mode && !ftrma_replay_over())
+    if (alone && !w->ghost && w->left)
         ftrma_window_settle_own(w);
     if (any)
         return w->ghost ? 0 : ftrma_far_place(w);
@@ -196,14 +196,15 @@ static int join(struct making *m, MPI_Info info)
     struct window *w = m->w;
     int error = w->map ? 0 : ftrma_winfile_map(w, 0);
     w->ordinal = m->mine.ordinal;
-    if (!error && m->me == m->maker && (!ftrma_tape.mode || ftrma_replay_over()))
-        *(struct ftrma_window_header *)(void *)w->map =
-            (struct ftrma_window_header){.name_number = w->name_number};
     if (!error && ftrma_window_attach(w, &m->mine, m->offset[m->me], info))
         error = -EIO;
     if (!error)
         error = join_far(m);
-    return error ? error : ftrma_window_list(w);
+    if (!error)
+        error = ftrma_window_list(w);
+    if (!error)
+        STORE(&w->members[w->me].made, (uint32_t)LOAD(&ftrma_ctl->entry));
+    return error;
 }
 
 /* [out] *worst: -errno, the same on all members.  Returns an MPI code. */

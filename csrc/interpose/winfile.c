@@ -55,7 +55,7 @@ int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers, cons
         w->map + sizeof(struct ftrma_window_header));
     for (int i = 0; i < w->n; i++)
         m[i] = (struct ftrma_member){.size_bytes = (uint64_t)offers[i].size_bytes,
-                                     .offset = offset[i], .disp_unit = offers[i].disp_unit,
+                                     .offset = offset[i], .disp_unit = (int32_t)offers[i].disp_unit,
                                      .slot = offers[i].slot};
     return 0;
 }
@@ -160,12 +160,12 @@ static void reset_own(struct window *w, const struct ftrma_offer *offer, uint64_
     w->gc = w->gnc = w->lc = w->barriers = 0;
     w->fence_open = w->all_locked = w->access_open = w->exposure_open = 0;
     struct ftrma_member *m = &w->members[w->me];
-    if (ftrma_tape.mode && !ftrma_replay_over()) {
-        m->base = offer->base; /* everything else is as the dead process has left it */
+    if (w->left) {
+        m->base = offer->base;
         return;
     }
     *m = (struct ftrma_member){.size_bytes = (uint64_t)offer->size_bytes, .offset = offset,
-                               .base = offer->base, .disp_unit = offer->disp_unit,
+                               .base = offer->base, .disp_unit = (int32_t)offer->disp_unit,
                                .slot = offer->slot};
     for (int t = 0; t < w->n; t++)
         *pair(w, w->me, t) = (struct ftrma_pair){0};
@@ -178,11 +178,14 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     w->header = (struct ftrma_window_header *)(void *)w->map;
     w->members = (struct ftrma_member *)(void *)(w->map + sizeof *w->header);
     w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
+    /* Also where it died in the making itself, others may be past that already. */
+    w->left = ftrma_tape.mode && (!ftrma_replay_over()
+                                  || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->entry));
+    if (w->me == w->maker && !w->left)
+        *w->header = (struct ftrma_window_header){.name_number = w->name_number};
     reset_own(w, offer, offset);
     void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
     if (ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
         return MPI_ERR_OTHER;
-    if (w->handle != MPI_WIN_NULL && w->allocated)
-        return MPI_SUCCESS; /* other user memory may lie elsewhere after re-entry */
     return ftrma_window_handle(w, base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info);
 }

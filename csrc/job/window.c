@@ -33,6 +33,11 @@ static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* changes of it and
 static pthread_mutex_t handles = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
 static int nheld;
+/* Handles of earlier attempts, the newest of them: whoever has kept one and frees it must not free a
+   window that was made since and lies where that was. */
+#define STALE 1024
+static MPI_Win stale[STALE];
+static unsigned nstale;
 static struct window *newest_found; /* most programs use one window at a time */
 int ftrma_next_ordinal;
 
@@ -78,18 +83,22 @@ struct window *ftrma_window(MPI_Win handle)
 
 int ftrma_window_is_stale(MPI_Win handle)
 {
-    int stale = 0;
-    for (int i = 0; i < nwindows && !stale; i++)
-        stale = windows[i]->handle == handle && !windows[i]->in_use;
-    return stale;
+    int found = 0;
+    pthread_mutex_lock(&listing);
+    for (unsigned i = 0; i < nstale && i < STALE && !found; i++)
+        found = stale[i] == handle;
+    pthread_mutex_unlock(&listing);
+    return found;
 }
 
-/* Windows come and go rarely; their handles change when a window from Create is made again. */
+/* Windows come and go rarely; their handles change when they are made again. */
 static void reindex(void)
 {
     struct window **next = table == tables[0] ? tables[1] : tables[0];
     memset(next, 0, sizeof tables[0]);
     for (int k = 0; k < nwindows; k++) {
+        if (windows[k]->handle == MPI_WIN_NULL)
+            continue;
         size_t i = hash(windows[k]->handle);
         while (next[i])
             i = (i + 1) & (TABLE - 1);
@@ -104,8 +113,7 @@ struct window *ftrma_window_named(const char *name)
     struct window *found = NULL;
     pthread_mutex_lock(&listing);
     for (int i = 0; i < nwindows && !found; i++)
-        if (!windows[i]->in_use && windows[i]->handle != MPI_WIN_NULL
-            && !strcmp(windows[i]->name, name))
+        if (!windows[i]->in_use && !strcmp(windows[i]->name, name))
             found = windows[i];
     pthread_mutex_unlock(&listing);
     return found;
@@ -257,17 +265,16 @@ void ftrma_window_unlist(struct window *w)
 
 /* The library makes and frees windows of one process at a time only, whatever threads it promises: its
    readers of help texts and settings have one state. */
-static void free_handle(struct window *w)
+static void free_handle(MPI_Win *handle)
 {
     pthread_mutex_lock(&handles);
-    if (w->handle != MPI_WIN_NULL)
-        PMPI_Win_free(&w->handle);
+    if (*handle != MPI_WIN_NULL)
+        PMPI_Win_free(handle);
     pthread_mutex_unlock(&handles);
 }
 
 int ftrma_window_handle(struct window *w, void *base, MPI_Aint size, int disp_unit, MPI_Info info)
 {
-    free_handle(w);
     pthread_mutex_lock(&handles);
     int rc = PMPI_Win_create(base, size, disp_unit, info, MPI_COMM_SELF, &w->handle);
     pthread_mutex_unlock(&handles);
@@ -279,7 +286,7 @@ void ftrma_window_discard(struct window *w)
     if (w->map)
         munmap(w->map, w->file_bytes);
     w->map = NULL;
-    free_handle(w);
+    free_handle(&w->handle);
     if (w->group != MPI_GROUP_NULL)
         PMPI_Group_free(&w->group);
     free(w->locked);
@@ -288,13 +295,27 @@ void ftrma_window_discard(struct window *w)
     free(w);
 }
 
+/* Under `listing`.  Returns what gives way to it. */
+static MPI_Win make_stale(MPI_Win handle)
+{
+    if (handle == MPI_WIN_NULL)
+        return handle;
+    MPI_Win oldest = nstale < STALE ? MPI_WIN_NULL : stale[nstale % STALE];
+    stale[nstale++ % STALE] = handle;
+    return oldest;
+}
+
 void ftrma_windows_rewind(void)
 {
     struct window *left = NULL;
-    int kept = 0;
+    MPI_Win oldest[FTRMA_MAX_WINDOWS];
+    int kept = 0, n;
     pthread_mutex_lock(&listing);
-    for (int i = 0; i < nwindows; i++) {
+    n = nwindows;
+    for (int i = 0; i < n; i++) {
         windows[i]->in_use = 0;
+        oldest[i] = make_stale(windows[i]->handle);
+        windows[i]->handle = MPI_WIN_NULL;
         if (!windows[i]->ghost) {
             windows[kept++] = windows[i];
             continue;
@@ -310,4 +331,6 @@ void ftrma_windows_rewind(void)
         left = w->next_left;
         ftrma_window_discard(w);
     }
+    for (int i = 0; i < n; i++)
+        free_handle(&oldest[i]);
 }

@@ -15,7 +15,8 @@ struct ftrma_member {
     uint64_t size_bytes;
     uint64_t offset;      /* of its part in the shared file (from Allocate) */
     uint64_t base;        /* address in its own memory (from Create) */
-    int64_t disp_unit;
+    int32_t disp_unit;
+    uint32_t made;        /* the entry of the program in which the member came to be ready for others */
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
     uint64_t seq;         /* accesses so far that change the part */
@@ -63,6 +64,7 @@ struct window {
     int n, me;        /* members and own number among them */
     int direct;       /* all parts are mapped here */
     int maker;        /* the first member of this node */
+    int left;         /* this process replaces one that was ready for others: its words stand */
     int ordinal;      /* number in this slot's program order */
     int fence_open;   /* a fence opened an epoch */
     int all_locked;
@@ -102,12 +104,12 @@ void ftrma_window_hold(MPI_Win handle);
 void ftrma_window_release(MPI_Win handle);
 /* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
 struct window *ftrma_window_named(const char *name);
-/* A handle of an earlier attempt, whose window the program has not made again. */
+/* A handle of an earlier attempt. */
 int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);
 int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
 void ftrma_window_unlist(struct window *w);
-/* Make its handle, a window of the library's over this process alone, in place of any before. */
+/* Make its handle, a window of the library's over this process alone. */
 int ftrma_window_handle(struct window *w, void *base, MPI_Aint size, int disp_unit, MPI_Info info);
 void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
 void ftrma_windows_rewind(void); /* all windows out of use, ordinals from 0 */

@@ -482,7 +482,7 @@ def test_a_thread_amid_a_call(run: Callable[..., Result]) -> None:
     assert result.stats["recoveries"][0]["slots"] == [1], result
 
 
-ANOTHER_SIZE = """
+OF_BEFORE = """
 import sys
 import numpy as np
 import ftrma
@@ -490,8 +490,10 @@ from ftrma import MPI
 comm = MPI.COMM_WORLD
 me, n = comm.rank, comm.size
 old = getattr(MPI, "kept", None)  # as a library's variable, by whoever has gone back
-size = 8000 * (me + 1) * (2 if old else 1)
-win = MPI.kept = MPI.Win.Allocate(size, 8, comm=comm)
+size = 8000 * (me + 1) * (int(sys.argv[2]) if old else 1)
+memory = np.zeros(size // 8, "i8")
+win = MPI.kept = (MPI.Win.Create(memory, 8, comm=comm) if sys.argv[3] == "create" else
+                  MPI.Win.Allocate(size, 8, comm=comm))
 cells = np.frombuffer(win.tomemory(), "i8")
 cells[:] = 0
 state = ftrma.protect("sizes", step=0)
@@ -511,11 +513,12 @@ np.savez(f"{sys.argv[1]}/slot-{me}.npz", cells=cells[:n])
 """
 
 
-def test_a_window_of_another_size() -> None:
-    """Law: a window that is made again with another size is another one; whoever still has the one
-    of before can free it, and nothing more."""
-    result = run_job(ANOTHER_SIZE, 4, "--policy", "rollback", "--spares", "2", "--kill",
-                     "1@fence:6", "--kill", "2@atomic:21", timeout=60)
+@pytest.mark.parametrize("made", ["2 allocate", "1 allocate", "1 create"])
+def test_a_window_of_before(made: str) -> None:
+    """Law: a window that is made again, with another size or with the same, is another one; whoever
+    still has the one of before can free it, and nothing more."""
+    result = run_job(OF_BEFORE, 4, "--policy", "rollback", "--spares", "2", "--kill",
+                     "1@fence:6", "--kill", "2@atomic:21", args=made.split(), timeout=60)
     assert result.status == 0 and kinds(result) == ["rollback"] * 2, result
     for slot, found in enumerate(result.of_slots("slot", 4)):
         assert found["cells"].tolist() == [20 * (me == (slot - 1) % 4) for me in range(4)]

@@ -9,7 +9,10 @@ words.
 from __future__ import annotations
 
 import functools
+import os
 import random
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from programs import run as run_app
 STEPS = 16
 TOP = ("--interval", "0")
 EACH_SLOT = range(SLOTS)
+COMPILER = shlex.split(os.environ.get("CC") or "cc")
 
 
 def run(program: str, mode: str, *options: str, steps: int = STEPS) -> Result:
@@ -415,6 +419,81 @@ def test_accumulates_that_wait_while_their_target_dies(repetition: int) -> None:
     assert result.status == 0, result
     assert kinds(result) == ["causal"], result
     assert result.results["cells-1"].tolist() == [3]
+
+
+# Slot 1 is the first to be ready for others, since the library takes long to make their windows. It
+# is stopped before it has seen them come, and dies when they are past that and use its part.
+KILLER = """
+import os, signal, sys, time
+from pathlib import Path
+pid, folder = int(sys.argv[1]), Path(sys.argv[2])
+while "/window-" not in Path(f"/proc/{pid}/maps").read_text():
+    time.sleep(0.001)
+time.sleep(0.2)
+os.kill(pid, signal.SIGSTOP)
+while not (folder / "begun.txt").exists():
+    time.sleep(0.01)
+(folder / "killed.txt").write_text("")
+os.kill(pid, signal.SIGKILL)
+"""
+IN_THE_MAKING = """
+import os, subprocess, sys, time
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+comm, folder = MPI.COMM_WORLD, Path(sys.argv[1])
+begun, killed, me = folder / "begun.txt", folder / "killed.txt", comm.rank
+if me == 1 and not killed.exists():
+    subprocess.Popen([sys.executable, "-c", sys.argv[2], str(os.getpid()), sys.argv[1]])
+win = MPI.Win.Allocate(64, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+got, count, last = np.zeros(1, "i8"), 0, 0
+while me != 1 and not 0 < last == count:
+    win.Lock(1, MPI.LOCK_EXCLUSIVE)
+    win.Get(got, 1)
+    win.Flush(1)
+    time.sleep(0.001)
+    got += 1
+    win.Put(got, 1)
+    win.Unlock(1)
+    count += 1
+    if count == 20:
+        begun.write_text("")
+    if not last and killed.exists():
+        last = count + 100
+comm.Barrier()
+np.save(f"{folder}/cells-{me}.npy", cells[:1])
+np.save(f"{folder}/count-{me}.npy", count)
+"""
+SLOW = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int PMPI_Win_create(void *base, long bytes, int unit, void *info, void *comm, void *win)
+{
+    int (*make)(void *, long, int, void *, void *, void *) = dlsym(RTLD_NEXT, "PMPI_Win_create");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank && strcmp(rank, "1"))
+        sleep(1);
+    return make(base, bytes, unit, info, comm, win);
+}
+"""
+
+
+def test_a_death_in_the_making_of_a_window(tmp_path: Path, repetition: int) -> None:
+    """Law: who makes a window in the place of one that was ready for others leaves its words as
+    they are: a lock that is held there stays so."""
+    (tmp_path / "slow.c").write_text(SLOW)
+    slow = tmp_path / "slow.so"
+    subprocess.run([*COMPILER, "-shared", "-fPIC", "-o", slow, tmp_path / "slow.c"], check=True)
+    result = run_job(IN_THE_MAKING, 4, "--mpirun", f"-x LD_PRELOAD={slow}", args=[KILLER],
+                     timeout=40)
+    assert result.status == 0 and kinds(result) == ["causal"], result
+    assert deaths(result) == [("slot", 1, "unknown")]
+    counts = [int(result.results[f"count-{slot}"]) for slot in range(4)]
+    assert result.results["cells-1"].tolist() == [sum(counts)] and min(counts[2:]) > 100
 
 
 # What a program does by `restored` after its checkpoint, it does in its second life too.
