@@ -317,7 +317,7 @@ struct ftrma_ctl {
     uint32_t nprocs, nslots, ngroups, group_size;
     uint32_t nchecksums;        /* over all groups */
     uint32_t strength;          /* m: checksum ranks of a group */
-    uint64_t capacity_blocks;   /* of every vault */
+    uint64_t capacity_blocks;   /* of new vaults on this node */
     uint64_t replays;           /* slots being replayed */
     uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
@@ -631,7 +631,7 @@ struct ftrma_vault_words {
     uint64_t complete; /* version that is staged, or summed, as a whole */
     uint64_t folding;  /* version whose folding has begun */
 };
-/* Map the vault file `path`; create: make a new, empty one. 0 or -errno. */
+/* Map the vault file `path`; create: make a new, empty one, of this capacity. 0 or -errno. */
 int ftrma_vault_open(const char *path, int create, uint64_t capacity_blocks,
                      uint32_t group_size, struct ftrma_vault **vault);
 void ftrma_vault_close(struct ftrma_vault *vault);
@@ -663,10 +663,13 @@ enum ftrma_vault_area {
     FTRMA_VAULT_STAGE
 };
 /* Where an area begins, in this process and [out] in the file, which is the same for all vaults of a
-   job; member: whose checksums, -1: the vault's own. NULL: there is no such area. */
+   capacity; member: whose checksums, -1: the vault's own. NULL: there is no such area. */
 void *ftrma_vault_area(struct ftrma_vault *vault, int area, int member, uint64_t *offset);
-/* Parts of another vault can be brought here: take its header, FTRMA_BLOCK bytes from the beginning of
-   its file. 0, or -EINVAL for what is no header of a vault of this job. */
+/* How many blocks a vault can have, by its header, FTRMA_BLOCK bytes from the beginning of its file; 0:
+   it is none. */
+uint64_t ftrma_vault_capacity(const void *header);
+/* Parts of another vault can be brought here, to one of its capacity: take its header. 0, or -EINVAL for
+   what is no header of such a vault. */
 int ftrma_vault_adopt(struct ftrma_vault *vault, const void *header);
 /* Let go of all that is here but the header. 0 or -errno. */
 int ftrma_vault_drop(struct ftrma_vault *vault);

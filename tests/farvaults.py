@@ -42,6 +42,9 @@ class Spread(Group):
     def world_of(self, proc: int) -> World:
         return self.worlds[proc]
 
+    def capacity_of(self, proc: int) -> int:
+        return self.capacity + 1000 * self.where[proc]  # nodes have more memory and less
+
     def vault(self, proc: int) -> Vault:
         made = super().vault(proc)
         world = self.worlds[proc]

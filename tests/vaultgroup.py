@@ -69,11 +69,15 @@ class Group:
         """A new, empty vault of a process, in place of any that it had."""
         path = self.world_of(proc).vault_path(proc)
         path.unlink(missing_ok=True)
-        made = Vault(path, self.capacity, self.count, create=True)
+        made = Vault(path, self.capacity_of(proc), self.count, create=True)
         self.opened.append(made)
         self.world.ctl.proc[proc].state = job.State.ALIVE
         self.world.ctl.proc[proc].ready = 1
         return made
+
+    def capacity_of(self, proc: int) -> int:
+        """Of its vault, in blocks."""
+        return self.capacity
 
     @property
     def parity(self) -> Vault:

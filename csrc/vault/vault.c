@@ -19,21 +19,41 @@
 
 #define MAGIC 0x4654524d41560001ull
 
+uint64_t ftrma_vault_capacity(const void *header)
+{
+    struct vault_header h;
+    memcpy(&h, header, sizeof h);
+    return h.magic == MAGIC ? h.capacity : 0;
+}
+
+/* What the file says, unless that cannot be. */
+static uint64_t capacity_of(int fd)
+{
+    struct vault_header h;
+    struct stat st;
+    if (fstat(fd, &st) || pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
+        return 0;
+    uint64_t capacity = ftrma_vault_capacity(&h);
+    return capacity < (uint64_t)st.st_size / BLOCK ? capacity : 0;
+}
+
 int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t group_size,
                      struct ftrma_vault **vault)
 {
-    uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * group_size);
-    uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
     struct ftrma_vault *v = calloc(1, sizeof *v);
     if (!v)
         return -ENOMEM;
+    v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
+    int error = v->fd < 0 ? -v->fd : 0;
+    if (!error && !create && !(capacity = capacity_of(v->fd)))
+        error = EINVAL;
+    uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * group_size);
+    uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
     v->copy_at = head + lists + crcs + touched;
     v->stage_at = v->copy_at + capacity * BLOCK;
     v->file_bytes = v->stage_at + capacity * BLOCK;
     v->group_size = group_size;
-    v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
     struct stat st;
-    int error = v->fd < 0 ? -v->fd : 0;
     if (!error && create && ftruncate(v->fd, (off_t)v->file_bytes))
         error = errno;
     /* A process killed while it made its vault leaves a shorter file: reading it would be fatal. */
@@ -60,9 +80,6 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     if (create) {
         v->header->capacity = capacity;
         v->header->magic = MAGIC;
-    } else if (v->header->magic != MAGIC || v->header->capacity != capacity) {
-        ftrma_vault_close(v);
-        return -EINVAL;
     }
     *vault = v;
     return 0;

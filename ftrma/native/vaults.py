@@ -60,6 +60,12 @@ def address_of(data: bytes) -> int:
 
 
 def open_vault(path: Path, capacity_blocks: int, group_size: int, *, create: bool) -> Handle:
+    """Map a vault's file.
+
+    Args:
+        capacity_blocks: of a new one; one that is there has its own.
+        create: make it anew and empty.
+    """
     pointer = c.ffi.new("struct ftrma_vault **")
     result = c.lib.ftrma_vault_open(
         os.fsencode(path), create, capacity_blocks, group_size, pointer
@@ -129,8 +135,15 @@ def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> t
     return int(offset[0]) + skipped, view
 
 
+def capacity_of(header: bytes | bytearray) -> int:
+    """How many blocks a vault can have, by its header; 0 if that is none."""
+    assert len(header) == BLOCK
+    return int(c.lib.ftrma_vault_capacity(c.ffi.from_buffer(header)))
+
+
 def adopt(vault: Handle, header: bytes | bytearray) -> bool:
-    """Take the header of another vault, of which parts are to be here; False if it is none."""
+    """Take the header of another vault of the same capacity, of which parts are to be here; False if
+    it is none."""
     assert len(header) == BLOCK
     return bool(c.lib.ftrma_vault_adopt(vault, c.ffi.from_buffer(header)) == 0)
 

@@ -98,9 +98,7 @@ class Group:
             world, proc = self.world, self.procs[element]
             assert world.files is not None
             path = world.directory / f"image-{world.proc}-{proc}"
-            self._images[element] = Image(
-                world.files, proc, path, world.ctl.capacity_blocks, world.ctl.group_size
-            )
+            self._images[element] = Image(world.files, proc, path, world.ctl.group_size)
         return self._images[element]
 
     def __getitem__(self, element: int) -> Handle:

@@ -48,7 +48,7 @@ class Image:
     Args:
         files: the way to it; proc: whose it is.
         path: of a file for it, which is nobody else's and is gone when this returns.
-        capacity_blocks, group_size: of all vaults of the job.
+        group_size: of all vaults of the job.
 
     Raises:
         FtrmaError: there is no vault, or none of this job.
@@ -57,20 +57,16 @@ class Image:
 
     STRETCH = 1024  # blocks that are here at once: 4 MiB
 
-    def __init__(
-        self, files: Files, proc: Proc, path: Path, capacity_blocks: int, group_size: int
-    ) -> None:
+    def __init__(self, files: Files, proc: Proc, path: Path, group_size: int) -> None:
         self.files, self.proc = files, proc
-        self.c = vaults.open_vault(path, capacity_blocks, group_size, create=True)
+        header = bytearray(BLOCK)
+        self.files.read(self.files.nodes[proc], File.VAULT, proc, 0, header)
+        # A node's vaults are as large as its memory, which may be more or less than there is here.
+        self.c = vaults.open_vault(path, vaults.capacity_of(header), group_size, create=True)
         path.unlink()  # its memory goes with this process
-        try:
-            header = bytearray(BLOCK)
-            self.files.read(self.files.nodes[proc], File.VAULT, proc, 0, header)
-            if not vaults.adopt(self.c, header):
-                raise FtrmaError(f"what process {proc} has is no vault of this job")
-        except BaseException:
+        if not vaults.adopt(self.c, header):
             self.close()
-            raise
+            raise FtrmaError(f"what process {proc} has is no vault of this job")
 
     def close(self) -> None:
         vaults.close(self.c)

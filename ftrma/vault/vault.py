@@ -77,7 +77,7 @@ class Vault:
 
     Args:
         path: of the file.
-        capacity_blocks: of the copy, the same for all vaults of a job.
+        capacity_blocks: of the copy, where it is made anew.
         group_size: members of a group.
         create: make it anew and empty.
     """
@@ -86,7 +86,6 @@ class Vault:
         self, path: Path, capacity_blocks: int, group_size: int, *, create: bool
     ) -> None:
         self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
-        self.capacity_blocks = capacity_blocks
         self.extents = Extents()
 
     def close(self) -> None:
@@ -129,9 +128,9 @@ class Vault:
         return vaults.staged_blocks(self.c)
 
     def crcs(self, member: int = -1) -> Blocks:
-        """Checksums, (capacity,) uint32, a view: of the own blocks, or of a member's beside a
+        """Checksums, (used,) uint32, a view: of the own blocks, or of a member's beside a
         parity."""
-        return vaults.crcs(self.c, member, self.capacity_blocks)
+        return vaults.crcs(self.c, member, self.used)
 
     def stage_bytes(self, first: int, count: int) -> Buffer:
         """View of staged blocks first .. first + count - 1."""

@@ -388,19 +388,22 @@ def test_full_vault_is_an_error_in_words(make: Callable[..., Group]) -> None:
 
 
 def test_foreign_file_is_refused(make: Callable[..., Group], tmp_path: Path) -> None:
-    """Law: a file that is no vault or not a whole one, of another capacity, or missing is an
-    FtrmaError."""
+    """Law: a file that is no vault or not a whole one, or missing is an FtrmaError; one that is there
+    has its own capacity."""
     group = make([1])
     (tmp_path / "other").write_bytes(bytes(64 * BLOCK))
     os.truncate(tmp_path / "other", group.world.vault_path(1).stat().st_size)
     (tmp_path / "begun").touch()  # its process was killed while it made it
-    for path, capacity in (
-        (tmp_path / "other", CAPACITY), (tmp_path / "missing", CAPACITY),
-        (tmp_path / "begun", CAPACITY),
-        (group.world.vault_path(1), CAPACITY // 2),
-    ):
+    whole = group.world.vault_path(1)
+    (tmp_path / "short").write_bytes(whole.read_bytes()[: 4 * BLOCK])
+    for name in ("other", "missing", "begun", "short"):
         with pytest.raises(FtrmaError, match="opening"):
-            Vault(path, capacity, 1, create=False)
+            Vault(tmp_path / name, CAPACITY, 1, create=False)
+    again = Vault(whole, CAPACITY // 2, group.count, create=False)
+    again.reserve(CAPACITY)
+    with pytest.raises(FtrmaError):
+        again.reserve(CAPACITY + 1)
+    again.close()
 
 
 def test_clear_and_copy_touch_only_what_differs() -> None:
