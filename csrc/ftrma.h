@@ -649,10 +649,6 @@ void *ftrma_vault_block(struct ftrma_vault *vault, uint64_t block); /* in the co
 const uint32_t *ftrma_vault_dirty(const struct ftrma_vault *vault, uint64_t *count);
 /* Checksums of a vault's own blocks (member -1), or of a member's that a parity keeps. */
 uint32_t *ftrma_vault_crc(struct ftrma_vault *vault, int member);
-/* Add g times `count` blocks to the copy, from block `first` on; then compute all checksums. */
-void ftrma_vault_add(struct ftrma_vault *vault, uint8_t g, uint64_t first, uint64_t count,
-                     const void *blocks);
-void ftrma_vault_seal(struct ftrma_vault *vault);
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
 /* What a vault's file consists of, in this order: dirty list and checksums are uint32_t. */
 enum ftrma_vault_area {

@@ -234,19 +234,6 @@ uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes
     return changed;
 }
 
-void ftrma_vault_add(struct ftrma_vault *v, uint8_t g, uint64_t first, uint64_t count,
-                     const void *blocks)
-{
-    add(v->copy + first * BLOCK, blocks, g, count * BLOCK);
-}
-
-void ftrma_vault_seal(struct ftrma_vault *v)
-{
-    uint64_t used = ftrma_vault_used(v);
-    for (uint64_t b = 0; b < used; b++)
-        v->crc[b] = ftrma_block_crc(v->copy + b * BLOCK);
-}
-
 uint64_t ftrma_copy_out(struct ftrma_vault *v, uint64_t block, void *to, uint64_t size_bytes)
 {
     return ftrma_copy_changed(to, v->copy + block * BLOCK, size_bytes);

@@ -142,8 +142,8 @@ def capacity_of(header: bytes | bytearray) -> int:
 
 
 def adopt(vault: Handle, header: bytes | bytearray) -> bool:
-    """Take the header of another vault of the same capacity, of which parts are to be here; False if
-    it is none."""
+    """Take the header of another vault, of the same capacity, of which parts are to be here; False
+    if it is none."""
     assert len(header) == BLOCK
     return bool(c.lib.ftrma_vault_adopt(vault, c.ffi.from_buffer(header)) == 0)
 
@@ -151,15 +151,6 @@ def adopt(vault: Handle, header: bytes | bytearray) -> bool:
 def drop(vault: Handle) -> None:
     """Let go of all that is here but the header."""
     c.check(c.lib.ftrma_vault_drop(vault), "letting go of a vault's blocks")
-
-
-def add(vault: Handle, weight: int, first: int, count: int, blocks: Blocks) -> None:
-    c.lib.ftrma_vault_add(vault, weight, first, count, c.ffi.from_buffer(blocks))
-
-
-def seal(vault: Handle) -> None:
-    """Compute the checksums of all blocks in use."""
-    c.lib.ftrma_vault_seal(vault)
 
 
 def check(vault: Handle, reference: Handle, member: int, first: int = 0, end: int = ALL) -> int:

@@ -42,8 +42,6 @@ class Distributed(Coordinated):
         """
         world, began = self.spread, time.monotonic()
         vault, version = self.restore()
-        if vault:
-            world.place_vault()
         took_s = time.monotonic() - began
         if vault:
             for word in ("staged", "summed", "folded"):

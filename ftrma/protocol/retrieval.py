@@ -1,9 +1,9 @@
 """After a relaunch over several nodes: every role gets the newest version that can be had.
 
 All processes know which vaults were found where and what each can be brought to, so all come to the
-same version and the same order of messages (`salvage` decides, here it is done): whoever has a
-vault open brings it to that version and says whether it is sound; then one role after the other,
-slots first, is filled from its own vault on another node or as a sum over its group's others.
+same version (`salvage` decides, here it is done): whoever has a vault open brings it to that version
+and says whether it is sound. Then what has moved is copied to where its role is now, and what is
+lost is computed as in a repair, slots before parities.
 
 Invariant: until a role's new vault is filled it counts as version 0, and the vaults it is computed
 from stay as they are; a launch that ends in the middle leaves the next one what it had found.
@@ -14,21 +14,19 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
-from ..errors import CorruptVault
+from ..errors import CorruptVault, FtrmaError
+from ..fabric.base import RoundChanged
+from ..fabric.remote import File
 from ..fabric.story import Restored
-from ..native import vaults
+from ..native import job, vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
-from ..native.shared import Version
-from ..native.vaults import BLOCK
-from ..vault import erasure, salvage
+from ..native.shared import Proc, Slot, Version
+from ..vault import salvage
+from ..vault.group import rebuild_parity, rebuild_slot
+from ..vault.image import Image
 from ..vault.salvage import Role
 from ..vault.vault import Vault
 from .spread import SpreadWorld
-
-HEAD, LISTS, BLOCKS = 1, 2, 3  # tags
-CHUNK_BLOCKS = 256  # of one message: 1 MiB, beyond which messages get no faster
 
 
 class Retrieval:
@@ -72,12 +70,18 @@ class Retrieval:
                 world.stock.held.pop(mine).close()
             world.stock.path(mine).unlink(missing_ok=True)
             self.vault = world.stock.open(mine, create=True)
-        for role, proc in self.holder.items() if self.version else ():  # slots come first
-            if sound.get(role) != proc:
-                self._bring(role, sound)
+        if mine:
+            world.place_vault()
+        try:
+            if self.version:
+                self._bring(sound)
+        except RoundChanged:  # the supervisor ends this launch
+            raise FtrmaError("a process died while vaults were brought back") from None
         self.comm.Barrier()
-        for vault in world.stock.held.values():
+        for role, vault in world.stock.held.items():
             vault.close()
+            if world.files and self.version:
+                world.files.leave(File.VAULT, self._stray(role))
         world.stock.held.clear()
         if world.first_on_node:
             for role, proc in self.holder.items():
@@ -112,90 +116,73 @@ class Retrieval:
         everybody = self.comm.allgather(sound)
         return {role: proc for proc, roles in enumerate(everybody) for role in roles}
 
-    def _bring(self, role: Role, sound: dict[Role, int]) -> None:
-        """Fill one role's empty vault: from its own vault elsewhere, or from its group's others."""
-        layout, world = self.world.layout, self.world
-        group = salvage.elements(layout, salvage.group_of(layout, role))
-        element = group.index(role)
-        k, m = len(group) - layout.strength, layout.strength
-        if role in sound:
-            sources, row = [element], [1]
-        else:
-            # Slots that were lost have been rebuilt when parities are.
-            lost = [e for e, r in enumerate(group) if r not in sound]
-            plan = erasure.decoding(k, m, lost)
-            sources = list(plan.sources)
-            row = [int(g) for g in plan.coefficients[plan.lost.index(element)]]
-        to = self.holder[role]
-        if world.proc == to:
-            began = time.monotonic()
-            self._receive(role, [(s, sound[group[s]]) for s in sources], row, element, k)
-            took_s = time.monotonic() - began
-            world.emit(Restored(role=role[0], index=role[1], seconds=took_s))
-        else:
-            for s in sources:
-                if sound[group[s]] == world.proc:
-                    vault = self.vault if group[s] == self.mine else world.stock.held[group[s]]
-                    assert vault is not None
-                    self._send(vault, s, element, k, to)
-        sound[role] = to
+    def _bring(self, sound: dict[Role, int]) -> None:
+        """Fill empty vaults: from their own on other nodes, or from what their groups have."""
+        world = self.world
+        for role in world.stock.held:
+            assert world.files is not None
+            world.files.place_vault(self._stray(role), world.stock.path(role))
+        if self.mine:
+            world.put("ready", int(sound.get(self.mine) == world.proc))
+        moved = [role for role, proc in self.holder.items() if sound.get(role, proc) != proc]
+        lost = [role for role in self.holder if role not in sound]
+        # A slot is computed from what is ready; a parity from its members, which have come by then.
+        for roles, fill in (
+            (moved, self._fetch),
+            ([role for role in lost if role[0] == "slot"], self._rebuild_slot),
+            ([role for role in lost if role[0] == "checksum"], self._rebuild_parity),
+        ):
+            if not roles:
+                continue
+            self._meet()
+            if self.mine in roles:
+                began = time.monotonic()
+                world.visit("restore")
+                fill(sound)
+                assert self.vault is not None
+                self.vault.words.version = self.version
+                world.put("ready", 1)
+                world.emit(Restored(
+                    role=self.mine[0], index=self.mine[1], seconds=time.monotonic() - began
+                ))
 
-    @staticmethod
-    def _lists(source: int, element: int, k: int) -> list[tuple[int, int]]:
-        """Which checksums go along: (member in the source's lists, member in the target's).
+    def _meet(self) -> None:
+        """All have come here, and know of each other's vaults what was said before.
 
-        -1 means a vault's own. A slot's come from its own vault or a parity, those of a parity from
-        its own vault or from each member.
+        Raises:
+            RoundChanged: a process has died.
         """
-        if source == element:
-            return [(-1, -1)] + ([(i, i) for i in range(k)] if source >= k else [])
-        if element < k:
-            return [(element, -1)] if source >= k else []
-        return [(-1, source)]
+        if not job.synchronize():
+            raise RoundChanged
+        self.comm.Barrier()
 
-    def _send(self, vault: Vault, source: int, element: int, k: int, to: int) -> None:
-        used = vault.used
-        self.comm.Send(np.array([used], "i8"), to, HEAD)
-        for member, _ in self._lists(source, element, k):
-            self.comm.Send(np.ascontiguousarray(vault.crcs(member)[:used]), to, LISTS)
-        for first in range(0, used, CHUNK_BLOCKS):
-            count = min(CHUNK_BLOCKS, used - first)
-            self.comm.Send(
-                [vault.bytes_at(first, count * BLOCK), self.world.bytes_type], to, BLOCKS
+    def _stray(self, role: Role) -> Proc:
+        """In place of its process, for a vault that has none: behind all of them."""
+        return Proc(len(self.world.hosts) + list(self.holder).index(role))
+
+    def _fetch(self, sound: dict[Role, int]) -> None:
+        """Take the vault of this process's role from the node where it was left."""
+        world, vault, role = self.world, self.vault, self.mine
+        assert vault is not None and role is not None and world.files is not None
+        path = world.directory / f"image-{world.proc}"
+        members = world.members(world.group_of_checksum(role[1])) if role[0] == "checksum" else ()
+        image = Image(world.files, world.node_of(Proc(sound[role])), self._stray(role), path,
+                      world.ctl.group_size)
+        try:
+            image.copy_to(vault.c, range(len(members)))
+        finally:
+            image.close()
+        block = vaults.check(vault.c, vault.c, -1)
+        if block >= 0:
+            raise CorruptVault(
+                f"block {block} of {role[0]} {role[1]} was damaged on its way here; start the "
+                "program again"
             )
 
-    def _receive(
-        self, role: Role, sources: list[tuple[int, int]], row: list[int], element: int, k: int
-    ) -> None:
-        """Compute this process's vault as a sum of others: (element, process) of each."""
-        self.world.visit("restore")
-        vault, expected = self.vault, None
-        assert vault is not None
-        chunk = np.zeros(CHUNK_BLOCKS * BLOCK, "u1")
-        for (source, proc), weight in zip(sources, row, strict=True):
-            head = np.zeros(1, "i8")
-            self.comm.Recv(head, proc, HEAD)
-            used = int(head[0])
-            vault.reserve(used)
-            for _, into in self._lists(source, element, k):
-                crcs = np.zeros(used, "u4")
-                self.comm.Recv(crcs, proc, LISTS)
-                if into == -1:
-                    expected = crcs
-                else:
-                    vault.crcs(into)[:used] = crcs
-            for first in range(0, used, CHUNK_BLOCKS):
-                count = min(CHUNK_BLOCKS, used - first)
-                self.comm.Recv([chunk, count * BLOCK, self.world.bytes_type], proc, BLOCKS)
-                vault.add(weight, first, count, chunk)
-        vault.seal()
-        if expected is not None:
-            have = vault.crcs()[: vault.used].copy()
-            have[: expected.size] ^= expected
-            if have.any():
-                raise CorruptVault(
-                    f"block {int(np.flatnonzero(have)[0])} of {role[0]} {role[1]} cannot be "
-                    f"rebuilt: what was read of its group is damaged; checkpoint version "
-                    f"{self.version} is gone, start the program again"
-                )
-        vault.words.version = self.version
+    def _rebuild_slot(self, _: object) -> None:
+        assert self.vault is not None and self.mine is not None
+        rebuild_slot(self.world, self.vault, Slot(self.mine[1]))
+
+    def _rebuild_parity(self, _: object) -> None:
+        assert self.vault is not None and self.mine is not None
+        rebuild_parity(self.world, self.vault, self.mine[1])

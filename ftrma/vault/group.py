@@ -98,7 +98,8 @@ class Group:
             world, proc = self.world, self.procs[element]
             assert world.files is not None
             path = world.directory / f"image-{world.proc}-{proc}"
-            self._images[element] = Image(world.files, proc, path, world.ctl.group_size)
+            node = world.files.nodes[proc]
+            self._images[element] = Image(world.files, node, proc, path, world.ctl.group_size)
         return self._images[element]
 
     def __getitem__(self, element: int) -> Handle:

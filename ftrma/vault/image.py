@@ -12,7 +12,7 @@ folded it; and for members' copies, while a parity of their group is being compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,7 @@ import numpy as np
 from ..errors import FtrmaError
 from ..fabric.remote import File, Files
 from ..native import vaults
-from ..native.shared import Proc
-from ..native.vaults import BLOCK, Area, Blocks, Buffer
+from ..native.vaults import BLOCK, Area, Blocks, Buffer, Handle
 
 PER_PAGE = BLOCK // 4  # entries of a list
 
@@ -43,10 +42,11 @@ class Staged(NamedTuple):
 
 
 class Image:
-    """An image of one process's vault.
+    """An image of one vault.
 
     Args:
-        files: the way to it; proc: whose it is.
+        files: the way to it.
+        node, number: where it is, and its number there, as `Files.place_vault` has it.
         path: of a file for it, which is nobody else's and is gone when this returns.
         group_size: of all vaults of the job.
 
@@ -57,16 +57,18 @@ class Image:
 
     STRETCH = 1024  # blocks that are here at once: 4 MiB
 
-    def __init__(self, files: Files, proc: Proc, path: Path, group_size: int) -> None:
-        self.files, self.proc = files, proc
+    def __init__(
+        self, files: Files, node: int, number: int, path: Path, group_size: int
+    ) -> None:
+        self.files, self.node, self.number = files, node, number
         header = bytearray(BLOCK)
-        self.files.read(self.files.nodes[proc], File.VAULT, proc, 0, header)
+        self._read(0, header)
         # A node's vaults are as large as its memory, which may be more or less than there is here.
         self.c = vaults.open_vault(path, vaults.capacity_of(header), group_size, create=True)
         path.unlink()  # its memory goes with this process
         if not vaults.adopt(self.c, header):
             self.close()
-            raise FtrmaError(f"what process {proc} has is no vault of this job")
+            raise FtrmaError(f"vault {number} of node {node} is none of this job")
 
     def close(self) -> None:
         vaults.close(self.c)
@@ -90,7 +92,7 @@ class Image:
         """Put a block that was computed here, and its checksum, into the vault itself."""
         for area in (Area.COPY, Area.CRC):
             offset, data = vaults.stretch(self.c, area, -1, block, 1)
-            self.files.write(self.files.nodes[self.proc], File.VAULT, self.proc, offset, data)
+            self.files.write(self.node, File.VAULT, self.number, offset, data)
 
     def drop(self) -> None:
         """Let go of all but the header."""
@@ -98,8 +100,18 @@ class Image:
 
     def _bring(self, area: Area, member: int, first: int, end: int) -> None:
         if first < end:
-            offset, room = vaults.stretch(self.c, area, member, first, end - first)
-            self.files.read(self.files.nodes[self.proc], File.VAULT, self.proc, offset, room)
+            self._read(*vaults.stretch(self.c, area, member, first, end - first))
+
+    def _read(self, offset: int, room: Buffer) -> None:
+        self.files.read(self.node, File.VAULT, self.number, offset, room)
+
+    def copy_to(self, vault: Handle, members: Iterable[int]) -> None:
+        """Bring the copy, its checksums and those of members beside it into a vault."""
+        vaults.reserve(vault, self.used, 0)
+        for area, member in ((Area.COPY, -1), *((Area.CRC, m) for m in (-1, *members))):
+            offset, _ = vaults.stretch(self.c, area, member, 0, self.used)
+            _, room = vaults.stretch(vault, area, member, 0, self.used)
+            self._read(offset, room)
 
     # -- the stage ------------------------------------------------------------------------------
 

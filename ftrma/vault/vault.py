@@ -148,14 +148,6 @@ class Vault:
         """Add announced blocks first .. first + count - 1, times a weight, to the sum."""
         vaults.parity_add(self.c, member, weight, first, count, deltas)
 
-    def add(self, weight: int, first: int, count: int, blocks: Blocks) -> None:
-        """Add blocks, times a weight, to the copy from block `first` on."""
-        vaults.add(self.c, weight, first, count, blocks)
-
-    def seal(self) -> None:
-        """Compute the checksums of all blocks in use."""
-        vaults.seal(self.c)
-
     # -- a checkpoint -------------------------------------------------------------------------
 
     def stage(self, version: Version, regions: Regions, record: dict[str, Any], seal: Seal,

@@ -44,7 +44,8 @@ def world_of_one(directory: Path) -> Any:
         stock=Stock(directory, "a", layout), layout=layout, known_committed=0,
         link=SimpleNamespace(critical=threading.Lock()),
         visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], proc=0,
-        first_on_node=True, tell=print, seal=lambda version: SEAL,
+        first_on_node=True, tell=print, seal=lambda version: SEAL, files=None,
+        place_vault=lambda: None,
     )
 
 

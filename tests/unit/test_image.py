@@ -344,7 +344,7 @@ def test_what_is_no_vault_is_an_error(spread: Callable[..., Spread], nodes: Node
     other = nodes[1].directory / "vault-other"
     other.write_bytes(b"no vault" * BLOCK)
     others.place(images.File.VAULT, 1, other)
-    with pytest.raises(FtrmaError, match="process 1 has is no vault of this job"):
+    with pytest.raises(FtrmaError, match="vault 1 of node 1 is none of this job"):
         group.rebuild(0)
     assert not image_bytes()
 

@@ -388,8 +388,8 @@ def test_full_vault_is_an_error_in_words(make: Callable[..., Group]) -> None:
 
 
 def test_foreign_file_is_refused(make: Callable[..., Group], tmp_path: Path) -> None:
-    """Law: a file that is no vault or not a whole one, or missing is an FtrmaError; one that is there
-    has its own capacity."""
+    """Law: a file that is no vault or not a whole one, or missing is an FtrmaError; one that is
+    there has its own capacity."""
     group = make([1])
     (tmp_path / "other").write_bytes(bytes(64 * BLOCK))
     os.truncate(tmp_path / "other", group.world.vault_path(1).stat().st_size)

@@ -1,0 +1,215 @@
+"""What a launch over several nodes brings back of the one before: its processes are threads here,
+agents are real processes, nodes are directories.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from farvaults import Spread, state
+from filenodes import Nodes, several
+from vaultgroup import Apart, flip
+
+from ftrma.errors import CatastrophicFailure
+from ftrma.machine.topology import make_layout
+from ftrma.native import job, loading, vaults
+from ftrma.native.constants import CHECKSUM, SLOT
+from ftrma.native.shared import Version
+from ftrma.protocol.retrieval import Retrieval
+from ftrma.protocol.stock import Stock
+from ftrma.vault import salvage
+from ftrma.vault.vault import BLOCK, Vault
+
+HOME = [0, 1, 2, 0, 1]  # node of each role: three slots, then two checksum ranks
+LAYOUT = make_layout(3, checksums=2, group_size=3, spares=0)
+ROLES = salvage.roles_of(LAYOUT)
+SIZES = [3 * BLOCK + 17, 20 * BLOCK, 1]
+
+
+class Comm:
+    """Among threads, each of which has one of its own."""
+
+    def __init__(self, barrier: threading.Barrier, told: list[Any], proc: int) -> None:
+        self.barrier, self.told, self.proc = barrier, told, proc
+
+    def allgather(self, value: Any) -> list[Any]:
+        self.told[self.proc] = value
+        self.barrier.wait()
+        found = list(self.told)
+        self.barrier.wait()
+        return found
+
+    def Barrier(self) -> None:
+        self.barrier.wait()
+
+
+class Launch:
+    """The next one: role i is that of process i.
+
+    Args:
+        where: node of each process.
+
+    Attributes:
+        restored: roles that were filled, in any order; told: what was said to the user.
+    """
+
+    def __init__(self, nodes: Nodes, where: Sequence[int]) -> None:
+        self.where = where
+        self.restored: list[str] = []
+        self.told: list[str] = []
+        ctl = loading.load().ffi.new("struct ftrma_ctl *")
+        ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, 2
+        ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = 2, 5, 300
+        for proc in range(5):
+            ctl.proc[proc].state = job.State.ALIVE
+        for slot in range(3):
+            ctl.roles[0].slot_proc[slot] = slot
+        for checksum in range(2):
+            ctl.roles[0].checksum_proc[checksum] = 3 + checksum
+        self.worlds = [self._world(nodes, ctl, proc) for proc in range(5)]
+
+    def _world(self, nodes: Nodes, ctl: Any, proc: int) -> Any:
+        node = self.where[proc]
+        world: Any = Apart(nodes[node].directory, ctl, proc)
+        world.files = nodes.files(proc, self.where)
+        world.hosts = [f"node-{n}" for n in self.where]
+        world.host, world.layout, world.known_committed = f"node-{node}", LAYOUT, Version(0)
+        world.stock = Stock(world.directory, world.host, LAYOUT)
+        world.first_on_node = self.where.index(node) == proc
+        world.node_of = lambda other: self.where[other]
+        world.role = lambda: (SLOT, proc) if proc < 3 else (CHECKSUM, proc - 3)
+        world.vault_path = lambda other: world.stock.path(ROLES[other])
+        world.link = SimpleNamespace(critical=threading.Lock())
+        world.visit, world.tell = (lambda place: None), self.told.append
+        world.emit = lambda event: self.restored.append(f"{event.role}-{event.index}")
+        return world
+
+    def run(self) -> list[Retrieval]:
+        barrier, told = threading.Barrier(5, timeout=30), [None] * 5
+
+        def live(world: Any) -> Retrieval:
+            comm = Comm(barrier, told, world.proc)
+            try:
+                world.stock.take(comm, [], looking=world.first_on_node)
+                world.stock.hold(world.proc, world.hosts, world.holders(), world.servers(),
+                                 strays=world.first_on_node)
+                made = Retrieval(world, comm, {role: i for i, role in enumerate(ROLES)})
+                made.run()
+            except BaseException:
+                barrier.abort()
+                raise
+            return made
+
+        with ThreadPoolExecutor(5) as threads:
+            lives = [threads.submit(live, world) for world in self.worlds]
+        errors = [life.exception() for life in lives]
+        for error in errors:
+            if error and not isinstance(error, threading.BrokenBarrierError):
+                raise error
+        return [life.result() for life in lives]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with several(3) as made:
+        yield made
+
+
+@pytest.fixture
+def left(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Vaults of a job that has ended, and what each holds."""
+    monkeypatch.setattr(job, "ring", lambda: None)  # no control file is joined
+    group = Spread(nodes, HOME, SIZES, 7, 2)
+    for _ in range(3):
+        group.checkpoint()
+    held = []
+    for i, role in enumerate(ROLES):
+        vault = group.element(i)
+        vault.words.version = Version(3)
+        held.append(state(vault, 3 if role[0] == "checksum" else 0))
+        path = group.world_of(i).vault_path(i)
+        path.rename(path.with_name(f"{role[0]}-{role[1]}"))
+    group.close()
+    yield held
+    for node in nodes.nodes:
+        for path in (*node.directory.glob("slot-*"), *node.directory.glob("checksum-*")):
+            path.unlink()
+    nodes.close_files()
+
+
+def assert_as_left(retrieval: Retrieval, members: int, left: list[bytes]) -> None:
+    """Where another member has more blocks, so has what is computed, and they are zero."""
+    assert retrieval.version == 3 and retrieval.vault is not None
+    vault = retrieval.vault
+    found = state(vault, members)
+    assert all(now.startswith(then) for now, then in zip(found, left, strict=True))
+    assert not found[0][len(left[0]) :].strip(b"\0") and vaults.check(vault.c, vault.c, -1) < 0
+    vault.close()
+
+
+def lose(nodes: Nodes, *roles: str) -> None:
+    for name in roles:
+        for node in nodes.nodes:
+            (node.directory / name).unlink(missing_ok=True)
+
+
+def damage(nodes: Nodes, name: str) -> None:
+    path = nodes[HOME[[f"{k}-{i}" for k, i in ROLES].index(name)]].directory / name
+    vault = Vault(path, 0, 3, create=False)
+    flip(vault, 1)
+    vault.close()
+
+
+LOST = [
+    (), ("slot-1",), ("checksum-0",), ("slot-0", "slot-2"), ("slot-1", "checksum-0"),
+    ("checksum-0", "checksum-1"),
+]
+CASES = [
+    *itertools.product((HOME, [2, 0, 1, 2, 2], [1, 1, 2, 0, 2]), LOST),
+    *(([0, 1, 0, 0, 1], lost) for lost in LOST if len({*lost, "slot-2"}) <= 2),  # node 2 is gone
+]
+
+
+@pytest.mark.parametrize(("where", "lost"), CASES, ids=str)
+def test_all_is_brought_back(
+    nodes: Nodes, left: list[Any], where: list[int], lost: tuple[str, ...]
+) -> None:
+    """Law: whatever up to m vaults are lost, and wherever the others' roles are now, each role has
+    what it had, on its own node and nowhere else."""
+    lose(nodes, *lost)
+    launch = Launch(nodes, where)
+    made = launch.run()
+    names = [f"{kind}-{number}" for kind, number in ROLES]
+    moved = {name for i, name in enumerate(names) if where[i] != HOME[i]}
+    assert set(launch.restored) == moved | set(lost) and not launch.told
+    for i, retrieval in enumerate(made):
+        assert_as_left(retrieval, 3 if i > 2 else 0, left[i])
+    for node in {*where}:
+        there = {path.name for path in nodes[node].directory.iterdir()}
+        here = {name for i, name in enumerate(names) if where[i] == node}
+        assert {name for name in there if name.startswith(("slot", "checksum"))} == here
+        assert not [name for name in there if name.startswith("image")]
+
+
+def test_a_damaged_vault_counts_as_lost(nodes: Nodes, left: list[Any]) -> None:
+    """Law: what does not match its checksums is told, and computed from the others."""
+    damage(nodes, "slot-1")
+    launch = Launch(nodes, HOME)
+    made = launch.run()
+    assert launch.restored == ["slot-1"]
+    assert launch.told == ["slot 1: its vault on node-1 is damaged"]
+    for i, retrieval in enumerate(made):
+        assert_as_left(retrieval, 3 if i > 2 else 0, left[i])
+
+
+def test_too_many_lost_is_a_catastrophe(nodes: Nodes, left: list[Any]) -> None:
+    lose(nodes, "slot-0", "slot-1")
+    damage(nodes, "checksum-1")
+    with pytest.raises(CatastrophicFailure, match="slot 0 and slot 1 and checksum 1"):
+        Launch(nodes, HOME).run()
