@@ -661,6 +661,8 @@ enum ftrma_vault_area {
 /* Where an area begins, in this process and [out] in the file, which is the same for all vaults of a
    capacity; member: whose checksums, -1: the vault's own. NULL: there is no such area. */
 void *ftrma_vault_area(struct ftrma_vault *vault, int area, int member, uint64_t *offset);
+/* What a block of capacity takes of a vault's file, and of the address space of who maps it. */
+uint64_t ftrma_vault_block_bytes(uint32_t group_size);
 /* How many blocks a vault can have, by its header, FTRMA_BLOCK bytes from the beginning of its file; 0:
    it is none. */
 uint64_t ftrma_vault_capacity(const void *header);

@@ -60,30 +60,42 @@ static void left_alone(void)
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static void *watch(void *unused)
+/* A pidfd of a process; -1 where it is gone, and [out] *error where it cannot be watched. */
+static int look_at(int32_t pid, int *error)
 {
-    (void)unused;
-    int n = (int)ftrma_ctl->nprocs, strike = -1;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0 && errno != ESRCH)
+        *error = errno;
+    return fd;
+}
+
+/* Behind the processes come their keepers: whoever died because of them is looked at before, so that
+   the cause is seen with the consequence.  [out] *error: an errno value. */
+static struct pollfd *look_at_all(int n, int *error)
+{
     const int32_t keepers[] = {ftrma_ctl->supervisor, ftrma_ctl->launcher};
     struct pollfd *fds = calloc((size_t)n + 3, sizeof *fds);
+    *error = fds ? 0 : ENOMEM;
     if (!fds)
         return NULL;
+    for (int i = 0; i < n + 2; i++)
+        fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
     fds[n + 2] = (struct pollfd){.fd = ftrma_poke(), .events = POLLIN};
-    /* Behind the processes: whoever died because of them is looked at before, so that the cause is
-       seen with the consequence. */
-    for (int k = 0; k < 2; k++) {
-        fds[n + k].events = POLLIN;
-        fds[n + k].fd = keepers[k] > 0 ? (int)syscall(SYS_pidfd_open, keepers[k], 0) : -1;
-        if (keepers[k] > 0 && fds[n + k].fd < 0 && errno == ESRCH)
+    for (int k = 0; k < 2 && !*error; k++)
+        if (keepers[k] > 0 && (fds[n + k].fd = look_at(keepers[k], error)) < 0 && !*error)
             left_alone();
-    }
-    for (int i = 0; i < n; i++) {
-        fds[i].events = POLLIN;
+    for (int i = 0; i < n && !*error; i++) {
         int watched = i != ftrma_me && ftrma_ctl->proc[i].node == ftrma_node_here();
-        fds[i].fd = watched ? (int)syscall(SYS_pidfd_open, ftrma_ctl->proc[i].pid, 0) : -1;
-        if (fds[i].fd < 0 && watched && errno == ESRCH)
+        if (watched && (fds[i].fd = look_at(ftrma_ctl->proc[i].pid, error)) < 0 && !*error)
             ftrma_note_death(i);
     }
+    return fds;
+}
+
+static void *watch(void *opened)
+{
+    struct pollfd *fds = opened;
+    int n = (int)ftrma_ctl->nprocs, strike = -1;
     uint64_t revoked = LOAD(&ftrma_ctl->alarm), told = revoked, last_calls = 0;
     for (;;) {
         /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
@@ -128,15 +140,26 @@ static void *watch(void *unused)
 
 int ftrma_watch(void)
 {
+    int n = (int)ftrma_ctl->nprocs, failed;
+    struct pollfd *fds = look_at_all(n, &failed);
+    if (failed) {
+        for (int i = 0; fds && i < n + 2; i++)
+            if (fds[i].fd >= 0)
+                close(fds[i].fd);
+        free(fds);
+        return -failed;
+    }
     pthread_t thread;
     sigset_t all, old;
     sigfillset(&all); /* signals belong to Python's main thread, but for errors in this one */
     for (const int *error = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, 0}; *error; error++)
         sigdelset(&all, *error);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&thread, NULL, watch, NULL);
+    failed = pthread_create(&thread, NULL, watch, fds);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!error)
+    if (failed)
+        free(fds);
+    else
         pthread_detach(thread);
-    return -error;
+    return -failed;
 }

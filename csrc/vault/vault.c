@@ -19,6 +19,12 @@
 
 #define MAGIC 0x4654524d41560001ull
 
+/* An entry of `dirty`, of each list and of `touched`; a block of the copy and one of the stage. */
+uint64_t ftrma_vault_block_bytes(uint32_t group_size)
+{
+    return 4 * (2 + 3 * (uint64_t)group_size) + 1 + 2 * BLOCK;
+}
+
 uint64_t ftrma_vault_capacity(const void *header)
 {
     struct vault_header h;

@@ -8,10 +8,12 @@ only proof: a job of two slots loses one and must come back.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
+import pwd
 import re
 import shutil
 import subprocess
@@ -28,6 +30,7 @@ from ..native import library
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
+FIRST_USER = 1000  # below are the system's own, as logind has it
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
 JOB = 4  # slots of the job that the cores are compared with; 1 checksum rank, 1 spare beside them
 UNCHECKED = "not checked before what is missing above is there"
@@ -67,6 +70,7 @@ def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
         ("launcher", lambda: check_launcher(directory, found)),
         ("interposition", lambda: check_interposition(directory, found)),
         ("shared memory", check_shared_memory),
+        ("logind", check_logind),
         ("cores", check_cores),
         ("process_vm_readv", check_process_vm),
         ("recovery", lambda: check_recovery(directory, found)),
@@ -251,6 +255,37 @@ def check_shared_memory() -> Found:
             f"{text}: enough for small windows only; in a container ask for more (--shm-size=4g)"
         )
     return "ok", text
+
+
+def check_logind(root: Path = Path("/"), uid: int | None = None) -> Found:
+    """logind can clear away what a user has in shared memory, with jobs that still need it.
+
+    Args:
+        root: of the file system; uid: of the user, None: this one.
+
+    Source: logind.conf(5), RemoveIPC.
+    """
+    uid = os.getuid() if uid is None else uid
+    if not (root / "run/systemd/users").exists():
+        return "ok", "there is none: shared memory stays"
+    if uid < FIRST_USER:
+        return "ok", f"it leaves alone what user {uid} has in shared memory"
+    folder, words = Path("systemd/logind.conf.d"), "yes"
+    parts = {path.name: path for base in ("usr/lib", "run", "etc")
+             for path in sorted((root / base / folder).glob("*.conf"))}
+    for path in [root / "etc/systemd/logind.conf", *(parts[name] for name in sorted(parts))]:
+        with contextlib.suppress(OSError):
+            text = path.read_text(errors="replace")
+            words = (re.findall(r"(?m)^\s*RemoveIPC\s*=\s*(\S+)", text) or [words])[-1]
+    if words.lower() in ("no", "false", "off", "0"):
+        return "ok", "it leaves shared memory alone (RemoveIPC=no)"
+    with contextlib.suppress(KeyError):
+        if (root / "var/lib/systemd/linger" / pwd.getpwuid(uid).pw_name).exists():
+            return "ok", "it leaves shared memory alone while you linger"
+    return "note", (
+        "when your last session on this machine ends it clears /dev/shm of your files (RemoveIPC), "
+        "those of jobs that run on, as of a batch system, too: 'loginctl enable-linger' keeps them"
+    )
 
 
 def check_cores() -> Found:

@@ -188,7 +188,7 @@ class Asking:
         """A descriptor, or a negative errno value: EPROTO for who has been refused."""
         address = self.find(node)
         deadline = time.monotonic() + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
-        for ip in address.addresses if address else ():
+        for ip in link.likely_first(address.addresses, link.worked) if address else ():
             assert address is not None
             said = {**self.said, "host": address.host}
             try:
@@ -200,6 +200,7 @@ class Asking:
                 continue
             if answer.get("event") == "welcome":
                 self.missed.pop(node, None)
+                link.has_worked(ip)
                 return fd
             socket.socket(fileno=fd).close()
             self.trouble = f"{ip}: {answer.get('why', 'refused')}"

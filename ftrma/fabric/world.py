@@ -21,7 +21,7 @@ from ..host.lock import lock_shared
 from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
-from ..native import job, logs
+from ..native import job, logs, vaults
 from ..native.constants import PLACES
 from ..native.shared import Control, Proc, Process, Roles, Slot, Version
 from . import plans, story
@@ -220,6 +220,10 @@ class World:
     def repairing(self, number: int) -> None:
         """A round of repair has a plan that is being carried out: the leader says so."""
 
+    def working(self) -> contextlib.AbstractContextManager[None]:
+        """While it is open, a repair is bringing or computing bytes, which takes its time."""
+        return contextlib.nullcontext()
+
     def repaired(self, number: int) -> None:
         """A round of repair is over: the leader says so."""
 
@@ -366,9 +370,21 @@ class World:
             lineoutput.put(2, f"ftrma: {text}\n".encode(errors="backslashreplace"))
 
 
-def capacity_blocks() -> int:
-    """Blocks of a vault: as much as the machine has memory; the file is sparse."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
+ADDRESS_BYTES = 64 << 40  # half of what a process can have on x86-64
+
+
+def capacity_blocks(processes: int, layout: Layout) -> int:
+    """Blocks of a new vault: as much as the machine has memory; the file is sparse.
+
+    A process may map all vaults of its node, and images of all of its group, at once: where they
+    would not fit beside each other, a vault has less.
+
+    Args:
+        processes: on this node.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
+    share = ADDRESS_BYTES // (processes + layout.group_size + layout.strength)
+    return min(memory, share // vaults.block_bytes(layout.group_size))
 
 
 FULL_BYTES = 1 << 20  # less than what any repair takes
@@ -392,14 +408,18 @@ def check_log_budget(budget: int | None) -> None:
         )
 
 
-def make_control(path: Path, layout: Layout, log_budget: int | None = None) -> Control:
+def make_control(
+    path: Path, layout: Layout, log_budget: int | None = None, processes: int | None = None
+) -> Control:
     """Make a job's control file.
 
     Args:
         log_budget: of each slot's logs, bytes; None: the default.
+        processes: on this node; None: all.
     """
     ctl = job.make_control(path, layout.processes, layout.slots, layout.groups, layout.strength,
-                           layout.group_size, capacity_blocks())
+                           layout.group_size,
+                           capacity_blocks(processes or layout.processes, layout))
     ctl.log_bytes = log_budget or log_bytes(path.parent, layout.slots, logs.log_least())
     for slot in range(layout.slots):
         ctl.roles[0].slot_group[slot] = layout.group_of(slot)

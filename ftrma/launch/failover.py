@@ -26,8 +26,10 @@ from .guardian import end_launcher
 from .job import LAUNCHER_DIED, Cause
 from .mpirun import (
     launcher_environment,
+    launchers_name,
     make_session,
     mpirun_command,
+    named_hosts,
     on_hosts,
     once_per_node,
     words_for_nodes,
@@ -101,13 +103,15 @@ def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str
     lost = board.lost - {"", socket.gethostname()}
     if not lost:
         return words
-    known = [board.ranks.links[rank].host for rank in sorted(board.ranks.links)]
-    left = [host for host in dict.fromkeys(known) if host not in lost]
+    ranks = [board.ranks.links[rank] for rank in sorted(board.ranks.links)]
+    left = {peer.host: peer.address for peer in ranks if peer.host not in lost}
     names = " and ".join(sorted(lost))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {names}")
     tell(f"no answer from {names}; going on with {', '.join(left)}")
-    return on_hosts(words, left, layout.processes)
+    named = named_hosts(words)
+    known = [launchers_name(host, address, named) for host, address in left.items()]
+    return on_hosts(words, known, layout.processes)
 
 
 def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:

@@ -93,7 +93,7 @@ class Launch:
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours, **more}
         # To other nodes the launcher takes along only what it is told to.
-        carried = [word for name in ours for word in ("-x", name)]
+        carried = [word for name in ("PYTHONHASHSEED", *ours) for word in ("-x", name)]
         options = [*words, *made.words, *carried]
         with self.log.open("ab") as log:
             return subprocess.Popen(

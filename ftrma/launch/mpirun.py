@@ -8,6 +8,7 @@ of the command line.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import itertools
 import os
 import secrets
@@ -30,6 +31,7 @@ LOOPBACK = Path(__file__).parents[1] / f"_loopback{sysconfig.get_config_var('EXT
 HOSTS = {"--host", "-host", "-H"}
 WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
+HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # a host in each line
 # In the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
 
@@ -202,6 +204,63 @@ def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int) -> list
     each = -(-processes // len(hosts))
     named = ",".join(f"{host}:{each}" for host in hosts)
     return [*without(words, WHERE | HOW), "--host", named, "--map-by", f"ppr:{each}:node"]
+
+
+def named_hosts(words: Sequence[str]) -> list[str]:
+    """The hosts that the launcher is told of in its options, in files that they name, and in those
+    of batch systems, as they are written there."""
+    named: list[str] = []
+    files = [str(path) for path in default_hostfiles()]
+    files += [os.environ[name] for name in HOST_LISTS if name in os.environ]
+    for word, value in itertools.zip_longest(words, words[1:], fillvalue=""):
+        name, _, joined = word.partition("=")
+        if name in HOSTS:
+            named += (joined or value).split(",")
+        elif name in WHERE:
+            files.append(joined or value)
+    for path in files:
+        with contextlib.suppress(OSError):
+            lines = Path(path).read_text(errors="replace").splitlines()
+            named += [line.split()[0] for line in lines if line.split() and line.strip()[0] != "#"]
+    return list(dict.fromkeys(_without_slots(host) for host in named))
+
+
+def _without_slots(host: str) -> str:
+    """``node1`` of ``node1:2``; an address of IPv6 has colons of its own."""
+    name, _, count = host.rpartition(":")
+    return name if count.isdigit() and name.count(":") in (0, 7) else host
+
+
+def launchers_name(host: str, address: str, named: Sequence[str]) -> str:
+    """By which name the launcher finds a host.
+
+    Args:
+        host: what it calls itself; address: from which its ranks have come.
+        named: `named_hosts`.
+    """
+    def short(name: str) -> str:
+        return name if is_address(name) else name.split(".")[0]
+
+    for alike in (lambda name: name == host, lambda name: short(name) == short(host),
+                  lambda name: address in addresses_of(name)):
+        if found := next(filter(alike, named), None):
+            return found
+    if any(name in os.environ for name in BATCH_SYSTEMS):
+        return short(host)
+    return host if addresses_of(host) or not address else address
+
+
+def is_address(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
+
+
+def addresses_of(name: str) -> list[str]:
+    """What a name stands for on this host; none if it is unknown here."""
+    with contextlib.suppress(OSError):
+        return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
+    return []
 
 
 def once_per_node(words: Sequence[str]) -> list[str]:

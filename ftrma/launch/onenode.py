@@ -26,7 +26,8 @@ from .relaunch import relaunch
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
-COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
+# Importing takes seconds on a slow, crowded machine, minutes where many read one file system.
+COME_UP_S, COME_UP_EACH_S = 120.0, 0.5
 OWN_END_S = 2.0  # ranks end by themselves after the program's end
 
 
@@ -128,9 +129,10 @@ class OneNode:
         if launch.mpirun.poll() is not None:
             return LAUNCHER_DIED
         if len(launch.ranks) < launch.layout.processes:
-            if self.lost_at_birth():
+            # On other nodes they are started when the last daemon has come up there.
+            if not self.made.may_spread and self.lost_at_birth():
                 return "a process died before it had come up"
-            if time.monotonic() - launch.came_up > COME_UP_S:
+            if time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
                 return f"only {len(launch.ranks)} of {launch.layout.processes} processes came up"
             return launch.refused()
         gone = launch.dead()
@@ -172,6 +174,11 @@ class OneNode:
             elif now - self.seen_call[i][1] > STUCK_S:
                 return f"process {p.pid} hangs inside the MPI library"
         return ""
+
+
+def come_up_s(processes: int) -> float:
+    """How long a launch of so many processes may take until all have joined."""
+    return COME_UP_S + COME_UP_EACH_S * processes
 
 
 def children(pid: int) -> list[int]:

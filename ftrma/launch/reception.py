@@ -51,6 +51,7 @@ class Peer:
             "link", "out", "err", "in" or "trace".
         since: when it came, of output when the last of it came, time.monotonic().
         challenge: that it has to answer.
+        address: from which it came; host: what it calls its own.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
         left: how it said that it ends itself; None otherwise. leaving: the same as in the control
@@ -62,6 +63,7 @@ class Peer:
     kind: str = "stranger"
     since: float = 0.0
     challenge: bytes = b""
+    address: str = ""
     buffer: bytes = b""
     rank: int = -1
     pid: int = 0
@@ -192,13 +194,14 @@ class Reception:
         if len(strangers) >= STRANGERS:
             self.cut(strangers[0])
         try:
-            connection, _ = listener.accept()
+            connection, origin = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away(listener)
             return
         connection.settimeout(SEND_S)  # of sending; what is received was announced
         peer = Peer(connection, since=time.monotonic(), challenge=secrets.token_bytes(NONCE_BYTES))
+        peer.address = str(origin[0]).removeprefix("::ffff:")
         self.peers[connection.fileno()] = peer
         self.epoll.register(connection.fileno(), select.EPOLLIN)
         with contextlib.suppress(OSError):  # it has gone already; reading tells

@@ -17,10 +17,10 @@ from . import failover
 from .endings import did_not_start, give_up, tell_own_end
 from .job import LAUNCHER_DIED
 from .launch import Launch
+from .onenode import come_up_s
 
 LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
-COME_UP_S = 120.0  # importing on a slow, crowded machine takes seconds
-REPAIR_S = 10.0  # a repair takes milliseconds, and a second for each GB that is rebuilt
+REPAIR_S = 10.0  # a repair takes milliseconds, unless it is told that bytes are on their way
 PATIENCE_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 
 
@@ -88,10 +88,11 @@ class SeveralNodes:
             return board.ranks.wish
         if board.ranks.deaths and (board.nodes_gone() or not board.ranks.entered):
             return board.failure()
-        if board.ranks.deaths and time.monotonic() - board.ranks.deaths[0].died_at > REPAIR_S:
+        now, working = time.monotonic(), board.ranks.working
+        if board.ranks.deaths and now - max(board.ranks.deaths[0].died_at, working) > REPAIR_S:
             return f"{board.failure()}, and the others have not come to an end with it"
         since = board.ranks.repairing
-        if since and time.monotonic() - since > REPAIR_S:
+        if since and now - max(since, working) > REPAIR_S:
             return "a repair does not end: a process hangs inside the MPI library, perhaps"
         missing = launch.layout.processes - len(board.ranks.links)
         if missing and launch.refused():
@@ -99,6 +100,6 @@ class SeveralNodes:
         known = {peer.pid for peer in board.ranks.links.values()}
         if missing and any(pid not in known for pid in launch.dead()):
             return "a process died before it had joined"
-        if missing and time.monotonic() - launch.came_up > COME_UP_S:
+        if missing and time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
             return f"{missing} of {launch.layout.processes} processes did not come up"
         return ""

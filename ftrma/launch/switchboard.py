@@ -43,6 +43,7 @@ class Ranks:
     deaths: list[Peer] = field(default_factory=list)  # not repaired
     repaired: list[Peer] = field(default_factory=list)
     repairing: float = 0.0  # since when a round of repair is under way; 0: none is
+    working: float = 0.0  # when it was last told that one is bringing bytes
     wish: str = ""  # why the ranks want to be launched again
     aborted: int | None = None  # exit status
     owner: int | None = None  # rank that reports the error
@@ -159,6 +160,8 @@ class Switchboard:
                 self.ranks.aborted = int(message["status"]) & 0xFF
         elif event == "repairing":
             self.ranks.repairing = time.monotonic()
+        elif event == "working":
+            self.ranks.working = time.monotonic()
         elif event == "repaired":
             self.ranks.repairing = 0.0
             self._repaired(set(message["dead"]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable, Iterator
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -316,7 +317,8 @@ def note_death(proc: int) -> None:
 
 def watch() -> None:
     """Start the thread that watches all processes."""
-    c.check(c.lib.ftrma_watch(), "starting the watching thread")
+    what = f"watching the processes of {socket.gethostname()} by pidfd_open (Linux 5.3)"
+    c.check(c.lib.ftrma_watch(), what)
 
 
 def set_link(socket: int) -> None:

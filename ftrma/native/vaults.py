@@ -135,6 +135,11 @@ def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> t
     return int(offset[0]) + skipped, view
 
 
+def block_bytes(group_size: int) -> int:
+    """What a block of capacity takes of a vault's file, sparse as that is, and of address space."""
+    return int(c.lib.ftrma_vault_block_bytes(group_size))
+
+
 def capacity_of(header: bytes | bytearray) -> int:
     """How many blocks a vault can have, by its header; 0 if that is none."""
     assert len(header) == BLOCK

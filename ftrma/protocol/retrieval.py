@@ -1,9 +1,9 @@
 """After a relaunch over several nodes: every role gets the newest version that can be had.
 
 All processes know which vaults were found where and what each can be brought to, so all come to the
-same version (`salvage` decides, here it is done): whoever has a vault open brings it to that version
-and says whether it is sound. Then what has moved is copied to where its role is now, and what is
-lost is computed as in a repair, slots before parities.
+same version (`salvage` decides, here it is done): whoever has a vault open brings it to that
+version and says whether it is sound. Then what has moved is copied to where its role is now, and
+what is lost is computed as in a repair, slots before parities.
 
 Invariant: until a role's new vault is filled it counts as version 0, and the vaults it is computed
 from stay as they are; a launch that ends in the middle leaves the next one what it had found.

@@ -152,14 +152,16 @@ def _round(
     planned = time.monotonic()
     world.visit("restore")
     causally = bool(world.load("causal"))
-    if causally:
-        settle_windows(world)
-        fetch_logs(world)
-    if lost and world.role()[0] == SLOT:
-        rebuild_lost(world, vault)
+    with world.working():
+        if causally:
+            settle_windows(world)
+            fetch_logs(world)
+        if lost and world.role()[0] == SLOT:
+            rebuild_lost(world, vault)
     world.meet(number, 4)
     if world.role()[0] == CHECKSUM:
-        restore_parity(world, vault, lost)  # needs all members
+        with world.working():
+            restore_parity(world, vault, lost)  # needs all members
     world.meet(number, 5)
     restored = time.monotonic()
     connect(world, number, connecting)

@@ -21,8 +21,9 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ from ..fabric.link import Link
 from ..fabric.listening import own_addresses
 from ..fabric.remote import File, Files
 from ..fabric.story import Event, Seats, parse, plain
-from ..fabric.world import World, log_bytes, make_control
+from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
 from ..host.helper import Helper
 from ..machine.placement import Placement
@@ -53,6 +54,7 @@ from . import farlogs
 from .stock import Stock
 
 THERE_S = 1.0  # an agent answers within milliseconds
+WORKING_S = 2.0  # how often the supervisor is told that a repair is bringing bytes
 LEAVE_S = 90.0  # the last process may write files for a minute before (program/finalization.py)
 ALONE = -1  # in place of a keeper's pid, who is on another node
 
@@ -99,7 +101,8 @@ class SpreadWorld(World):
                     left.unlink()
         self.layout = self._layout(options)
         self.aware = options.aware or (NODES if len(self.names) > 1 else NO_LEVEL)
-        self.stock = Stock(self.directory, self.host, self.layout)
+        capacity = capacity_blocks(self.hosts.count(self.host), self.layout)
+        self.stock = Stock(self.directory, self.host, self.layout, capacity)
         again = self.first_on_node and link.greeting["resume"]
         self.stock.take(comm, link.greeting["homes"], looking=again)
         placement = self._place(comm, options)
@@ -177,7 +180,8 @@ class SpreadWorld(World):
         if self.first_on_node:
             path = self.directory / "control"
             path.unlink(missing_ok=True)  # of a launch before
-            ctl = make_control(path, self.layout, options.log_budget or room)
+            here = self.hosts.count(self.host)
+            ctl = make_control(path, self.layout, options.log_budget or room, here)
             self._fill_control(ctl, placement)
             if nodes > 1:
                 agent.make(slots + len(self.hosts), slots + nodes, mirrored.regions(ctl))
@@ -416,6 +420,20 @@ class SpreadWorld(World):
 
     def repairing(self, number: int) -> None:
         self.link.send("repairing", round=number)
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def tell() -> None:
+            while not done.wait(WORKING_S):
+                self.link.send("working")
+
+        Helper(tell).start()
+        try:
+            yield
+        finally:
+            done.set()
 
     def repaired(self, number: int) -> None:
         dead = [p for p in self.procs_of_job() if not self.alive(p)]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError
-from ..fabric.world import capacity_blocks
 from ..machine.topology import Layout
 from ..native.shared import Proc, Version
 from ..vault import salvage
@@ -26,6 +25,7 @@ class Stock:
         directory: of the job on this node.
         host: this node's name.
         layout: of the job.
+        capacity_blocks: of new vaults.
 
     Attributes:
         found: of each role that has a vault somewhere, its host, and the versions that it can be
@@ -33,8 +33,11 @@ class Stock:
         held: vaults of this node that this process looks after, open.
     """
 
-    def __init__(self, directory: Path, host: str, layout: Layout) -> None:
+    def __init__(
+        self, directory: Path, host: str, layout: Layout, capacity_blocks: int
+    ) -> None:
         self.directory, self.host, self.layout = directory, host, layout
+        self.capacity_blocks = capacity_blocks
         self.found: dict[Role, tuple[str, frozenset[Version]]] = {}
         self.held: dict[Role, Vault] = {}
 
@@ -42,7 +45,8 @@ class Stock:
         return self.directory / f"{role[0]}-{role[1]}"
 
     def open(self, role: Role, *, create: bool) -> Vault:
-        return Vault(self.path(role), capacity_blocks(), self.layout.group_size, create=create)
+        size = self.layout.group_size
+        return Vault(self.path(role), self.capacity_blocks, size, create=create)
 
     def take(self, comm: Any, homes: Sequence[tuple[str, int, str]], *, looking: bool) -> None:
         """Tell each other what is there.

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from jobs import FTRMA, Result, run_command
+from jobs import FTRMA, Result, run_command, run_job
+from programs import kinds
 
 FULL = "shared memory is full; free space in /dev/shm"
 PROGRAM = """
@@ -30,7 +31,8 @@ while state.step < 12:
     state.x += comm.rank + state.step
     if what == "grows":
         state.blob = os.urandom(200_000 * (state.step + 1))
-    if state.step == 3 and comm.rank == 0 and not os.path.exists("/dev/shm/fill"):
+    full = what == "roomy" or os.path.exists("/dev/shm/fill")
+    if state.step == 3 and comm.rank == 0 and not full:
         with open("/dev/shm/fill", "wb", buffering=0) as fill:
             try:
                 while True:
@@ -40,7 +42,8 @@ while state.step < 12:
     comm.Barrier()
     if what == "window" and state.step == 5:
         MPI.Win.Allocate(10_000_000, 8, comm=comm)
-    if what == "dies" and state.step == 6 and comm.rank == 1 and not os.path.exists(f"{home}/once"):
+    once = os.path.exists(f"{home}/once")
+    if what in ("dies", "roomy") and state.step == 6 and comm.rank == 1 and not once:
         open(f"{home}/once", "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
     state.step += 1
@@ -108,3 +111,19 @@ def test_addresses_are_no_memory(tmp_path: Path) -> None:
     assert "'ulimit -v' allows 7812 MiB" in result.stderr and "Traceback" not in result.stderr
 
 
+
+
+MUCH_MEMORY = """
+import os
+real = os.sysconf
+os.sysconf = lambda name: 2**34 if name == "SC_PHYS_PAGES" else real(name)  # 64 TiB
+"""
+
+
+def test_a_machine_of_very_much_memory(tmp_path: Path) -> None:
+    """Law: vaults fit into a process's address space beside each other, whatever there is."""
+    (tmp_path / "sitecustomize.py").write_text(MUCH_MEMORY)
+    result = run_job(PROGRAM, 8, "--interval", "0", "--group-size", "8", args=["roomy"],
+                     env={"PYTHONPATH": str(tmp_path)})
+    assert result.status == 0 and result.stdout == 8 * "right\n", result
+    assert kinds(result) == ["causal"], result

@@ -232,6 +232,30 @@ def test_without_spares_deaths_of_slots_relaunch() -> None:
     assert told == len(result.stats["failures"])
 
 
+SEEDS = """
+import json, sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+found = comm.gather([hash("some words"), list({f"word {n}" for n in range(20)})])
+if comm.rank == 0:
+    with open(f"{sys.argv[1]}/found.json", "w") as file:
+        json.dump(found, file)
+"""
+
+
+def test_sets_have_one_order_on_all_nodes() -> None:
+    """Law: what a replay executes again does not depend on the seed of Python's hashes, on any
+    node. The launcher comes up in whatever time it takes."""
+    before_daemons("sleep 6")
+    try:
+        result = run_on_nodes(SEEDS, SLOTS)
+    finally:
+        before_daemons("")
+    assert result.status == 0, result
+    found = result.results["found"]
+    assert len(found) == SLOTS and all(other == found[0] for other in found[1:]), found
+
+
 OF_SOME_MEMORY = """
 import os, socket
 real, host = os.sysconf, socket.gethostname()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,33 @@ def is_called(directory: Path, deaths: tuple[str, ...], spares: int) -> bool:
     for name in deaths:
         job.note_death(PROCS[name])
     return bool(ctl.alarm)
+
+
+def test_who_cannot_watch_says_so(tmp_path: Path) -> None:
+    """Law: where processes cannot be watched the job does not begin, and is told why; nobody is
+    taken for dead."""
+    code = """
+import resource, sys
+from pathlib import Path
+from ftrma.errors import FtrmaError
+from ftrma.native import job, loading
+loading.load()
+ctl = job.make_control(Path(sys.argv[1]) / "control", 4, 2, 1, 1, 2, 16)
+ctl.nodes = 1
+for proc in range(4):
+    ctl.proc[proc].state, ctl.proc[proc].pid = job.State.ALIVE, (0, 1, 1, 2**22 + 1)[proc]
+job.join(ctl, 0, Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+try:
+    job.watch()
+except FtrmaError as error:
+    print(error)
+print(ctl.alarm)
+"""
+    found = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True,
+                           text=True, timeout=30, check=False)
+    told, alarm = found.stdout.splitlines()
+    assert "by pidfd_open (Linux 5.3): Too many open files" in told and alarm == "0", found
 
 
 @pytest.mark.parametrize(("spares", "deaths"), [

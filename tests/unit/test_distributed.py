@@ -41,7 +41,7 @@ loading.load()
 def world_of_one(directory: Path) -> Any:
     layout = make_layout(1, spares=0)
     return SimpleNamespace(
-        stock=Stock(directory, "a", layout), layout=layout, known_committed=0,
+        stock=Stock(directory, "a", layout, 64), layout=layout, known_committed=0,
         link=SimpleNamespace(critical=threading.Lock()),
         visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], proc=0,
         first_on_node=True, tell=print, seal=lambda version: SEAL, files=None,

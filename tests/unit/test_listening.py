@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from ftrma.fabric import link
 from ftrma.fabric.listening import (
     Bind,
     check,
@@ -86,6 +87,17 @@ def test_the_first_free_port_is_taken() -> None:
         told = f"--bind 127.0.0.1:{port}-{port}: cannot listen at 127.0.0.1, ports {port} to {port}"
         with pytest.raises(ValueError, match=told):
             check(Bind("127.0.0.1", ports[:1]), "--bind")
+
+
+@pytest.mark.parametrize(("like", "first"), [
+    ("", "192.0.2.7"), ("10.1.0.9", "10.1.2.3"), ("10.2.0.9", "10.2.2.3"), ("fd00::9", "fd00::3"),
+    ("192.0.2.1", "192.0.2.7")])
+def test_the_network_that_has_worked_comes_first(like: str, first: str) -> None:
+    """Law: of several addresses that of a network by which a connection was made is tried first,
+    and all are tried."""
+    addresses = ("192.0.2.7", "10.1.2.3", "10.2.2.3", "fd00::3")
+    found = link.likely_first(addresses, like)
+    assert found[0] == first and sorted(found) == sorted(addresses)
 
 
 def test_all_addresses_are_those_of_both_kinds() -> None:

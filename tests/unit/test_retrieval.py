@@ -80,7 +80,7 @@ class Launch:
         world.files = nodes.files(proc, self.where)
         world.hosts = [f"node-{n}" for n in self.where]
         world.host, world.layout, world.known_committed = f"node-{node}", LAYOUT, Version(0)
-        world.stock = Stock(world.directory, world.host, LAYOUT)
+        world.stock = Stock(world.directory, world.host, LAYOUT, 300)
         world.first_on_node = self.where.index(node) == proc
         world.node_of = lambda other: self.where[other]
         world.role = lambda: (SLOT, proc) if proc < 3 else (CHECKSUM, proc - 3)

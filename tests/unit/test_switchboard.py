@@ -29,7 +29,7 @@ from ftrma.fabric.killrules import KillRule
 from ftrma.fabric.listening import Bind
 from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
-from ftrma.launch import failover, reception, switchboard
+from ftrma.launch import failover, mpirun, reception, severalnodes, switchboard
 from ftrma.launch.job import Cause
 from ftrma.launch.switchboard import Switchboard, describe
 from ftrma.machine.topology import make_layout
@@ -545,6 +545,75 @@ def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPat
     assert board.board.lost == {"node2"}
     words = failover.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
+
+
+def test_a_host_is_named_as_the_launcher_knows_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Law: who calls itself otherwise is known by its short or long name, or by its address; under
+    a batch system by the short one, and by its own where that says something here."""
+    def name(host: str, address: str, *words: str) -> str:
+        return mpirun.launchers_name(host, address, mpirun.named_hosts(words))
+
+    for variable in (*mpirun.BATCH_SYSTEMS, *mpirun.HOST_LISTS):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(mpirun, "default_hostfiles", lambda: [])
+    hosts = {"alias": ["10.0.0.9"], "node4.here": ["10.0.0.4"]}
+    monkeypatch.setattr(mpirun, "addresses_of", lambda n: hosts.get(n, [n][: mpirun.is_address(n)]))
+    assert name("node1", "10.0.0.1", "--host", "node1:2,node2:2") == "node1"
+    assert name("node1.here", "10.0.0.1", "--host=node2,node1") == "node1"
+    assert name("node1", "10.0.0.1", "-H", "node1.here:2,node2.here:2") == "node1.here"
+    assert name("node1", "10.0.0.1", "--host", "10.0.0.2:2,10.0.0.1:2") == "10.0.0.1"
+    assert name("node1", "fd00::1", "--host", "fd00::2,fd00::1") == "fd00::1"
+    assert name("node9", "10.0.0.9", "--host", "node1,alias:4") == "alias"
+    assert name("10.0.0.1", "10.0.0.1", "--host", "10.0.0.2:2,10.0.0.1:2") == "10.0.0.1"
+    (tmp_path / "hosts").write_text("# ours\nnode1.here slots=4\n\nnode2.here slots=4\n")
+    assert name("node2", "", "--hostfile", str(tmp_path / "hosts")) == "node2.here"
+    assert name("node3", "10.0.0.3") == "10.0.0.3" and name("node3", "") == "node3"
+    assert name("node4.here", "10.0.0.4") == "node4.here"
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert name("node4.here", "10.0.0.4") == "node4"
+
+
+def test_who_is_left_is_named_so(board: Board) -> None:
+    """Law: the next launch has the user's words for hosts, whatever they call themselves."""
+    board.connect(0, "node1.of.ours")
+    board.connect(1, "node2.of.ours")
+    board.connect(2, "some-other-name")
+    board.board.lost.add("node2.of.ours")
+    words = failover.next_hosts(
+        board.board, ["--host", "node1,node2,127.0.0.1:3"], make_layout(4)
+    )
+    assert words == ["--host", "node1:3,127.0.0.1:3", "--map-by", "ppr:3:node"]
+
+
+def test_a_repair_may_take_long_as_long_as_it_works(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: a repair has the time that bytes take, as long as it is told that they are on their way;
+    else, and where it is not begun, it ends the launch."""
+    monkeypatch.setattr(severalnodes, "REPAIR_S", 0.5)
+    first, _ = board.connect(0, "node1")
+    second, _ = board.connect(1, "node1")
+    running = SimpleNamespace(poll=lambda: None)
+    launch: Any = SimpleNamespace(
+        made=None, switchboard=board.board, mpirun=running, came_up=time.monotonic(),
+        layout=SimpleNamespace(processes=2),
+    )
+    several = severalnodes.SeveralNodes(launch)
+    for told in ("entered", "repairing"):
+        first.sendall(link.line(told, round=1, version=0, restore_s=0.0))
+    second.close()
+    board.until(lambda: bool(board.board.ranks.deaths and board.board.ranks.repairing))
+    for _ in range(8):
+        first.sendall(link.line("working"))
+        board.board.pump(0.1)
+        time.sleep(0.1)
+        assert not several.trouble()
+    time.sleep(0.5)
+    assert "have not come to an end with it" in several.trouble()
+    board.board.ranks.deaths.clear()
+    assert "a repair does not end" in several.trouble()
 
 
 def test_story_of_a_relaunch(tmp_path: Path) -> None:
