@@ -10,6 +10,8 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +24,7 @@ from ..host.outfile import tell
 from ..host.tomlfile import read_text
 from ..machine.topology import Layout
 from ..trace.records import CLOCK_MARK
+from ..vault import salvage
 from .guardian import end_launcher
 from .job import LAUNCHER_DIED, Cause
 from .mpirun import (
@@ -36,6 +39,9 @@ from .mpirun import (
 )
 from .switchboard import Switchboard
 
+RETURN_S, LOOK_S = 60.0, 1.0  # how long, and how often, it is looked whether nodes are there again
+ANSWER_S = 1.0
+SSH_PORT = 22
 CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
@@ -94,24 +100,67 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
 
 
-def next_hosts(board: Switchboard, words: list[str], layout: Layout) -> list[str]:
+def next_hosts(
+    board: Switchboard, words: list[str], layout: Layout,
+    ended: Callable[[], bool] = lambda: False,
+) -> list[str]:
     """The launcher's options for the next launch: without the nodes that did not answer.
+
+    A network that stands still is taken for lost nodes after some seconds. Where the job cannot go
+    on without them they get a minute to answer again: what they have in memory is still there then.
+
+    Args:
+        ended: whether the user has asked for the job's end meanwhile.
 
     Raises:
         NotRecoverable: no node is left.
     """
     lost = board.lost - {"", socket.gethostname()}
+    ranks = [board.ranks.links[rank] for rank in sorted(board.ranks.links)]
+    address = {peer.host: peer.address for peer in ranks}
+    deadline = time.monotonic() + RETURN_S
+    if needed := are_needed(board, lost, layout):
+        tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
+             f"waiting {RETURN_S:.0f} s for one")
+    while needed and time.monotonic() < deadline and not ended():
+        time.sleep(LOOK_S)
+        lost = {host for host in lost if not answers(address.get(host, host))}
+        needed = are_needed(board, lost, layout)
     if not lost:
         return words
-    ranks = [board.ranks.links[rank] for rank in sorted(board.ranks.links)]
-    left = {peer.host: peer.address for peer in ranks if peer.host not in lost}
+    left = {host: ip for host, ip in address.items() if host not in lost}
     names = " and ".join(sorted(lost))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {names}")
     tell(f"no answer from {names}; going on with {', '.join(left)}")
     named = named_hosts(words)
-    known = [launchers_name(host, address, named) for host, address in left.items()]
+    known = [launchers_name(host, ip, named) for host, ip in left.items()]
     return on_hosts(words, known, layout.processes)
+
+
+def are_needed(board: Switchboard, lost: Set[str], layout: Layout) -> bool:
+    """Whether without these hosts nobody is left, or a group lacks more than it survives."""
+    if not {peer.host for peer in board.ranks.links.values()} - lost:
+        return bool(lost)
+    events = board.read_story()
+    if not any(isinstance(event, Checkpoint) for event in events):
+        return False  # it begins anew
+    tables = [event.slot_group for event in events if isinstance(event, Seats)]
+    layout = replace(layout, slot_group=tuple(tables[-1])) if tables else layout
+    gone = {role for role, host in board.ranks.homes.items() if host in lost}
+    return any(len(gone & set(salvage.elements(layout, group))) > layout.strength
+               for group in range(layout.groups))
+
+
+def answers(host: str) -> bool:
+    """Whether there is somebody; who refuses is, too."""
+    try:
+        socket.create_connection((host, SSH_PORT), ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:

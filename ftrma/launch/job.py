@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class Job:
         words: options of the user's own for the launcher, of the next launch.
         cause: why there is a next launch over several nodes; None otherwise.
         relaunches: launches after the first one, of this ``ftrma run``.
+        ended: whether its user has asked for its end.
     """
 
     directory: Path
@@ -64,6 +66,7 @@ class Job:
     words: list[str] = field(init=False)
     cause: Cause | None = field(default=None, init=False)
     relaunches: int = field(default=0, init=False)
+    ended: Callable[[], bool] = field(default=lambda: False, init=False)
 
     def __post_init__(self) -> None:
         self.words = split_mpirun(self.options.mpirun)

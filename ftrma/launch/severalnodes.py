@@ -59,7 +59,7 @@ class SeveralNodes:
             return give_up(reason, made.relaunches) if started else did_not_start(
                 self.launch, reason
             )
-        made.words = failover.next_hosts(board, made.words, made.layout)
+        made.words = failover.next_hosts(board, made.words, made.layout, made.ended)
         # Only now, since a rank may have begun an entry up to its end.
         homes = tuple((*role, host) for role, host in board.ranks.homes.items())
         made.cause = replace(cause, entry=board.ranks.entry + 1, homes=homes)

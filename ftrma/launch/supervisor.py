@@ -213,6 +213,7 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
 
 
 def _supervise(made: Job, signals: Signals) -> int:
+    made.ended = lambda: bool(signals.asked)
     while True:
         watch = Watch(Launch(made), signals.for_program)
         try:

@@ -99,7 +99,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(severalnodes, "LAUNCHER_S", 0.0)
     monkeypatch.setattr(switchboard, "END_S", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
-    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda board, words, layout: words)
+    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda board, words, layout, ended: words)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())
     assert status == CATASTROPHE and MadeUp.made_up == 2

@@ -587,6 +587,49 @@ def test_who_is_left_is_named_so(board: Board) -> None:
     assert words == ["--host", "node1:3,127.0.0.1:3", "--map-by", "ppr:3:node"]
 
 
+@pytest.mark.parametrize(("gone", "after", "kept"), [
+    ({"node4"}, {}, "node1,node2,node3"),  # its group survives that
+    ({"node1", "node2"}, {"node1": 2}, "node1,node3,node4"),
+    ({"node1", "node2"}, {"node1": 2, "node2": 2}, ""),
+    ({"node1", "node2", "node3", "node4"}, {"node3": 1, "node1": 3, "node2": 3},
+     "node1,node2,node3"),
+    ({"node1", "node2"}, {}, "node3,node4")])
+def test_who_is_needed_gets_time_to_answer(
+    gone: set[str], after: dict[str, int], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: hosts without which a group, or the job, cannot go on are waited for, the others not;
+    who answers again meanwhile is kept."""
+    asked: list[str] = []
+
+    def answers(address: str) -> bool:
+        host = of[address]
+        asked.append(host)
+        return asked.count(host) >= after.get(host, 1000)
+
+    monkeypatch.setattr(failover, "answers", answers)
+    monkeypatch.setattr(failover, "RETURN_S", 0.5)
+    monkeypatch.setattr(failover, "LOOK_S", 0.01)
+    board = Board(processes=8)
+    of = {}
+    layout = make_layout(4, checksums=2, group_size=2)
+    roles = [("slot", 0), ("slot", 1), ("slot", 2), ("slot", 3), ("checksum", 0), ("checksum", 1)]
+    for rank, (kind, index) in enumerate(roles):
+        host = f"node{rank % 4 + 1}"
+        board.connect(rank, host)[0].sendall(link.line("role", role=kind, index=index))
+        board.until(lambda role=(kind, index): role in board.board.ranks.homes)
+        board.board.ranks.links[rank].address = f"10.0.0.{rank % 4 + 1}"
+        of[f"10.0.0.{rank % 4 + 1}"] = host
+    board.story.append(Checkpoint(1, "coordinated", 0.5, 80, 8))
+    board.board.lost.update(gone)
+    words = failover.next_hosts(board.board, ["--host", "node1,node2,node3,node4"], layout)
+    board.close()
+    hosts = kept.split(",")
+    each = -(-layout.processes // len(hosts))
+    counted = ",".join(f"{host}:{each}" for host in hosts)
+    assert words[1] == (counted if kept else "node1,node2,node3,node4")
+    assert bool(asked) == (gone != {"node4"})
+
+
 def test_a_repair_may_take_long_as_long_as_it_works(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
