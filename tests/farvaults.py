@@ -11,6 +11,7 @@ from vaultgroup import Apart, Group
 
 from ftrma.fabric.remote import File
 from ftrma.fabric.world import World
+from ftrma.native import vaults
 from ftrma.vault.group import forget_vault
 from ftrma.vault.vault import BLOCK, Vault
 
@@ -86,7 +87,7 @@ def image_bytes() -> list[int]:
 def state(vault: Vault, members: int) -> list[bytes]:
     """All that a vault says of its committed version: blocks, checksums, the version, and of a
     parity the checksums of its members."""
-    lists = [vault.crcs(i)[: vault.used].tobytes() for i in range(-1, members)]
+    lists = [vaults.crcs(vault.c, i, vault.used).tobytes() for i in range(-1, members)]
     return [bytes(vault.bytes_at(0, vault.used * BLOCK)), *lists, str(vault.words.version).encode()]
 
 

@@ -188,7 +188,8 @@ class Asking:
         """A descriptor, or a negative errno value: EPROTO for who has been refused."""
         address = self.find(node)
         deadline = time.monotonic() + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
-        for ip in link.likely_first(address.addresses, link.worked) if address else ():
+        likely = link.likely_first(address.addresses, link.worked.get("agent")) if address else ()
+        for ip in likely:
             assert address is not None
             said = {**self.said, "host": address.host}
             try:
@@ -200,7 +201,7 @@ class Asking:
                 continue
             if answer.get("event") == "welcome":
                 self.missed.pop(node, None)
-                link.has_worked(ip)
+                link.worked["agent"] = ip
                 return fd
             socket.socket(fileno=fd).close()
             self.trouble = f"{ip}: {answer.get('why', 'refused')}"

@@ -104,12 +104,14 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
-worked = ""  # the address to which this process could connect last
+worked: dict[str, str] = {}  # the address at which this process reached the last one of a kind
 
 
-def likely_first(addresses: Sequence[str], like: str) -> list[str]:
+def likely_first(addresses: Sequence[str], like: str | None) -> list[str]:
     """The addresses, first those of the network in which a connection was made: one that drops
     packets costs seconds."""
+    if not like:
+        return list(addresses)
 
     def common(ip: str) -> int:
         """Leading bits in which they agree."""
@@ -118,12 +120,7 @@ def likely_first(addresses: Sequence[str], like: str) -> list[str]:
             return 0
         return one.max_prefixlen - (int(one) ^ int(other)).bit_length()
 
-    return sorted(addresses, key=common, reverse=True) if like else list(addresses)
-
-
-def has_worked(ip: str) -> None:
-    global worked
-    worked = ip
+    return sorted(addresses, key=common, reverse=True)
 
 
 class CutOff(ValueError):
@@ -144,10 +141,10 @@ def connect(
     deadline = time.monotonic() + KNOCK_S
     while True:
         tried, cut_off = [], False
-        for ip in likely_first(address.addresses, worked):
+        for ip in likely_first(address.addresses, worked.get("supervisor")):
             try:
                 made = _connect(ip, address.port, key, line("hello", kind=kind, **hello))
-                has_worked(ip)
+                worked["supervisor"] = ip
                 return made
             except (OSError, ValueError) as error:
                 tried.append(f"{ip}: {error}")

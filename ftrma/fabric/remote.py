@@ -28,7 +28,8 @@ NAMED = 0x80000000  # names of windows and boards are others
 
 
 class File(IntEnum):
-    """Kinds of files; a vault has the number of its process, the others that of their slot."""
+    """Kinds of files; a vault has the number of its process, or one behind those of all where it
+    has none, the others that of their slot."""
 
     VAULT, LOG, DEMAND = range(3)
 
@@ -46,6 +47,7 @@ class Files:
 
     Attributes:
         patience_s: how long a read waits for its bytes.
+        reading: a read waits for its bytes; pieces: that have come in all reads.
         alarmed: whether the alarm, which may ring late, is about something new.
 
     Fault: an agent's death makes a call slower; a node's death is noticed elsewhere, where `ring`
@@ -58,6 +60,7 @@ class Files:
         self.origin, self.ledger = origin, ledger
         self.nodes, self.node, self.first = nodes, node, first
         self.patience_s = PATIENCE_S
+        self.reading, self.pieces = False, 0
         self.alarmed: Callable[[], bool] = lambda: True
         for each in {*nodes}:
             self._seat(each)
@@ -105,9 +108,14 @@ class Files:
         """
         doing, view = f"reading {kind.name.lower()} {number}", memoryview(room)
         get = partial(self.origin.get_into, self.first + node, name_of(kind, number))
-        for at in range(0, len(view), wire.MOST_BYTES):
-            piece = view[at : at + wire.MOST_BYTES]
-            self._persist(node, doing, partial(get, offset + at, piece))
+        self.reading = True
+        try:
+            for at in range(0, len(view), wire.MOST_BYTES):
+                piece = view[at : at + wire.MOST_BYTES]
+                self._persist(node, doing, partial(get, offset + at, piece))
+                self.pieces += 1
+        finally:
+            self.reading = False
 
     def write(self, node: int, kind: File, number: int, offset: int, data: Buffer) -> None:
         """Change a file's bytes; they are there when this returns.

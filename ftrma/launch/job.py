@@ -31,7 +31,8 @@ class Cause:
         died_at, noticed_at: on the supervisor's monotonic clock, s.
         hosts: on which the job has run so far.
         entry: number of the next launch's first entry of the program.
-        homes: kind, number and host of each role, as all knew them last.
+        homes: kind, number and host of each role, as all knew them last; several hosts where a
+            launch ended before it had moved all.
     """
 
     reason: str

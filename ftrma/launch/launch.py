@@ -93,7 +93,9 @@ class Launch:
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours, **more}
         # To other nodes the launcher takes along only what it is told to.
-        carried = [word for name in ("PYTHONHASHSEED", *ours) for word in ("-x", name)]
+        names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
+            "PYTHONHASHSEED", *ours]
+        carried = [word for name in names for word in ("-x", name)]
         options = [*words, *made.words, *carried]
         with self.log.open("ab") as log:
             return subprocess.Popen(

@@ -80,12 +80,12 @@ class Seeking:
         hub = self.hub
         assert hub
         said = agents.hello_of_node(self.node, self.regions, hub.host)
-        for ip in link.likely_first(hub.addresses, link.worked):
+        for ip in link.likely_first(hub.addresses, link.worked.get("agent")):
             deadline = time.monotonic() + agents.KNOCK_S
             with contextlib.suppress(OSError, ValueError):
                 fd, answer = agents.knock(ip, hub.port, self.key, said, self.never, deadline)
                 if answer.get("event") == "welcome":
-                    link.has_worked(ip)
+                    link.worked["agent"] = ip
                     return fd
                 socket.socket(fileno=fd).close()
                 if answer.get("host") == hub.host:  # and not one that happens to be there

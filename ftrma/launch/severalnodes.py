@@ -61,8 +61,10 @@ class SeveralNodes:
             )
         made.words = failover.next_hosts(board, made.words, made.layout, made.ended)
         # Only now, since a rank may have begun an entry up to its end.
-        homes = tuple((*role, host) for role, host in board.ranks.homes.items())
-        made.cause = replace(cause, entry=board.ranks.entry + 1, homes=homes)
+        homes = {(*role, host) for role, host in board.ranks.homes.items()}
+        if board.cause and not board.ranks.entered:
+            homes |= {*board.cause.homes}  # what was to move may not have come
+        made.cause = replace(cause, entry=board.ranks.entry + 1, homes=tuple(sorted(homes)))
         story.emit(made.directory, Relaunch(reason, cause.slots))
         tell(f"{reason}; launching the job again")
         return None

@@ -210,7 +210,7 @@ class Switchboard:
             return
         peer.pid = int(hello["pid"])
         self.ranks.links[peer.rank] = peer
-        homes = [(*role, host) for role, host in self.ranks.homes.items()]
+        homes = self.cause.homes if self.cause else ()
         self.reception.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
                             homes=homes, **self.past)
 

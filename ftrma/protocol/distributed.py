@@ -49,12 +49,12 @@ class Distributed(Coordinated):
             world.put("ready", 1)
         job.watch()
         try:
-            world.meet(0, 1, planned=False)
+            world.meet(0, 4, planned=False)  # behind those of `retrieval`
             if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
                 raise FtrmaError("the MPI library cannot build the communicator of the slots")
             if world.role()[0] == SLOT:
                 job.world_open()
-            world.meet(0, 2, planned=False)
+            world.meet(0, 5, planned=False)
         except RoundChanged:
             pass
         world.enter(version, took_s)

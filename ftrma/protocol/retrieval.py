@@ -18,7 +18,7 @@ from ..errors import CorruptVault, FtrmaError
 from ..fabric.base import RoundChanged
 from ..fabric.remote import File
 from ..fabric.story import Restored
-from ..native import job, vaults
+from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Proc, Slot, Version
 from ..vault import salvage
@@ -76,7 +76,7 @@ class Retrieval:
             if self.version:
                 self._bring(sound)
         except RoundChanged:  # the supervisor ends this launch
-            raise FtrmaError("a process died while vaults were brought back") from None
+            raise FtrmaError("vaults could not be brought back: a process died") from None
         self.comm.Barrier()
         for role, vault in world.stock.held.items():
             vault.close()
@@ -127,14 +127,15 @@ class Retrieval:
         moved = [role for role, proc in self.holder.items() if sound.get(role, proc) != proc]
         lost = [role for role in self.holder if role not in sound]
         # A slot is computed from what is ready; a parity from its members, which have come by then.
-        for roles, fill in (
-            (moved, self._fetch),
-            ([role for role in lost if role[0] == "slot"], self._rebuild_slot),
-            ([role for role in lost if role[0] == "checksum"], self._rebuild_parity),
+        for phase, roles, fill in (
+            (1, moved, self._fetch),
+            (2, [role for role in lost if role[0] == "slot"], self._rebuild_slot),
+            (3, [role for role in lost if role[0] == "checksum"], self._rebuild_parity),
         ):
             if not roles:
                 continue
-            self._meet()
+            # Not MPI's barrier, which does not bring what others have stored.
+            world.meet(0, phase, planned=False)
             if self.mine in roles:
                 began = time.monotonic()
                 world.visit("restore")
@@ -145,16 +146,6 @@ class Retrieval:
                 world.emit(Restored(
                     role=self.mine[0], index=self.mine[1], seconds=time.monotonic() - began
                 ))
-
-    def _meet(self) -> None:
-        """All have come here, and know of each other's vaults what was said before.
-
-        Raises:
-            RoundChanged: a process has died.
-        """
-        if not job.synchronize():
-            raise RoundChanged
-        self.comm.Barrier()
 
     def _stray(self, role: Role) -> Proc:
         """In place of its process, for a vault that has none: behind all of them."""

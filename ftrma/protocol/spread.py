@@ -72,7 +72,6 @@ class SpreadWorld(World):
         layout: of the job, with the groups in force; domains: elements of each process.
         found: node and possible versions of each vault that a launch before has left; held: those
             that this process has open, until `distributed` has restored.
-        new_status, bytes_type: MPI.Status and MPI.BYTE of mpi4py.
         everyone: mpi4py communicator of all processes, in the order of the MPI world.
         asking: by which this process's slot reaches windows on other nodes; None on who holds none.
         service: by which it reaches all else there.
@@ -90,7 +89,6 @@ class SpreadWorld(World):
         self.names = list(dict.fromkeys(self.hosts))
         ahead_ns = clock.ahead_ns(self._supervisors_clock) if self.first_on_node else 0
         job.set_clock(comm.allgather(ahead_ns)[self.hosts.index(self.host)])
-        self.new_status, self.bytes_type = mpi.Status, mpi.BYTE
         private.make_directory(Path(options.job))
         self.directory = Path(options.job) / self.host
         private.make_directory(self.directory)
@@ -423,13 +421,17 @@ class SpreadWorld(World):
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        done = threading.Event()
+        done, files = threading.Event(), self.files
 
         def tell() -> None:
+            had = 0
             while not done.wait(WORKING_S):
-                self.link.send("working")
+                if not files or not files.reading or files.pieces > had:
+                    self.link.send("working")
+                had = files.pieces if files else 0
 
-        Helper(tell).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started: it is not told
+            Helper(tell).start()
         try:
             yield
         finally:

@@ -53,14 +53,15 @@ class Stock:
 
         Args:
             comm: of all processes. Collective.
-            homes: where the roles were last: kind, number and host.
+            homes: where the roles were last: kind, number and host; of one that was moving, both.
             looking: this process is the one that looks on its node, and there was a launch before.
         """
         mine: dict[Role, frozenset[Version]] = {}
-        home = {(kind, index): host for kind, index, host in homes}
+        known = {(kind, index) for kind, index, _ in homes}
+        here = {(kind, index) for kind, index, host in homes if host == self.host}
         for role in salvage.roles_of(self.layout) if looking else ():
             # Elsewhere than where the role was last there may be one of a timeline that has ended.
-            if home.get(role, self.host) == self.host and self.path(role).exists():
+            if (role in here or role not in known) and self.path(role).exists():
                 with contextlib.suppress(FtrmaError):  # killed while it was made
                     vault = self.open(role, create=False)
                     mine[role] = frozenset(vault.versions(role[0]))

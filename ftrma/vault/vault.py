@@ -127,11 +127,6 @@ class Vault:
         """Numbers of the blocks that are staged, (n,) uint32, a view."""
         return vaults.staged_blocks(self.c)
 
-    def crcs(self, member: int = -1) -> Blocks:
-        """Checksums, (used,) uint32, a view: of the own blocks, or of a member's beside a
-        parity."""
-        return vaults.crcs(self.c, member, self.used)
-
     def stage_bytes(self, first: int, count: int) -> Buffer:
         """View of staged blocks first .. first + count - 1."""
         return vaults.stage_view(self.c, first, count)

@@ -433,7 +433,7 @@ time.sleep(0.2)
 os.kill(pid, signal.SIGSTOP)
 while not (folder / "begun.txt").exists():
     time.sleep(0.01)
-(folder / "killed.txt").write_text("")
+(folder / "killed.txt").write_text("late" if (folder / "made.txt").exists() else "in time")
 os.kill(pid, signal.SIGKILL)
 """
 IN_THE_MAKING = """
@@ -446,6 +446,8 @@ begun, killed, me = folder / "begun.txt", folder / "killed.txt", comm.rank
 if me == 1 and not killed.exists():
     subprocess.Popen([sys.executable, "-c", sys.argv[2], str(os.getpid()), sys.argv[1]])
 win = MPI.Win.Allocate(64, 8, comm=comm)
+if me == 1 and not killed.exists():
+    (folder / "made.txt").write_text("")
 cells = np.frombuffer(win.tomemory(), "i8")
 got, count, last = np.zeros(1, "i8"), 0, 0
 while me != 1 and not 0 < last == count:
@@ -492,6 +494,7 @@ def test_a_death_in_the_making_of_a_window(tmp_path: Path, repetition: int) -> N
                      timeout=40)
     assert result.status == 0 and kinds(result) == ["causal"], result
     assert deaths(result) == [("slot", 1, "unknown")]
+    assert result.results["killed"] == "in time", result
     counts = [int(result.results[f"count-{slot}"]) for slot in range(4)]
     assert result.results["cells-1"].tolist() == [sum(counts)] and min(counts[2:]) > 100
 

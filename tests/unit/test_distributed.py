@@ -89,6 +89,19 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
         vault.close()
 
 
+@pytest.mark.parametrize(("homes", "found"), [
+    ([], True), ([("slot", 0, "a")], True), ([("slot", 0, "b")], False),
+    ([("slot", 0, "a"), ("slot", 0, "b")], True), ([("slot", 1, "b")], True)])
+def test_a_vault_counts_where_its_role_was(
+    tmp_path: Path, homes: list[tuple[str, int, str]], found: bool
+) -> None:
+    """Law: a vault is looked for where its role was last, at both places if it was moving."""
+    world = world_of_one(tmp_path)
+    world.stock.open(("slot", 0), create=True).close()
+    world.stock.take(Comm(), homes, looking=True)
+    assert (("slot", 0) in world.stock.found) == found
+
+
 def test_a_vault_that_is_elsewhere_too_goes(tmp_path: Path) -> None:
     """Law: after a launch has restored, no node has a vault of a role that it does not hold."""
     world = world_of_one(tmp_path)

@@ -63,6 +63,12 @@ class Launch:
         self.where = where
         self.restored: list[str] = []
         self.told: list[str] = []
+        self.barrier = threading.Barrier(5, timeout=30)
+        self.ctls = [self._control() for _ in nodes.nodes]
+        self.worlds = [self._world(nodes, proc) for proc in range(5)]
+
+    def _control(self) -> Any:
+        """Of one node: what others have stored it sees by a meeting alone."""
         ctl = loading.load().ffi.new("struct ftrma_ctl *")
         ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, 2
         ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = 2, 5, 300
@@ -72,11 +78,19 @@ class Launch:
             ctl.roles[0].slot_proc[slot] = slot
         for checksum in range(2):
             ctl.roles[0].checksum_proc[checksum] = 3 + checksum
-        self.worlds = [self._world(nodes, ctl, proc) for proc in range(5)]
+        return ctl
 
-    def _world(self, nodes: Nodes, ctl: Any, proc: int) -> Any:
+    def _meet(self, number: int, phase: int, *, planned: bool) -> None:
+        if self.barrier.wait() == 0:
+            for proc, node in enumerate(self.where):
+                for ctl in self.ctls:
+                    ctl.proc[proc].ready = self.ctls[node].proc[proc].ready
+        self.barrier.wait()
+
+    def _world(self, nodes: Nodes, proc: int) -> Any:
         node = self.where[proc]
-        world: Any = Apart(nodes[node].directory, ctl, proc)
+        world: Any = Apart(nodes[node].directory, self.ctls[node], proc)
+        world.meet = self._meet
         world.files = nodes.files(proc, self.where)
         world.hosts = [f"node-{n}" for n in self.where]
         world.host, world.layout, world.known_committed = f"node-{node}", LAYOUT, Version(0)
@@ -91,7 +105,7 @@ class Launch:
         return world
 
     def run(self) -> list[Retrieval]:
-        barrier, told = threading.Barrier(5, timeout=30), [None] * 5
+        barrier, told = self.barrier, [None] * 5
 
         def live(world: Any) -> Retrieval:
             comm = Comm(barrier, told, world.proc)

@@ -99,7 +99,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(severalnodes, "LAUNCHER_S", 0.0)
     monkeypatch.setattr(switchboard, "END_S", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
-    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda board, words, layout, ended: words)
+    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda *given: given[1])
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())
     assert status == CATASTROPHE and MadeUp.made_up == 2
@@ -107,6 +107,23 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     assert "no such node" in said and "did not start again: the launcher died" in said
     assert made.cause and made.cause.slots == () and made.relaunches == 1
     assert made.cause.entry == 7  # one was begun while the launch was being ended
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_what_was_moving_is_looked_for_at_both_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entered: bool
+) -> None:
+    """Law: a launch that ends before all is brought back does not hide where it was before."""
+    monkeypatch.setattr(switchboard, "END_S", 0.0)
+    made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
+    made.cause = Cause("slot 1 died", (1,), 0.0, 0.0, homes=(("slot", 0, "node1"),))
+    launch: Any = MadeUp(made)
+    board = launch.switchboard
+    board.cause, board.spread, board.ranks.entered = made.cause, True, entered
+    board.ranks.homes = {("slot", 0): "node2"}
+    assert severalnodes.SeveralNodes(launch).go_on("slot 0 died") is None
+    before = [] if entered else [("slot", 0, "node1")]
+    assert made.cause.homes == (*before, ("slot", 0, "node2"))
 
 
 @pytest.mark.parametrize("spread", [False, True])

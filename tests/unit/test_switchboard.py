@@ -635,7 +635,7 @@ def test_a_repair_may_take_long_as_long_as_it_works(
 ) -> None:
     """Law: a repair has the time that bytes take, as long as it is told that they are on their way;
     else, and where it is not begun, it ends the launch."""
-    monkeypatch.setattr(severalnodes, "REPAIR_S", 0.5)
+    monkeypatch.setattr(severalnodes, "REPAIR_S", 1.5)
     first, _ = board.connect(0, "node1")
     second, _ = board.connect(1, "node1")
     running = SimpleNamespace(poll=lambda: None)
@@ -648,12 +648,12 @@ def test_a_repair_may_take_long_as_long_as_it_works(
         first.sendall(link.line(told, round=1, version=0, restore_s=0.0))
     second.close()
     board.until(lambda: bool(board.board.ranks.deaths and board.board.ranks.repairing))
-    for _ in range(8):
+    for _ in range(10):
         first.sendall(link.line("working"))
         board.board.pump(0.1)
-        time.sleep(0.1)
+        time.sleep(0.2)
         assert not several.trouble()
-    time.sleep(0.5)
+    time.sleep(1.5)
     assert "have not come to an end with it" in several.trouble()
     board.board.ranks.deaths.clear()
     assert "a repair does not end" in several.trouble()
