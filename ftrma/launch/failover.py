@@ -121,7 +121,7 @@ def next_hosts(
     deadline = time.monotonic() + RETURN_S
     if needed := are_needed(board, lost, layout):
         tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
-             f"waiting {RETURN_S:.0f} s for one")
+             f"waiting up to {RETURN_S:.0f} s for it")
     while needed and time.monotonic() < deadline and not ended():
         time.sleep(LOOK_S)
         lost = {host for host in lost if not answers(address.get(host, host))}
