@@ -53,7 +53,7 @@ Win_attach Win_detach Win_call_errhandler Win_create_errhandler Win_create_keyva
 Win_delete_attr Win_free_keyval Win_get_info Win_get_name Win_set_attr
 Win_set_info Win_set_name Request_free Cancel Request_get_status
 Grequest_complete Grequest_start Status_set_elements Request_c2f Request_f2c Message_c2f
-Message_f2c Pack_external Comm_get_parent Comm_c2f Comm_f2c
+Message_f2c Pack_external Comm_get_parent Comm_c2f Comm_f2c File_c2f File_call_errhandler
 """.split()  # noqa: SIM905
 
 LOCAL = re.compile(
@@ -89,7 +89,7 @@ class Call(NamedTuple):
         if base in OURS or self.name in COLLECTIVES:
             return "ours"
         if base in PASS or not any(
-            "MPI_Comm" in t or "MPI_Request" in t or "MPI_Message" in t
+            any(word in t for word in ("MPI_Comm", "MPI_Request", "MPI_Message", "MPI_File"))
             for t in types
             if "function" not in t
         ):

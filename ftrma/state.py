@@ -9,11 +9,14 @@ import numpy as np
 
 from .errors import FtrmaError
 
+# Other classes have more than their elements, such as a mask.
+PLAIN = (np.ndarray, np.memmap, np.recarray)
+
 
 def _is_region(value: Any) -> bool:
-    """Large plain arrays are protected in place, block by block; everything else is pickled."""
+    """Plain arrays are protected in place, block by block; everything else is pickled."""
     return (
-        isinstance(value, np.ndarray)
+        type(value) in PLAIN
         and value.flags.c_contiguous
         and not value.dtype.hasobject
         and value.nbytes > 0
@@ -97,7 +100,8 @@ class State:
             now != then
             or saved["arrays"] != record["arrays"]
             or any(
-                memoryview(bytes_of(key, a.nbytes)) != a.data.cast("B") for key, a in arrays.items()
+                memoryview(bytes_of(key, a.nbytes)) != np.asarray(a).reshape(-1).view("u1").data
+                for key, a in arrays.items()
             )
         )
 

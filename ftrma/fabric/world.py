@@ -90,6 +90,10 @@ class World:
     def slots_of_job(self) -> list[Slot]:
         return [Slot(s) for s in range(self.ctl.nslots)]
 
+    def slots_here(self) -> list[Slot]:
+        """Slots whose holder is on this node."""
+        return self.slots_of_job()
+
     def procs_of_job(self) -> list[Proc]:
         return [Proc(p) for p in range(self.ctl.nprocs)]
 

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import os
 import re
-import secrets
 import select
 import signal
 import socket
@@ -27,6 +26,7 @@ from .. import settings
 from ..fabric import story
 from ..host import private
 from ..host.key import VARIABLE as KEY_VARIABLE
+from ..host.key import Key
 from ..native import job
 from ..native.shared import Process
 from . import failover
@@ -36,13 +36,17 @@ from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
 from .reception import raise_file_limit
 from .switchboard import Switchboard
 
-# A slot that is replayed iterates over its sets in the order in which it did before.
-HASH_SEED = str(secrets.randbelow(2**32))
 # As 'python -m ftrma', but never from a source directory that happens to be the current one.
 RANK = (
     "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
     "from ftrma.__main__ import main; main()"
 )
+
+
+def hash_seed(key: Key) -> str:
+    """PYTHONHASHSEED of a job's processes: who is replayed, or resumed, iterates over its sets in
+    the order in which it did before."""
+    return str(int.from_bytes(key.tag(b"hash seed")[:4], "little"))
 
 
 class Launch:
@@ -91,7 +95,8 @@ class Launch:
         words, more = on_nodes(self.session, several=made.may_spread)
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
-        env = {"PYTHONHASHSEED": HASH_SEED, **rest, **launcher_environment(), **ours, **more}
+        env = {"PYTHONHASHSEED": hash_seed(made.key), **rest}
+        env |= {**launcher_environment(), **ours, **more}
         # To other nodes the launcher takes along only what it is told to.
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
             "PYTHONHASHSEED", *ours]

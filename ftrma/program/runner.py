@@ -29,7 +29,7 @@ from ..host.helper import Helper
 from ..host.key import Key
 from ..native import job, loading, logs
 from ..native.constants import SLOT
-from ..native.shared import Proc
+from ..native.shared import Proc, Slot
 from ..protocol.checkpoints import Repaired
 from ..protocol.rounds import Ended
 from . import finalization, session
@@ -148,7 +148,9 @@ class Runner:
         if not self.slate:
             for number in self.unheeded:
                 signal.signal(number, signal.SIG_DFL)
+            self.tell_slot()
             self.slate = Slate(self.program.owns)
+            self.session.imports_alike = self.slate.imports_alike
             self.threads.watch_births()
             return
         deadline = time.monotonic() + LEAVE_S
@@ -161,6 +163,18 @@ class Runner:
                 time.sleep(LOOK_S)
         self.ready.set()
         self.slate.restore()
+        self.tell_slot()
+
+    def tell_slot(self) -> None:
+        """Programs that ask the launcher's environment who they are learn what MPI tells them."""
+        here, slot = self.world.slots_here(), Slot(self.world.role()[1])
+        on_node = str(here.index(slot))
+        os.environ.update({
+            "OMPI_COMM_WORLD_RANK": str(slot),
+            "OMPI_COMM_WORLD_SIZE": str(len(self.world.slots_of_job())),
+            "OMPI_COMM_WORLD_LOCAL_RANK": on_node, "OMPI_COMM_WORLD_NODE_RANK": on_node,
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(len(here)),
+        })
 
     def run_program(self) -> None:
         """Run the program once, to its end on all slots."""

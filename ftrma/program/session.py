@@ -79,6 +79,7 @@ class Session:
         self.first_entry = int(world.ctl.entry)  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
+        self.imports_alike: Callable[[], bool] = lambda: True
         self.log_slot = -1  # whose log this process has mapped
         self.replaying: float | None = None  # since when, time.monotonic()
         self.replayed_from = 0  # number of its demand checkpoint, or 0 for the committed version
@@ -262,7 +263,8 @@ class Session:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
         if self.slot == 0 and not self.published:
             self.published = True
-            imports.publish(self.world, self.owns, self.imported)
+            if self.imports_alike():
+                imports.publish(self.world, self.owns, self.imported)
         if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
             return
         if self.restoring and self._restore(ordinal, address, size_bytes) is not None:

@@ -53,6 +53,12 @@ class Slate:
         self.loggers = {name: _state(logger) for name, logger in _loggers().items()}
         self.exits = Exits(owns)
 
+    def imports_alike(self) -> bool:
+        """What is imported now is what would have been imported then, as far as that is known."""
+        return dict(os.environb) == self.environ and all(
+            getattr(module, name) == content for module, name, content in self.lists
+            if name == "path")
+
     def restore(self) -> None:
         """Put all of it back."""
         self.exits.forget()

@@ -36,9 +36,11 @@ cells = np.frombuffer(win.tomemory())
 cells[:] = comm.rank
 if comm.rank == 0:
     subprocess.Popen(["sleep", "100"])
-state = ftrma.protect("s", step=0, field=np.arange(3000.0) * comm.rank)
+order = list({f"word {n}" for n in range(20)})
+state = ftrma.protect("s", step=0, field=np.arange(3000.0) * comm.rank, order=order)
 while state.step < STEPS:
     ftrma.safepoint()
+    assert state.order == order, "sets have another order than before"
     win.Fence()
     win.Put(state.field, (comm.rank + 1) % comm.size)
     win.Fence()

@@ -230,6 +230,38 @@ def test_a_module_without_supervisor(package: Path) -> None:
     assert_done([np.load(package / f"results/memory-{s}.npy") for s in range(2)], 2)
 
 
+IN_THE_ENVIRONMENT = """
+import json, os, sys, time
+from mpi4py import MPI
+os.environ["CONFIGURED"] = "by the program"
+import configured
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(8, 8, comm=comm)
+for step in range(12):
+    time.sleep(0.02)
+    win.Fence()
+win.Fence()
+names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "NODE_RANK")
+found = [int(os.environ["OMPI_COMM_WORLD_" + name]) for name in names]
+with open(f"{sys.argv[1]}/found-{comm.rank}.json", "w") as file:
+    json.dump([found, configured.HOW], file)
+"""
+
+
+@pytest.mark.parametrize("options", [("--policy", "causal"), ("--policy", "rollback")])
+def test_the_environment_is_that_of_the_slot(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Law: who takes a slot's place has its numbers in the environment, and its libraries as they
+    are when they are imported behind what the program has set."""
+    (tmp_path / "configured.py").write_text(
+        "import os\nHOW = os.environ.get('CONFIGURED', 'not at all')\n")
+    result = run_job(IN_THE_ENVIRONMENT, 3, *options, "--kill", "1@fence:9",
+                     env={"PYTHONPATH": str(tmp_path)})
+    assert result.status == 0 and len(kinds(result)) == 1, result
+    for slot in range(3):
+        expected = [[slot, 3, slot, 3, slot], "by the program"]
+        assert result.results[f"found-{slot}"] == expected
+
+
 def test_a_package(package: Path) -> None:
     result = in_directory(package, FTRMA, "run", "-n", "1", "-m", "pkg")
     assert (result.status, result.stdout) == (0, "the package itself\n"), result
