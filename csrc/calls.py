@@ -32,7 +32,7 @@ Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Rput Rget Raccum
 Rget_accumulate Win_allocate Win_create Win_free Win_get_group Win_get_attr Win_shared_query
 Win_allocate_shared Win_create_dynamic Win_fence Win_lock Win_unlock Win_lock_all Win_unlock_all
 Win_flush Win_flush_all Win_flush_local Win_flush_local_all Win_sync Win_post Win_start
-Win_complete Win_wait Win_test Comm_get_attr Finalize Finalized Abort
+Win_complete Win_wait Win_test Comm_get_attr Init Init_thread Finalize Finalized Abort
 Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
 File_set_errhandler File_get_errhandler Errhandler_free
 Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free

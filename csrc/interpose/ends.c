@@ -1,4 +1,4 @@
-/* How the program ends MPI, or everything. */
+/* How the program begins MPI, which has begun already, and how it ends that, or everything. */
 #include <mpi.h>
 #include <unistd.h>
 
@@ -6,6 +6,20 @@
 #include "attempt.h"
 #include "control.h"
 #include "errors.h"
+
+int MPI_Init(int *argc, char ***argv)
+{
+    if (!ftrma_ctl)
+        return PMPI_Init(argc, argv);
+    return ftrma_finalized ? ftrma_after_finalize() : MPI_SUCCESS;
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    if (!ftrma_ctl)
+        return PMPI_Init_thread(argc, argv, required, provided);
+    return ftrma_finalized ? ftrma_after_finalize() : PMPI_Query_thread(provided);
+}
 
 /* The library's own would wait for checksum ranks, spares and the dead; a protected job ends by
    the agreement of its slots instead (ftrma/program/session.py). */

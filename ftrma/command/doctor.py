@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError
+from ..host import cgroup
 from ..launch import mpirun
 from ..native import library
 
@@ -248,8 +249,10 @@ def check_shared_memory() -> Found:
             os.posix_fallocate(file.fileno(), 0, 1 << 20)
     except OSError as error:
         return "FAIL", f"/dev/shm cannot be written ({error.strerror}): mount a tmpfs there"
-    free = shutil.disk_usage("/dev/shm").free
+    free, allowed = shutil.disk_usage("/dev/shm").free, cgroup.room_bytes()
     text = f"{free / 2**30:.1f} GiB free in /dev/shm"
+    if allowed is not None and allowed < free:
+        free, text = allowed, f"{text}, {allowed / 2**30:.1f} GiB left by the control group's limit"
     if free < SMALL_BYTES:
         return "note", (
             f"{text}: enough for small windows only; in a container ask for more (--shm-size=4g)"

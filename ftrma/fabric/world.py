@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Rollback
-from ..host import lineoutput
+from ..host import cgroup, lineoutput
 from ..host.key import Key
 from ..host.lock import lock_shared
 from ..host.private import check_directory
@@ -398,8 +398,9 @@ LOG_SHARE = 8  # all logs together take at most this part of the free shared mem
 
 def log_bytes(directory: Path, slots: int, least: int) -> int:
     """Default budget of each slot's logs, bytes."""
-    room = os.statvfs(directory)
-    share = room.f_bavail * room.f_frsize // LOG_SHARE // slots
+    room, allowed = os.statvfs(directory), cgroup.room_bytes()
+    free = room.f_bavail * room.f_frsize
+    share = (free if allowed is None else min(free, allowed)) // LOG_SHARE // slots
     return max(least, min(LOG_BYTES, share))
 
 

@@ -163,6 +163,9 @@ def too_late() -> str:
     )
 
 
+UNHEEDED = ("MPI4PY_RC_INITIALIZE", "MPI4PY_RC_THREADS", "MPI4PY_RC_THREAD_LEVEL")
+
+
 def import_mpi() -> Any:
     """Import mpi4py.MPI (this initializes MPI) and let unwinding pass through it."""
     global _mpi4py
@@ -174,8 +177,11 @@ def import_mpi() -> Any:
     # By messages between two ranks, reductions of objects would be faster, but only collective
     # calls outlive a failure in one of the ranks.
     mpi4py.rc.fast_reduce = False
+    # A program that wants to begin MPI itself finds it begun, with the threads that it may want.
+    wanted = {name: os.environ.pop(name) for name in UNHEEDED if name in os.environ}
     from mpi4py import MPI
 
+    os.environ.update(wanted)
     original = MPI.Exception.__init__
 
     def init(self: Any, ierr: int = 0, /) -> None:

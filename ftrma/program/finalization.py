@@ -13,13 +13,14 @@ import contextlib
 import ctypes
 import gc
 import io
+import os
 import signal
 import sys
 import threading
 import traceback
 import types
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import Rollback
 from ..host.helper import Helper
@@ -84,6 +85,23 @@ def show(kind: Any, error: Any, tb: Any) -> int:
             print("\nOriginal exception was:", file=sys.stderr)
             traceback.print_exception(kind, error, tb)
     return 1
+
+
+def end_child(program: Program, error: BaseException | None) -> NoReturn:
+    """A process that the program has forked has come to the program's end: it ends as in plain
+    Python, and the slot is none of its business."""
+    status = 0
+    if isinstance(error, SystemExit):
+        status = exit_status(error)
+    elif error is not None:
+        tb, status = error.__traceback__, 1
+        while tb and str(tb.tb_frame.f_globals.get("__name__")).split(".")[0] in ("ftrma", "runpy"):
+            tb = tb.tb_next
+        with contextlib.suppress(Rollback, Ended):
+            status = show(type(error), error, tb)
+    run_exit_functions()
+    let_go(program)
+    os._exit(status)
 
 
 class _Alive:

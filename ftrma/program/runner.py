@@ -188,12 +188,18 @@ class Runner:
             world.visit("start")
         else:
             world.visit("reentry")
-        self.ending, status = Ending(world, session.slot, self.program), 0
+        self.ending, status, pid = Ending(world, session.slot, self.program), 0, os.getpid()
         try:
             try:
                 self.program.run()
-            except SystemExit as ending:
-                status = finalization.exit_status(ending)
+            except BaseException as error:
+                if os.getpid() != pid:
+                    finalization.end_child(self.program, error)
+                if not isinstance(error, SystemExit):
+                    raise
+                status = finalization.exit_status(error)
+            if os.getpid() != pid:
+                finalization.end_child(self.program, None)
             self.await_threads()
         except (Rollback, Ended):
             raise

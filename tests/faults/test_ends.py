@@ -455,3 +455,58 @@ def test_nobody_needs_stderr(tmp_path: Path, what: str) -> None:
     assert result.status == status, result
     kinds = [r["kind"] for r in json.loads(stats.read_text())["recoveries"]]
     assert kinds == {"a rollback": ["rollback"], "a replay": ["causal"]}.get(what, []), result
+
+
+FORKS = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(8, 8, comm=comm)
+ends = ("returns", "exits", "says", "raises")
+for how in ends:
+    child = os.fork()
+    if not child:
+        if how == "exits":
+            sys.exit(7)
+        if how == "says":
+            sys.exit(f"child of {comm.rank}")
+        if how == "raises":
+            raise ValueError(f"in the child of {comm.rank}")
+        break
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == {"returns": 0, "exits": 7}.get(how, 1), (how, status)
+else:
+    for step in range(20):
+        win.Fence()
+    print("right")
+"""
+
+
+def test_a_forked_child_ends_as_in_python(repetition: int) -> None:
+    """Law: a process that the program has forked and that comes to the program's end has its status
+    and its words, and is not the slot, which goes on and can be replaced."""
+    result = run_job(FORKS, 3, "--kill", "1@fence:12", timeout=40)
+    assert result.status == 0 and result.stdout.split() == ["right"] * 3, result
+    for slot in (0, 2):
+        assert f"child of {slot}\n" in result.stderr
+        assert f"ValueError: in the child of {slot}" in result.stderr
+
+
+BEGINS = """
+import sys
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+assert MPI.Init_thread(MPI.THREAD_MULTIPLE) == MPI.THREAD_MULTIPLE
+MPI.Init()
+print(MPI.COMM_WORLD.allreduce(1))
+MPI.Finalize()
+"""
+
+
+@pytest.mark.parametrize("env", [{}, {"MPI4PY_RC_INITIALIZE": "0", "MPI4PY_RC_THREADS": "0"}])
+def test_a_program_that_begins_mpi_itself(env: dict[str, str]) -> None:
+    """Law: MPI has begun, and whoever begins it finds what it asks for."""
+    result = run_job(BEGINS, 2, env=env, timeout=40)
+    assert result.status == 0 and result.stdout == "2\n2\n", result
