@@ -17,14 +17,24 @@ def room_bytes(root: Path = Path("/")) -> int | None:
     Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst.
     """
     left = []
-    for limit, used in _files(root):
+    for group, limit, used, cached in _groups(root):
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            left.append(max(0, int(limit.read_text()) - int(used.read_text())))
+            taken = int((group / used).read_text()) - _cached(group, cached)
+            left.append(max(0, int((group / limit).read_text()) - taken))
     return min(left, default=None)
 
 
-def _files(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Limit and use of each group of this process, and of the groups that these are in."""
+def _cached(group: Path, name: str) -> int:
+    """Memory that the kernel takes back when somebody needs it."""
+    with contextlib.suppress(OSError):
+        for line in (group / "memory.stat").read_text().splitlines():
+            if line.split()[0] == name:
+                return int(line.split()[1])
+    return 0
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """Each group of this process, those that it is in, and what its files are called."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -33,9 +43,10 @@ def _files(root: Path) -> Iterator[tuple[Path, Path]]:
         if controllers and "memory" not in controllers.split(","):
             continue
         top = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else (
-            "memory.max", "memory.current")
+        names = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if controllers else ("memory.max", "memory.current", "inactive_file"))
         group = Path(path.lstrip("/"))
         # In a container the mount may begin at the group itself.
         for each in (group, *group.parents):
-            yield top / each / names[0], top / each / names[1]
+            yield top / each, *names

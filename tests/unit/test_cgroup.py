@@ -25,6 +25,8 @@ V1 = "sys/fs/cgroup/memory/docker/abc"
     ({"proc/self/cgroup": "0::/"}, None),
     ({"proc/self/cgroup": "0::/jobs/one", f"{ONE}/memory.max": "1000",
       f"{ONE}/memory.current": "400"}, 600),
+    ({"proc/self/cgroup": "0::/jobs/one", f"{ONE}/memory.max": "1000",
+      f"{ONE}/memory.current": "900", f"{ONE}/memory.stat": "anon 200\ninactive_file 650\n"}, 750),
     ({"proc/self/cgroup": "0::/jobs/one", f"{ONE}/memory.max": "max",
       f"{ONE}/memory.current": "400", "sys/fs/cgroup/jobs/memory.max": "900",
       "sys/fs/cgroup/jobs/memory.current": "850"}, 50),
@@ -32,7 +34,7 @@ V1 = "sys/fs/cgroup/memory/docker/abc"
       "sys/fs/cgroup/memory.current": "800"}, 0),
     ({"proc/self/cgroup": "3:cpu,memory:/docker/abc\n1:name=systemd:/x",
       f"{V1}/memory.limit_in_bytes": "5000", f"{V1}/memory.usage_in_bytes": "1000"}, 4000),
-], ids=["none", "no limit", "limit", "of the group above", "namespace", "version 1"])
+], ids=["none", "no limit", "limit", "cache", "of the group above", "namespace", "version 1"])
 def test_the_least_of_all_limits_counts(
     tmp_path: Path, files: dict[str, str], left: int | None
 ) -> None:
