@@ -38,6 +38,7 @@
 #define FTRMA_MAX_RULES 32
 #define FTRMA_STUMBLES 5
 #define FTRMA_REASON_BYTES 4096
+#define FTRMA_NAME_BYTES 32 /* of a framework, and of a place of its own; with the zero */
 
 /* Life of a process, in ftrma_proc.state. */
 #define FTRMA_ABSENT 0
@@ -64,6 +65,10 @@
 /* What a plan says of a slot: bits of ftrma_plan.slots. */
 #define FTRMA_SLOT_DIED 1
 #define FTRMA_SLOT_REPLAYED 2 /* and is replayed by its replacement */
+
+/* What a framework has claimed: bits of ftrma_ctl.claim. */
+#define FTRMA_CLAIM_REENTRY 1 /* after a failure all enter the program again, and it recovers */
+#define FTRMA_CLAIM_FORFEIT 2 /* also without a checkpoint, where more is lost than can be rebuilt */
 
 /* What the job asks of its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
@@ -122,6 +127,7 @@ enum ftrma_place {
     FTRMA_PLACE_REPLAY,
     FTRMA_PLACE_LIVE,
     FTRMA_PLACE_DEMAND,
+    FTRMA_PLACE_NAMED, /* one of a framework, by its name */
     FTRMA_PLACES
 };
 
@@ -165,6 +171,7 @@ enum ftrma_plan_kind {
     FTRMA_PLAN_NONE,         /* there is no plan yet */
     FTRMA_PLAN_CAUSAL,       /* lost slots are replayed, the others go on */
     FTRMA_PLAN_ROLLBACK,     /* all go back, in place */
+    FTRMA_PLAN_REENTRY,      /* all enter the program again, in place, and a framework recovers */
     FTRMA_PLAN_RELAUNCH,     /* the supervisor launches the job again */
     FTRMA_PLAN_CATASTROPHIC, /* more is lost than can be rebuilt; this and all below: the end */
     FTRMA_PLAN_REFUSED,      /* the policy does not want what is possible */
@@ -201,6 +208,7 @@ struct ftrma_rule {
     int32_t place;     /* enum ftrma_place */
     int32_t fired;     /* 1 once it has struck; it never strikes again */
     int32_t agent;     /* 1: the agent of the victim's node dies in its stead */
+    char name[FTRMA_NAME_BYTES]; /* of a place that is NAMED */
     uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
     uint64_t visits;   /* visits so far */
 };
@@ -370,6 +378,8 @@ struct ftrma_ctl {
                                    by who needs them, cleared by the leader of that round */
     uint64_t dynamic;           /* 1: over several nodes the program has a window that is the library's:
                                    stored by who makes one */
+    uint64_t claim;             /* FTRMA_CLAIM_*: by slots that call for it, all the same; it stays */
+    char claimant[FTRMA_NAME_BYTES]; /* who recovers: stored before `claim` */
     uint64_t looked[FTRMA_MAX_PROCS]; /* node -> the newest alarm with which its agent has sent all of
                                    its words; by the agent */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
@@ -448,6 +458,8 @@ void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
 
 /* Visit a named place: counts, and kills this process if a rule says so. */
 void ftrma_visit(int place);
+/* The same of a framework's own place. */
+void ftrma_visit_named(const char *name);
 void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
 
 /* A rollback: the timeline of this process ends, threads of its attempt unwind from now on, and there
@@ -518,7 +530,7 @@ struct ftrma_window_info {
     uint64_t gnc, gc;     /* counters of section 4.1 */
     uint64_t lock_count;  /* LC: locks held */
 };
-/* Windows in use, by index 0..; returns 0, or -1 past the last. */
+/* Protected windows in use, by index 0..; returns 0, or -1 past the last. */
 int ftrma_window_at(int index, struct ftrma_window_info *info);
 /* EC toward a target and SC of the last lock on it; -1 past the last target. SC is in no log: a replay
    tells it as it was at the death. */
@@ -559,6 +571,8 @@ typedef void (*ftrma_full_function)(uint64_t needed_bytes);
 void ftrma_set_full(ftrma_full_function full);
 /* What to log: FTRMA_LOG_PUTS or _ALL. */
 void ftrma_log_configure(int what);
+/* Nothing is logged any more in this attempt: no replay will be wanted. */
+void ftrma_log_stop(void);
 /* The program is entered live with this version: logs are empty, events count from 0. Never called:
    no events are counted and nothing is logged. */
 void ftrma_log_start(uint64_t version);

@@ -51,7 +51,7 @@ static void abandon(struct window *w)
 struct making {
     MPI_Comm comm;
     struct communicator *on;
-    int allocated, shared, packed, n, me;
+    int allocated, shared, packed, bare, n, me;
     int maker; /* the first member of this node */
     char name[48];
     struct ftrma_offer mine, *offers; /* [n] */
@@ -140,6 +140,7 @@ static int choose(struct making *m)
     }
     w->me = m->me;
     w->shared = m->shared;
+    w->bare = m->bare;
     w->maker = m->maker;
     w->wire = (uint32_t)first->slot << 20 | ((uint32_t)first->ordinal & 0xfffffu);
     w->name_number = (uint64_t)(uint32_t)first->slot << 32 | (uint32_t)first->ordinal;
@@ -269,6 +270,15 @@ static int fail(int error, MPI_Aint size, int disp_unit)
                              strerror(-error));
 }
 
+static int says(MPI_Info info, const char *key, const char *word)
+{
+    char value[8] = "";
+    int flag = 0;
+    if (info != MPI_INFO_NULL)
+        PMPI_Info_get(info, key, sizeof value - 1, value, &flag);
+    return flag && !strcmp(value, word);
+}
+
 static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 void *baseptr, MPI_Win *win)
 {
@@ -277,6 +287,7 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     int slot, worst = 0, rc = identify(&m);
     if (rc)
         return rc;
+    m.bare = says(info, "ftrma_protect", "false");
     ftrma_my_role(&slot);
     m.mine = (struct ftrma_offer){
         size, disp_unit, (uint64_t)(uintptr_t)base, slot,
@@ -306,6 +317,8 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
+    if (w->bare && w->n > 1)
+        ftrma_hold(ftrma_window_held());
     ftrma_win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);
     return MPI_SUCCESS;
 }
@@ -353,16 +366,6 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
     return ftrma_result(PMPI_Win_create(base, size, disp_unit, info, m.comm, win));
 }
 
-/* Whether each part begins where the one before ends. */
-static int is_packed(MPI_Info info)
-{
-    char value[8] = "";
-    int flag = 0;
-    if (info != MPI_INFO_NULL)
-        PMPI_Info_get(info, "alloc_shared_noncontig", sizeof value - 1, value, &flag);
-    return !flag || strcmp(value, "true") != 0;
-}
-
 /* Its parts are saved and restored like all others.  What the members store into each other's is seen
    by nobody, so that a failure rolls them back. */
 int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
@@ -372,7 +375,8 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
         return ftrma_code_unwind;
     struct making m = making_on(comm);
     m.allocated = m.shared = 1;
-    m.packed = is_packed(info);
+    /* Whether each part begins where the one before ends. */
+    m.packed = !says(info, "alloc_shared_noncontig", "true");
     int rc;
     if (protectable(m.comm))
         rc = make(m, NULL, size, disp_unit, info, baseptr, win);

@@ -185,7 +185,7 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
         *w->header = (struct ftrma_window_header){.name_number = w->name_number};
     reset_own(w, offer, offset);
     void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
-    if (ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
+    if (!w->bare && ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
         return MPI_ERR_OTHER;
     return ftrma_window_handle(w, base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info);
 }

@@ -2,6 +2,7 @@
 #include "interrupt.h"
 
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "control.h"
@@ -36,14 +37,11 @@ static void strike_agent(struct ftrma_rule *rule, uint32_t number)
     kill(pid, SIGKILL);
 }
 
-void ftrma_visit(int place)
+static void visit(int place, const char *name)
 {
-    /* What is only replayed was visited before. */
-    if (ftrma_tape.mode && place <= FTRMA_PLACE_STAGED)
-        return;
     for (uint32_t i = 0; i < ftrma_ctl->nrules; i++) {
         struct ftrma_rule *rule = &ftrma_ctl->rules[i];
-        if (rule->place != place || !rule_is_mine(rule))
+        if (rule->place != place || !rule_is_mine(rule) || (name && strcmp(rule->name, name)))
             continue;
         uint64_t n;
         if (place == FTRMA_PLACE_TIME) {
@@ -62,4 +60,17 @@ void ftrma_visit(int place)
             kill(getpid(), SIGKILL);
         }
     }
+}
+
+void ftrma_visit(int place)
+{
+    /* What is only replayed was visited before. */
+    if (!ftrma_tape.mode || place > FTRMA_PLACE_STAGED)
+        visit(place, NULL);
+}
+
+void ftrma_visit_named(const char *name)
+{
+    if (!ftrma_tape.mode && ftrma_armed & (1u << FTRMA_PLACE_NAMED))
+        visit(FTRMA_PLACE_NAMED, name);
 }

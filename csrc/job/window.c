@@ -123,7 +123,7 @@ int ftrma_window_at(int index, struct ftrma_window_info *info)
 {
     for (int i = 0; i < nwindows; i++) {
         struct window *w = windows[i];
-        if (!w->in_use || index--)
+        if (!w->in_use || w->bare || index--)
             continue;
         struct ftrma_member *m = &w->members[w->me];
         *info = (struct ftrma_window_info){
@@ -138,7 +138,7 @@ int ftrma_window_at(int index, struct ftrma_window_info *info)
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc)
 {
     for (int i = 0; i < nwindows; i++)
-        if (windows[i]->in_use && !index--) {
+        if (windows[i]->in_use && !windows[i]->bare && !index--) {
             if (target < 0 || target >= windows[i]->n)
                 return -1;
             *ec = windows[i]->ec[target];
@@ -167,6 +167,8 @@ const char *ftrma_window_held(void)
     for (int i = 0; i < nwindows; i++)
         if (windows[i]->in_use && windows[i]->shared && windows[i]->n > 1)
             return "MPI_Win_allocate_shared";
+        else if (windows[i]->in_use && windows[i]->bare && windows[i]->n > 1)
+            return "a window with ftrma_protect=false";
     return nheld ? "MPI_Win_create_dynamic" : NULL;
 }
 

@@ -62,6 +62,7 @@ struct window {
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
     int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
+    int bare;         /* not protected, as the program asked: its bytes are let alone */
     int direct;       /* all parts are mapped here */
     int maker;        /* the first member of this node */
     int left;         /* this process replaces one that was ready for others: its words stand */
@@ -97,7 +98,7 @@ struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
 extern int ftrma_next_ordinal; /* of the window that is made next */
 #define FTRMA_MAX_WINDOWS 4096
 /* The call that has made a window whose contents no log covers, since its members store into each
-   other's parts or it is the library's own; NULL: there is none. */
+   other's parts, it is not protected or it is the library's own; NULL: there is none. */
 const char *ftrma_window_held(void);
 /* One of the library's own comes, and goes. */
 void ftrma_window_hold(MPI_Win handle);

@@ -26,6 +26,12 @@ void ftrma_log_configure(int what)
     wanted_logging = what;
 }
 
+/* Where it stops no checkpoint begins it again. */
+void ftrma_log_stop(void)
+{
+    wanted_logging = ftrma_tape.logging = FTRMA_LOG_NONE;
+}
+
 int ftrma_log_wanted(void)
 {
     return wanted_logging;

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..machine.topology import Layout
-from ..native.constants import CHECKSUM, MAX_RULES, PLACES, SLOT, SPARE
+from ..native import job
+from ..native.constants import CHECKSUM, MAX_RULES, NAME_BYTES, NAMED, PLACES, SLOT, SPARE
 from ..native.shared import Control
 
 MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
@@ -30,11 +31,12 @@ class KillRule:
 
     @classmethod
     def parse(cls, text: str, name: str = "--kill") -> KillRule:
-        match = re.fullmatch(r"(a?)([cs]?)([0-9]{1,9})@([a-z-]+)(?::([0-9.]{1,18}))?", text)
-        if not match or match[4] not in PLACES:
+        match = re.fullmatch(r"(a?)([cs]?)([0-9]{1,9})@([a-z._-]+)(?::([0-9.]{1,18}))?", text)
+        if not match or (match[4] not in PLACES and not is_named(match[4])):
             raise ValueError(
                 f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold, a2@put:9 "
-                f"or 1@time:2.5; places are {', '.join(PLACES)}"
+                f"or 1@time:2.5; places are {', '.join(PLACES)}, and those of a framework, such as "
+                "2@graph.emit"
             )
         try:
             at = float(match[5] or 1)
@@ -61,6 +63,11 @@ class KillRule:
             raise ValueError(f"--kill {self.text}: there is no {kind} {self.index}; have {have}")
 
 
+def is_named(place: str) -> bool:
+    """Whether this can be a framework's own place: its name, a point, and the place's."""
+    return len(place) < NAME_BYTES and bool(re.fullmatch(r"[a-z_]+\.[a-z_-]+", place))
+
+
 def check_number(rules: Sequence[KillRule]) -> None:
     """Refuse more rules than the control file has room for."""
     if len(rules) > MAX_RULES:
@@ -81,5 +88,6 @@ def write(ctl: Control, rules: Sequence[KillRule]) -> None:
     for i, rule in enumerate(rules):
         ctl.rules[i].role, ctl.rules[i].index = rule.role, rule.index
         ctl.rules[i].agent = rule.agent
-        ctl.rules[i].place, ctl.rules[i].at = PLACES[rule.place], rule.at
+        ctl.rules[i].place, ctl.rules[i].at = PLACES.get(rule.place, NAMED), rule.at
+        job.write_bytes(ctl.rules[i].name, rule.place.encode())
     ctl.nrules = len(rules)

@@ -96,7 +96,7 @@ class Recovery(Event):
     """The job goes on after a failure.
 
     Attributes:
-        kind: "causal", "rollback" or "relaunch".
+        kind: "causal", "rollback", "reentry" or "relaunch".
         slots: that were lost.
         version: of the checkpoint gone back to; 0 is the start of the program.
         seconds: from the death to the end of the recovery; phases: what they went into.
@@ -186,9 +186,22 @@ class Restored(Event):
     seconds: float
 
 
+@dataclass(frozen=True)
+class Note(Event):
+    """Something that a framework tells of itself.
+
+    Attributes:
+        slot: that tells it.
+        entries: name and value of each, as JSON has them.
+    """
+
+    slot: int
+    entries: dict[str, Any]
+
+
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
-    for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored)
+    for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored, Note)
 }
 
 
@@ -236,12 +249,12 @@ def parse(line: Any) -> Event | None:
         return None
     names = {f.name for f in dataclasses.fields(kind)}
     try:
-        return kind(**{name: _shaped(value) for name, value in line.items() if name in names})
+        return kind(**{name: _shaped(name, value) for name, value in line.items() if name in names})
     except TypeError:
         return None
 
 
-def _shaped(value: Any) -> Any:
+def _shaped(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
-    return Phases(**value) if isinstance(value, dict) else value
+    return Phases(**value) if name == "phases" else value

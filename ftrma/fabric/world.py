@@ -22,7 +22,7 @@ from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs, vaults
-from ..native.constants import PLACES
+from ..native.constants import CLAIM_FORFEIT, NAME_BYTES, PLACES
 from ..native.shared import Control, Proc, Process, Roles, Slot, Version
 from . import plans, story
 from .base import RoundChanged
@@ -134,6 +134,21 @@ class World:
         """Whether slots log their accesses: for replays, or because a trace is wanted."""
         return trace or self.policy != "rollback"
 
+    def claim(self, name: str, bits: int) -> None:
+        """A framework recovers from now on; all slots say the same."""
+        job.write_bytes(self.ctl.claimant, name.encode().ljust(NAME_BYTES, b"\0"))
+        self.store("claim", bits)
+
+    @property
+    def claimant(self) -> str:
+        """The framework that recovers; empty if there is none."""
+        return job.text(self.ctl.claimant) if self.load("claim") else ""
+
+    @property
+    def forfeits(self) -> bool:
+        """It does so also without a checkpoint."""
+        return bool(self.load("claim") & CLAIM_FORFEIT)
+
     def seal(self, version: int | str) -> Seal:
         """What the record of this process's slot is bound to, in a checkpoint of this version."""
         return Seal(self.key, f"slot {self.role()[1]}", str(version))
@@ -238,6 +253,9 @@ class World:
 
     def visit(self, place: str) -> None:
         job.visit(PLACES[place])
+
+    def visit_named(self, place: str) -> None:
+        job.visit_named(place)
 
     def alarmed(self) -> bool:
         return job.alarmed()

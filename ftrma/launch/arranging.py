@@ -22,11 +22,12 @@ def holders(made: Job) -> list[Proc]:
     return slots + [roles.checksum_proc[c] for c in range(made.layout.checksums)]
 
 
-def arrange(made: Job, lost: Sequence[int], died_ns: int) -> None:
+def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     """Give the next launch its control file, and the vaults that are left.
 
     Args:
         lost: roles without one, as positions in `holders`.
+        version: that it goes on from; at 0 vaults begin empty, whatever is left.
         died_ns: when the failure was that it goes on from.
     """
     directory, ctl = made.directory, made.ctl
@@ -38,7 +39,7 @@ def arrange(made: Job, lost: Sequence[int], died_ns: int) -> None:
     control = directory / "control.new"
     control.unlink(missing_ok=True)
     new = make_control(control, made.layout, ctl.log_bytes)
-    new.commit, new.resume, new.nrules = ctl.commit >> 1 << 1, 1, ctl.nrules
+    new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.supervisor, new.arranging = os.getpid(), 1
     new.entry, new.death_ns = ctl.entry + 1, died_ns
     job.copy_rules(new, ctl)

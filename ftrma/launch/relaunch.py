@@ -6,6 +6,7 @@ from ..errors import CatastrophicFailure
 from ..fabric import story
 from ..fabric.story import Relaunch
 from ..host.outfile import tell
+from ..native.constants import CLAIM_FORFEIT
 from ..native.shared import Version
 from ..vault.salvage import catastrophe
 from .arranging import arrange, holders
@@ -24,7 +25,8 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
     together = reason in (SUPERVISOR_DIED, LAUNCHER_DIED, ALL_DIED)
     lost = lost_roles(made, set() if together else died)
     failure = beyond_repair(made, lost)
-    if failure:
+    forfeited = failure is not None and bool(ctl.claim & CLAIM_FORFEIT)
+    if failure and not forfeited:
         tell(
             f"error: CatastrophicFailure: {reason}, and group {failure.group} lost "
             f"{' and '.join(failure.members)}; checkpoint version {failure.version} cannot be "
@@ -32,8 +34,8 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
         )
         return False
     known = ctl.death_ns and ctl.alarm != ctl.repaired and not together
-    arrange(made, lost, ctl.death_ns if known else noticed_ns)
-    version = ctl.commit >> 1
+    version = 0 if forfeited else ctl.commit >> 1
+    arrange(made, lost, version, ctl.death_ns if known else noticed_ns)
     slots = tuple(at for at in lost if at < made.layout.slots)
     story.emit(made.directory, Relaunch(
         reason=reason, slots=slots, version=version, noticed_ns=noticed_ns

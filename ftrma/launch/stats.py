@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..fabric.story import Checkpoint, Event, Failure, Recovery, Reseat
+from ..fabric.story import Checkpoint, Event, Failure, Note, Recovery, Reseat
 from ..machine.topology import Layout
 
 
@@ -27,7 +27,8 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         slots, version, seconds, phases in seconds, a reason, began_s, when the death happened
         or was noticed, on the machine's monotonic clock, and demand, the number of the demand
         checkpoint that a replay started from (0: from the version); ``degraded_seconds``, the
-        time for which some group lacked redundancy. `supervisor.run` adds ``log``: for each slot
+        time for which some group lacked redundancy; ``notes``, what a framework has told, each with
+        its slot. `supervisor.run` adds ``log``: for each slot
         the budget of its access logs and the most of it that was used, bytes.
     """
     checkpoints = [_checkpoint(e) for e in events if isinstance(e, Checkpoint)]
@@ -46,6 +47,7 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         "recoveries": [_recovery(e) for e in recoveries],
         "reseats": [{"checksum": e.checksum, "seconds": e.seconds} for e in reseats],
         "degraded_seconds": degraded,
+        "notes": [{"slot": e.slot, **e.entries} for e in events if isinstance(e, Note)],
     }
 
 

@@ -58,7 +58,8 @@ def _value(item: tuple[str, int]) -> int:
 
 MAX_PROCS, MAX_RULES = number("MAX_PROCS"), number("MAX_RULES")
 HELD_WINDOWS = number("HELD_WINDOWS")
-REASON_BYTES = number("REASON_BYTES")
+REASON_BYTES, NAME_BYTES = number("REASON_BYTES"), number("NAME_BYTES")
+CLAIM_REENTRY, CLAIM_FORFEIT = number("CLAIM_REENTRY"), number("CLAIM_FORFEIT")
 SLOT_DIED, SLOT_REPLAYED = number("SLOT_DIED"), number("SLOT_REPLAYED")
 SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_CHECKSUM")
 ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
@@ -67,6 +68,7 @@ WHAT = names("ftrma_what", "FTRMA_WHAT_")
 # Where --kill can strike, as the user writes it.
 PLACES = {name.lower().replace("_", "-"): value
           for name, value in names("ftrma_place", "FTRMA_PLACE_").items()}
+NAMED = PLACES.pop("named")  # a framework's own
 
 
 class PlanKind(IntEnum):
@@ -75,6 +77,7 @@ class PlanKind(IntEnum):
     NONE = number("PLAN_NONE")
     CAUSAL = number("PLAN_CAUSAL")
     ROLLBACK = number("PLAN_ROLLBACK")
+    REENTRY = number("PLAN_REENTRY")
     RELAUNCH = number("PLAN_RELAUNCH")
     CATASTROPHIC = number("PLAN_CATASTROPHIC")
     REFUSED = number("PLAN_REFUSED")

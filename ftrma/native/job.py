@@ -277,9 +277,14 @@ def write_bytes(array: Array[int] | Array[bytes], data: bytes | bytearray) -> No
     c.ffi.memmove(array, data, len(data))
 
 
+def text(array: Array[bytes]) -> str:
+    """The string in an array, which ends with a zero."""
+    return str(c.ffi.string(array).decode())
+
+
 def refusal(ctl: Control) -> str:
     """Why the slot being replayed cannot be; empty if it can."""
-    return str(c.ffi.string(ctl.refusal).decode())
+    return text(ctl.refusal)
 
 
 # ---- this process in the job ----------------------------------------------------------------
@@ -343,6 +348,11 @@ def claim_error() -> None:
 def visit(place: int) -> None:
     """Be at a place where a kill rule may strike."""
     c.lib.ftrma_visit(place)
+
+
+def visit_named(name: str) -> None:
+    """Be at a place of a framework, of at most NAME_BYTES - 1 ASCII characters."""
+    c.lib.ftrma_visit_named(name.encode())
 
 
 def arm() -> None:

@@ -107,6 +107,10 @@ def log_configure(what: Logged) -> None:
     c.lib.ftrma_log_configure(what)
 
 
+def log_stop() -> None:
+    c.lib.ftrma_log_stop()
+
+
 def log_start(version: Version) -> None:
     c.lib.ftrma_log_start(version)
 

@@ -36,7 +36,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
     yield _field("struct ftrma_ctl", 0, "repaired"), Region.CALM
     for name in ("plan_round", "request", "roles_seq", "plan_seq", "entry", "commit", "taken",
                  "target", "wanted", "replays", "causal", "told_full", "told_demand",
-                 "stumbles", "connect", "dynamic"):
+                 "stumbles", "connect", "dynamic", "claim", "claimant"):
         yield _field("struct ftrma_ctl", 0, name), words
     for s in slots:
         yield _field("struct ftrma_slot", s, "arrived", "entered"), words

@@ -48,6 +48,7 @@ class Rule(Protocol):
     place: int
     fired: int
     agent: int
+    name: Array[bytes]
     at: int
     visits: int
 
@@ -206,6 +207,8 @@ class Control(Protocol):
     nodes: int
     connect: int
     dynamic: int
+    claim: int
+    claimant: Array[bytes]
     looked: Array[int]
     proc: Parts[Process]
 

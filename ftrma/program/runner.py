@@ -106,14 +106,14 @@ class Runner:
         plan, kind = world.plan, repaired.kind
         if repaired.silent:
             return
-        if repaired.leader and (kind == "rollback" or not plan.replayed):
+        if repaired.leader and (kind != "causal" or not plan.replayed):
             session.tell_recovery(Recovery(
                 kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,
                 phases=repaired.phases, reason=plan.reason, began_s=world.ctl.death_ns / 1e9,
             ), died=repaired.died)
         event = FailureEvent(plan.dead, kind, repaired.version, repaired.seconds)
         callbacks = session.callbacks
-        if kind == "rollback":
+        if kind != "causal":
             session.callbacks = []
             if self.ending:
                 self.ending.gone_back.set()

@@ -15,17 +15,19 @@ from typing import Any
 
 from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback
-from ..fabric.story import Checkpoint, Failure, Recovery
+from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.world import LOOK_S, World
 from ..native import job, logs
-from ..native.constants import WHAT
-from ..native.shared import Slot
+from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, WHAT
+from ..native.shared import Slot, Version
+from ..native.vaults import Buffer
 from ..protocol.checkpoints import Checkpoints, Policy, Repaired
 from ..protocol.demand import DemandStore
 from ..protocol.rounds import Ended
 from ..state import State
-from ..vault.vault import Vault
+from ..vault.vault import Region, Vault
 from . import imports
+from .entries import Entries
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 current: Session | None = None
@@ -38,7 +40,7 @@ class FailureEvent:
     Attributes:
         slots: that were lost.
         kind: "causal": the lost slots are replayed and this one goes on where it is; "rollback":
-            all go back.
+            all go back; "reentry": all do, and a framework recovers.
         version: of the checkpoint that they go on from; 0 is the program's start.
         seconds: from noticing the death to having everything restored, without the replay.
 
@@ -68,6 +70,8 @@ class Session:
         self.states: dict[str, State] = {}
         self.callbacks: list[Callable[[FailureEvent], object]] = []
         self.record: dict[str, Any] | None = None  # of the checkpoint being gone back to
+        self.entries = Entries({}, lambda key, size_bytes: b"")
+        self.claimed = False  # by a framework, in this attempt
         self.ordinal = 0
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
@@ -119,8 +123,8 @@ class Session:
         logs.log_prefix()
         return state
 
-    def safepoint(self) -> None:
-        """See `ftrma.safepoint`."""
+    def safepoint(self, take: bool | None = None) -> None:
+        """See `ftrma.framework.safepoint`."""
         world = self.world
         world.visit("safepoint")
         world.unwind_if_alarmed()
@@ -132,7 +136,7 @@ class Session:
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and self.coordinated.due(*asked):
+        if not done and self.coordinated.due(*asked, take):
             self._checkpoint()
         elif not done and self.demands.asked():
             self.demands.take(self._protected)
@@ -180,6 +184,37 @@ class Session:
             "windows": logs.window_counters(),
         }
 
+    # -- what a framework calls ---------------------------------------------------------------
+
+    def claim(self, name: str, *, forfeit: bool) -> None:
+        """See `ftrma.framework.claim`."""
+        world = self.world
+        world.unwind_if_alarmed()
+        if self.options.policy == "causal":
+            raise ValueError(f"claim({name!r}): {name} recovers by having all slots enter the "
+                             "program again, and --policy causal wants replay alone: leave it out")
+        holder = world.claimant
+        if holder not in ("", name):
+            raise FtrmaError(f"claim({name!r}): {holder} has claimed the job's failures already; "
+                             "use one of the two")
+        other = self._other_says(f"claim {name} {forfeit}")
+        if other is not None:
+            raise FtrmaError(f"claim({name!r}): slot {other} claims otherwise than slot "
+                             f"{self.slot}. Claim alike, and in the same order, on every slot")
+        world.claim(name, CLAIM_REENTRY | CLAIM_FORFEIT * forfeit)
+        world.barrier()
+        world.choose("rollback", fresh=world.fresh)
+        logs.log_stop()
+        self.claimed = True
+
+    def due(self) -> bool:
+        """See `ftrma.framework.due`."""
+        return self.policy.every or self.policy.due(self._size_bytes)
+
+    def note(self, entries: dict[str, Any]) -> None:
+        """See `ftrma.framework.note`."""
+        self.world.emit(Note(slot=self.slot, entries=entries))
+
     # -- checkpoints --------------------------------------------------------------------------
 
     def _size_bytes(self) -> int:
@@ -188,21 +223,27 @@ class Session:
         )
         return int(arrays + sum(w.size_bytes for w in logs.windows()))
 
-    def _protected(self) -> tuple[list[tuple[Any, int, int]], dict[str, Any]]:
+    def _protected(self) -> tuple[list[Region], dict[str, Any]]:
         """Everything that a checkpoint holds, and what describes it."""
-        regions: list[tuple[Any, int, int]] = []
-        record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal}
+        regions = self.entries.regions(self.world.committed)
+        record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
+                                  "entries": self.entries.forms()}
         found = logs.windows()
         for window, counters in zip(found, logs.window_counters(), strict=True):
             record["windows"][window.ordinal] = (window.size_bytes, counters)
             if window.size_bytes:
                 key = ("window", window.ordinal)
-                regions.append((key, window.address, window.size_bytes))
+                regions.append(Region(key, window.address, window.size_bytes))
         for name, state in self.states.items():
             arrays, record["states"][name] = state._save()
-            regions += [(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
+            regions += [Region(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
         record["counters"] = logs.counters_save()
         return regions, record
+
+    def _bytes_of(self, key: Any, size_bytes: int) -> Buffer:
+        """View of what the vault has of a region."""
+        assert self.vault
+        return self.vault.bytes_of(key, size_bytes)
 
     def _checkpoint(self) -> None:
         assert self.vault
@@ -216,6 +257,7 @@ class Session:
             self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
             self.world.abort(CATASTROPHE)
             raise Ended from None
+        self.entries.staged(Version(self.world.me.staged))
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
             self.policy.delta_s = held_s
@@ -224,13 +266,17 @@ class Session:
 
     def _same_everywhere(self, name: str) -> None:
         """Every slot declares the same names in the same order, or the program is told."""
-        self.names_hash = zlib.crc32(name.encode(), self.names_hash)
-        other = self.world.same_everywhere(self.names_hash + (len(self.states) << 32))
+        other = self._other_says(name)
         if other is not None:
             raise FtrmaError(
                 f"protect({name!r}): slot {other} declares another name or in another order than "
                 f"slot {self.slot}. Declare the same names in the same order on every slot"
             )
+
+    def _other_says(self, name: str) -> int | None:
+        """A slot that says something else, or has before; None: all say the same."""
+        self.names_hash = zlib.crc32(name.encode(), self.names_hash)
+        return self.world.same_everywhere(self.names_hash + (len(self.states) << 32))
 
     def _restore_windows(self) -> int:
         """Put the windows back once more, over what the program has initialized meanwhile.
@@ -352,10 +398,12 @@ class Session:
         if recovery.demand:
             to = f"its demand checkpoint {recovery.demand}"
         how = f"replayed from {to}" if recovery.kind == "causal" else f"back at {to}"
+        if recovery.kind == "reentry":
+            how = f"{self.world.claimant} recovers from {to}"
         if recovery.kind == "causal" and not recovery.phases.replay:
             how = "replaced before it had begun" if recovery.slots else "replaced"
         phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)
-        why = f" ({recovery.reason})" if recovery.reason else ""
+        why = f" ({recovery.reason})" if recovery.reason and recovery.reason not in how else ""
         self.world.tell(
             f"{what}; {how} in {recovery.seconds * 1e3:.0f} ms ({phases}){why}; "
             f"{spares} spare{'s' * (spares != 1)} left"
@@ -374,7 +422,7 @@ class Session:
         job.timeline_begin()
         self.slot = Slot(world.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
-        self.record, self.source = None, self.vault
+        self.record, self.source, self.claimed = None, self.vault, False
         self.demands.enter(self.slot)
         world.put("syncs", 0)
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
@@ -383,6 +431,7 @@ class Session:
             if not replay:
                 self.coordinated.scrub(self.slot)
             self.record = self.vault.read_record(world.seal(world.committed))
+        self.entries = Entries(self.record["entries"] if self.record else {}, self._bytes_of)
         self.policy.last = time.monotonic()
         self.replaying = time.monotonic() if replay else None
         if replay:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..fabric.story import Phases
 from ..native.shared import Slot, Version
 from ..reliability.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
-from ..vault.vault import Vault
+from ..vault.vault import Regions, Vault
 
 
 class Policy:
@@ -48,7 +48,8 @@ class Repaired:
 
     Attributes:
         leader: this process has led the repair.
-        kind: "causal": lost slots are replayed, the others go on; "rollback": all go back.
+        kind: "causal": lost slots are replayed, the others go on; "rollback": all go back;
+            "reentry": all do, and a framework recovers.
         version: of the checkpoint that they go on from; 0 is the start of the program.
         seconds, phases: from the death on, without the replay.
         silent: nobody had died, and nobody goes back.
@@ -70,11 +71,12 @@ class Checkpoints(Protocol):
     def start(self) -> Vault | None:
         """Everything between joining and running; the vault of this process's role."""
 
-    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]) -> bool:
+    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int],
+            take: bool | None) -> bool:
         """Whether all slots checkpoint at this safepoint; waits for the others if so."""
 
     def take(
-        self, vault: Vault, regions: list[tuple[Any, int, int]], record: dict[str, Any]
+        self, vault: Vault, regions: Regions, record: dict[str, Any]
     ) -> float:
         """Take this slot's part of one; the seconds for which the program was held up."""
 

@@ -32,7 +32,7 @@ from ..fabric.world import World
 from ..native import job, logs
 from ..native.shared import Slot, Version
 from ..vault.group import scrub
-from ..vault.vault import Vault
+from ..vault.vault import Regions, Vault
 from .checkpoints import Policy, Repaired
 from .rounds import repair, tell_scrubbed
 from .server import Server
@@ -48,11 +48,12 @@ class Coordinated:
     def start(self) -> Vault | None:
         return start(self.world)
 
-    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]) -> bool:
-        return due_here(self.world, policy, slot, ordinal, size_bytes)
+    def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int],
+            take: bool | None) -> bool:
+        return due_here(self.world, policy, slot, ordinal, size_bytes, take)
 
     def take(
-        self, vault: Vault, regions: list[tuple[Any, int, int]], record: dict[str, Any]
+        self, vault: Vault, regions: Regions, record: dict[str, Any]
     ) -> float:
         return take(self.world, vault, regions, record)
 
@@ -95,11 +96,19 @@ def choose_target(world: World) -> None:
 
 
 def due_here(
-    world: World, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int]
+    world: World, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int],
+    take: bool | None = None,
 ) -> bool:
-    """Whether this safepoint is one where all slots checkpoint; waits for the others if so."""
+    """Whether this safepoint is one where all slots checkpoint; waits for the others if so.
+
+    Args:
+        take: what the program says, the same on all slots; None: it leaves that to the policy.
+    """
     world.put("ordinal", ordinal)
-    if not policy.every:
+    if take is False:
+        return False
+    together = take or policy.every
+    if not together:
         world.synchronize()
         if slot == 0 and world.ctl.target < ordinal:
             wanted = world.load("wanted")
@@ -108,13 +117,13 @@ def due_here(
                 world.store("wanted", 0)
         if world.load("target") != ordinal:
             return False
-        if slot == 0:
-            policy.last = time.monotonic()
+    if slot == 0 or take:
+        policy.last = time.monotonic()
     if not job.windows_flush():  # before anybody takes this slot for arrived
         world.unwind_if_alarmed()
         return False
     while True:
-        ended = job.arrive(ordinal, targeted=not policy.every)
+        ended = job.arrive(ordinal, targeted=not together)
         if ended is not job.Wait.ALARM:
             return ended is job.Wait.OK
         world.unwind_if_alarmed()
@@ -128,7 +137,7 @@ def idle(world: World) -> bool:
     )
 
 
-def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
+def take(world: World, vault: Vault, regions: Regions,
          record: dict[str, Any]) -> float:
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
@@ -156,7 +165,7 @@ def take(world: World, vault: Vault, regions: list[tuple[Any, int, int]],
     return (job.now_ns() - began) / 1e9
 
 
-def stage(world: World, vault: Vault, version: Version, regions: list[tuple[Any, int, int]],
+def stage(world: World, vault: Vault, version: Version, regions: Regions,
           record: dict[str, Any], began: int) -> bool:
     """Stage a version and wait until all slots have; False if a repair came between."""
     if not job.admit(version):

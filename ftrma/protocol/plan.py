@@ -17,7 +17,8 @@ from ..native.shared import Proc, Version
 from ..vault.salvage import catastrophe
 from . import ends
 
-IN_PLACE = (PlanKind.CAUSAL, PlanKind.ROLLBACK)
+GO_BACK = (PlanKind.ROLLBACK, PlanKind.REENTRY)  # all do, to the top of the program
+IN_PLACE = (PlanKind.CAUSAL, *GO_BACK)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Situation:
         obstacle: why a lost slot cannot be replayed (see `causal`); empty if it can.
         hindrance: why nothing can be repaired in place; empty if it can.
         policy: "auto", "causal" or "rollback".
+        claimant: the framework that recovers; empty if there is none.
+        forfeit: it does so without a checkpoint, too.
         fresh: who goes back does so in fresh processes.
         starved: shared memory was full, and somebody died of it.
         doomed: the slot that is killed again and again (see `ends`); None if there is none.
@@ -53,6 +56,8 @@ class Situation:
     obstacle: str = "no logs"
     hindrance: str = ""
     policy: str = "auto"
+    claimant: str = ""
+    forfeit: bool = False
     fresh: bool = False
     starved: bool = False
     doomed: int | None = None
@@ -90,6 +95,7 @@ class Plan:
         slot_proc, checksum_proc: the holders from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
         reason: in words, where it is not CAUSAL.
+        forfeited: the committed version is given up: all begin with empty vaults.
     """
 
     kind: PlanKind
@@ -99,6 +105,7 @@ class Plan:
     lost_checksums: tuple[int, ...] = ()
     reason: str = ""
     failure: CatastrophicFailure | None = field(default=None, compare=False)
+    forfeited: bool = False
 
 
 def plan(now: Situation) -> Plan:
@@ -125,6 +132,8 @@ def plan(now: Situation) -> Plan:
         return replace(chosen, kind=PlanKind.REFUSED)
     if chosen.kind == PlanKind.ROLLBACK and now.fresh:
         return replace(chosen, kind=PlanKind.RELAUNCH)
+    if chosen.kind == PlanKind.ROLLBACK and now.claimant:
+        return replace(chosen, kind=PlanKind.REENTRY)
     return chosen
 
 
@@ -139,7 +148,7 @@ def seat(now: Situation) -> Plan:
     for c in lost_checksums:
         lost[c // now.strength].append(f"checksum {c}")
     failure = catastrophe(lost, now.strength, now.committed) if now.committed else None
-    if failure:
+    if failure and not now.forfeit:
         return Plan(PlanKind.CATASTROPHIC, *same, reason=str(failure), failure=failure)
     spares = list(now.spares)
     slot_proc, checksum_proc = list(now.slot_proc), list(now.checksum_proc)
@@ -155,10 +164,15 @@ def seat(now: Situation) -> Plan:
         spares.remove(seats[i])
     seats_now = tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums
     moved = [s for s in lost_slots if now.apart(now.slot_proc[s], slot_proc[s])]
+    if failure:
+        lost_now = f"group {failure.group} lost {' and '.join(failure.members)} at once"
+        reason = f"{lost_now}, and with them checkpoint {now.committed}"
+        return Plan(PlanKind.ROLLBACK, *seats_now, reason=reason, forfeited=True)
     if now.obstacle:
         return Plan(PlanKind.ROLLBACK, *seats_now, reason=now.obstacle)
     if moved:
-        reason = f"slot {moved[0]} comes back on another node than that of its logs"
+        reason = (f"slot {moved[0]} comes back on another node than that of its logs; with a spare "
+                  "left on its own it would be replayed")
         return Plan(PlanKind.ROLLBACK, *seats_now, reason=reason)
     return Plan(PlanKind.CAUSAL, *seats_now)
 

@@ -30,8 +30,10 @@ from ..vault.group import forget_vault, own_vault, rebuild_parity, rebuild_slot,
 from ..vault.vault import Vault
 from . import causal, ends
 from .checkpoints import Repaired
-from .plan import IN_PLACE, Plan, plan
+from .plan import GO_BACK, IN_PLACE, Plan, plan
 from .situation import has_begun, has_deaths, is_calm, is_whole, observe, starved
+
+FROZEN = 1  # in `commit`, with the version above it: none
 
 
 class Ended(BaseException):
@@ -52,6 +54,8 @@ def publish(world: World, chosen: Plan) -> None:
                 world.store("replays", 1)
     if chosen.kind == PlanKind.CAUSAL and chosen.slot_proc[0] != world.holders()[0]:
         take_target_back(world, chosen.slot_proc[1:])
+    if chosen.forfeited:
+        world.store("commit", FROZEN)
     old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
     for s in world.slots_of_job():
         new.slot_proc[s] = chosen.slot_proc[s]
@@ -144,7 +148,7 @@ def _round(
     if world.ctl.request:
         raise Ended
     for proc in list(world.mapped):
-        if not world.alive(proc):
+        if not world.alive(proc) or begins_anew(world):
             forget_vault(world, proc)
     world.take_seat()
     vault, lost = take_role(world, vault)
@@ -189,7 +193,8 @@ def _round(
         repair=(planned - gathered) + (time.monotonic() - restored),
         restore=restored - planned,
     )
-    kind = "rollback" if done.reset else "causal"
+    back = "reentry" if world.claimant else "rollback"
+    kind = back if done.reset else "causal"
     return vault, Repaired(
         leader == world.proc, kind, world.committed, death, phases,
         silent=world.plan.calm and not done.reset, died=done.died,
@@ -199,7 +204,7 @@ def _round(
 def going_back(world: World) -> int:
     """The round in which all were about to go back, if it has not ended with everybody, or 0."""
     last = world.plan
-    begun = last.kind == PlanKind.ROLLBACK and last.round > world.load("repaired")
+    begun = last.kind in GO_BACK and last.round > world.load("repaired")
     return last.round if begun else 0
 
 
@@ -287,18 +292,20 @@ def lead(world: World, number: int) -> None:
             if p not in before.alive or world.ctl.slots[s].replaying]
     if (last := world.plan).round > world.load("repaired"):  # a round that was cut short
         dead = sorted({*dead, *last.dead})
+        if last.kind == chosen.kind == PlanKind.REENTRY and not chosen.forfeited:
+            chosen = replace(chosen, reason=last.reason)
     begun: list[Slot] = []
     if chosen.kind in IN_PLACE:
         for proc in world.procs_of_job():
             if not world.alive(proc):
                 world.lose_vault(proc)  # its memory died with it
-        if chosen.kind == PlanKind.ROLLBACK:
+        if chosen.kind in GO_BACK:
             # Should this round be started over, what it has begun must not become something else.
             logs.keep_refusal(chosen.reason)
         publish(world, chosen)
         begun = [s for s in dead if world.ctl.slots[s].replaying]
     world.publish_plan(PublishedPlan(
-        chosen.kind, number, before.committed, chosen.reason, tuple(dead), tuple(begun), calm
+        chosen.kind, number, world.committed, chosen.reason, tuple(dead), tuple(begun), calm
     ))
     if chosen.kind not in IN_PLACE:
         relaunch, abort = job.Request.RELAUNCH, job.Request.ABORT
@@ -354,7 +361,7 @@ def struck_at(world: World, role: int, index: int) -> str:
         rule = world.ctl.rules[i]
         if rule.fired == 1 and rule.role == role and rule.index == index:
             rule.fired = 2
-            return names[rule.place]
+            return names.get(rule.place) or job.text(rule.name)
     return "unknown"
 
 
@@ -376,9 +383,19 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
     if role not in (SLOT, CHECKSUM):
         return vault, False
     world.name_vault()
+    if vault is not None and world.me.ready and begins_anew(world):
+        world.put("ready", 0)
+        vault.renew(world.vault_path(world.proc))
+        world.place_vault()
     if vault is None:
         vault = own_vault(world, create=True)
     return vault, not world.me.ready
+
+
+def begins_anew(world: World) -> bool:
+    """All enter the program again and no version is committed, of late perhaps: whatever vaults
+    hold is of no use."""
+    return world.plan.kind == PlanKind.REENTRY and not world.committed
 
 
 def restore_parity(world: World, vault: Vault | None, lost: bool) -> None:

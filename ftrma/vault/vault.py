@@ -9,7 +9,7 @@ record is part of the checkpoint, so a vault that was rebuilt from parity explai
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,25 @@ HEAD = struct.Struct("<8sQQ")  # magic, block of the record, its size in bytes
 MAGIC = b"ftrma\0\0\1"
 
 Extent = tuple[int, int]  # first block, number of blocks
-Regions = list[tuple[Any, int, int]]  # key, address, size in bytes
+
+
+class Region(NamedTuple):
+    """Something protected, as a checkpoint takes it.
+
+    Attributes:
+        key: by which it is found again.
+        address, size_bytes: of its bytes in this process.
+        clean_bytes: so many of the first ones are as in the committed copy, and are not looked at;
+            where all are, the address is not either.
+    """
+
+    key: Any
+    address: int
+    size_bytes: int
+    clean_bytes: int = 0
+
+
+Regions = Sequence[Region]
 
 
 def blocks(size_bytes: int) -> int:
@@ -34,7 +52,7 @@ def blocks(size_bytes: int) -> int:
 class Layout(NamedTuple):
     """Where a checkpoint's bytes are, and where they go."""
 
-    places: list[tuple[int, int, int]]  # first block, address, size in bytes
+    places: list[tuple[int, int, int]]  # first block, address, size in bytes: what is not clean
     size_bytes: int  # protected
     kept: tuple[bytes, bytes]  # memory that lives as long as this
 
@@ -85,8 +103,18 @@ class Vault:
     def __init__(
         self, path: Path, capacity_blocks: int, group_size: int, *, create: bool
     ) -> None:
+        self.sizes = capacity_blocks, group_size
         self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
         self.extents = Extents()
+        # What they were before this version was begun, which may be undone and begun again.
+        self.before: tuple[Version, Extents] | None = None
+
+    def renew(self, path: Path) -> None:
+        """Be an empty one, in place of the file that is there; who has mapped that keeps it."""
+        vaults.close(self.c)
+        path.unlink()
+        self.c = vaults.open_vault(path, *self.sizes, create=True)
+        self.extents, self.before = Extents(), None
 
     def close(self) -> None:
         vaults.close(self.c)
@@ -151,7 +179,7 @@ class Vault:
 
         Args:
             version: that it will become.
-            regions: (key, address, size in bytes) of everything protected.
+            regions: everything protected.
             record: what describes them, as `record.encode` takes it.
             seal: what the record is bound to.
             middle: called when about half is staged (a place for tests to strike).
@@ -162,8 +190,12 @@ class Vault:
         Raises:
             CorruptVault: a block of the copy was damaged; what is staged now is worthless.
         """
+        if not self.before or self.before[0] != version:
+            self.before = version, self.extents
+        self.extents = Extents(self.before[1].regions, self.before[1].end)
         layout = self._lay_out(regions, record, seal)
-        self.reserve(self.extents.end, staging=self.extents.end)
+        staging = sum(blocks(size_bytes) for _, _, size_bytes in layout.places)
+        self.reserve(self.extents.end, staging=staging)
         vaults.stage_begin(self.c, version)
         corrupt = self._each(layout, vaults.stage, middle)
         if corrupt:
@@ -175,7 +207,7 @@ class Vault:
         """Put a checkpoint in the place of the one that is there, which cannot come back.
 
         Args, Returns:
-            As `stage`.
+            As `stage`, but that nothing is clean.
         """
         layout = self._lay_out(regions, record, seal)
         self.reserve(self.extents.end)
@@ -184,13 +216,23 @@ class Vault:
 
     def _lay_out(self, regions: Regions, record: dict[str, Any], seal: Seal) -> Layout:
         """Place all regions, the record, and block 0, which tells where that is."""
-        places = [(self.extents.place(k, n), a, n) for k, a, n in regions]
-        self.extents.keep({k for k, _, _ in regions} | {"record"})
+        places = []
+        for region in regions:
+            before = self.extents.regions.get(region.key)
+            first, clean = self.extents.place(region.key, region.size_bytes), region.clean_bytes
+            if not before or before[0] != first:
+                clean = 0
+            if clean < region.size_bytes:
+                skip = clean // BLOCK
+                places.append((first + skip, region.address + skip * BLOCK,
+                               region.size_bytes - skip * BLOCK))
+        self.extents.keep({region.key for region in regions} | {"record"})
         text = self._record(record, seal)
         at = self.extents.regions["record"][0]
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
         places += [(at, vaults.address_of(text), len(text)), (0, vaults.address_of(head), BLOCK)]
-        return Layout(places, sum(n for _, _, n in regions) + len(text), (text, head))
+        size_bytes = sum(region.size_bytes for region in regions)
+        return Layout(places, size_bytes + len(text), (text, head))
 
     def _each(self, layout: Layout, function: Callable[[Handle, int, int, int], int],
               middle: Callable[[], None]) -> int:
@@ -219,7 +261,7 @@ class Vault:
         if magic != MAGIC or size_bytes > self.used * BLOCK or at + blocks(size_bytes) > self.used:
             raise CorruptVault("the vault's first block is damaged; no checkpoint can be read")
         record = records.decode(self.bytes_at(at, size_bytes)[:], seal)
-        self.extents = Extents(record["extents"], record["end"])
+        self.extents, self.before = Extents(record["extents"], record["end"]), None
         return record
 
     def bytes_of(self, key: Any, size_bytes: int) -> Buffer:

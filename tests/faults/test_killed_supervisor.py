@@ -297,12 +297,12 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
 
     monkeypatch.setattr(Path, "rename", cut_off)
     with contextlib.suppress(KeyboardInterrupt):
-        arrange(made, lost_roles(made, set()), 1)
+        arrange(made, lost_roles(made, set()), made.ctl.commit >> 1, 1)
     monkeypatch.undo()
     finish_arranging(made)
     if made.ctl.resume == 0:  # it was taken back
         assert lost_roles(made, set()) == []
-        arrange(made, [], 1)
+        arrange(made, [], made.ctl.commit >> 1, 1)
     assert made.ctl.resume == 1 and made.ctl.commit == 5 << 1
     found = {p.name: p.read_text() for p in tmp_path.glob("[vk]*-*")}
     assert found == {"vault-0": "of process 4", "vault-1": "of process 1",

@@ -22,7 +22,7 @@ from ftrma.native.shared import Version
 from ftrma.protocol.distributed import Distributed
 from ftrma.protocol.retrieval import Retrieval
 from ftrma.protocol.stock import Stock
-from ftrma.vault.vault import BLOCK, Vault
+from ftrma.vault.vault import BLOCK, Region, Vault
 
 
 class Comm:
@@ -50,7 +50,7 @@ def world_of_one(directory: Path) -> Any:
 
 
 def stage(vault: Vault, version: int, array: Any) -> None:
-    vault.stage(version, [("x", array.ctypes.data, array.nbytes)], {}, SEAL)
+    vault.stage(version, [Region("x", array.ctypes.data, array.nbytes)], {}, SEAL)
     vault.words.complete = version
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ftrma
+from ftrma import framework
 from ftrma.native import loading
 from ftrma.program.session import FailureEvent, Session
 
@@ -20,8 +21,12 @@ THEIRS = {"MPI"}  # mpi4py's
 PRINTS = {"tell_recovery"}  # and does nothing else
 METHODS = [name for name, what in vars(Session).items()
            if inspect.isfunction(what) and not name.startswith("_") and name not in PRINTS]
+# Of its two objects the classes say it.
+FRAMEWORK = {name: what if inspect.isfunction(what) else type(what)
+             for name, what in vars(framework).items()}
 PUBLIC: dict[str, Any] = {
     **{f"ftrma.{name}": getattr(ftrma, name) for name in ftrma.__all__ if name not in THEIRS},
+    **{f"ftrma.framework.{name}": FRAMEWORK[name] for name in framework.__all__},
     **{f"Session.{name}": getattr(Session, name) for name in METHODS},
     "FailureEvent": FailureEvent,
 }
@@ -30,7 +35,7 @@ PUBLIC: dict[str, Any] = {
 def doc_of(what: Any) -> str:
     """Its own, or that of what it refers to and nothing else."""
     own = inspect.cleandoc(what.__doc__ or "")
-    other = re.fullmatch(r"See `(ftrma\.\w+)`\.", own)
+    other = re.fullmatch(r"See `(ftrma(?:\.framework)?\.\w+)`\.", own)
     return doc_of(PUBLIC[other[1]]) if other else own
 
 

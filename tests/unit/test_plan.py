@@ -185,6 +185,22 @@ def test_what_stands_against_a_cheaper_way(
                              seated.kind in IN_PLACE else seated.reason)
 
 
+@given(states(), st.booleans())
+def test_a_framework_recovers(state: Situation, forfeit: bool) -> None:
+    """Law: where all would go back a framework recovers, with the same seats. A catastrophe is one
+    for it too, unless it forfeits: then all is as if nothing had been committed."""
+    seated, chosen = plan(state), plan(dataclasses.replace(state, claimant="ring", forfeit=forfeit))
+    if forfeit and seated.kind == PlanKind.CATASTROPHIC:
+        seated = plan(dataclasses.replace(state, committed=0, obstacle="ring recovers"))
+        assert chosen.forfeited == (seated.kind == PlanKind.ROLLBACK)
+        assert f"with them checkpoint {state.committed}" in chosen.reason or not chosen.forfeited
+    else:
+        assert not chosen.forfeited and chosen.reason == seated.reason
+    back = PlanKind.REENTRY if seated.kind == PlanKind.ROLLBACK else seated.kind
+    assert chosen.kind == back
+    assert (chosen.slot_proc, chosen.checksum_proc) == (seated.slot_proc, seated.checksum_proc)
+
+
 @given(states(), st.booleans(), st.sampled_from([None, 0]))
 def test_what_ends_the_job_whatever_could_be_done(
     state: Situation, starved: bool, doomed: int | None

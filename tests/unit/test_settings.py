@@ -16,7 +16,7 @@ from ftrma.native.constants import CHECKSUM, PLACES, SLOT, SPARE
 from ftrma.settings import Options, from_environment, to_environment
 
 LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
-NAMED = sorted(set(PLACES) - {"time"})
+NAMED = [*sorted(set(PLACES) - {"time"}), "graph.emit", "a_b.at-end"]
 RULES = st.builds(
     lambda letter, index, place, at: f"{letter}{index}@{place}" + (f":{at}" if at else ""),
     st.sampled_from(sorted(LETTERS)), st.integers(0, 99), st.sampled_from(NAMED),
@@ -44,7 +44,8 @@ def test_time_is_given_in_seconds() -> None:
     "text",
     ["", "1", "1@", "@fence", "1@lunch", "x1@fence", "-1@fence", "1@fence:", "1@fence:-1",
      "1@fence:0", "1@fence:1.5", "1@fence:two", "1.5@fence", "1@fence:1.2.3", "1@FENCE", "c@fold",
-     "1@time:1.2.3", "1@fence 2", " 1@fence"],
+     "1@time:1.2.3", "1@fence 2", " 1@fence", "1@ring.", "1@.send", "1@a.b.c",
+     "1@ring.a_place_whose_name_is_too_long"],
 )
 def test_bad_kill_rule_is_named(text: str) -> None:
     """Law: a ValueError with the rule and with what was expected."""

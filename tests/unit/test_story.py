@@ -16,6 +16,7 @@ from ftrma.fabric.story import (
     Checkpoint,
     Event,
     Failure,
+    Note,
     Phases,
     Recovery,
     Relaunch,
@@ -42,6 +43,7 @@ EVENTS: list[Event] = [
     Seats((0, 1, 0, 1)),
     Scrub("checksum", 1, 3),
     Restored("slot", 0, 1.5),
+    Note(3, {"step": 7, "what": "emitted"}),
 ]
 
 
@@ -104,7 +106,7 @@ def test_statistics() -> None:
     """Law: `--stats` has these fields, with these names, in this order."""
     found = summary(EVENTS, make_layout(4), 3)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "checkpoints",
-                           "failures", "recoveries", "reseats", "degraded_seconds"]
+                           "failures", "recoveries", "reseats", "degraded_seconds", "notes"]
     assert json.dumps(found["checkpoints"]) == json.dumps([
         {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0},
         {"version": 4, "kind": "demand", "slot": 0, "seconds": 0.25, "bytes": 4096,
@@ -126,3 +128,4 @@ def test_statistics() -> None:
     assert found["reseats"] == [{"checksum": 1, "seconds": 0.125}]
     assert found["degraded_seconds"] == pytest.approx(0.876 + 0.75 + 0.125)
     assert found["exit"] == 3
+    assert found["notes"] == [{"slot": 3, "step": 7, "what": "emitted"}]

@@ -23,7 +23,7 @@ from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
 from ftrma.protocol.rounds import settle
 from ftrma.protocol.server import Server
-from ftrma.vault.vault import BLOCK, Vault, blocks
+from ftrma.vault.vault import BLOCK, Region, Vault, blocks
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -341,16 +341,16 @@ def test_record_explains_a_rebuilt_vault(make: Callable[..., Group], tmp_path: P
     group = make([1, 1])
     arrays = [np.frombuffer(group.random.bytes(n), "u1").copy() for n in (5000, 3 * BLOCK, 1)]
     other = np.frombuffer(group.random.bytes(7 * BLOCK), "u1").copy()
-    regions = [(("window", i), a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)]
+    regions = [Region(("window", i), a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)]
     for version in (1, 2, 3):
         arrays[1][::1000] += 1
         if version == 3:
             arrays[0] = np.frombuffer(group.random.bytes(9 * BLOCK), "u1").copy()
-            regions[0] = (("window", 0), arrays[0].ctypes.data, arrays[0].nbytes)
+            regions[0] = Region(("window", 0), arrays[0].ctypes.data, arrays[0].nbytes)
         record = {"states": {"main": b"x" * 900 * version}, "ordinal": version}
         protected, dirty = group.members[0].stage(version, regions, record, SEAL)
         assert protected > sum(a.nbytes for a in arrays) and 0 < dirty <= 30 * BLOCK
-        regions_of_other = [("o", other.ctypes.data, other.nbytes)]
+        regions_of_other = [Region("o", other.ctypes.data, other.nbytes)]
         group.members[1].stage(version, regions_of_other, {"n": version}, SEAL)
         group.sum()
         group.commit()

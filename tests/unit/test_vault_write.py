@@ -16,7 +16,7 @@ from vaultgroup import SEAL
 
 from ftrma.errors import FtrmaError
 from ftrma.native import loading, vaults
-from ftrma.vault.vault import BLOCK, Regions, Vault
+from ftrma.vault.vault import BLOCK, Region, Regions, Vault
 
 CAPACITY = 512
 SEED = 141421
@@ -34,7 +34,7 @@ def vault(tmp_path: Path) -> Iterator[Vault]:
 
 
 def regions_of(arrays: list[Bytes]) -> Regions:
-    return [(i, array.ctypes.data, array.nbytes) for i, array in enumerate(arrays)]
+    return [Region(i, array.ctypes.data, array.nbytes) for i, array in enumerate(arrays)]
 
 
 def some(seed: int) -> list[Bytes]:
@@ -104,4 +104,4 @@ def test_others_may_store_into_a_region_meanwhile(vault: Vault) -> None:
 
 def test_more_than_there_is_room_for_is_an_error(vault: Vault) -> None:
     with pytest.raises(FtrmaError, match="taking"):
-        vault.write([("x", 0, CAPACITY * BLOCK)], {}, SEAL)
+        vault.write([Region("x", 0, CAPACITY * BLOCK)], {}, SEAL)
