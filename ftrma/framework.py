@@ -12,7 +12,8 @@ collective call of the framework's own in which a fresh process says that it has
 `entries` where memory is gone; go on.
 
 A window with the info ``ftrma_protect=false`` is a framework's own, too: it is neither saved nor
-restored nor cleared, and found again with what was in it, if that is not gone with its process.
+restored. Survivors find it again with what was in it, as long as all parts of their node are where
+they were; else it is zeros, as it is for others.
 
 Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a dictionary.
 """
@@ -97,6 +98,8 @@ class Kept(UserDict[str, Any]):
                             "for the next attempt: what belongs to MPI is made again in each")
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             raise TypeError(f"kept[{key!r}]: an array of objects; give one of numbers")
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            value = value.copy()  # of an entry, perhaps, whose memory is not the framework's
         super().__setitem__(key, value)
 
 
@@ -155,19 +158,21 @@ kept = Kept()
 entries = Entries()
 
 
-def safepoint(take: bool | None = None) -> None:
+def safepoint(take: bool | None = None) -> int:
     """Mark a place where all that is saved is consistent, as `ftrma.safepoint`.
 
     Args:
         take: True: all slots take a checkpoint now; False: none is taken here; None: one is taken
             if it is due, as in `ftrma.safepoint`. The same on all slots.
 
+    Returns:
+        The version that was taken, which will be committed; 0: none was.
+
     MPI: collective over all slots where a checkpoint is taken; else local.
     Fault: unwinds when all go back. A checkpoint that was not committed is as if it had not begun.
     """
     session = _session()
-    if session:
-        session.safepoint(take)
+    return int(session.safepoint(take)) if session else 0
 
 
 def due() -> bool:
@@ -186,10 +191,10 @@ def committed() -> int:
     A checkpoint that has been taken is committed soon after, by the checksum ranks.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: unwinds when all go back.
     """
     session = _session()
-    return int(session.world.committed) if session else 0
+    return int(session.committed()) if session else 0
 
 
 def kill_place(name: str) -> None:

@@ -141,6 +141,7 @@ static int choose(struct making *m)
     w->me = m->me;
     w->shared = m->shared;
     w->bare = m->bare;
+    w->anew = !w->map;
     w->maker = m->maker;
     w->wire = (uint32_t)first->slot << 20 | ((uint32_t)first->ordinal & 0xfffffu);
     w->name_number = (uint64_t)(uint32_t)first->slot << 32 | (uint32_t)first->ordinal;

@@ -181,10 +181,15 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     /* Also where it died in the making itself, others may be past that already. */
     w->left = ftrma_tape.mode && (!ftrma_replay_over()
                                   || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->entry));
+    const struct ftrma_member *before = &w->members[w->me];
+    int moved = w->anew || before->offset != offset
+                || before->size_bytes != (uint64_t)offer->size_bytes;
     if (w->me == w->maker && !w->left)
         *w->header = (struct ftrma_window_header){.name_number = w->name_number};
     reset_own(w, offer, offset);
     void *base = w->allocated ? (void *)(w->map + offset) : (void *)(uintptr_t)offer->base;
+    if (w->bare && w->allocated && moved)
+        ftrma_clear(base, (uint64_t)offer->size_bytes);
     if (!w->bare && ftrma_window_fill(w->ordinal, w->allocated, base, (uint64_t)offer->size_bytes))
         return MPI_ERR_OTHER;
     return ftrma_window_handle(w, base, (MPI_Aint)offer->size_bytes, (int)offer->disp_unit, info);

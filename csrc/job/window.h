@@ -62,7 +62,8 @@ struct window {
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
     int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
-    int bare;         /* not protected, as the program asked: its bytes are let alone */
+    int bare;         /* not protected, as the program asked: a survivor's bytes are let alone */
+    int anew;         /* it has no memory of an attempt before */
     int direct;       /* all parts are mapped here */
     int maker;        /* the first member of this node */
     int left;         /* this process replaces one that was ready for others: its words stand */

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..fabric.world import make_control
 from ..native import job
+from ..native.constants import NAME_BYTES
 from ..native.shared import Proc
 from .job import Job
 
@@ -42,6 +43,8 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.supervisor, new.arranging = os.getpid(), 1
     new.entry, new.death_ns = ctl.entry + 1, died_ns
+    job.write_bytes(new.claimant, job.read_bytes(ctl.claimant, NAME_BYTES))
+    new.claim = ctl.claim
     job.copy_rules(new, ctl)
     for at in lost:
         new.lost[at] = 1

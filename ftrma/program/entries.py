@@ -62,6 +62,7 @@ class Entries:
     ) -> None:
         self.saved, self.view = dict(saved), view
         self.bound: dict[str, Bound] = {}
+        self.before: tuple[Version, dict[str, Form]] | None = None  # as `Vault.before`
 
     def put(self, key: str, value: npt.ArrayLike, kind: str) -> None:
         """See `ftrma.framework.Entries`."""
@@ -113,9 +114,17 @@ class Entries:
 
     def staged(self, version: Version) -> None:
         """All of it was staged for this version, which may not be committed yet."""
-        self.saved = self.forms()
+        self.before, self.saved = (version, self.saved), self.forms()
         for entry in self.bound.values():
             entry.staged = version, entry.array.nbytes
+
+
+    def undone(self, version: Version) -> None:
+        """The vault is at this version: what was staged since is as if it had not been."""
+        if self.before and self.before[0] > version:
+            self.saved, self.before = self.before[1], None
+            for entry in self.bound.values():
+                entry.staged = None
 
 
 def size_of(form: Form) -> int:

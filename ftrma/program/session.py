@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from .. import settings
@@ -30,6 +31,7 @@ from . import imports
 from .entries import Entries
 
 SAFEPOINT = WHAT["SAFEPOINT"]
+NONE = Version(0)  # no checkpoint
 current: Session | None = None
 
 
@@ -123,24 +125,25 @@ class Session:
         logs.log_prefix()
         return state
 
-    def safepoint(self, take: bool | None = None) -> None:
+    def safepoint(self, take: bool | None = None) -> Version:
         """See `ftrma.framework.safepoint`."""
         world = self.world
         world.visit("safepoint")
         world.unwind_if_alarmed()
         if self.replaying is not None and self.record and self.restoring and self._anchor():
-            return
+            return NONE
         self.ordinal += 1
         self.restoring = False
-        done = logs.event_begin(SAFEPOINT)
+        done, taken = logs.event_begin(SAFEPOINT), NONE
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
         if not done and self.coordinated.due(*asked, take):
-            self._checkpoint()
+            taken = self._checkpoint()
         elif not done and self.demands.asked():
-            self.demands.take(self._protected)
+            self.demands.take(partial(self._protected, alone=True))
         logs.event_finish()
+        return taken
 
     def _anchor(self) -> bool:
         """Take this safepoint for the checkpoint's, in a replay from there.
@@ -205,11 +208,17 @@ class Session:
         world.barrier()
         world.choose("rollback", fresh=world.fresh)
         logs.log_stop()
+        self._publish_imports()
         self.claimed = True
 
     def due(self) -> bool:
         """See `ftrma.framework.due`."""
         return self.policy.every or self.policy.due(self._size_bytes)
+
+    def committed(self) -> Version:
+        """See `ftrma.framework.committed`."""
+        self.world.unwind_if_alarmed()
+        return self.world.committed
 
     def note(self, entries: dict[str, Any]) -> None:
         """See `ftrma.framework.note`."""
@@ -223,11 +232,12 @@ class Session:
         )
         return int(arrays + sum(w.size_bytes for w in logs.windows()))
 
-    def _protected(self) -> tuple[list[Region], dict[str, Any]]:
-        """Everything that a checkpoint holds, and what describes it."""
-        regions = self.entries.regions(self.world.committed)
+    def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
+        """Everything that a checkpoint holds, and what describes it; of one that this slot takes
+        alone, for a replay, all but a framework's entries."""
+        regions = [] if alone else self.entries.regions(self.world.committed)
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
-                                  "entries": self.entries.forms()}
+                                  "entries": {} if alone else self.entries.forms()}
         found = logs.windows()
         for window, counters in zip(found, logs.window_counters(), strict=True):
             record["windows"][window.ordinal] = (window.size_bytes, counters)
@@ -245,11 +255,12 @@ class Session:
         assert self.vault
         return self.vault.bytes_of(key, size_bytes)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> Version:
+        """Take one; its version."""
         assert self.vault
         regions, record = self._protected()
         try:
-            held_s = self.coordinated.take(self.vault, regions, record)
+            taken, held_s = self.coordinated.take(self.vault, regions, record)
         except NoRoom as error:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
             while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
@@ -257,10 +268,12 @@ class Session:
             self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
             self.world.abort(CATASTROPHE)
             raise Ended from None
-        self.entries.staged(Version(self.world.me.staged))
+        if taken:
+            self.entries.staged(taken)
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
             self.policy.delta_s = held_s
+        return taken
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -307,16 +320,20 @@ class Session:
 
     def _fill(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
         """A window's part is there again: restore it, or make it the zeros that it began with."""
-        if self.slot == 0 and not self.published:
-            self.published = True
-            if self.imports_alike():
-                imports.publish(self.world, self.owns, self.imported)
+        self._publish_imports()
         if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
             return
         if self.restoring and self._restore(ordinal, address, size_bytes) is not None:
             return
         if allocated:
             logs.clear(address, size_bytes)
+
+    def _publish_imports(self) -> None:
+        """Tell the spares, once, what the program has imported by now."""
+        if self.slot == 0 and not self.published:
+            self.published = True
+            if self.imports_alike():
+                imports.publish(self.world, self.owns, self.imported)
 
     def _warn(self, name: str) -> None:
         if name not in self.unprotected and self.slot == 0:
@@ -337,6 +354,9 @@ class Session:
         self.vault, self.repaired = self.coordinated.repair(self.vault)
         self.after_repair(self.repaired)
         self.unwound = self.repaired.kind != "causal"
+        if self.vault and not self.unwound:
+            self.vault.undone(Version(self.world.me.staged))
+            self.entries.undone(Version(self.world.me.staged))
         return not self.unwound
 
     def _interrupted(self) -> bool:
@@ -423,6 +443,10 @@ class Session:
         self.slot = Slot(world.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record, self.source, self.claimed = None, self.vault, False
+        if world.claimant:
+            world.choose("rollback", fresh=world.fresh)
+        if self.vault:
+            self.vault.release()
         self.demands.enter(self.slot)
         world.put("syncs", 0)
         self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
@@ -436,8 +460,8 @@ class Session:
         self.replaying = time.monotonic() if replay else None
         if replay:
             self._enter_replay()
-        elif world.logs(trace=bool(self.options.trace)):
-            self._open_log()
+        elif world.logs(trace=bool(self.options.trace)) or self.log_slot == self.slot:
+            self._open_log()  # it is there from before a framework's claim: events are counted on
             logs.log_start(world.committed)
 
     def _configure_log(self) -> None:

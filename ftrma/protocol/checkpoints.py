@@ -77,8 +77,9 @@ class Checkpoints(Protocol):
 
     def take(
         self, vault: Vault, regions: Regions, record: dict[str, Any]
-    ) -> float:
-        """Take this slot's part of one; the seconds for which the program was held up."""
+    ) -> tuple[Version, float]:
+        """Take this slot's part of one; the version that was staged, 0 if it was given up, and the
+        seconds for which the program was held up."""
 
     def serve(
         self, vault: Vault | None, idle: Callable[[], object]

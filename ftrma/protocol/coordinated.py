@@ -54,7 +54,7 @@ class Coordinated:
 
     def take(
         self, vault: Vault, regions: Regions, record: dict[str, Any]
-    ) -> float:
+    ) -> tuple[Version, float]:
         return take(self.world, vault, regions, record)
 
     def serve(
@@ -106,6 +106,8 @@ def due_here(
     """
     world.put("ordinal", ordinal)
     if take is False:
+        if slot == 0 and world.load("target") == ordinal:
+            world.store("wanted", 1)  # it was named for this one
         return False
     together = take or policy.every
     if not together:
@@ -138,7 +140,7 @@ def idle(world: World) -> bool:
 
 
 def take(world: World, vault: Vault, regions: Regions,
-         record: dict[str, Any]) -> float:
+         record: dict[str, Any]) -> tuple[Version, float]:
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
     A failure that is repaired in place meanwhile undoes what is staged, and the slots begin again,
@@ -146,7 +148,8 @@ def take(world: World, vault: Vault, regions: Regions,
     committed before the repair.
 
     Returns:
-        Seconds for which the program was held up.
+        The version that this slot has staged, 0 if the attempt was given up, and the seconds for
+        which the program was held up.
     """
     if logs.exclusive_locks():
         raise FtrmaError(
@@ -155,14 +158,17 @@ def take(world: World, vault: Vault, regions: Regions,
         )
     began = job.now_ns()
     world.visit("checkpoint")
+    taken = Version(0)
     while world.load("taken") < record["ordinal"]:
         version = Version(world.me.staged + 1)  # anew: a repair may have undone the one before, too
         if stage(world, vault, version, regions, record, began):
             world.store("taken", record["ordinal"])
+            taken = version
         elif world.committed >= version:
+            taken = version
             break  # it was decided before the repair
     job.ring()  # not before: the slots still staging need the cores
-    return (job.now_ns() - began) / 1e9
+    return taken, (job.now_ns() - began) / 1e9
 
 
 def stage(world: World, vault: Vault, version: Version, regions: Regions,

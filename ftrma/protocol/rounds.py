@@ -49,6 +49,8 @@ def publish(world: World, chosen: Plan) -> None:
         if chosen.kind == PlanKind.CAUSAL and after != before:
             # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
             ctl.proc[after].ordinal = ctl.proc[before].ordinal
+            # Others may compare it before the replacement has come so far.
+            ctl.proc[after].protect_hash = ctl.proc[before].protect_hash
             if has_begun(world, s):
                 ctl.slots[s].replaying = 1
                 world.store("replays", 1)
@@ -292,8 +294,6 @@ def lead(world: World, number: int) -> None:
             if p not in before.alive or world.ctl.slots[s].replaying]
     if (last := world.plan).round > world.load("repaired"):  # a round that was cut short
         dead = sorted({*dead, *last.dead})
-        if last.kind == chosen.kind == PlanKind.REENTRY and not chosen.forfeited:
-            chosen = replace(chosen, reason=last.reason)
     begun: list[Slot] = []
     if chosen.kind in IN_PLACE:
         for proc in world.procs_of_job():
@@ -383,7 +383,7 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
     if role not in (SLOT, CHECKSUM):
         return vault, False
     world.name_vault()
-    if vault is not None and world.me.ready and begins_anew(world):
+    if vault is not None and begins_anew(world) and (world.me.ready or vault.used):
         world.put("ready", 0)
         vault.renew(world.vault_path(world.proc))
         world.place_vault()

@@ -40,10 +40,15 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         starved: as `starved` said before the deaths were reported.
     """
     now, ctl, lost = seats(world), world.ctl, lost_slots(world)
-    obstacle = "" if is_calm(world) else recovers(world.claimant) or causal.obstacle(
-        world.policy, lost, {s: logs_of(world, s) for s in world.slots_of_job()},
-        world.committed, ctl.log_bytes, job.refusal(ctl),
-    )
+    if is_calm(world):
+        obstacle = ""
+    elif world.claimant:  # why it was in a round that was cut short, or simply so
+        obstacle = job.refusal(ctl) or f"{world.claimant} recovers"
+    else:
+        obstacle = causal.obstacle(
+            world.policy, lost, {s: logs_of(world, s) for s in world.slots_of_job()},
+            world.committed, ctl.log_bytes, job.refusal(ctl),
+        )
     return replace(
         now,
         obstacle=obstacle,
@@ -57,11 +62,6 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         domains=world.domains,
         aware=world.aware,
     )
-
-
-def recovers(claimant: str) -> str:
-    """In words, that a framework does what there is to do; empty if there is none."""
-    return f"{claimant} recovers" if claimant else ""
 
 
 def lost_slots(world: World) -> list[Slot]:

@@ -104,21 +104,34 @@ class Vault:
         self, path: Path, capacity_blocks: int, group_size: int, *, create: bool
     ) -> None:
         self.sizes = capacity_blocks, group_size
+        self.left: list[Handle] = []
         self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
         self.extents = Extents()
         # What they were before this version was begun, which may be undone and begun again.
         self.before: tuple[Version, Extents] | None = None
 
+    def undone(self, version: Version) -> None:
+        """The vault is at this version: what was staged since is as if it had not been."""
+        if self.before and self.before[0] > version:
+            self.extents, self.before = self.before[1], None
+
     def renew(self, path: Path) -> None:
-        """Be an empty one, in place of the file that is there; who has mapped that keeps it."""
-        vaults.close(self.c)
+        """Be an empty one, in place of the file that is there; who has mapped that keeps it, and
+        views of it are good until `release`."""
+        self.left.append(self.c)
         path.unlink()
         self.c = vaults.open_vault(path, *self.sizes, create=True)
         self.extents, self.before = Extents(), None
 
     def close(self) -> None:
+        self.release()
         vaults.close(self.c)
         del self.c
+
+    def release(self) -> None:
+        """Nobody has views any more of what this has been."""
+        while self.left:
+            vaults.close(self.left.pop())
 
     def reserve(self, count: int, *, staging: int = 0) -> None:
         """Take memory for so many blocks of the copy, and of deltas."""
@@ -223,6 +236,7 @@ class Vault:
             if not before or before[0] != first:
                 clean = 0
             if clean < region.size_bytes:
+                assert region.address, region
                 skip = clean // BLOCK
                 places.append((first + skip, region.address + skip * BLOCK,
                                region.size_bytes - skip * BLOCK))

@@ -19,7 +19,8 @@ from ftrma.vault.vault import BLOCK, Region, Vault
 
 SIZES = (0, 1, 7, BLOCK // 8, BLOCK // 8 + 1, 5 * BLOCK // 8 + 3)  # elements of 8 bytes
 STEPS = st.lists(
-    st.sampled_from(["put", "put", "change", "drop", "commit", "undo", "again", "enter", "lose"]),
+    st.sampled_from(["put", "put", "change", "drop", "commit", "undo", "again", "give_up", "enter",
+                     "lose"]),
     min_size=10, max_size=40)
 
 
@@ -100,13 +101,21 @@ class Slot:
     def again(self) -> None:
         """One that is undone, after all have staged or before, and taken again by those who go
         on."""
+        self.give_up()
+        self.change()
+        self.commit()
+
+    def give_up(self) -> None:
+        """One that is undone, of which this slot was told or not; all go on where they are."""
         self.stage()
         if self.random.integers(2):
             self.entries.staged(Version(self.group.version + 1))
         self.group.drop()
         self.group.undo()
-        self.change()
-        self.commit()
+        self.vault.undone(Version(self.group.version))
+        self.entries.undone(Version(self.group.version))
+        for key in self.entries.saved.keys() & self.committed.keys():
+            assert self.entries.read(key).tolist() == self.committed[key].tolist()
 
     def lose(self) -> None:
         self.group.lose(0)

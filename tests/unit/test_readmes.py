@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"
 MOST_LINES = 220  # of the front page
 # The folders that explain themselves.
-ROOMS = ("ftrma", "ftrma/launch", "ftrma/protocol", "ftrma/reliability", "ftrma/trace", "csrc",
-         "bench", "tests")
+ROOMS = ("ftrma", "ftrma/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
+         "ftrma/trace", "csrc", "bench", "tests")
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS))
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py"}

@@ -104,4 +104,4 @@ def test_others_may_store_into_a_region_meanwhile(vault: Vault) -> None:
 
 def test_more_than_there_is_room_for_is_an_error(vault: Vault) -> None:
     with pytest.raises(FtrmaError, match="taking"):
-        vault.write([Region("x", 0, CAPACITY * BLOCK)], {}, SEAL)
+        vault.write([Region("x", 1, CAPACITY * BLOCK)], {}, SEAL)
