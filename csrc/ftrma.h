@@ -604,6 +604,7 @@ void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
 typedef void (*ftrma_live_function)(int over);
 void ftrma_set_live(ftrma_live_function live);
 int ftrma_mode(void);
+int ftrma_replay_over(void); /* the next event would be executed, not replayed */
 int ftrma_in_prefix(void); /* replaying what every entry goes through, before the checkpoint */
 /* Counters of this slot that are not in shared memory, to keep with a checkpoint: [out] as many bytes
    as fit; returns how many are needed. And back. */

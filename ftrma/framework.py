@@ -34,7 +34,10 @@ from .errors import FtrmaError
 if TYPE_CHECKING:
     from .program.session import Session
 
-__all__ = ["claim", "committed", "due", "entries", "kept", "kill_place", "note", "safepoint"]
+__all__ = [
+    "attempt", "claim", "committed", "due", "entries", "kept", "kill_place", "note", "restored",
+    "safepoint",
+]
 
 
 def _session() -> Session | None:
@@ -195,6 +198,27 @@ def committed() -> int:
     """
     session = _session()
     return int(session.committed()) if session else 0
+
+
+def attempt() -> int:
+    """How often all slots have entered the program by now, from 1; 0: it is not protected.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    session = _session()
+    return int(session.world.ctl.entry) if session else 0
+
+
+def restored() -> bool:
+    """Whether the program has put back state that it declared, by `ftrma.protect`, in this attempt:
+    it goes on from where the checkpoint was taken then, instead of from its begin.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    session = _session()
+    return session is not None and any(state.restored for state in session.states.values())
 
 
 def kill_place(name: str) -> None:

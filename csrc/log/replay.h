@@ -8,8 +8,6 @@
    it advances the clock. */
 int ftrma_replay_begin(int access, int ticks);
 void ftrma_replay_end(void);
-/* The next event would be executed, not replayed. */
-int ftrma_replay_over(void);
 /* What this event has learned from outside, in order, from the log. */
 int ftrma_result_read(void *bytes, size_t n);
 

@@ -1,4 +1,4 @@
-"""The command line: ``ftrma run | demo | doctor | check | clean | reliability | plan``."""
+"""The command line: ``ftrma run | graph | demo | doctor | check | clean | reliability | plan``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__, settings
@@ -18,6 +19,8 @@ from ..host.values import whole
 from ..program import script
 from ..reliability import command as reliability
 
+GRAPH_USAGE = ("ftrma graph {pagerank | bfs | sssp | cc} GRAPH -n N [--recovery R] [--out FILE] "
+               "[options]")
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
 
@@ -54,13 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Run a Python MPI script protected. Options can also be set in the environment"
         " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
     )
-    for option in settings.OPTIONS:
-        action = "append" if option.attribute == "kill" else "store"
-        run.add_argument(
-            option.flag, dest=option.attribute, metavar=option.metavar, action=action,
-            help=option.help,
-        )
-    run.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
+    add_run_options(run)
     run.add_argument(
         "--resume", metavar="JOB", help="go on with a job whose 'ftrma run' was killed: no script"
     )
@@ -71,6 +68,23 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(run=command_run)
+    graph = commands.add_parser(
+        "graph", help="PageRank, distances or components of a graph, protected",
+        usage=GRAPH_USAGE,
+        description="Run a vertex program over a graph, protected: pagerank; bfs and sssp,"
+        " distances from a vertex in steps and by weights; cc, connected components.",
+    )
+    add_run_options(graph)
+    graph.add_argument("--recovery", choices=("hwcp", "lwcp", "hwlog", "lwlog"), default="lwlog",
+                       help="lightweight or heavy checkpoints, with logs or without (lwlog)")
+    graph.add_argument("--checkpoint", metavar="K", help="steps between two (10)")
+    graph.add_argument("--steps", metavar="K", help="of pagerank (30)")
+    graph.add_argument("--source", metavar="V", help="of bfs and sssp (0)")
+    graph.add_argument("--out", metavar="FILE", help="write the result, an .npy file")
+    graph.add_argument("program", choices=("pagerank", "bfs", "sssp", "cc"),
+                       help="pagerank, bfs, sssp or cc")
+    graph.add_argument("graph", metavar="GRAPH", help="an .npz file, or rmat:SCALE")
+    graph.set_defaults(run=command_graph, resume=None, module=None)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     demo.set_defaults(run=command_demo)
@@ -84,6 +98,17 @@ def build_parser() -> argparse.ArgumentParser:
     check.set_defaults(run=command_check)
     reliability.add_parsers(commands)
     return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Those of a protected run."""
+    for option in settings.OPTIONS:
+        action = "append" if option.attribute == "kill" else "store"
+        parser.add_argument(
+            option.flag, dest=option.attribute, metavar=option.metavar, action=action,
+            help=option.help,
+        )
+    parser.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -268,6 +293,36 @@ def command_run(arguments: argparse.Namespace) -> int:
         return CATASTROPHE
     write_stats(arguments.stats, stats)
     return status
+
+
+def command_graph(arguments: argparse.Namespace) -> int:
+    """The packaged program, under ``ftrma run``."""
+    words = [arguments.program, arguments.graph, "--recovery", arguments.recovery]
+    for name, least in (("checkpoint", 0), ("steps", 1), ("source", 0)):
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
+    if arguments.out:
+        outfile.check("--out", arguments.out)
+        words += ["--out", arguments.out]
+    if not arguments.graph.startswith("rmat:"):
+        try:
+            with open(arguments.graph, "rb"):
+                pass
+        except OSError as error:
+            raise ValueError(f"{arguments.graph}: {error.strerror}; give an .npz file or "
+                             "rmat:SCALE") from None
+    arguments.script, arguments.arguments = str(find_app("graph.py")), words
+    return command_run(arguments)
+
+
+def find_app(name: str) -> Path:
+    """A packaged program: in the installed package, or in the checkout that it lies in."""
+    here = Path(__file__).resolve().parents[1]
+    for place in (here / "apps" / name, here.parent / "bench" / "apps" / name):
+        if place.is_file():
+            return place
+    raise ValueError(f"this installation lacks {here / 'apps' / name}; install it again")
 
 
 def command_clean(arguments: argparse.Namespace) -> int:

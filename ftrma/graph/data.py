@@ -170,8 +170,8 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """A graph from a file: ``.npz`` as scipy.sparse writes CSR, or with ``src``, ``dst``, perhaps
-    ``weight`` and ``n``.
+    """A graph from a file: ``.npz`` as scipy.sparse writes CSR or CSC, or with ``src``, ``dst`` and
+    perhaps ``weight`` and ``n``.
 
     Raises:
         ValueError: it is missing, cut, or has something else in it.
@@ -186,13 +186,17 @@ def load(path: str | os.PathLike[str]) -> Graph:
         raise ValueError(f"{name}: damaged: {error}") from None
     if {"indptr", "indices", "shape"} <= set(found):
         indptr = found["indptr"].astype(np.int64)
-        source = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        return of_edges(int(max(found["shape"])), source, found["indices"], found.get("data"), name)
+        ends = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), found["indices"]
+        order = bytes(found.get("format", np.array(b"csr")).item()).decode()
+        if order not in ("csr", "csc"):
+            raise ValueError(f"{name}: a matrix in format {order}; save it as CSR")
+        source, target = ends if order == "csr" else ends[::-1]
+        return of_edges(int(max(found["shape"])), source, target, found.get("data"), name)
     if {"src", "dst"} <= set(found):
-        ends = found["src"], found["dst"]
-        n = int(found["n"]) if "n" in found else 1 + max((int(e.max()) for e in ends if e.size),
-                                                         default=0)
-        return of_edges(n, *ends, found.get("weight"), name)
+        source, target = found["src"], found["dst"]
+        most = max((int(ids.max()) for ids in (source, target) if ids.size), default=0)
+        n = int(found["n"]) if "n" in found else 1 + most
+        return of_edges(n, source, target, found.get("weight"), name)
     raise ValueError(f"{name}: has {', '.join(sorted(found)) or 'nothing'}; a graph has indptr, "
                      "indices and shape, or src and dst")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy.typing as npt
 from .. import framework
 from ..framework import entries, kept
 from . import data, superstep
+from . import program as programs
 from .data import Graph, Part, Partition
 from .program import AnyArray, Sending, VertexProgram
 from .superstep import Lane, Slot
@@ -83,7 +86,7 @@ class Engine:
         self.comm = MPI.COMM_WORLD
         self.partition = partition
         Partition(partition, 1, self.comm.size)
-        self.recovery, self.checkpoint, self.runs = recovery, checkpoint, 0
+        self.recovery, self.checkpoint = recovery, checkpoint
         framework.claim("graph")
 
     def load(self, path: str | os.PathLike[str]) -> Graph:
@@ -101,28 +104,39 @@ class Engine:
             most: steps after which it is an error that it has not ended.
 
         Raises:
-            ValueError: the graph has an edge that leads out of it, or a weight that is NaN.
-            RuntimeError: the program has not ended after so many steps, or does in `emit` what
-                belongs into `update`.
+            ValueError: the graph has an edge that leads out of it, or a weight that is NaN; the
+                program has a name or a combiner that cannot be.
+            RuntimeError: the program has not ended after so many steps, does in `emit` what
+                belongs into `update`, or is another one than before a failure.
 
         MPI: collective over all slots; waits for them in each step.
         Fault: unwinds when all go back; by the entry that follows the run goes on where it was, as
             far as the recovery has it.
         """
-        self.runs += 1
-        partition = Partition(self.partition, graph.n, self.comm.size)
-        part = self._part(graph, partition)
-        lanes = Lanes(self.comm, partition, part, program)
-        slot = Slot(program, part, graph.n, lanes.rows, self.recovery, kept, entries, self.runs)
-        fields = superstep.run(slot, lanes, every=self.checkpoint, most=most)
-        lanes.free()
-        return Result(self.comm, graph, part.ids, fields)
+        programs.check(program)
+        run, partition = number(), Partition(self.partition, graph.n, self.comm.size)
+        words = (type(program).__name__, *program.fields, graph.n, self.partition, self.recovery)
+        what = zlib.crc32(" ".join(map(str, words)).encode())
+        fields = superstep.concluded(program, kept, entries, run, what)
+        if fields is None:
+            part = self._part(graph, partition, run)
+            lanes = Lanes(self.comm, partition, part, program)
+            slot = Slot(program, part, graph.n, lanes.rows, self.recovery, kept, entries, run, what)
+            try:
+                fields = superstep.run(slot, lanes, every=self.checkpoint, most=most)
+            except superstep.NotEnded:
+                lanes.free()
+                raise
+            lanes.free()
+            slot.forget(f"part {run} ")
+        entries.put("run", run + 1)  # what comes with a checkpoint that is taken before that
+        return Result(self.comm, graph, partition.ids(self.comm.rank), fields)
 
-    def _part(self, graph: Graph, partition: Partition) -> Part:
+    def _part(self, graph: Graph, partition: Partition, run: int) -> Part:
         """What this slot has of the graph: kept, or made again, alone."""
         framework.kill_place("graph.load")
         names = ("ids", "ptr", "target", "weight", "targets", "bounds")
-        key = f"part {self.runs} "
+        key = f"part {run} "
         if f"{key}ids" in kept:
             found: dict[str, Any] = {name: kept.get(key + name) for name in names}
             return Part(**found)
@@ -131,6 +145,36 @@ class Engine:
             if (array := getattr(part, name)) is not None:
                 kept[key + name] = array
         return part
+
+
+@dataclass
+class Runs:
+    """Runs of an attempt of the program, in their order, whichever engine makes them.
+
+    Attributes:
+        attempt: that they are counted in; made: how many.
+        moved: state that the program had declared was put back, and with it the number.
+    """
+
+    attempt: int = -1
+    made: int = 0
+    moved: bool = False
+
+
+runs = Runs()
+
+
+def number() -> int:
+    """Of the run that begins now, from 1: the same when it is gone on with."""
+    if runs.attempt != framework.attempt():
+        runs.attempt, runs.made, runs.moved = framework.attempt(), 0, False
+    if framework.restored() and not runs.moved:
+        runs.moved = True
+        if "run" in entries:  # during which the checkpoint was taken, or before which
+            runs.made = int(entries.read("run")) - 1
+    runs.made += 1
+    entries.put("run", runs.made)
+    return runs.made
 
 
 class Lanes:
@@ -165,6 +209,7 @@ class Lanes:
         info.Free()
         memory: Any = self.window.tomemory()
         self.memory = np.frombuffer(memory, "u1")
+        self.sent: list[AnyArray] = []
         self.window.Lock_all()
 
     def free(self) -> None:
@@ -186,12 +231,15 @@ class Lanes:
                 lane = np.concatenate([sending.values[at].view("u1"), sending.got[at].view("u1")])
                 place = step % 2 * self.halves[slot] + self.there[slot]
                 self.window.Put(lane, slot, place)
+                self.sent.append(lane)  # MPI's until it is flushed
 
     def meet(self, step: int, partial: AnyArray) -> list[AnyArray]:
         self.window.Flush_all()
+        self.sent.clear()
         mine = np.frombuffer(partial.tobytes(), "u1")
         all_of_it = np.empty(self.comm.size * mine.size, "u1")
         self.comm.Allgather(mine, all_of_it)
+        self.window.Sync()
         return [array.reshape(()) for array in all_of_it.view(partial.dtype)]
 
     def incoming(self, step: int) -> list[Lane]:
@@ -204,7 +252,7 @@ class Lanes:
         return found
 
     def checkpoint(self) -> int:
-        return framework.safepoint(take=True)
+        return int(min(self.gather(framework.safepoint(take=True))))
 
     def committed(self) -> int:
         return framework.committed()

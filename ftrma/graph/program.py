@@ -141,8 +141,22 @@ class Vertices:
 
         Args:
             which: of the block's vertices, (k,) bool; all by default.
+
+        Raises:
+            RuntimeError: in `emit`.
+            ValueError: that is no mask of the block.
         """
-        self._halted[... if which is None else which] = True
+        if self._sending is not None:
+            raise RuntimeError("vote_to_halt() in emit(), which may be done again: vote in "
+                               "update()")
+        self._halted[... if which is None else self._mask("vote_to_halt", which)] = True
+
+    def _mask(self, call: str, mask: Any) -> Mask:
+        array: Mask = np.asarray(mask)
+        if array.dtype != bool or array.shape != self._rows.shape:
+            raise ValueError(f"{call}: a mask of {array.dtype} and shape {array.shape}; give bool, "
+                             f"one for each of the block's {len(self)} vertices")
+        return array
 
     def send(self, values: Any, *, weight: str | None = None, where: Mask | None = None) -> None:
         """Send to the targets of all edges of each vertex; in `emit` only.
@@ -154,13 +168,15 @@ class Vertices:
 
         Raises:
             RuntimeError: in `update`.
-            ValueError: there is no such use of weights, or the graph has none.
+            ValueError: there is no such use of weights, the graph has none, or `where` is no mask.
         """
         if self._sending is None:
             raise RuntimeError("send() in update(): messages are sent in emit(), from the fields")
-        values = np.broadcast_to(values, self._rows.shape)
-        rows = self._rows if where is None else self._rows[where]
-        self._sending.send(rows, values if where is None else values[where], weight)
+        values, rows = np.broadcast_to(values, self._rows.shape), self._rows
+        if where is not None:
+            mask = self._mask("send", where)
+            values, rows = values[mask], rows[mask]
+        self._sending.send(rows, values, weight)
 
 
 WEIGHTS: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {"plus": np.add,
@@ -206,8 +222,39 @@ class Sending:
 def neutral(program: VertexProgram, size: int) -> AnyArray:
     """So many messages that change nothing."""
     dtype = np.dtype(program.message)
-    if program.combine is np.minimum:
-        return np.full(size, np.inf if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
-    if program.combine is np.maximum:
-        return np.full(size, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
-    return np.full(size, program.combine.identity, dtype)
+    value: Any = program.combine.identity
+    if program.combine in (np.minimum, np.maximum):
+        least = program.combine is np.maximum
+        if dtype.kind == "f":
+            value = -np.inf if least else np.inf
+        elif dtype.kind == "b":
+            value = not least
+        else:
+            value = np.iinfo(dtype).min if least else np.iinfo(dtype).max
+    return np.full(size, np.array(value).astype(dtype), dtype)
+
+
+def check(program: VertexProgram) -> None:
+    """Refuse a program whose names or combiner cannot be.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    name = type(program).__name__
+    if not program.fields:
+        raise ValueError(f"{name}: declare what a vertex has, such as fields = {{\"rank\": float}}")
+    taken = [field for field in program.fields if field.startswith("_") or hasattr(Vertices, field)]
+    taken += [field for field in program.aggregates if field in ("active", "messages")]
+    if taken:
+        raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or steps have already; "
+                         "choose another")
+    kinds = {**program.fields, **program.aggregates, "message": program.message}
+    for field, kind in kinds.items():
+        if np.dtype(kind).kind not in "biuf":
+            raise ValueError(f"{name}: {field} has dtype {np.dtype(kind)}; give bool, integers or "
+                             "floats")
+    combine = program.combine
+    if not isinstance(combine, np.ufunc) or combine.nin != 2 or (
+            combine.identity is None and combine not in (np.minimum, np.maximum)):
+        raise ValueError(f"{name}: combine = {combine!r} has no neutral value; give a NumPy ufunc "
+                         "such as np.add or np.minimum")

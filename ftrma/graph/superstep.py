@@ -95,6 +95,7 @@ class Slot:
         kept: what survives in this process.
         saved: what checkpoints have.
         run: number of the run in the job, from 1.
+        what: a number for what is run on what; a run that is gone on with is of the same.
     """
 
     program: VertexProgram
@@ -105,6 +106,7 @@ class Slot:
     kept: MutableMapping[str, Any]
     saved: Saved
     run: int
+    what: int = 0
 
     def __post_init__(self) -> None:
         self.form = np.dtype([(name, np.dtype(kind)) for name, kind
@@ -152,14 +154,20 @@ class Slot:
 
     def level(self) -> tuple[int, int]:
         """Steps that are partially and fully committed here; FRESH where nothing is kept."""
-        return (self.step, int(self.get("full"))) if self.has("step") else (FRESH, FRESH)
+        if not self.has("step"):
+            return FRESH, FRESH
+        check_what(self.run, self.what, self.get("what"))
+        return self.step, int(self.get("full"))
 
     def checkpointed(self) -> int:
         """Step of the newest checkpoint of this run; 0: there is none."""
         if "at" not in self.saved:
             return 0
-        run, step = (int(x) for x in self.saved.read("at"))
-        return step if run == self.run else 0
+        run, step, what = (int(x) for x in self.saved.read("at"))
+        if run != self.run:
+            return 0
+        check_what(run, self.what, what)
+        return step
 
     def resume(self, step: int) -> None:
         """Begin at a checkpoint: with it, where nothing is kept or what is kept does not serve."""
@@ -178,7 +186,7 @@ class Slot:
         else:
             self.keep({f"field {name}": np.zeros(size, kind) for name, kind in kinds.items()})
             self.keep({"active": np.ones(size, bool), "final 0": np.zeros((), self.form)})
-        self.keep({"full": step, "step": step})
+        self.keep({"what": self.what, "full": step, "step": step})
 
     def finals(self) -> list[tuple[int, AnyArray]]:
         """F of all steps from the one before the checkpoint's on, as far as they are kept."""
@@ -277,7 +285,7 @@ class Slot:
             self.saved.put("got", self.inbox[1])
             self.saved.put("edges", self.part.target)
             self.saved.put("pointers", self.part.ptr)
-        self.saved.put("at", np.array([self.run, i]))
+        self.saved.put("at", np.array([self.run, i, self.what]))
 
     def trim(self, i: int) -> None:
         """A checkpoint of step i is committed: what was logged up to it is not needed."""
@@ -288,20 +296,49 @@ class Slot:
             if int(key.split()[2]) < i - 1:
                 del self.kept[key]
 
-    def conclude(self) -> None:
+    def conclude(self, *, ended: bool) -> None:
         """Have the next checkpoint hold the result, and nothing else of the run."""
         for name, array in self.fields().items():
-            self.saved.put(f"result {self.run} {name}", array, "static")
+            self.saved.put(f"result {self.run} field {name}", array, "static")
+        self.saved.put(f"result {self.run}", np.array([self.what, ended]), "static")
         for name in (*(f"field {name}" for name in self.program.fields), "active", "computed",
                      "finals", "values", "got", "edges", "pointers", "at"):
             self.saved.drop(name)
 
-    def concluded(self) -> dict[str, AnyArray] | None:
-        """The result, if a checkpoint has it."""
-        names = list(self.program.fields)
-        if not all(f"result {self.run} {name}" in self.saved for name in names):
-            return None
-        return {name: self.saved.read(f"result {self.run} {name}").copy() for name in names}
+
+class NotEnded(RuntimeError):
+    """A program has taken as many steps as it may, on all slots."""
+
+
+def check_what(run: int, now: int, then: Any) -> None:
+    """Refuse to go on with something else.
+
+    Raises:
+        RuntimeError: what is run now is not what was.
+    """
+    if now != int(then):
+        raise RuntimeError(f"run {run} of the job was of another program, graph, partition or "
+                           "recovery before a failure: a program makes the same runs, in the same "
+                           "order, each time it is entered")
+
+
+def concluded(program: VertexProgram, kept: MutableMapping[str, Any], saved: Saved, run: int,
+              what: int) -> dict[str, AnyArray] | None:
+    """The result of a run, if a checkpoint has it.
+
+    Raises:
+        NotEnded: the run has ended so.
+        RuntimeError: that was a run of something else.
+    """
+    if f"result {run}" not in saved:
+        return None
+    before, ended = saved.read(f"result {run}")
+    check_what(run, what, before)
+    for key in [key for key in kept if key.startswith(f"{run} ")]:
+        del kept[key]
+    if not ended:
+        raise NotEnded(f"run {run} has not ended after as many steps as it may take")
+    return {name: saved.read(f"result {run} field {name}").copy() for name in program.fields}
 
 
 def total(partials: Sequence[AnyArray]) -> AnyArray:
@@ -324,10 +361,8 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
         The slot's fields.
 
     Raises:
-        RuntimeError: it has not ended by then.
+        NotEnded: it has not ended by then.
     """
-    if (result := slot.concluded()) is not None:
-        return result
     way.place("recover")
     levels: Levels = way.gather(slot.level())
     start = slot.checkpointed()
@@ -339,8 +374,6 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
             slot.keep({f"final {i}": final})
     taken: list[tuple[int, int]] = []
     for i in steps(start, light=slot.light):
-        if i > most:
-            raise RuntimeError(f"the program has not ended after {most} steps")
         way.place("compute")
         sending = slot.outgoing(i)
         way.place("emit")
@@ -353,18 +386,22 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
         table = [max(step, i) for step in table]
         while taken and taken[0][1] <= way.committed():
             slot.trim(taken.pop(0)[0])
-        if not final["active"] and not final["messages"] and i > start:
+        ended = not final["active"] and not final["messages"]
+        if i > start and (ended or i >= most):
             break
         if every and i > start and i % every == 0 and max(table) == i:
             slot.save(i)
-            taken.append((i, way.checkpoint()))
+            if version := way.checkpoint():
+                taken.append((i, version))
     result = {name: array.copy() for name, array in slot.fields().items()}
-    slot.conclude()
+    slot.conclude(ended=bool(ended))
     version = way.checkpoint()
     way.place("end")
     while way.committed() < version:
         way.pause()
     slot.forget(f"{slot.run} ")
+    if not ended:
+        raise NotEnded(f"the program has not ended after {most} steps")
     return result
 
 

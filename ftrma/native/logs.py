@@ -107,6 +107,11 @@ def log_configure(what: Logged) -> None:
     c.lib.ftrma_log_configure(what)
 
 
+def replay_over() -> bool:
+    """The next event of this slot is executed, not replayed."""
+    return bool(c.lib.ftrma_replay_over())
+
+
 def log_stop() -> None:
     c.lib.ftrma_log_stop()
 

@@ -349,7 +349,7 @@ def place_of(world: World, slot: Slot, entry: Process) -> tuple[tuple[int, int],
     words, version = world.ctl.slots[slot], world.committed
     mark = words.marks[version & 1]
     events = words.events - mark.events if mark.version == version else -1
-    if not words.events:
+    if not words.events or not has_begun(world, slot):
         events = -int(entry.syncs)  # not counted without logs
     return (version, int(events)), bool(entry.waiting or job.is_in_call(entry))
 
@@ -387,6 +387,8 @@ def take_role(world: World, vault: Vault | None) -> tuple[Vault | None, bool]:
         world.put("ready", 0)
         vault.renew(world.vault_path(world.proc))
         world.place_vault()
+        if role == CHECKSUM:  # of a slot's the program may have views
+            vault.release()
     if vault is None:
         vault = own_vault(world, create=True)
     return vault, not world.me.ready

@@ -88,7 +88,7 @@ TURNS = [(place, slot) for place in PLACES for slot in range(SLOTS)]
 
 @pytest.mark.parametrize(("place", "slot"), [
     pytest.param(place, slot, marks=[
-        pytest.mark.rest if (i // SLOTS + slot) % 4 == 1 else pytest.mark.long] * (i % 16 > 0))
+        pytest.mark.rest if i in (13, 27) else pytest.mark.long] * (i > 0))
     for i, (place, slot) in enumerate(TURNS)])
 def test_a_slot_dies(place: str, slot: int, repetition: int) -> None:
     """Law: the replacement computes what the checkpoint has not."""
@@ -100,12 +100,8 @@ def test_a_slot_dies(place: str, slot: int, repetition: int) -> None:
 
 @pytest.mark.parametrize("rules", [
     ("1@ring.send:20", "3@repair"),
-    pytest.param(("1@ring.send:20", "3@restore"), marks=pytest.mark.rest),
-    pytest.param(("1@ring.send:20", "0@reset"), marks=pytest.mark.rest),
-    pytest.param(("1@ring.send:20", "1@reentry"), marks=pytest.mark.rest),
-    pytest.param(("1@ring.send:20", "3@reentry"), marks=pytest.mark.rest),
-    pytest.param(("1@ring.send:20", "c0@repair"), marks=pytest.mark.rest),
-    pytest.param(("1@ring.send:20", "s0@repair"), marks=pytest.mark.rest),
+    *(pytest.param(("1@ring.send:20", second), marks=pytest.mark.long)
+      for second in ("3@restore", "0@reset", "1@reentry", "3@reentry", "c0@repair", "s0@repair")),
     pytest.param(("0@staged:2", "2@ring.send:24"), marks=pytest.mark.rest),
     pytest.param(("0@ring.send:20", "2@ring.send:21"), marks=pytest.mark.long),
     pytest.param(("0@ring.send:9", "1@ring.send:17", "2@ring.send:33"), marks=pytest.mark.long),
@@ -119,8 +115,8 @@ def test_several_deaths(rules: tuple[str, ...], repetition: int) -> None:
 
 
 @pytest.mark.parametrize("place", [
-    "commit:2", *(pytest.param(f"{place}:2", marks=pytest.mark.rest)
-                  for place in ("sum", "fold", "folded"))])
+    pytest.param("commit:2", marks=pytest.mark.rest),
+    *(pytest.param(f"{place}:2", marks=pytest.mark.long) for place in ("sum", "fold", "folded"))])
 def test_a_checksum_rank_dies(place: str, repetition: int) -> None:
     """Law: its seat is taken while the slots go on, or all enter again and compute nothing anew."""
     result = ring(*SPARES, *kill(f"c0@{place}"))
@@ -139,8 +135,8 @@ def test_more_deaths_than_the_code_survives() -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    (), pytest.param(("3@reset",), marks=pytest.mark.rest),
-    pytest.param(("c0@restore",), marks=pytest.mark.rest)], ids="-".join)
+    (), pytest.param(("3@reset",), marks=pytest.mark.long),
+    pytest.param(("c0@restore",), marks=pytest.mark.long)], ids="-".join)
 def test_a_forfeited_checkpoint(rules: tuple[str, ...], repetition: int) -> None:
     """Law: all enter with empty vaults; survivors have what they kept; the next checkpoints hold,
     also where somebody dies amid this."""
@@ -152,7 +148,7 @@ def test_a_forfeited_checkpoint(rules: tuple[str, ...], repetition: int) -> None
     assert last["version"] > 0 and last["slots"] == [0], result
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_a_forfeited_checkpoint_without_spares() -> None:
     """Law: the job is launched again from the start."""
     result = ring("--spares", "0", *BOTH, forfeit=True)
@@ -170,14 +166,10 @@ def test_without_spares_all_begin_with_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    ("3@ring.send:20",), pytest.param(("0@ring.send:20",), marks=pytest.mark.rest),
-    pytest.param(("a2@ring.send:20",), marks=pytest.mark.rest),
-    pytest.param(("1@staged:3",), marks=pytest.mark.rest),
-    pytest.param(("2@ring.send:20", "1@reentry"), marks=pytest.mark.rest),
-    pytest.param(("3@ring.send:20", "a3@repair"), marks=pytest.mark.rest),
-    pytest.param(("3@put:20",), marks=pytest.mark.long),
-    pytest.param(("2@fence:25",), marks=pytest.mark.long),
-    pytest.param(("1@stage:2", "c1@repair"), marks=pytest.mark.long),
+    ("3@ring.send:20",), pytest.param(("2@ring.send:20", "1@reentry"), marks=pytest.mark.rest),
+    *(pytest.param(rules, marks=pytest.mark.long) for rules in (
+        ("0@ring.send:20",), ("a2@ring.send:20",), ("1@staged:3",), ("3@put:20",), ("2@fence:25",),
+        ("3@ring.send:20", "a3@repair"), ("1@stage:2", "c1@repair"))),
 ], ids="-".join)
 @pytest.mark.parametrize("spares", ["2", pytest.param("1", marks=pytest.mark.long)])
 def test_over_nodes(rules: tuple[str, ...], spares: str, repetition: int) -> None:
@@ -203,7 +195,10 @@ def test_forfeited_over_nodes() -> None:
 
 CLAIMS = """
 import os, sys, time
+import ftrma
 from ftrma import MPI, framework
+if "before" in sys.argv:
+    ftrma.protect("name", x=1)
 me, first = MPI.COMM_WORLD.rank, f"{sys.argv[1]}/first.json"
 if me == 1 and os.path.exists(first):
     time.sleep(2.5)  # others come to the claim before its replacement
@@ -217,9 +212,11 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-def test_a_death_in_a_claim(repetition: int) -> None:
+@pytest.mark.parametrize("before", [
+    pytest.param(False, marks=pytest.mark.rest), pytest.param(True, marks=pytest.mark.long)])
+def test_a_death_in_a_claim(before: bool, repetition: int) -> None:
     """Law: who has died after it has said what it claims, and waits for others, has said it."""
-    result = run_job(CLAIMS, 3, "--kill", "1@time:0.9")
+    result = run_job(CLAIMS, 3, "--kill", "1@time:0.9", args=["before"] * before)
     assert result.status == 0, result
     assert [r["slots"] for r in result.stats["recoveries"]] == [[1]], result
 

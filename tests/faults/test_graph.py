@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from jobs import Result, run_job, run_plain
+from jobs import FTRMA, Result, run_command, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import final_memory, kinds
 from scipy.sparse import csgraph
@@ -111,9 +112,9 @@ MORE = [(place, slot, recovery, name) for place in PLACES for slot in (0, 3)
 
 
 def when(i: int) -> list[pytest.MarkDecorator]:
-    if i >= len(CASES):
-        return [pytest.mark.long]
-    return [] if i in (4, 11, 14) else [pytest.mark.rest]
+    if i in (4, 11):
+        return []
+    return [pytest.mark.rest if i in (1, 8, 19) else pytest.mark.long]
 
 
 @pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
@@ -125,14 +126,16 @@ def test_a_death(place: str, slot: int, recovery: str, name: str, repetition: in
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
 
 
-@pytest.mark.parametrize("recovery", RECOVERIES)
-@pytest.mark.parametrize("rules", [
-    pytest.param(("1@graph.compute:12", "2@graph.recover:2"), marks=pytest.mark.rest),
-    pytest.param(("1@graph.compute:13", "1@graph.compute:18"), marks=pytest.mark.rest),
-    pytest.param(("0@graph.sync:9", "3@graph.compute:12", "0@graph.emit:24"),
-                 marks=pytest.mark.long),
-    pytest.param(("2@graph.exchange:14", "3@repair"), marks=pytest.mark.long),
-], ids="-".join)
+UPON = [(rules, recovery) for rules in (
+    ("1@graph.compute:12", "2@graph.recover:2"), ("1@graph.compute:13", "1@graph.compute:18"),
+    ("0@graph.sync:9", "3@graph.compute:12", "0@graph.emit:24"),
+    ("2@graph.exchange:14", "3@repair"),
+) for recovery in RECOVERIES[::-1]]
+
+
+@pytest.mark.parametrize(("rules", "recovery"), [
+    pytest.param(*case, marks=pytest.mark.long if i else pytest.mark.rest)
+    for i, case in enumerate(UPON)])
 def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str, repetition: int) -> None:
     """Law: three levels of steps at once, and a replaced slot that dies again."""
     options = ("--spares", "4", "--checksums", "2", "--group-size", "4")
@@ -142,8 +145,9 @@ def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str, repetition: i
 
 
 @pytest.mark.parametrize("rule", [
-    "1@graph.compute:25", pytest.param("2@graph.recover:2", marks=pytest.mark.rest),
-    pytest.param("3@graph.sync:50", marks=pytest.mark.rest)])
+    pytest.param("1@graph.compute:25", marks=pytest.mark.rest),
+    pytest.param("2@graph.recover:2", marks=pytest.mark.long),
+    pytest.param("3@graph.sync:50", marks=pytest.mark.long)])
 def test_runs_that_have_ended_are_not_run_again(rule: str, repetition: int) -> None:
     """Law: by the entry that follows their results are there."""
     result = run("lwlog", PROGRAMS, *SPARES, *kill(rule))
@@ -152,8 +156,9 @@ def test_runs_that_have_ended_are_not_run_again(rule: str, repetition: int) -> N
 
 
 @pytest.mark.parametrize("rule", [
-    "3@graph.compute:12", pytest.param("a3@graph.compute:12", marks=pytest.mark.rest),
-    pytest.param("0@graph.emit:7", marks=pytest.mark.rest)])
+    pytest.param("3@graph.compute:12", marks=pytest.mark.rest),
+    pytest.param("a3@graph.compute:12", marks=pytest.mark.long),
+    pytest.param("0@graph.emit:7", marks=pytest.mark.long)])
 def test_over_nodes(rule: str, repetition: int) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
@@ -162,7 +167,7 @@ def test_over_nodes(rule: str, repetition: int) -> None:
     assert kinds(result) == ["reentry"] * (rule[0] != "a"), result
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_a_relaunch_begins_with_the_checkpoint(repetition: int) -> None:
     """Law: where nothing is kept what is checkpointed is, by each recovery."""
     for recovery in RECOVERIES:
@@ -171,6 +176,7 @@ def test_a_relaunch_begins_with_the_checkpoint(repetition: int) -> None:
         assert [(r["kind"], r["version"]) for r in result.stats["recoveries"]] == [("relaunch", 2)]
 
 
+@pytest.mark.rest
 def test_unprotected() -> None:
     """Law: under plain mpirun the same program has the same results."""
     result = run_plain(SCRIPT, SLOTS, args=["lwlog", *PROGRAMS])
@@ -201,11 +207,15 @@ def of(**methods): return type("Program", (Program,), methods)()
 def never(self, v, inbox, ctx): pass
 def writes(self, v, ctx): v.a = 1
 def sends(self, v, inbox, ctx): v.send(1)
+def votes(self, v, ctx): v.vote_to_halt()
+def masks(self, v, ctx): v.send(1, where=np.ones(len(v), int))
 def weighs(self, v, ctx): v.send(1, weight="plus")
 def names(self, v, inbox, ctx): v.b = 1
 def adds(self, v, ctx): ctx.contribute("x", 1)
 for program in (of(update=never), of(emit=writes), of(update=sends), of(emit=weighs),
-                of(update=names), of(emit=adds)):
+                of(update=names), of(emit=adds), of(emit=votes), of(emit=masks), of(fields={}),
+                of(fields={"degree": int}), of(aggregates={"active": int}), of(message=complex),
+                of(combine=np.subtract)):
     told(lambda: engine.run(path, program, most=3))
 json.dump(found, open(f"{sys.argv[1]}/found.json", "w"))
 """
@@ -219,11 +229,128 @@ def test_mistakes_are_told() -> None:
         "ValueError: recovery 'causal': give one of hwcp, lwcp, hwlog, lwlog",
         "ValueError: partition 'odd': give \"hash\" or \"range\"",
         "ValueError: checkpoint -1: give steps between two, or 0 for none",
-        "RuntimeError: the program has not ended after 3 steps",
+        "NotEnded: the program has not ended after 3 steps",
         "RuntimeError: emit() writes field 'a': it may be done again, so all that changes is "
         "changed in update()",
         "RuntimeError: send() in update(): messages are sent in emit(), from the fields",
         "ValueError: send(weight='plus'): the graph has no weights",
         "AttributeError: vertices have no field 'b'; fields are a",
         "RuntimeError: contribute('x') in emit(), which may be done again: contribute in update()",
+        "RuntimeError: vote_to_halt() in emit(), which may be done again: vote in update()",
+        "ValueError: send: a mask of int64 and shape (9,); give bool, one for each of the block's "
+        "9 vertices",
+        "ValueError: Program: declare what a vertex has, such as fields = {\"rank\": float}",
+        "ValueError: Program: 'degree' is a name that vertices or steps have already; choose "
+        "another",
+        "ValueError: Program: 'active' is a name that vertices or steps have already; choose "
+        "another",
+        "ValueError: Program: message has dtype complex128; give bool, integers or floats",
+        "ValueError: Program: combine = <ufunc 'subtract'> has no neutral value; give a NumPy "
+        "ufunc such as np.add or np.minimum",
     ]
+
+
+LOOP = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import graph
+from ftrma.graph import data
+class Hops(graph.VertexProgram):
+    fields = {"hops": np.int64}
+    message, combine = np.int64, np.minimum
+    def __init__(self, first): self.first = first
+    def update(self, v, inbox, ctx):
+        if ctx.step == 1:
+            v.hops = np.where(v.ids == self.first, 0, 99)
+        v.hops = np.minimum(v.hops, inbox.values)
+        v.vote_to_halt()
+    def emit(self, v, ctx):
+        v.send(v.hops + 1, where=v.hops == ctx.step - 1)
+ring = data.of_edges(12, np.arange(12), (np.arange(12) + 1) % 12)
+state = ftrma.protect("loop", i=0, sums=np.zeros(5, "i8"))
+while state.i < 5:
+    engine = graph.Engine(recovery=["lwlog", "hwcp"][state.i % 2], checkpoint=3)
+    hops = engine.run(ring, Hops(2 * state.i))["hops"]
+    state.sums[state.i] = (hops * np.arange(1, len(hops) + 1) ** 2).sum()
+    state.i += 1
+    if sys.argv[2] == "between":
+        ftrma.safepoint()
+comm = engine.comm
+np.save(f"{sys.argv[1]}/sums-{comm.rank}.npy", state.sums)
+"""
+
+
+@pytest.mark.parametrize("words", ["within", pytest.param("between", marks=pytest.mark.long)])
+@pytest.mark.parametrize("visit", [30, pytest.param(45, marks=pytest.mark.long),
+                                   pytest.param(9, marks=pytest.mark.long)])
+def test_runs_in_a_loop_of_the_program(words: str, visit: int, repetition: int) -> None:
+    """Law: an attempt that goes on in the middle, by state that was declared, goes on with the run
+    that was made then, whichever engine makes it."""
+    results = [run_job(LOOP, 2, "--interval", "0", *kill_rules, args=[words])
+               for kill_rules in ((), kill(f"1@graph.compute:{visit}"))]
+    for result in results:
+        assert result.status == 0, result
+    assert kinds(results[1]) == ["reentry"], results[1]
+    for undisturbed, found in zip(*(result.of_slots("sums", 2) for result in results), strict=True):
+        assert found.tolist() == undisturbed.tolist() and len(set(found.tolist())) == 5
+
+
+OTHER = """
+import sys
+import numpy as np
+from ftrma import framework, graph
+from ftrma.graph import data
+sys.path.insert(0, sys.argv[2])
+from graphs import Component, Distance, sparse, weighted
+engine = graph.Engine(checkpoint=2)
+if framework.attempt() == 1:
+    engine.run(weighted(), Distance())
+else:
+    engine.run(sparse(), Component())
+"""
+
+
+def test_another_run_than_before_is_refused() -> None:
+    """Law: a program that makes other runs when it is entered again is told, not answered."""
+    result = run_job(OTHER, 2, "--kill", "1@graph.compute:9", args=[str(SCRIPT.parent)])
+    assert result.status == 1, result
+    assert "run 1 of the job was of another program, graph, partition or recovery" in result.stderr
+
+
+def command(*words: str) -> Result:
+    return run_command([FTRMA, "graph", *words])
+
+
+@pytest.mark.rest
+def test_the_command_line(tmp_path: Path) -> None:
+    """Law: it does what the program does, of a file or a graph that is made, and a kill changes no
+    bit; a mistake is one line, before anything starts where that can be known."""
+    matrix = scipy.sparse.random(50, 50, 0.04, format="csr", random_state=2)
+    scipy.sparse.save_npz(tmp_path / "graph.npz", matrix)
+    where, out = str(tmp_path / "graph.npz"), tmp_path / "out.npy"
+    expected = {"sssp": csgraph.dijkstra(matrix, indices=3),
+                "bfs": csgraph.dijkstra(matrix, indices=3, unweighted=True)}
+    for program, distances in expected.items():
+        result = command(program, where, "-n", "2", "--source", "3", "--out", str(out))
+        assert result.status == 0, result
+        assert np.allclose(np.load(out), distances, rtol=1e-12)
+        assert json.loads(result.stdout)["vertices"] == 50
+    ranks = []
+    for rules in ([], ["--kill", "0@graph.emit:6", "--recovery", "lwcp", "--checkpoint", "2"]):
+        result = command("pagerank", "rmat:7", "-n", "3", "--steps", "9", "--out", str(out), *rules)
+        assert result.status == 0 and ("graph recovers" in result.stderr) == bool(rules), result
+        ranks.append(np.load(out))
+    assert ranks[0].tobytes() == ranks[1].tobytes() and abs(ranks[0].sum() - 1) < 1e-12
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph.npz", "out.npy"]
+    for words, told in (
+        (("cc", str(tmp_path / "none.npz"), "-n", "2"), "No such file or directory; give an .npz"),
+        (("bfs", "rmat:x", "-n", "2"), "rmat:x: expected rmat:SCALE, such as rmat:16"),
+        (("bfs", where, "-n", "2", "--source", "50"), "--source 50: vertices are 0 to 49"),
+        (("bfs", where, "-n", "2", "--source", "-1"), "--source -1: expected a whole number"),
+        (("bfs", where), "-n"), (("hops", where, "-n", "2"), "invalid choice: 'hops'"),
+    ):
+        result = command(*words)
+        assert result.status == 2 and told in result.stderr, result
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("usage:")]
+        assert len(lines) == 1, result

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ftrma.graph import data
 from ftrma.graph.data import Graph, Part, Partition
-from ftrma.graph.program import Sending, VertexProgram
+from ftrma.graph.program import Sending, VertexProgram, check, neutral
 
 
 def edges_of(part: Part) -> list[tuple[int, int, float]]:
@@ -95,6 +95,23 @@ def test_messages_are_combined(n: int, m: int, seed: int, few: bool) -> None:
             assert found[target] == pytest.approx(value, abs=1e-9)
 
 
+@pytest.mark.parametrize(("combine", "message", "expected"), [
+    (np.minimum, float, np.inf), (np.maximum, float, -np.inf), (np.minimum, np.uint8, 255),
+    (np.maximum, np.int16, -32768), (np.minimum, bool, True), (np.maximum, bool, False),
+    (np.add, float, 0.0), (np.multiply, np.int32, 1), (np.bitwise_and, np.uint16, 65535),
+    (np.bitwise_or, np.uint64, 0), (np.logical_or, bool, False), (np.logical_and, bool, True),
+])
+def test_neutral_values(combine: np.ufunc, message: Any, expected: Any) -> None:
+    """Law: combined with anything they change nothing."""
+    program: Any = type("Program", (VertexProgram,),
+                        {"fields": {"a": int}, "combine": combine, "message": message})()
+    check(program)
+    found = neutral(program, 3)
+    assert found.dtype == np.dtype(message) and found.tolist() == [expected] * 3
+    values = np.array([0, 1, 1]).astype(message)
+    assert combine(found, values).astype(message).tolist() == values.tolist()
+
+
 def test_rmat_is_made_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: edges follow from seed and number; another seed gives others; hubs are hubs."""
     monkeypatch.setattr(data, "CHUNK", 1000)
@@ -114,6 +131,9 @@ def test_files(tmp_path: Path) -> None:
     part = data.load(tmp_path / "matrix.npz").part(Partition("range", 30, 1), 0)
     assert (part.ptr == matrix.indptr).all() and (part.targets[part.target] == matrix.indices).all()
     assert part.weight is not None and (part.weight == matrix.data).all()
+    scipy.sparse.save_npz(tmp_path / "columns.npz", matrix.tocsc())
+    columns = data.load(tmp_path / "columns.npz").part(Partition("range", 30, 1), 0)
+    assert sorted(edges_of(columns)) == sorted(edges_of(part))
     np.savez(tmp_path / "ends.npz", src=[0, 2, 2], dst=[1, 0, 3])
     graph = data.load(tmp_path / "ends.npz")
     assert graph.n == 4 and edges_of(graph.part(Partition("hash", 4, 1), 0)) == [
@@ -126,6 +146,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("make", "words"), [
     (lambda at: data.load(at / "none.npz"), r"none\.npz: cannot be read"),
     (lambda at: data.load(at / "cut.npz"), r"cut\.npz: "),
+    (lambda at: data.load(at / "blocks.npz"), r"blocks\.npz: a matrix in format bsr"),
     (lambda at: data.load(at / "other.npz"), r"other\.npz: has x; a graph has indptr"),
     (lambda at: data.of_edges(3, [0, 1], [1]), r"edges: arrays of shapes \(1,\) and \(2,\)"),
     (lambda at: data.of_edges(3, [0.5], [1]), "ids of vertices have to be whole numbers"),
@@ -141,6 +162,7 @@ def test_files(tmp_path: Path) -> None:
 def test_bad_graphs_are_told(tmp_path: Path, make: Any, words: str) -> None:
     """Law: a ValueError with what is wrong and where."""
     np.savez(tmp_path / "other.npz", x=1)
+    scipy.sparse.save_npz(tmp_path / "blocks.npz", scipy.sparse.identity(4).tobsr())
     np.savez(tmp_path / "whole.npz", src=np.arange(1000), dst=np.arange(1000))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:5000])
     with pytest.raises(ValueError, match=words):

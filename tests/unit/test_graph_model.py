@@ -196,8 +196,12 @@ def attempt(job: Job, parts: Sequence[data.Part], rows: Sequence[Sequence[Any]],
         way = Away(job, me, saved, parts)
         try:
             for run in (1, 2):
-                slot = Slot(program, parts[me], 40, rows[me], recovery, job.kept[me], saved, run)
-                results[me] = superstep.run(slot, way, every=EVERY, most=60)
+                found = superstep.concluded(program, job.kept[me], saved, run, 7)
+                if found is None:
+                    slot = Slot(program, parts[me], 40, rows[me], recovery, job.kept[me], saved,
+                                run, 7)
+                    found = superstep.run(slot, way, every=EVERY, most=60)
+                results[me] = found
         except Killed:
             results[me] = None
         except BaseException as error:
@@ -260,9 +264,17 @@ def expected(recovery: str, seed: int) -> list[Any]:
 @pytest.mark.parametrize("recovery", RECOVERIES)
 def test_every_failure_is_recovered(recovery: str) -> None:
     """Law: up to four failures of several slots each, at any place: same bits, in all ways."""
-    assert wrong(recovery, range(60)) == 0
-    assert entered["again"] > 40, "hardly anybody was killed"
+    before = entered["again"]
+    assert wrong(recovery, range(30)) == 0
+    assert entered["again"] - before > 20, "hardly anybody was killed"
     assert all(same(expected(recovery, seed), expected("hwcp", seed)) for seed in range(14))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recovery", RECOVERIES)
+def test_many_failures_are_recovered(recovery: str) -> None:
+    """Law: the same of many more."""
+    assert wrong(recovery, range(30, 1030)) == 0
 
 
 def newest(slot: Slot, i: int) -> dict[str, Any]:
@@ -303,4 +315,4 @@ RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""
     monkeypatch.setattr(*RULES[rule])
-    assert wrong("lwlog", range(60)) > 0
+    assert any(wrong("lwlog", range(seed, seed + 5)) for seed in range(0, 60, 5))
