@@ -128,7 +128,7 @@ class Engine:
                 lanes.free()
                 raise
             lanes.free()
-            slot.forget(f"part {run} ")
+        superstep.forget(kept, f"part {run} ")
         entries.put("run", run + 1)  # what comes with a checkpoint that is taken before that
         return Result(self.comm, graph, partition.ids(self.comm.rank), fields)
 

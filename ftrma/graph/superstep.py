@@ -138,10 +138,6 @@ class Slot:
     def has(self, name: str) -> bool:
         return f"{self.run} {name}" in self.kept
 
-    def forget(self, *beginnings: str) -> None:
-        for key in [key for key in self.kept if key.startswith(beginnings)]:
-            del self.kept[key]
-
     @property
     def step(self) -> int:
         """Partially committed."""
@@ -176,7 +172,7 @@ class Slot:
             self.inbox = self.saved.read("values").copy(), self.saved.read("got").copy()
         if self.logs and self.has("step"):
             return
-        self.forget(f"{self.run} ")
+        forget(self.kept, f"{self.run} ")
         size, kinds = len(self.part.ids), self.program.fields
         if step:
             before, now = self.saved.read("finals").copy()
@@ -334,11 +330,16 @@ def concluded(program: VertexProgram, kept: MutableMapping[str, Any], saved: Sav
         return None
     before, ended = saved.read(f"result {run}")
     check_what(run, what, before)
-    for key in [key for key in kept if key.startswith(f"{run} ")]:
-        del kept[key]
+    forget(kept, f"{run} ")
     if not ended:
         raise NotEnded(f"run {run} has not ended after as many steps as it may take")
     return {name: saved.read(f"result {run} field {name}").copy() for name in program.fields}
+
+
+def forget(kept: MutableMapping[str, Any], beginning: str) -> None:
+    """Let go of all that is kept under names that begin so."""
+    for key in [key for key in kept if key.startswith(beginning)]:
+        del kept[key]
 
 
 def total(partials: Sequence[AnyArray]) -> AnyArray:
@@ -399,7 +400,7 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
     way.place("end")
     while way.committed() < version:
         way.pause()
-    slot.forget(f"{slot.run} ")
+    forget(slot.kept, f"{slot.run} ")
     if not ended:
         raise NotEnded(f"the program has not ended after {most} steps")
     return result
