@@ -178,12 +178,13 @@ def load(path: str | os.PathLike[str]) -> Graph:
     """
     name = Path(path).name
     try:
-        with np.load(path, allow_pickle=False) as file:
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("one array; expected the arrays of a graph")
+        with file:
             found = {key: file[key] for key in file.files}
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except Exception as error:  # NumPy's, or zipfile's and zlib's of one that is damaged
         raise ValueError(f"{name}: cannot be read as .npz: {error}") from None
-    except Exception as error:  # zipfile's, zlib's
-        raise ValueError(f"{name}: damaged: {error}") from None
     if {"indptr", "indices", "shape"} <= set(found):
         indptr = found["indptr"].astype(np.int64)
         ends = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), found["indices"]

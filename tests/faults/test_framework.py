@@ -212,8 +212,8 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-@pytest.mark.parametrize("before", [
-    pytest.param(False, marks=pytest.mark.rest), pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("before", [False, True])
 def test_a_death_in_a_claim(before: bool, repetition: int) -> None:
     """Law: who has died after it has said what it claims, and waits for others, has said it."""
     result = run_job(CLAIMS, 3, "--kill", "1@time:0.9", args=["before"] * before)

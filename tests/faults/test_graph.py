@@ -156,9 +156,8 @@ def test_runs_that_have_ended_are_not_run_again(rule: str, repetition: int) -> N
 
 
 @pytest.mark.parametrize("rule", [
-    pytest.param("3@graph.compute:12", marks=pytest.mark.rest),
-    pytest.param("a3@graph.compute:12", marks=pytest.mark.long),
-    pytest.param("0@graph.emit:7", marks=pytest.mark.long)])
+    pytest.param(rule, marks=pytest.mark.long)
+    for rule in ("3@graph.compute:12", "a3@graph.compute:12", "0@graph.emit:7")])
 def test_over_nodes(rule: str, repetition: int) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",

@@ -146,6 +146,8 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("make", "words"), [
     (lambda at: data.load(at / "none.npz"), r"none\.npz: cannot be read"),
     (lambda at: data.load(at / "cut.npz"), r"cut\.npz: "),
+    (lambda at: data.load(at / "array.npy"), r"array\.npy: cannot be read as \.npz: one array"),
+    (lambda at: data.load(at / "text.npz"), r"text\.npz: cannot be read as \.npz: "),
     (lambda at: data.load(at / "blocks.npz"), r"blocks\.npz: a matrix in format bsr"),
     (lambda at: data.load(at / "other.npz"), r"other\.npz: has x; a graph has indptr"),
     (lambda at: data.of_edges(3, [0, 1], [1]), r"edges: arrays of shapes \(1,\) and \(2,\)"),
@@ -162,6 +164,8 @@ def test_files(tmp_path: Path) -> None:
 def test_bad_graphs_are_told(tmp_path: Path, make: Any, words: str) -> None:
     """Law: a ValueError with what is wrong and where."""
     np.savez(tmp_path / "other.npz", x=1)
+    np.save(tmp_path / "array.npy", np.arange(9))
+    (tmp_path / "text.npz").write_text("0 1\n1 2\n")
     scipy.sparse.save_npz(tmp_path / "blocks.npz", scipy.sparse.identity(4).tobsr())
     np.savez(tmp_path / "whole.npz", src=np.arange(1000), dst=np.arange(1000))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:5000])
