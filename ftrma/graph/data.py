@@ -179,7 +179,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
     name = Path(path).name
     try:
         file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
+        if isinstance(file, np.ndarray):
             raise ValueError("one array; expected the arrays of a graph")
         with file:
             found = {key: file[key] for key in file.files}

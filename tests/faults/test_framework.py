@@ -308,6 +308,7 @@ def test_nothing_is_logged() -> None:
         assert all(least <= log["peak_bytes"] <= most for log in result.stats["log"]), result.stats
 
 
+@pytest.mark.long
 def test_unprotected() -> None:
     """Law: under plain mpirun the same program does the same, and saves nothing."""
     result = run_plain(RING, SLOTS)

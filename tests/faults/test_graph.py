@@ -112,7 +112,7 @@ MORE = [(place, slot, recovery, name) for place in PLACES for slot in (0, 3)
 
 
 def when(i: int) -> list[pytest.MarkDecorator]:
-    if i in (4, 11):
+    if i == 11:
         return []
     return [pytest.mark.rest if i in (1, 8, 19) else pytest.mark.long]
 
