@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__, settings
@@ -18,6 +17,7 @@ from ..host.outfile import tell
 from ..host.values import whole
 from ..program import script
 from ..reliability import command as reliability
+from . import apps
 
 GRAPH_USAGE = ("ftrma graph {pagerank | bfs | sssp | cc} GRAPH -n N [--recovery R] [--out FILE] "
                "[options]")
@@ -312,17 +312,12 @@ def command_graph(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise ValueError(f"{arguments.graph}: {error.strerror}; give an .npz file or "
                              "rmat:SCALE") from None
-    arguments.script, arguments.arguments = str(find_app("graph.py")), words
+    app = apps.find_app("graph.py")
+    if not app:
+        raise ValueError(f"this installation lacks {apps.HERE / 'apps' / 'graph.py'}; install it "
+                         "again")
+    arguments.script, arguments.arguments = str(app), words
     return command_run(arguments)
-
-
-def find_app(name: str) -> Path:
-    """A packaged program: in the installed package, or in the checkout that it lies in."""
-    here = Path(__file__).resolve().parents[1]
-    for place in (here / "apps" / name, here.parent / "bench" / "apps" / name):
-        if place.is_file():
-            return place
-    raise ValueError(f"this installation lacks {here / 'apps' / name}; install it again")
 
 
 def command_clean(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from . import apps
+
 SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
 VICTIM, FENCE = 2, 18  # who dies where
 FENCES = 4  # of ft.py per transform: it has two transposes, each between two fences
@@ -216,11 +218,10 @@ def find_program() -> Path:
     """FT itself: inside the installed package, or in the checkout that the package lies in."""
     if importlib.util.find_spec("scipy") is None:
         raise Stopped("the FFT needs SciPy; get it with: pip install scipy")
-    here = Path(__file__).resolve().parents[1]
-    for place in (here / "apps", here.parent / "bench" / "apps"):
-        if (place / "ft.py").is_file() and (place / "npb.py").is_file():
-            return place / "ft.py"
-    raise Stopped(f"this installation lacks ft.py and npb.py in {here / 'apps'}; install it again")
+    if found := apps.find_app("ft.py", "npb.py"):
+        return found
+    raise Stopped(f"this installation lacks ft.py and npb.py in {apps.HERE / 'apps'}; install it "
+                  "again")
 
 
 def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) -> Run:

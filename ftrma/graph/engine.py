@@ -117,20 +117,35 @@ class Engine:
         run, partition = number(), Partition(self.partition, graph.n, self.comm.size)
         words = (type(program).__name__, *program.fields, graph.n, self.partition, self.recovery)
         what = zlib.crc32(" ".join(map(str, words)).encode())
-        fields = superstep.concluded(program, kept, entries, run, what)
-        if fields is None:
-            part = self._part(graph, partition, run)
-            lanes = Lanes(self.comm, partition, part, program)
-            slot = Slot(program, part, graph.n, lanes.rows, self.recovery, kept, entries, run, what)
-            try:
-                fields = superstep.run(slot, lanes, every=self.checkpoint, most=most)
-            except superstep.NotEnded:
-                lanes.free()
-                raise
-            lanes.free()
-        superstep.forget(kept, f"part {run} ")
-        entries.put("run", run + 1)  # what comes with a checkpoint that is taken before that
+        try:
+            fields = self._fields(graph, partition, program, run, what, most)
+        except superstep.NotEnded:
+            self._end(run)
+            raise
+        self._end(run)
         return Result(self.comm, graph, partition.ids(self.comm.rank), fields)
+
+    def _fields(self, graph: Graph, partition: Partition, program: VertexProgram, run: int,
+                what: int, most: int) -> dict[str, AnyArray]:
+        """This slot's part of the result: one that a checkpoint has, or run for."""
+        found = superstep.concluded(program, kept, entries, run, what)
+        if found is not None:
+            return found
+        part = self._part(graph, partition, run)
+        lanes = Lanes(self.comm, partition, part, program)
+        slot = Slot(program, part, graph.n, lanes.rows, self.recovery, kept, entries, run, what)
+        try:
+            found = superstep.run(slot, lanes, every=self.checkpoint, most=most)
+        except superstep.NotEnded:
+            lanes.free()
+            raise
+        lanes.free()
+        return found
+
+    def _end(self, run: int) -> None:
+        """The run has a result, or none by its limit; the next checkpoint belongs to the next."""
+        superstep.forget(kept, f"part {run} ")
+        entries.put("run", run + 1)
 
     def _part(self, graph: Graph, partition: Partition, run: int) -> Part:
         """What this slot has of the graph: kept, or made again, alone."""

@@ -295,6 +295,40 @@ def test_runs_in_a_loop_of_the_program(words: str, visit: int, repetition: int) 
         assert found.tolist() == undisturbed.tolist() and len(set(found.tolist())) == 5
 
 
+CAUGHT = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import graph
+sys.path.insert(0, sys.argv[2])
+from graphs import Distance, weighted
+engine, told = graph.Engine(checkpoint=4), 0
+state = ftrma.protect("loop", i=0, told=0)
+while state.i < 3:
+    try:
+        found = engine.run(weighted(), Distance(), most=6 if state.i == 0 else 1000)["distance"]
+    except RuntimeError:
+        state.told += 1
+    state.i += 1
+    ftrma.safepoint()
+np.savez(f"{sys.argv[1]}/slot-{engine.comm.rank}.npz", found=found, told=state.told)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("visit", [3, 9, 25, 40])
+def test_a_run_that_has_not_ended_is_one_of_the_others(visit: int, repetition: int) -> None:
+    """Law: a program that goes on behind it goes on so after a failure, too."""
+    arguments = [str(SCRIPT.parent)]
+    result = run_job(CAUGHT, 2, "--interval", "0", *kill(f"1@graph.compute:{visit}"),
+                     args=arguments)
+    undisturbed = run_job(CAUGHT, 2, "--interval", "0", args=arguments)
+    assert result.status == undisturbed.status == 0, result
+    assert kinds(result) == ["reentry"] and not kinds(undisturbed), result
+    for a, b in zip(result.of_slots("slot", 2), undisturbed.of_slots("slot", 2), strict=True):
+        assert a["told"] == b["told"] == 1 and a["found"].tobytes() == b["found"].tobytes()
+
+
 OTHER = """
 import sys
 import numpy as np

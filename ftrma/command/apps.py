@@ -1,0 +1,15 @@
+"""Programs that come with ftrma: in the installed package, or in the checkout that it lies in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+def find_app(*names: str) -> Path | None:
+    """The first of these files, where all of them are; None: this installation lacks one."""
+    for place in (HERE / "apps", HERE.parent / "bench" / "apps"):
+        if all((place / name).is_file() for name in names):
+            return place / names[0]
+    return None
