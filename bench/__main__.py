@@ -21,6 +21,9 @@ QUESTIONS = {
     "dht": "what logging costs the key-value store",
     "nodes": "what one-sided calls over several nodes cost, beside the MPI library's own",
     "wire": "what an access to another node costs, by its agent",
+    "graph": "what vertex programs cost beside scipy.sparse",
+    "lwcp": "what checkpoints and logs of vertex programs cost, light and heavy",
+    "phoenix": "what Phoenix costs without a failure, and how many rounds more with one",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

@@ -1,6 +1,7 @@
 """Build step of the C extension: generates the wrappers, then compiles with the user's mpicc.
 
-The wire between nodes is a library of its own, without MPI: agents have nothing to do with it.
+The wire between nodes is a library of its own, without MPI: agents have nothing to do with it. So
+are the kernels of vertex programs.
 Which mpicc that is, and that its library is an Open MPI 5, is decided by ``mpicc.py``.
 """
 
@@ -25,6 +26,7 @@ from mpicc import find as find_mpicc  # noqa: E402
 # Each folder uses those below it alone, and no file of a folder one that uses it
 # (tests/unit/test_c_layers.py).
 SOURCES = {
+    "graph": ["sums.c", "sort.c", "text.c", "rmat.c"],
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
@@ -57,11 +59,16 @@ SOURCES = {
 # by itself a logged Get takes 3 % longer, with the same instructions.
 LINKED = ("job", "log", "interpose", "vault", "kernels")
 WIRE = ("wire",)  # in the library of agents
+GRAPH = ("graph",)  # in that of vertex programs
 # What Python knows of C, and the header it is made from.
-DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h"}
+DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h",
+            "graph._kerneldeclarations": "graph/graph.h"}
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
+# A product and a sum are rounded one after the other, as NumPy does, where the processor has both
+# in one instruction, too.
+EXACT = ["-ffp-contract=off"]
 
 
 def declarations(header: str) -> str:
@@ -89,12 +96,12 @@ class BuildExtension(build_ext):
         out.mkdir(parents=True, exist_ok=True)
         calls.generate(mpicc, out / "guards.c")
         package = HERE.parent / "ftrma" if self.inplace else Path(self.build_lib) / "ftrma"
-        package.mkdir(parents=True, exist_ok=True)
+        (package / "graph").mkdir(parents=True, exist_ok=True)
         for module, header in DECLARED.items():
             ffi = FFI()
             ffi.cdef(declarations(header))
             ffi.set_source(f"ftrma.{module}", None)  # no C: the build needs no Python headers
-            ffi.emit_python_code(str(package / f"{module}.py"))
+            ffi.emit_python_code(str(package / f"{module.replace('.', '/')}.py"))
         link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]
         keep = [a for a in link if a.startswith(("-I", "-D", "-L", "-l", "-pthread"))]
         # Only a compiler named by the user is there to stay; the wheel's is found at run time.
@@ -121,14 +128,18 @@ class BuildExtension(build_ext):
         wire.sources = [os.path.relpath(p) for p in sources_of(WIRE)]
         wire.include_dirs = [str(HERE / folder) for folder in ("", *WIRE)]
         wire.extra_compile_args = FLAGS
+        graph = self.extensions[3]
+        graph.sources = [os.path.relpath(p) for p in sources_of(GRAPH)]
+        graph.extra_compile_args = FLAGS + EXACT
+        graph.depends = [os.path.relpath(HERE / "graph" / "graph.h")]
         wire.depends = [os.path.relpath(p) for p in HERE.rglob("*.h")]
         native.depends = [os.path.relpath(p) for p in [*HERE.rglob("*.[ch]"), HERE / "calls.py"]]
         super().run()
 
     def build_extensions(self) -> None:
         # The wire first: the extension is linked with it, and finds it beside itself.
-        native, loopback, wire = self.extensions
-        self.extensions = [wire, loopback, native]
+        native, loopback, wire, graph = self.extensions
+        self.extensions = [wire, loopback, native, graph]
         built = Path(self.get_ext_fullpath(wire.name))
         native.extra_link_args[:0] = [f"-L{built.parent}", f"-l:{built.name}"]
         order = [f"{folder}/{Path(n).stem}.o" for folder in LINKED for n in SOURCES[folder]]

@@ -94,8 +94,10 @@ class State:
     def _differs(self, record: dict[str, Any], bytes_of: Any) -> bool:
         """Whether the fields are not what a checkpoint has."""
         arrays, saved = self._save()
-        # Pickles of equal values can differ in what they share; loaded once, they are alike.
-        now, then = (pickle.dumps(pickle.loads(r["rest"]), protocol=5) for r in (saved, record))
+        # Pickles of equal values can differ in what they share: within a field that is alike once
+        # they have been loaded, between fields, and with their names, it need not be.
+        now, then = ({field: pickle.dumps(value, protocol=5)
+                      for field, value in pickle.loads(r["rest"]).items()} for r in (saved, record))
         return bool(
             now != then
             or saved["arrays"] != record["arrays"]

@@ -1,9 +1,9 @@
 """Options of the whole suite, and what a plain ``pytest`` leaves for later.
 
 It runs in minutes: files whose subject is an edge wait for ``--rest``, and of cases that are many
-of one kind every eighth is taken. ``--rest`` runs those files so, what takes long by itself, and
-other cases; both are what CI runs. With ``--sweep 2`` everything runs, also what is marked `long`:
-more of the same kind. ``--load N`` adds N processes that compute: what waits for somebody else's
+of one kind every sixteenth is taken. ``--rest`` runs those files so, and what takes long by itself;
+both are what CI runs. With ``--sweep 2`` everything runs, also what is marked `long`: more of the
+same kind. ``--load N`` adds N processes that compute: what waits for somebody else's
 turn, and hangs if it comes late, shows then in minutes.
 """
 
@@ -25,25 +25,65 @@ MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.p
          "unit/test_protocol_model.py", "unit/test_result_log.py"}
 # Files that wait for --rest: output and input of jobs, other users, the library's own corners.
 REST = {f"faults/test_{name}.py" for name in (
-    "adversary", "attempts", "communicators", "ends", "full_memory", "killed_supervisor",
-    "library_calls", "lines", "not_replayable", "polling", "stdin", "strength")}
+    "adversary", "attempts", "communicators", "ends", "fabric_nodes", "full_memory",
+    "honest_nodes", "killed_supervisor", "library_calls", "lines", "not_replayable", "polling",
+    "stdin", "strength", "trace_nodes")}
 REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs.py",
-         "unit/test_kernels_c.py"}
+         "unit/test_kernels_c.py", "unit/test_mirror_looks.py", "unit/test_result_log.py"}
 # Tests of the other files that take long, or are about an edge.
 SLOW = (
-    "-sanitized]", "test_a_damaged_one_is_no_answer",
+    "-sanitized]", "[edges of a step that was not finished are undone]",
+    "test_a_damaged_one_is_no_answer", "test_a_death_in_the_making_of_a_window",
+    "test_a_directory_that_is_gone", "test_a_repair_may_take_long_as_long_as_it_works",
     "test_a_replacement_without_memory_for_one", "test_accesses_to_windows_that_are_gone",
-    "test_agents_that_end_at_once_are_told",
+    "test_agents_die_amid_accesses", "test_agents_that_end_at_once_are_told",
     "test_awareness_that_cannot_hold_is_told", "test_closed_and_null",
     "test_death_of_a_node_relaunches", "test_without_spares_deaths_of_slots_relaunch",
+    "test_elsewhere[0-ft-put:50-2]", "test_every_failure_is_recovered[residual-phoenix]",
     "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
-    "test_extreme_records_are_fitted", "test_held_and_killed", "test_launcher_death_relaunches",
-    "test_much_output_comes_whole", "test_node_loss_with", "test_nothing_of_a_launch_outlives",
+    "test_extreme_records_are_fitted", "test_framework.py::test_mistakes_are_told",
+    "test_held_and_killed", "that_of_the_unprotected_run[0-2]", "test_launcher_death_relaunches",
+    "test_much_output_comes_whole", "test_nodes_of_different_memory", "test_node_loss_with",
+    "test_nothing_of_a_launch_outlives",
     "test_one_death", "test_polling_is_exact_by_its_trace",
+    "test_sets_have_one_order_on_all_nodes", "test_nodes.py::test_signals_leave_nothing",
     "test_stuck_inside_the_library_relaunches", "test_the_smallest_run_reports",
     "test_a_thread_that_waits_for_a_lock_holds_no_other_up",
+    "test_threads_change_one_after_another", "test_what_is_published_is_seen_behind[hub]",
     "test_two_in_one_group_without_a_spare", "test_who_comes_to_a_fence_meanwhile",
+    "test_who_goes_back_amid_a_change_of_another_node",
     "test_without_memory_all_checkpoint_instead",
+)
+# Others of a kind of which one runs anyway.
+SWEPT = (
+    "-O3]", "[test_gf-sanitized]", "test_polling_is_exact_by_its_trace[shared]",
+    "test_polling_is_exact_by_its_trace[get]", "test_polling_is_exact_by_its_trace[swap]",
+    "test_over_nodes_they_are_the_same[columns]", "test_over_nodes_they_are_the_same[derived]",
+    "test_an_old_thread_beside_the_next_attempt", "pipe-elsewhere-options3-for-",
+    "pipe-elsewhere-options5-all-",
+    "test_collective_calls_give_what_numpy_computes[run_on_nodes-4]",
+    "test_derived_communicators_over_nodes[3]", "-c0@repair:1]", "-s1@restore:1]",
+    "-c0@reset:1]", "-2@reset:1]", "test_bind_says_where[127.0.0.1]",
+    "test_bind_says_where[lo:PORTS]",
+    "test_the_smallest_run_reports[ft]", "test_suite_of_mpi4py_over_nodes[win]",
+    "test_over_nodes[layouts]", "test_over_nodes[locks]", "test_one_death[0-3@stage:6-5]",
+    "those_of_the_unprotected_run[columns]", "those_of_the_unprotected_run[objects]",
+    "those_of_the_unprotected_run[requests]", "test_over_nodes_they_are_the_same[data]",
+    "test_over_nodes_they_are_the_same[objects]", "test_over_nodes_they_are_the_same[requests]",
+    "test_over_nodes_they_are_the_same[sync]", "that_of_the_unprotected_run[0-3]",
+    "test_what_is_published_is_seen_behind[spoke]", "test_what_is_no_replay_rolls_back[0-0-lock",
+    "test_what_is_no_replay_rolls_back[0-0-atomic", "-agent-stage-here-m1-lock-2]",
+    "-slot-atomic-elsewhere-m2-mixed-2]", "-checksum-commit-here-m1-mixed-2]",
+    "-spare-repair-here-m1-mixed-2]", "-slot-put-here-m1-mixed-2]",
+    "test_over_nodes_an_agent_dies_and_then_a_slot[0-1]", "test_figures_are_drawn[svg]",
+    "test_a_second_death[0-auto-2@repair", "test_signals_leave_nothing[15-143]",
+    "test_awareness_that_cannot_hold_is_told[asked]", "test_checksum[0-c0@sum",
+    "test_no_spare_relaunches[0@end]", "test_a_slot_dies[0-checkpoint",
+    *(f"test_every_failure_is_recovered[{case}]" for case in (
+        "lwcp-changing", "lwlog-listing", "path-phoenix", "both-phoenix", "core-phoenix",
+        "both-cr", "cc-phoenix", "core-cr", "sssp-phoenix")),
+    *(f"test_suite_of_mpi4py[{name}]" for name in (
+        "attributes", "status", "handle", "session", "group", "info", "op", "comm_topo")),
 )
 
 
@@ -80,6 +120,8 @@ def load(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def when(item: pytest.Item, seen: dict[str, int]) -> str:
     """Which run takes a test: a plain one, the rest, or sweeps alone; counts each test's cases."""
+    if any(part in item.nodeid for part in SWEPT):
+        return "sweep"
     if item.get_closest_marker("rest") or any(part in item.nodeid for part in SLOW):
         return "rest"
     file = f"{item.path.parent.name}/{item.path.name}"
@@ -88,7 +130,7 @@ def when(item: pytest.Item, seen: dict[str, int]) -> str:
         return now
     test = item.nodeid.partition("[")[0]
     seen[test] = seen.get(test, 0) + 1
-    return {1: now, 2: "sweep" if now == "rest" else "rest"}.get(seen[test] % 8, "sweep")
+    return now if seen[test] % 16 == 1 else "sweep"
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
 # From the top down; what lies in csrc itself defines nothing.
-ORDER = ("interpose", "log", "vault", "job", "kernels", "wire")
+ORDER = ("graph", "interpose", "log", "vault", "job", "kernels", "wire")
 SOURCES = {path.name: path for folder in ORDER for path in sorted((CSRC / folder).glob("*.c"))}
 HEADERS = {path.name: path for path in sorted(CSRC.rglob("*.h"))}
 

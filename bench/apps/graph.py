@@ -1,15 +1,12 @@
-"""PageRank, distances and components of a graph, by vertex programs that survive failures.
+"""Programs over a graph, by vertex programs that survive failures: the one that is asked for.
 
-What: `pagerank` follows Pregel's (Malewicz et al., SIGMOD 2010), with the ranks of vertices without
-edges spread over all; `bfs` and `sssp` relax distances from one vertex, by steps and by weights;
-`cc` gives each vertex the least id that it is connected with (Hash-Min), edges taken in both
-directions. The graph is an .npz file or ``rmat:SCALE``. The last line on standard output is one
-JSON object.
+What: the programs of ``pregel.py``, or with ``--recovery phoenix`` and ``cr`` those of
+``phoenix.py``, on a file or a graph that is made. The last line on standard output is one JSON
+object.
 
-Why: they are what users begin with, and what the recoveries of `ftrma.graph` are compared by.
+Why: they are what users begin with.
 
-Source: J. Rastogi et al., "Finding connected components in map-reduce in logarithmic rounds", ICDE
-2013, for Hash-Min.
+Source: see ``pregel.py`` and ``phoenix.py``.
 """
 
 from __future__ import annotations
@@ -19,90 +16,32 @@ import json
 import os
 import sys
 import time
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
+import phoenix
+import pregel
 
 from ftrma import MPI, graph
-from ftrma.graph import Context, Inbox, Vertices, data, superstep
+from ftrma.graph import data, protected, rounds, superstep
+from ftrma.graph.phoenix import Program
 
-DAMPING = 0.85
+# Programs: what is made of the graph; the field that is the result by `pregel`, by `phoenix`.
+PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
+            "sssp": (None, "value", "value"), "cc": (data.symmetric, "value", "value"),
+            "sv": (data.symmetric, "value", ""), "triangles": (data.symmetric, "count", ""),
+            "matching": (data.symmetric, "partner", ""),
+            "kcore": (phoenix.Simple, "kept", "value"), "colour": (phoenix.Simple, "", "colour")}
 
-
-class PageRank(graph.VertexProgram):
-    """So many steps of the power iteration."""
-
-    fields: ClassVar = {"rank": float}
-    message = float
-    combine = np.add
-    aggregates: ClassVar = {"dangling": float}
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        if ctx.step == 1:
-            v.rank = 1 / ctx.n
-        else:
-            spread = (1 - DAMPING + DAMPING * ctx["dangling"]) / ctx.n
-            v.rank = spread + DAMPING * inbox.values
-        ctx.contribute("dangling", v.rank[v.degree == 0].sum())
-        if ctx.step > self.steps:
-            v.vote_to_halt()
-
-    def emit(self, v: Vertices, ctx: Context) -> None:
-        if ctx.step <= self.steps:
-            v.send(v.rank / v.degree.clip(1))
+# Graphs that are made from a number: the scale, vertices, the side of a square, vertices.
+MADE: dict[str, Callable[[int], data.Graph]] = {
+    "rmat": data.rmat, "lognormal": lambda n: data.lognormal(n, 4, 1.3),
+    "grid": lambda side: data.grid(side, side), "path": data.path}
 
 
-class Least(graph.VertexProgram):
-    """The least value that reaches a vertex; whoever has got a lesser one tells its neighbours."""
-
-    fields: ClassVar = {"value": float, "changed": bool}
-    message = float
-    combine = np.minimum
-
-    def first(self, v: Vertices) -> Any:
-        """Values before the first step."""
-        raise NotImplementedError
-
-    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        if ctx.step == 1:
-            v.value = self.first(v)
-            v.changed = np.isfinite(v.value)
-        else:
-            v.changed = inbox.values < v.value
-            v.value = np.minimum(v.value, inbox.values)
-        v.vote_to_halt()
-
-
-class Distance(Least):
-    """From one vertex, in steps or by weights."""
-
-    def __init__(self, source: int, *, weighted: bool) -> None:
-        self.source, self.weighted = source, weighted
-
-    def first(self, v: Vertices) -> Any:
-        return np.where(v.ids == self.source, 0.0, np.inf)
-
-    def emit(self, v: Vertices, ctx: Context) -> None:
-        if self.weighted:
-            v.send(v.value, weight="plus", where=v.changed)
-        else:
-            v.send(v.value + 1, where=v.changed)
-
-
-class Component(Least):
-    """The least id in a vertex's component."""
-
-    fields: ClassVar = {"value": np.int64, "changed": bool}
-    message = np.int64
-
-    def first(self, v: Vertices) -> Any:
-        return v.ids
-
-    def emit(self, v: Vertices, ctx: Context) -> None:
-        v.send(v.value, where=v.changed)
+# Recoveries of the programs of `pregel`.
+PREGELS = (*superstep.RECOVERIES, *protected.RECOVERIES)
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,37 +53,101 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="graph", description=__doc__, add_help=False, allow_abbrev=False)
-    parser.add_argument("program", choices=("pagerank", "bfs", "sssp", "cc"))
+    parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("graph")
-    parser.add_argument("--recovery", choices=superstep.RECOVERIES, default="lwlog")
-    parser.add_argument("--checkpoint", type=int, default=10)
+    parser.add_argument("--recovery", choices=(*PREGELS, *rounds.RECOVERIES))
+    parser.add_argument("--checkpoint")
+    parser.add_argument("--cache")
+    parser.add_argument("--spill")
+    parser.add_argument("--progress", action="store_true")
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--tolerance", type=float, default=1e-6)
     parser.add_argument("--source", type=int, default=0)
+    parser.add_argument("--left", type=int)
+    parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--out")
     options = parser.parse_args(arguments)
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps}: give 1 or more")
+    if not options.tolerance > 0:
+        raise ValueError(f"--tolerance {options.tolerance}: give more than 0")
+    options.checkpoint = checkpoint_of(options.checkpoint)
+    options.recovery = options.recovery or ("phoenix" if options.program == "colour" else "lwlog")
+    _, pregels, phoenixs = PROGRAMS[options.program]
+    if not (phoenixs if options.recovery in rounds.RECOVERIES else pregels):
+        fitting = PREGELS if pregels else rounds.RECOVERIES
+        raise ValueError(f"--recovery {options.recovery} is not for {options.program}; give one of "
+                         f"{', '.join(fitting)}")
     return options
 
 
+def checkpoint_of(word: str | None) -> int | float | str | None:
+    """As `graph.Engine` has it."""
+    try:
+        return word if word is None or word.isalpha() else float(word) if "." in word else int(word)
+    except ValueError:
+        raise ValueError(f"--checkpoint {word}: give steps between two, seconds with a point, "
+                         "\"daly\" or \"never\"") from None
+
+
 def graph_of(engine: graph.Engine, name: str) -> data.Graph:
-    """From a file, or as the name says."""
+    """From a file, or made as the name says."""
     kind, _, number = name.partition(":")
-    if kind == "rmat" and number:
-        if not number.isdigit():
-            raise ValueError(f"{name}: expected rmat:SCALE, such as rmat:16")
-        return engine.rmat(int(number))
+    if kind in MADE and number:
+        if not number.isdigit() or not int(number):
+            raise ValueError(f"{name}: expected {kind}:NUMBER, such as {kind}:16")
+        return MADE[kind](int(number))
     return engine.load(name)
 
 
-def program_of(options: argparse.Namespace, found: data.Graph) -> graph.VertexProgram:
+def check_weights(found: data.Graph) -> None:
+    """Refuse a graph whose weights are no distances, on all slots."""
+    for _, _, weight in found.chunks():
+        if weight is None:
+            raise ValueError("the graph has no weights; sssp needs some: give bfs")
+        if len(weight) and weight.min() < 0:
+            raise ValueError(f"an edge of weight {weight.min()}; sssp needs weights from 0 up")
+
+
+def program_of(options: argparse.Namespace,
+               found: data.Graph) -> graph.VertexProgram | Program:
     if not 0 <= options.source < found.n:
         raise ValueError(f"--source {options.source}: vertices are 0 to {found.n - 1}")
-    if options.program == "pagerank":
-        return PageRank(options.steps)
-    if options.program == "cc":
-        return Component()
-    return Distance(options.source, weighted=options.program == "sssp")
+    if options.program == "matching" and not 0 < (options.left or 0) < found.n:
+        left = "is missing" if options.left is None else options.left
+        raise ValueError(f"--left {left}: vertices below it are on one side, the others on the "
+                         f"other; give 1 to {found.n - 1}")
+    if options.recovery in rounds.RECOVERIES:
+        corrected: dict[str, Program] = {
+            "pagerank": phoenix.Residual(found.n, options.tolerance),
+            "bfs": phoenix.Distance(options.source, weighted=False),
+            "sssp": phoenix.Distance(options.source, weighted=True),
+            "cc": phoenix.Component(), "kcore": phoenix.Core(options.k),
+            "colour": phoenix.Colour()}
+        return corrected[options.program]
+    made: dict[str, graph.VertexProgram] = {
+        "pagerank": pregel.PageRank(options.steps),
+        "bfs": pregel.Distance(options.source, weighted=False),
+        "sssp": pregel.Distance(options.source, weighted=True),
+        "cc": pregel.Component(), "sv": pregel.PointerJumping(),
+        "triangles": pregel.Triangles(), "matching": pregel.Matching(options.left or 0),
+        "kcore": pregel.Core(options.k)}
+    return made[options.program]
+
+
+def summary(program: str, values: Any) -> dict[str, int]:
+    """What is more than one value for each vertex."""
+    if program == "triangles":
+        return {"triangles": int(values.sum())}
+    if program == "matching":
+        return {"pairs": int((values >= 0).sum()) // 2}
+    if program == "kcore":
+        return {"in_core": int(values.sum())}
+    if program in ("cc", "sv"):
+        return {"components": len(np.unique(values))}
+    if program == "colour":
+        return {"colours": int(values.max()) + 1}
+    return {}
 
 
 def save(path: str, values: Any) -> None:
@@ -159,22 +162,36 @@ def main(arguments: list[str]) -> int:
     slot = MPI.COMM_WORLD.rank
     try:
         options = parse(arguments)
-        engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint)
+        make, *fields = PROGRAMS[options.program]
+        corrects = options.recovery in rounds.RECOVERIES
+        del sys.argv[1:]  # what tells a run from others is in the program and the graph
+        engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
+                              cache=options.cache, spill=options.spill,
+                              progress=options.progress)
         found = graph_of(engine, options.graph)
-        if options.program == "cc":
-            found = data.symmetric(found)
+        if options.program == "sssp":
+            check_weights(found)
+        if make:
+            found = make(found)
         began = time.monotonic()
         result = engine.run(found, program_of(options, found))
         seconds = time.monotonic() - began
-        values = result.gather("rank" if options.program == "pagerank" else "value")
+        values = result.gather(fields[corrects])
         if slot == 0:
+            if options.program == "pagerank" and corrects:
+                values = values / values.sum()
             if options.out:
                 save(options.out, values)
             print(json.dumps({
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
-                "out": options.out}), flush=True)
-    except (ValueError, OSError) as error:
+                **summary(options.program, values), "out": options.out}), flush=True)
+    except MemoryError as error:
+        if slot == 0:
+            print(f"graph: error: {options.graph} does not fit: {error}; use more slots on more "
+                  "machines, or a smaller graph", file=sys.stderr)
+        return 2
+    except (ValueError, OSError, superstep.NotEnded) as error:
         if slot == 0:
             print(f"graph: error: {error}", file=sys.stderr)
         return 2

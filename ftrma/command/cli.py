@@ -14,13 +14,14 @@ from .. import __version__, settings
 from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host import outfile
 from ..host.outfile import tell
-from ..host.values import whole
+from ..host.values import number, whole
 from ..program import script
 from ..reliability import command as reliability
 from . import apps
 
-GRAPH_USAGE = ("ftrma graph {pagerank | bfs | sssp | cc} GRAPH -n N [--recovery R] [--out FILE] "
-               "[options]")
+GRAPH_PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
+GRAPH_KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
+GRAPH_USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
 
@@ -69,21 +70,38 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(run=command_run)
     graph = commands.add_parser(
-        "graph", help="PageRank, distances or components of a graph, protected",
+        "graph", help="PageRank, distances, components ... of a graph, protected",
         usage=GRAPH_USAGE,
         description="Run a vertex program over a graph, protected: pagerank; bfs and sssp,"
-        " distances from a vertex in steps and by weights; cc, connected components.",
+        " distances from a vertex in steps and by weights; cc and sv, connected components, by"
+        " least ids and by pointer jumping; triangles; matching, of a bipartite graph; kcore, who"
+        " is in the k-core; colour, a greedy colouring.",
     )
     add_run_options(graph)
-    graph.add_argument("--recovery", choices=("hwcp", "lwcp", "hwlog", "lwlog"), default="lwlog",
-                       help="lightweight or heavy checkpoints, with logs or without (lwlog)")
-    graph.add_argument("--checkpoint", metavar="K", help="steps between two (10)")
+    graph.add_argument("--recovery",
+                       choices=("hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback", "none",
+                                "phoenix", "cr"),
+                       help="heavy or light checkpoints, with logs or without (lwlog), as programs"
+                       " of other kinds are, or none; phoenix: without a checkpoint or a log, as"
+                       " colour is; cr: the same programs by checkpoints")
+    graph.add_argument("--checkpoint", metavar="K", help="steps between two, seconds (with a"
+                       " point), daly or never (10; phoenix: never)")
+    graph.add_argument("--cache", metavar="DIR", help="leave the slots' parts of the graph there,"
+                       " for replaced slots and later runs")
+    graph.add_argument("--spill", metavar="DIR", help="leave checkpoints there, too: the same"
+                       " command goes on from them if the job is lost")
     graph.add_argument("--steps", metavar="K", help="of pagerank (30)")
+    graph.add_argument("--tolerance", metavar="E",
+                       help="of pagerank by phoenix or cr: of all errors together (1e-6)")
+    graph.add_argument("--k", metavar="K", help="of kcore (2)")
+    graph.add_argument("--left", metavar="V", help="of matching: the ids below it are one side")
     graph.add_argument("--source", metavar="V", help="of bfs and sssp (0)")
     graph.add_argument("--out", metavar="FILE", help="write the result, an .npy file")
-    graph.add_argument("program", choices=("pagerank", "bfs", "sssp", "cc"),
-                       help="pagerank, bfs, sssp or cc")
-    graph.add_argument("graph", metavar="GRAPH", help="an .npz file, or rmat:SCALE")
+    graph.add_argument("program", metavar="PROGRAM", choices=GRAPH_PROGRAMS,
+                       help=f"one of {', '.join(GRAPH_PROGRAMS)}")
+    graph.add_argument("graph", metavar="GRAPH", help="a file (.npz, .mtx, .mtx.gz, or text: a"
+                       " source and a target in a line), rmat:SCALE, lognormal:N, grid:SIDE or"
+                       " path:N")
     graph.set_defaults(run=command_graph, resume=None, module=None)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
@@ -297,27 +315,54 @@ def command_run(arguments: argparse.Namespace) -> int:
 
 def command_graph(arguments: argparse.Namespace) -> int:
     """The packaged program, under ``ftrma run``."""
-    words = [arguments.program, arguments.graph, "--recovery", arguments.recovery]
-    for name, least in (("checkpoint", 0), ("steps", 1), ("source", 0)):
+    words = [arguments.program, arguments.graph]
+    if arguments.recovery:
+        words += ["--recovery", arguments.recovery]
+    if arguments.tolerance is not None:
+        words += ["--tolerance", str(number("--tolerance", arguments.tolerance, 1e-15, 1))]
+    if arguments.checkpoint is not None:
+        words += ["--checkpoint", graph_checkpoint(arguments.checkpoint)]
+    if sys.stderr.isatty():
+        words.append("--progress")
+    for name, least in (("steps", 1), ("source", 0), ("k", 0), ("left", 1)):
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
+    for name in ("cache", "spill"):
+        if getattr(arguments, name):
+            words += [f"--{name}", getattr(arguments, name)]
+    if arguments.recovery == "rollback":
+        arguments.policy = arguments.policy or "rollback"  # so nothing is logged
     if arguments.out:
         outfile.check("--out", arguments.out)
         words += ["--out", arguments.out]
-    if not arguments.graph.startswith("rmat:"):
+    if arguments.graph.partition(":")[0] not in GRAPH_KINDS:
         try:
             with open(arguments.graph, "rb"):
                 pass
         except OSError as error:
-            raise ValueError(f"{arguments.graph}: {error.strerror}; give an .npz file or "
-                             "rmat:SCALE") from None
-    app = apps.find_app("graph.py")
+            raise ValueError(f"{arguments.graph}: {error.strerror}; give a file, rmat:SCALE, "
+                             "lognormal:N, grid:SIDE or path:N") from None
+    app = apps.find_app("graph.py", "phoenix.py", "pregel.py")
     if not app:
-        raise ValueError(f"this installation lacks {apps.HERE / 'apps' / 'graph.py'}; install it "
-                         "again")
+        raise ValueError("this installation lacks graph.py, phoenix.py or pregel.py in "
+                         f"{apps.HERE / 'apps'}; install it again")
     arguments.script, arguments.arguments = str(app), words
     return command_run(arguments)
+
+
+def graph_checkpoint(word: str) -> str:
+    """As `ftrma.graph.Engine` has it.
+
+    Raises:
+        ValueError: it says neither steps nor a time.
+    """
+    if word in ("daly", "never"):
+        return word
+    if "." in word:
+        return repr(number("--checkpoint", word, 1e-3, 1e9, "seconds"))
+    return str(whole("--checkpoint", word, 0, 10**9,
+                     "steps, seconds (with a point), daly or never"))
 
 
 def command_clean(arguments: argparse.Namespace) -> int:

@@ -1,13 +1,26 @@
-"""Vertex programs that survive the death of processes: LWCP and LWLog over ftrma's core.
+"""Vertex programs that survive the death of processes: LWCP, LWLog and Phoenix over ftrma's core.
 
 Source: D. Yan, J. Cheng, F. Yang, "Lightweight Fault Tolerance in Large-Scale Distributed Graph
-Processing" (LWCP, LWLog), and G. Malewicz et al., "Pregel", SIGMOD 2010.
+Processing" (LWCP, LWLog), R. Dathathri et al., "Phoenix: A Substrate for Resilient Distributed
+Graph Analytics", ASPLOS 2019, and G. Malewicz et al., "Pregel", SIGMOD 2010.
 """
 
 from __future__ import annotations
 
-from .data import Graph
 from .engine import Engine, Result
+from .parts import Graph
+from .phoenix import (
+    Block,
+    Field,
+    GloballyConsistent,
+    GloballyCorrecting,
+    LocallyCorrecting,
+    Round,
+    SelfStabilizing,
+)
 from .program import Context, Inbox, VertexProgram, Vertices
 
-__all__ = ["Context", "Engine", "Graph", "Inbox", "Result", "VertexProgram", "Vertices"]
+__all__ = [
+    "Block", "Context", "Engine", "Field", "GloballyConsistent", "GloballyCorrecting", "Graph",
+    "Inbox", "LocallyCorrecting", "Result", "Round", "SelfStabilizing", "VertexProgram", "Vertices",
+]

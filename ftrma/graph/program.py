@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .data import Part
-
-AnyArray = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
+from . import changes
+from .changes import CHANGE, Changes, Edges, Topology
+from .messages import Received, Sending
+from .references import AnyArray, Ints, Mask
 
 
 class VertexProgram:
@@ -19,22 +19,25 @@ class VertexProgram:
 
     What `emit` reads is what a checkpoint has: so messages need not be saved, they are emitted
     again. Subclasses set the attributes and define both methods, which see a block of vertices at
-    once.
+    once. Steps whose messages cannot be had so are `masked`: there `compute` does both.
 
     Attributes:
         fields: name and dtype of what each vertex has; zeros at first.
         message: dtype of a message.
-        combine: two messages to the same vertex become one: a NumPy ufunc such as np.add.
+        combine: two messages to the same vertex become one: a NumPy ufunc such as np.add; None:
+            all are listed.
         aggregates: name and dtype of sums over all vertices; what is contributed in a step is seen
             in the next.
+        seed: of `Context.random`.
 
-    Source: "Lightweight Fault Tolerance in Large-Scale Distributed Graph Processing", eq. 2 and 3.
+    Source: "Lightweight Fault Tolerance in Large-Scale Distributed Graph Processing", eq. 1 to 3.
     """
 
     fields: ClassVar[Mapping[str, npt.DTypeLike]] = {}
     message: ClassVar[npt.DTypeLike] = float
-    combine: ClassVar[np.ufunc] = np.add
+    combine: ClassVar[np.ufunc | None] = np.add
     aggregates: ClassVar[Mapping[str, npt.DTypeLike]] = {}
+    seed: ClassVar[int] = 0
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
         """New values of the fields of those that compute: in step 1 all, later those that have got
@@ -44,6 +47,23 @@ class VertexProgram:
     def emit(self, v: Vertices, ctx: Context) -> None:
         """Send messages, from the fields as `update` has left them; nothing else may be read."""
         raise NotImplementedError
+
+    def masked(self, ctx: Context) -> bool:
+        """Whether `compute` runs in this step, from its number and the aggregates alone: the same
+        on all slots."""
+        return ways(self) == (False, True)
+
+    def compute(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        """New values and messages that depend on those received. Such messages are logged, and no
+        light checkpoint is taken in such a step."""
+        raise NotImplementedError
+
+
+def ways(program: VertexProgram) -> tuple[bool, bool]:
+    """Whether the program has `update` and `emit`, and whether it has `compute`."""
+    own = type(program)
+    return (own.update is not VertexProgram.update and own.emit is not VertexProgram.emit,
+            own.compute is not VertexProgram.compute)
 
 
 class Context:
@@ -55,24 +75,61 @@ class Context:
     """
 
     def __init__(self, step: int, n: int, before: Mapping[str, Any],
-                 contributed: dict[str, Any] | None) -> None:
+                 contributed: dict[str, Any] | None, seed: int = 0) -> None:
         self.step, self.n, self._before, self._contributed = step, n, before, contributed
+        self._seed, self._stop, self._wake = seed, False, False
 
     def __getitem__(self, name: str) -> Any:
         """What all have contributed to an aggregate in the step before; 0 in the first."""
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
-        """Add to an aggregate; in `update` only.
+        """Add to an aggregate; not in `emit`.
 
         Raises:
             KeyError: there is no such aggregate.
             RuntimeError: in `emit`, which may be done again.
         """
-        if self._contributed is None:
-            raise RuntimeError(f"contribute({name!r}) in emit(), which may be done again: "
-                               "contribute in update()")
+        self._refuse_again(f"contribute({name!r})", "contribute")
+        assert self._contributed is not None
         self._contributed[name] += value
+
+    def stop(self) -> None:
+        """This is the last step, whoever is active; not in `emit`.
+
+        Raises:
+            RuntimeError: in `emit`.
+        """
+        self._refuse_again("stop()", "stop")
+        self._stop = True
+
+    def wake_all(self) -> None:
+        """All vertices compute in the next step, whatever they have voted; not in `emit`.
+
+        Raises:
+            RuntimeError: in `emit`.
+        """
+        self._refuse_again("wake_all()", "wake them")
+        self._wake = True
+
+    def random(self, v: Vertices, draw: int = 0) -> npt.NDArray[np.float64]:
+        """A number in [0, 1) for each vertex of the block, (k,): by the program's seed, the step,
+        the vertex and `draw`, so the same whenever it is asked for.
+
+        Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
+        OOPSLA 2014, for the mixing.
+        """
+        mixed = np.asarray(v.ids, np.uint64)
+        for number in (self._seed, self.step, draw):
+            mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + np.uint64(number % (1 << 64))
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed ^= mixed >> np.uint64(31)
+        return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def _refuse_again(self, call: str, what: str) -> None:
+        if self._contributed is None:
+            raise RuntimeError(f"{call} in emit(), which may be done again: {what} in update()")
 
 
 class Inbox:
@@ -80,42 +137,70 @@ class Inbox:
 
     Attributes:
         values: of each vertex all messages combined; the combiner's neutral value where there is
-            none, (k,).
+            none, (k,). Without a combiner all messages, by vertex.
         got: whether there was one, (k,).
+        ptr: without a combiner: vertex j has values[ptr[j]:ptr[j + 1]], (k + 1,); else None.
     """
 
-    def __init__(self, values: AnyArray, got: Mask) -> None:
-        self.values, self.got = values, got
+    def __init__(self, values: AnyArray, got: Mask, ptr: Ints | None = None) -> None:
+        self.values, self.got, self.ptr = values, got, ptr
+
+
+def inbox_of(received: Received, rows: Ints) -> Inbox:
+    """Messages to some of a slot's vertices, which are all that have got any."""
+    if received.ptr is None and len(rows) == len(received.got):
+        return Inbox(received.values, received.got)
+    if received.ptr is None:
+        return Inbox(received.values[rows], received.got[rows])
+    ptr = np.concatenate([received.ptr[rows], received.ptr[-1:]])
+    return Inbox(received.values, received.got[rows], ptr)
 
 
 class Vertices:
     """A block of vertices. Fields are attributes: arrays of one value each.
 
     Attributes:
-        ids: of the vertices, ascending; degree: edges that leave each, (k,).
+        ids: of the vertices, ascending; degree: edges that leave each, (k,), not to be written to;
+            edges: those edges. In `update` and `compute` as the step before has left them.
     """
 
-    def __init__(self, part: Part, fields: dict[str, AnyArray], rows: npt.NDArray[np.int64],
-                 sending: Sending | None) -> None:
-        object.__setattr__(self, "_part", part)
-        object.__setattr__(self, "_fields", fields)
-        object.__setattr__(self, "_rows", rows)
-        object.__setattr__(self, "_sending", sending)
-        object.__setattr__(self, "_halted", np.zeros(len(rows), bool))
+    def __init__(self, topology: Topology, fields: dict[str, AnyArray], rows: Ints,
+                 sending: Sending | None, n: int, before: Changes, *, writes: bool) -> None:
+        block = {"_topology": topology, "_fields": fields, "_rows": rows, "_sending": sending,
+                 "_n": n, "_before": before, "_writes": writes, "_changes": [], "_edges": None,
+                 "_halted": np.zeros(len(rows), bool)}
+        for name, value in block.items():
+            object.__setattr__(self, name, value)
 
-    _part: Part
+    _topology: Topology
     _fields: dict[str, AnyArray]
-    _rows: npt.NDArray[np.int64]
+    _rows: Ints
     _sending: Sending | None
+    _n: int
+    _before: Changes  # of edges, by earlier steps
+    _writes: bool
+    _changes: list[Changes]
+    _edges: Edges | None
     _halted: Mask
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
-        return self._part.ids[self._rows]
+    def ids(self) -> Ints:
+        return self._topology.part.ids[self._rows]
 
     @property
-    def degree(self) -> npt.NDArray[np.int64]:
-        return self._part.degree[self._rows]
+    def degree(self) -> Ints:
+        found = self._topology.degree
+        if len(found) > len(self._rows):
+            found = found[self._rows]
+            found.flags.writeable = False
+        return found
+
+    @property
+    def edges(self) -> Edges:
+        if self._edges is None:
+            object.__setattr__(self, "_edges", changes.edges(self._topology, self._rows))
+        assert self._edges is not None
+        return self._edges
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -131,13 +216,13 @@ class Vertices:
         if name not in self._fields:
             have = ", ".join(self._fields) or "none"
             raise AttributeError(f"vertices have no field {name!r}; fields are {have}")
-        if self._sending is not None:
+        if not self._writes:
             raise RuntimeError(f"emit() writes field {name!r}: it may be done again, so all that "
                                "changes is changed in update()")
         self._fields[name][...] = value
 
     def vote_to_halt(self, which: Mask | None = None) -> None:
-        """Do not compute in the next step, unless a message comes; in `update` only.
+        """Do not compute in the next step, unless a message comes; not in `emit`.
 
         Args:
             which: of the block's vertices, (k,) bool; all by default.
@@ -146,20 +231,60 @@ class Vertices:
             RuntimeError: in `emit`.
             ValueError: that is no mask of the block.
         """
-        if self._sending is not None:
-            raise RuntimeError("vote_to_halt() in emit(), which may be done again: vote in "
-                               "update()")
+        self._refuse_again("vote_to_halt()", "vote")
         self._halted[... if which is None else self._mask("vote_to_halt", which)] = True
 
-    def _mask(self, call: str, mask: Any) -> Mask:
-        array: Mask = np.asarray(mask)
-        if array.dtype != bool or array.shape != self._rows.shape:
-            raise ValueError(f"{call}: a mask of {array.dtype} and shape {array.shape}; give bool, "
-                             f"one for each of the block's {len(self)} vertices")
-        return array
+    def drop_edges(self, which: Mask) -> None:
+        """Have some edges of the block go: no message of this step goes along them; not in `emit`.
+
+        Args:
+            which: of `edges`, (m,) bool.
+
+        Raises:
+            RuntimeError: in `emit`.
+            ValueError: that is no mask of the edges.
+        """
+        self._refuse_again("drop_edges()", "drop them")
+        mask, of = np.asarray(which), self.edges
+        if mask.dtype != bool or mask.shape != of.row.shape:
+            raise ValueError(f"drop_edges: a mask of {mask.dtype} and shape {mask.shape}; give "
+                             f"bool, one for each of the block's {len(of)} edges")
+        gone = np.zeros(int(mask.sum()), CHANGE)
+        gone["edge"] = of.number[mask]
+        self._changes.append(gone)
+
+    def add_edges(self, rows: npt.ArrayLike, targets: npt.ArrayLike,
+                  weight: npt.ArrayLike | None = None) -> None:
+        """Have edges come, which messages of this step already go along; not in `emit`.
+
+        Args:
+            rows: their sources, as places in the block.
+            targets: ids of what they lead to, as many.
+            weight: of each, or of all; 1 by default; only where the graph has weights.
+
+        Raises:
+            RuntimeError: in `emit`.
+            ValueError: there are no such vertices, or no weights.
+        """
+        self._refuse_again("add_edges()", "add them")
+        row, target = (np.asarray(array, np.int64).ravel() for array in (rows, targets))
+        if row.shape != target.shape:
+            raise ValueError(f"add_edges: {len(row)} sources and {len(target)} targets")
+        if len(row) and not 0 <= row.min() <= row.max() < len(self):
+            raise ValueError(f"add_edges: places {row.min()} to {row.max()} in a block of "
+                             f"{len(self)} vertices")
+        self._check_ids("add_edges", target)
+        if weight is not None and self._topology.weight is None:
+            raise ValueError("add_edges: weights, and the graph has none")
+        came = np.zeros(len(row), CHANGE)
+        came["edge"], came["row"], came["target"] = -1, self._rows[row], target
+        came["weight"] = 1 if weight is None else weight
+        if np.isnan(came["weight"]).any():
+            raise ValueError("add_edges: the weight of an edge is NaN")
+        self._changes.append(came)
 
     def send(self, values: Any, *, weight: str | None = None, where: Mask | None = None) -> None:
-        """Send to the targets of all edges of each vertex; in `emit` only.
+        """Send to the targets of all edges of each vertex; not in `update`.
 
         Args:
             values: one for each vertex, (k,), or one for all.
@@ -170,72 +295,55 @@ class Vertices:
             RuntimeError: in `update`.
             ValueError: there is no such use of weights, the graph has none, or `where` is no mask.
         """
-        if self._sending is None:
-            raise RuntimeError("send() in update(): messages are sent in emit(), from the fields")
+        sending = self._to_send("send()")
         values, rows = np.broadcast_to(values, self._rows.shape), self._rows
         if where is not None:
             mask = self._mask("send", where)
             values, rows = values[mask], rows[mask]
-        self._sending.send(rows, values, weight)
+        if self._changes:  # by this compute()
+            sending.topology = changes.topology(self._topology.part,
+                                                np.concatenate([self._before, *self._changes]))
+        sending.along(rows, values, weight)
 
+    def send_to(self, ids: npt.ArrayLike, values: Any) -> None:
+        """Send to vertices of any id; not in `update`.
 
-WEIGHTS: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {"plus": np.add,
-                                                                "times": np.multiply}
+        Args:
+            ids: whom to, (m,), as often as there are messages to it.
+            values: one for each, (m,), or one for all.
 
+        Raises:
+            RuntimeError: in `update`.
+            ValueError: there are no such vertices.
+        """
+        sending, to = self._to_send("send_to()"), np.array(ids, np.int64).ravel()
+        self._check_ids("send_to", to)
+        sending.to(to, np.array(np.broadcast_to(values, to.shape)))
 
-class Sending:
-    """Messages of a slot in a step: for each target one, combined in the order of the sources.
+    def _mask(self, call: str, mask: Any) -> Mask:
+        array: Mask = np.asarray(mask)
+        if array.dtype != bool or array.shape != self._rows.shape:
+            raise ValueError(f"{call}: a mask of {array.dtype} and shape {array.shape}; give bool, "
+                             f"one for each of the block's {len(self)} vertices")
+        return array
 
-    Attributes:
-        values, got: of each target of the part, whose order they have.
-    """
+    def _check_ids(self, call: str, ids: Ints) -> None:
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self._n:
+            wrong = ids[(ids < 0) | (ids >= self._n)][0]
+            raise ValueError(f"{call}: vertex {wrong}; vertices are 0 to {self._n - 1}")
 
-    def __init__(self, part: Part, program: VertexProgram) -> None:
-        self.part, self.program = part, program
-        self.values = neutral(program, len(part.targets))
-        self.got = np.zeros(len(part.targets), bool)
+    def _refuse_again(self, call: str, what: str) -> None:
+        if not self._writes:
+            raise RuntimeError(f"{call} in emit(), which may be done again: {what} in update()")
 
-    def send(self, rows: npt.NDArray[np.int64], values: AnyArray, weight: str | None) -> None:
-        part = self.part
-        if weight is not None and weight not in WEIGHTS:
-            raise ValueError(f"send(weight={weight!r}): give \"plus\" or \"times\"")
-        if weight is not None and part.weight is None:
-            raise ValueError(f"send(weight={weight!r}): the graph has no weights")
-        if len(rows) == len(part.ids):
-            edges: Any = slice(None)
-            degree = part.degree
-        else:
-            degree = part.degree[rows]
-            ends = np.cumsum(degree)
-            edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
-                part.ptr[rows] - (ends - degree), degree)
-        messages = np.repeat(values, degree)
-        if weight is not None:
-            assert part.weight is not None
-            messages = WEIGHTS[weight](messages, part.weight[edges])
-        target = part.target[edges]
-        # One after another, so that sums of floats are the same whenever they are made.
-        self.program.combine.at(self.values, target, messages.astype(self.values.dtype))
-        self.got[target] = True
-
-
-def neutral(program: VertexProgram, size: int) -> AnyArray:
-    """So many messages that change nothing."""
-    dtype = np.dtype(program.message)
-    value: Any = program.combine.identity
-    if program.combine in (np.minimum, np.maximum):
-        least = program.combine is np.maximum
-        if dtype.kind == "f":
-            value = -np.inf if least else np.inf
-        elif dtype.kind == "b":
-            value = not least
-        else:
-            value = np.iinfo(dtype).min if least else np.iinfo(dtype).max
-    return np.full(size, np.array(value).astype(dtype), dtype)
+    def _to_send(self, call: str) -> Sending:
+        if self._sending is None:
+            raise RuntimeError(f"{call} in update(): messages are sent in emit(), from the fields")
+        return self._sending
 
 
 def check(program: VertexProgram) -> None:
-    """Refuse a program whose names or combiner cannot be.
+    """Refuse a program whose names, methods or combiner cannot be.
 
     Raises:
         ValueError: with what is wrong.
@@ -243,8 +351,10 @@ def check(program: VertexProgram) -> None:
     name = type(program).__name__
     if not program.fields:
         raise ValueError(f"{name}: declare what a vertex has, such as fields = {{\"rank\": float}}")
+    if not any(ways(program)):
+        raise ValueError(f"{name}: define update and emit, or compute")
     taken = [field for field in program.fields if field.startswith("_") or hasattr(Vertices, field)]
-    taken += [field for field in program.aggregates if field in ("active", "messages")]
+    taken += [field for field in program.aggregates if field in COUNTS]
     if taken:
         raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or steps have already; "
                          "choose another")
@@ -254,7 +364,12 @@ def check(program: VertexProgram) -> None:
             raise ValueError(f"{name}: {field} has dtype {np.dtype(kind)}; give bool, integers or "
                              "floats")
     combine = program.combine
-    if not isinstance(combine, np.ufunc) or combine.nin != 2 or (
-            combine.identity is None and combine not in (np.minimum, np.maximum)):
+    if combine is not None and (not isinstance(combine, np.ufunc) or combine.nin != 2 or (
+            combine.identity is None and combine not in (np.minimum, np.maximum))):
         raise ValueError(f"{name}: combine = {combine!r} has no neutral value; give a NumPy ufunc "
-                         "such as np.add or np.minimum")
+                         "such as np.add or np.minimum, or None")
+
+
+# Of a step, beside the aggregates, summed over the slots: vertices that have not voted to halt,
+# messages, slots that stop, that wake all, that are masked, and for which a checkpoint is due.
+COUNTS = ("active", "messages", "stop", "wake", "masked", "due")

@@ -419,7 +419,8 @@ class Session:
             to = f"its demand checkpoint {recovery.demand}"
         how = f"replayed from {to}" if recovery.kind == "causal" else f"back at {to}"
         if recovery.kind == "reentry":
-            how = f"{self.world.claimant} recovers from {to}"
+            how = f"{self.world.claimant} recovers " + (
+                f"from {to}" if recovery.version else "without a checkpoint")
         if recovery.kind == "causal" and not recovery.phases.replay:
             how = "replaced before it had begun" if recovery.slots else "replaced"
         phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)

@@ -1,14 +1,20 @@
-"""Vertex programs for tests: PageRank, shortest paths, components; one after another."""
+"""Vertex programs for tests, one after another: three of its own, and those that come along."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from ftrma import graph
 from ftrma.graph import Context, Inbox, Vertices, data
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "apps"))
+import pregel
 
 SCALE, SEED, STEPS = 9, 5, 16
 
@@ -20,6 +26,8 @@ class PageRank(graph.VertexProgram):
     aggregates: ClassVar = {"dangling": float}
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if ctx.step == int(os.environ.get("RAISE", "0")):
+            raise RuntimeError("as asked")
         if ctx.step == 1:
             v.rank = 1 / ctx.n
         else:
@@ -81,24 +89,61 @@ def sparse() -> data.Graph:
     return data.symmetric(data.of_edges(900, source, (source + random.integers(1, 40, 500)) % 900))
 
 
+def simple() -> data.Graph:
+    """Of each edge one in each direction, none from a vertex to itself: trees hang from it, and a
+    path, which unravels from its end."""
+    random = np.random.default_rng(SEED)
+    source, target = random.integers(0, 700, (2, 900))
+    path = np.arange(699, 720)
+    keys = np.unique(np.concatenate([
+        np.minimum(source, target) * 720 + np.maximum(source, target), path[:-1] * 720 + path[1:]]))
+    source, target = keys // 720, keys % 720
+    return data.symmetric(data.of_edges(720, source[source < target], target[source < target]))
+
+
+def bipartite() -> data.Graph:
+    random = np.random.default_rng(SEED)
+    keys = np.unique(random.integers(0, 200, 700) * 200 + random.integers(0, 200, 700))
+    return data.symmetric(data.of_edges(400, keys // 200, keys % 200 + 200))
+
+
+def dense() -> data.Graph:
+    return data.symmetric(data.rmat(7, degree=6, seed=SEED))
+
+
+# Programs: what they are run on, and the field that is their result.
+PROGRAMS = {
+    "pagerank": (lambda: data.rmat(SCALE, seed=SEED), PageRank, "rank"),
+    "distance": (weighted, Distance, "distance"),
+    "component": (sparse, Component, "least"),
+    "sv": (sparse, pregel.PointerJumping, "value"),
+    "triangles": (dense, pregel.Triangles, "count"),
+    "matching": (bipartite, lambda: pregel.Matching(200), "partner"),
+    "kcore": (simple, lambda: pregel.Core(2), "kept"),
+    "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
+}
+
+
 def main() -> None:
-    directory, recovery, *names = sys.argv[1:]
-    engine = graph.Engine(recovery=recovery, checkpoint=5)
-    found = {}
+    directory = sys.argv.pop(1)  # another one in each launch
+    recovery, *names = sys.argv[1:]
+    topology = names.pop(0) if names[0] in ("parity", "loader") else None
+    engine = graph.Engine(recovery=recovery, checkpoint=5, topology=topology,
+                          spill=os.environ.get("SPILL"))
+    found, steps = {}, {}
     for name in names:
-        if name == "pagerank":
-            result = engine.run(engine.rmat(SCALE, seed=SEED), PageRank())
-            found["rank"] = result["rank"]
-        elif name == "distance":
-            result = engine.run(weighted(), Distance())
-            found["distance"] = result["distance"]
-        else:
-            result = engine.run(sparse(), Component())
-            found["least"] = result["least"]
-        whole = result.gather(list(found)[-1])
+        make, program, field = PROGRAMS[name]
+        result = engine.run(make(), program())
+        found[name] = result[field]
+        steps[name] = [report.step for report in result.reports]
+        whole = result.gather(field)
         if whole is not None:
             np.save(f"{directory}/whole-{name}.npy", whole)
     np.savez(f"{directory}/slot-{engine.comm.rank}.npz", **found)
+    if engine.comm.rank == 0:
+        print({name: max(taken, default=0) for name, taken in steps.items()}, flush=True)
+        with open(f"{directory}/steps.json", "w") as file:
+            json.dump(steps, file)
 
 
 if __name__ == "__main__":

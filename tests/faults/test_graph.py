@@ -1,4 +1,4 @@
-"""Vertex programs under real kills: `ftrma.graph` by three programs and their oracles.
+"""Vertex programs under real kills: `ftrma.graph` by eight programs and their oracles.
 
 Law: whatever slots die, wherever and how often, by each recovery: the same bits as without failure,
 nothing launched again.
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse
 from jobs import FTRMA, Result, run_command, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
@@ -24,8 +25,10 @@ from scipy.sparse import csgraph
 SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
+FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
+STRONG = ("--checksums", "2", "--group-size", "4")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +48,7 @@ def kill(*rules: str) -> list[str]:
 
 @functools.cache
 def reference() -> Result:
-    result = run("lwlog", PROGRAMS)
+    result = run("lwlog", PROGRAMS + FULL)
     assert result.status == 0 and not kinds(result), result
     return result
 
@@ -53,7 +56,7 @@ def reference() -> Result:
 def assert_same(result: Result, names: tuple[str, ...]) -> None:
     assert result.status == 0, result
     for slot, arrays in final_memory(result).items():
-        assert len(arrays) == len(names)
+        assert sorted(arrays) == sorted(names)
         for name, array in arrays.items():
             expected = final_memory(reference())[slot][name]
             assert array.tobytes() == expected.tobytes(), (slot, name, result)
@@ -100,7 +103,43 @@ def test_oracles() -> None:
     assert len(set(least.tolist())) == count > 100
     assert len(set(zip(least.tolist(), label.tolist(), strict=True))) == count
     for slot in range(SLOTS):
-        assert (found[f"slot-{slot}"]["rank"] == found["whole-pagerank"][slot::SLOTS]).all()
+        assert (found[f"slot-{slot}"]["pagerank"] == found["whole-pagerank"][slot::SLOTS]).all()
+
+
+def undirected(graph: Any) -> scipy.sparse.csr_matrix:
+    """Adjacency: 1 between two that have an edge, nothing from a vertex to itself."""
+    found = matrix(graph, counted=True)
+    found.setdiag(0)
+    found.eliminate_zeros()
+    found.data[:] = 1
+    return found
+
+
+def test_oracles_of_full_programs() -> None:
+    """Law: pointer jumping has the components; triangles are the trace's sixth; a matching that
+    takes each edge's ends or one of them, half of a maximum at least; a core is what peeling
+    leaves; edges are there to those 1, 2, 4 ... further on."""
+    module, found = graphs(), reference().results
+    assert (found["whole-sv"] == found["whole-component"]).all()
+    edges = undirected(module.dense())
+    assert found["whole-triangles"].sum() == (edges @ edges).multiply(edges).sum() / 6 > 100
+    edges, partner = undirected(module.bipartite()).tocoo(), found["whole-matching"]
+    taken = np.flatnonzero(partner >= 0)
+    assert (partner[partner[taken]] == taken).all()
+    assert ((partner[edges.row] >= 0) | (partner[edges.col] >= 0)).all()
+    assert {*zip(taken, partner[taken], strict=True)} <= {*zip(edges.row, edges.col, strict=True)}
+    most = csgraph.maximum_bipartite_matching(edges.tocsr()[:200, 200:])
+    assert len(taken) / 2 >= (most >= 0).sum() / 2
+    edges = undirected(module.simple())
+    core = np.ones(edges.shape[0], bool)
+    for _ in range(len(core)):
+        core &= np.asarray(edges[:, core].sum(axis=1)).ravel() >= 2
+    assert (found["whole-kcore"] == core).all() and 100 < core.sum() < len(core)
+    ids = np.arange(500)
+    expected = np.full(500, -1)
+    for step in 1 << np.arange(9):
+        expected[step:] = ids[: 500 - step]
+    assert (found["whole-doubling"] == expected).all()
 
 
 PLACES = ("graph.load", "graph.recover", "graph.compute:8", "graph.emit:9", "graph.exchange:7",
@@ -111,10 +150,28 @@ MORE = [(place, slot, recovery, name) for place in PLACES for slot in (0, 3)
         for recovery in RECOVERIES for name in PROGRAMS]
 
 
+SOON = ("graph.load", "graph.recover", "graph.compute:6", "graph.emit:7", "graph.exchange:8",
+        "graph.sync:11", "checkpoint:2", "stage:2", "staged:2", "graph.end")
+
+
+@pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
+    pytest.param(place, slot, recovery, name, marks=[
+        pytest.mark.rest if (place, recovery, name) in (
+            ("graph.emit:7", "lwlog", "sv"),) and slot
+        else pytest.mark.long])
+    for name in FULL for place in SOON for slot in (0, 3) for recovery in RECOVERIES])
+def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: str,
+                                   repetition: int) -> None:
+    """Law: masked steps, lists and changes of edges come back in all bits."""
+    result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
+    assert_same(result, (name,))
+    assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
+
+
 def when(i: int) -> list[pytest.MarkDecorator]:
     if i == 11:
         return []
-    return [pytest.mark.rest if i in (1, 8, 19) else pytest.mark.long]
+    return [pytest.mark.rest if i == 8 else pytest.mark.long]
 
 
 @pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
@@ -138,10 +195,174 @@ UPON = [(rules, recovery) for rules in (
     for i, case in enumerate(UPON)])
 def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str, repetition: int) -> None:
     """Law: three levels of steps at once, and a replaced slot that dies again."""
-    options = ("--spares", "4", "--checksums", "2", "--group-size", "4")
+    options = ("--spares", "4", *STRONG)
     result = run(recovery, ("pagerank",), *options, *kill(*rules))
     assert_same(result, ("pagerank",))
     assert set(kinds(result)) == {"reentry"}, result
+
+
+ROLES = [  # rules, options, kinds of what follows
+    *((rule, (), ()) for rule in ("c0@sum:2", "c0@commit:2", "c0@fold:2", "c0@folded:2")),
+    *((f"c0@{place}:2 1@graph.compute:13", STRONG, ("reentry",))
+      for place in ("sum", "commit", "fold", "folded")),
+    ("s0@time:0.05 1@graph.compute:12", (), ("reentry",)),
+    ("0@graph.compute:12 2@graph.compute:12", ("--group-size", "2"), ("reentry",)),
+    ("0@graph.emit:13 1@graph.emit:13", STRONG, ("reentry",)),
+]
+
+
+@pytest.mark.parametrize(("rules", "options", "expected", "recovery"), [
+    pytest.param(*role, recovery, marks=pytest.mark.rest if
+                 (i, recovery) == (5, "lwlog") else pytest.mark.long)
+    for i, role in enumerate(ROLES) for recovery in RECOVERIES])
+def test_other_roles(rules: str, options: tuple[str, ...], expected: tuple[str, ...],
+                     recovery: str, repetition: int) -> None:
+    """Law: whoever has the parity may die, a spare, and as many of each group as it stands."""
+    result = run(recovery, ("pagerank",), *SPARES, *options, *kill(*rules.split()))
+    assert_same(result, ("pagerank",))
+    assert set(kinds(result)) == {*expected}, result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recovery", RECOVERIES)
+def test_more_than_a_group_stands(recovery: str, repetition: int) -> None:
+    """Law: what cannot be had is told, and answered by nobody."""
+    result = run(recovery, ("pagerank",), *SPARES,
+                 *kill("1@graph.compute:12", "2@graph.compute:12"))
+    assert result.status == 70 and "group 0 lost slot 1 and slot 2 at once" in result.stderr, result
+
+
+@pytest.mark.parametrize(("place", "recovery"), [
+    pytest.param(place, recovery, marks=pytest.mark.rest if
+                 (place, recovery) == ("graph.compute:12", "lwlog") else pytest.mark.long)
+    for place in ("graph.load", "graph.compute:3", "graph.compute:12", "staged", "graph.end")
+    for recovery in RECOVERIES])
+def test_the_graph_from_parity(place: str, recovery: str, repetition: int) -> None:
+    """Law: a slot's part of the graph comes out of a checkpoint, too."""
+    result = run_job(SCRIPT, SLOTS, *SPARES, *kill(f"2@{place}"),
+                     args=[recovery, "parity", "pagerank", "kcore"])
+    assert_same(result, ("pagerank", "kcore"))
+    assert set(kinds(result)) == {"reentry"}, result
+
+
+ONCE = """
+import sys
+import numpy as np
+from ftrma import framework, graph
+from ftrma.graph import data
+sys.path.insert(0, sys.argv[2])
+from graphs import PageRank, SCALE, SEED
+made = data.rmat(SCALE, seed=SEED)
+def chunks():
+    if framework.attempt() > 1:
+        raise RuntimeError("made again")
+    return made.chunks()
+engine = graph.Engine(cache=sys.argv[3], partition="edges")
+result = engine.run(graph.Graph(made.n, chunks, "once", key="once"), PageRank())
+ranks = result.gather("rank")
+if engine.comm.rank == 0:
+    np.save(f"{sys.argv[1]}/whole.npy", ranks)
+"""
+
+
+@pytest.mark.rest
+def test_the_graph_from_files(tmp_path: Path, repetition: int) -> None:
+    """Law: a replaced slot has its part from the cache, and does not make it."""
+    result = run_job(ONCE, SLOTS, *SPARES, *kill("2@graph.compute:12"),
+                     args=[str(SCRIPT.parent), str(tmp_path / "cache")])
+    assert result.status == 0 and kinds(result) == ["reentry"], result
+    assert len(list((tmp_path / "cache").iterdir())) == SLOTS
+    assert np.allclose(result.results["whole"], reference().results["whole-pagerank"], rtol=1e-12)
+
+
+DECLARED = [("1@graph.compute:40", ()), ("2@graph.load", ()), ("0@graph.exchange:3", ()),
+            ("3@graph.sync:12", ()), ("0@graph.end:1", ()), ("1@graph.end:2", ()),
+            ("0@checkpoint:2", ()), ("3@stage:3", ()), ("0@staged:2", ()), ("c0@fold:2", ()),
+            ("1@graph.compute:9 2@graph.emit:24", ()), ("1@graph.emit:14 1@graph.sync:30", ()),
+            ("0@graph.emit:13 3@graph.emit:13", STRONG), ("2@graph.load:2", ())]
+
+
+@pytest.mark.parametrize(("rules", "options", "recovery"), [
+    pytest.param(*case, recovery, marks=[] if (i, recovery) == (0, "causal") else
+                 pytest.mark.rest if (i, recovery) == (3, "rollback") else pytest.mark.long)
+    for i, case in enumerate(DECLARED) for recovery in ("causal", "rollback")])
+def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery: str,
+                                  repetition: int) -> None:
+    """Law: by causal one slot is replayed while the others go on, by rollback all go back, in the
+    first run and behind one that has ended. All go back when two die at once, and for one that
+    begins a run when there is a checkpoint already; nobody for one that has not begun any."""
+    names = ("pagerank", "component")
+    result = run(recovery, names, *SPARES, *options, *kill(*rules.split()))
+    assert_same(result, names)
+    late = recovery == "rollback" and rules != "2@graph.load"  # it has no lanes before
+    back = options or rules == "2@graph.load:2" or late
+    deaths = 1 if options else len([rule for rule in rules.split() if rule[0] != "c"])
+    assert kinds(result) == ["rollback" if back else "causal"] * deaths, result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", ["1@graph.compute:6", "2@graph.emit:4", "0@graph.sync:7"])
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("recovery", ["causal", "rollback"])
+def test_full_programs_as_any_program(recovery: str, name: str, rule: str,
+                                      repetition: int) -> None:
+    """Law: with masked steps, lists and changes of edges, too."""
+    result = run(recovery, (name,), *SPARES, *kill(rule))
+    assert_same(result, (name,))
+    assert kinds(result) == [recovery], result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recovery", ["causal", "rollback"])
+def test_over_nodes_as_any_program(recovery: str, repetition: int) -> None:
+    """Law: over several nodes, too."""
+    result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
+                          *kill("3@graph.compute:12"), args=[recovery, "pagerank"], in_turn=2)
+    assert_same(result, ("pagerank",))
+    assert kinds(result) == [recovery], result
+
+
+BEHIND = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI, graph
+from ftrma.graph import data
+sys.path.insert(0, sys.argv[3])
+from graphs import Component, sparse
+engine = graph.Engine(recovery=sys.argv[2], checkpoint=4)
+found = engine.run(sparse(), Component())["least"]
+comm = MPI.COMM_WORLD
+window = MPI.Win.Allocate(8 * 16, 8, comm=comm)
+memory = np.frombuffer(window.tomemory())
+memory[:] = 0
+state = ftrma.protect("main", step=0)
+while state.step < 12:
+    ftrma.safepoint()
+    window.Fence()
+    window.Put(np.array([found[state.step] + comm.rank + 1.0]), (comm.rank + 1) % comm.size,
+               state.step)
+    window.Fence()
+    state.step += 1
+np.savez(f"{sys.argv[1]}/slot-{comm.rank}.npz", memory=memory, found=found)
+"""
+
+
+@pytest.mark.parametrize(("recovery", "visit"), [
+    pytest.param(recovery, visit, marks=pytest.mark.rest if
+                 (recovery, visit) == ("lwlog", 9) else pytest.mark.long)
+    for recovery in ("lwlog", "causal", "rollback") for visit in (1, 9, 17)])
+def test_windows_behind_a_run(recovery: str, visit: int, repetition: int) -> None:
+    """Law: the program's own windows, made when a run has ended, come back."""
+    arguments = [recovery, str(SCRIPT.parent)]
+    results = [run_job(BEHIND, 3, "--interval", "0", *rules, args=arguments)
+               for rules in ((), kill(f"1@fence:{visit}"))]
+    for result in results:
+        assert result.status == 0, result
+    assert len(kinds(results[1])) == 1, results[1]
+    for a, b in zip(*(result.of_slots("slot", 3) for result in results), strict=True):
+        assert a["memory"].tobytes() == b["memory"].tobytes() and a["memory"][:12].all()
+        assert a["found"].tobytes() == b["found"].tobytes()
 
 
 @pytest.mark.parametrize("rule", [
@@ -164,6 +385,16 @@ def test_over_nodes(rule: str, repetition: int) -> None:
                           *kill(rule), args=["lwlog", "pagerank"], in_turn=2)
     assert_same(result, ("pagerank",))
     assert kinds(result) == ["reentry"] * (rule[0] != "a"), result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FULL)
+def test_full_programs_over_nodes(name: str, repetition: int) -> None:
+    """Law: nor where records go to."""
+    result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
+                          *kill("3@graph.compute:7"), args=["lwlog", name], in_turn=2)
+    assert_same(result, (name,))
+    assert kinds(result) == ["reentry"], result
 
 
 @pytest.mark.long
@@ -197,10 +428,14 @@ def told(call):
         call()
     except (ValueError, AttributeError, RuntimeError) as error:
         found.append(f"{type(error).__name__}: {error}")
-told(lambda: graph.Engine(recovery="causal"))
+told(lambda: graph.Engine(recovery="later"))
+told(lambda: graph.Engine(recovery="causal", topology="parity"))
+told(lambda: graph.Engine(recovery="rollback", checkpoint=2.5))
+told(lambda: graph.Engine(topology="files"))
 told(lambda: graph.Engine(partition="odd"))
 told(lambda: graph.Engine(checkpoint=-1))
 engine = graph.Engine()
+told(lambda: graph.Engine(recovery="causal"))
 path = data.path(9)
 def of(**methods): return type("Program", (Program,), methods)()
 def never(self, v, inbox, ctx): pass
@@ -211,10 +446,16 @@ def masks(self, v, ctx): v.send(1, where=np.ones(len(v), int))
 def weighs(self, v, ctx): v.send(1, weight="plus")
 def names(self, v, inbox, ctx): v.b = 1
 def adds(self, v, ctx): ctx.contribute("x", 1)
+def drops(self, v, inbox, ctx): v.drop_edges(np.ones(3, bool))
+def comes(self, v, inbox, ctx): v.add_edges([9], [0])
+def leaves(self, v, inbox, ctx): v.add_edges([0], [9])
+def writes_to(self, v, ctx): v.send_to([0, -1], 1)
+class Nothing(graph.VertexProgram): fields = {"a": float}
 for program in (of(update=never), of(emit=writes), of(update=sends), of(emit=weighs),
                 of(update=names), of(emit=adds), of(emit=votes), of(emit=masks), of(fields={}),
                 of(fields={"degree": int}), of(aggregates={"active": int}), of(message=complex),
-                of(combine=np.subtract)):
+                of(combine=np.subtract), of(update=drops), of(update=comes), of(update=leaves),
+                of(emit=writes_to), graph.VertexProgram.__new__(Nothing)):
     told(lambda: engine.run(path, program, most=3))
 json.dump(found, open(f"{sys.argv[1]}/found.json", "w"))
 """
@@ -225,9 +466,18 @@ def test_mistakes_are_told() -> None:
     result = run_plain(MISTAKES, 1)
     assert result.status == 0, result
     assert result.results["found"] == [
-        "ValueError: recovery 'causal': give one of hwcp, lwcp, hwlog, lwlog",
-        "ValueError: partition 'odd': give \"hash\" or \"range\"",
-        "ValueError: checkpoint -1: give steps between two, or 0 for none",
+        "ValueError: recovery 'later': give one of hwcp, lwcp, hwlog, lwlog, none, causal, "
+        "rollback, phoenix, cr",
+        "ValueError: topology 'parity' with recovery 'causal', which saves no graph; give "
+        "\"loader\", or \"files\" and a cache",
+        "ValueError: checkpoint 2.5 with recovery 'rollback': give steps between two, \"daly\" or "
+        "\"never\"; seconds are for ftrma run's --interval",
+        "ValueError: topology 'files': give a directory too, as cache",
+        "ValueError: partition 'odd': give 'hash', 'range', 'edges'",
+        "ValueError: checkpoint -1: give steps between two (a whole number), seconds (with a "
+        "point), \"daly\" or \"never\"",
+        "ValueError: recovery 'causal' beside an engine of another kind: those of a program have "
+        "causal or rollback all, or none",
         "NotEnded: the program has not ended after 3 steps",
         "RuntimeError: emit() writes field 'a': it may be done again, so all that changes is "
         "changed in update()",
@@ -245,8 +495,36 @@ def test_mistakes_are_told() -> None:
         "another",
         "ValueError: Program: message has dtype complex128; give bool, integers or floats",
         "ValueError: Program: combine = <ufunc 'subtract'> has no neutral value; give a NumPy "
-        "ufunc such as np.add or np.minimum",
+        "ufunc such as np.add or np.minimum, or None",
+        "ValueError: drop_edges: a mask of bool and shape (3,); give bool, one for each of the "
+        "block's 8 edges",
+        "ValueError: add_edges: places 9 to 9 in a block of 9 vertices",
+        "ValueError: add_edges: vertex 9; vertices are 0 to 8",
+        "ValueError: send_to: vertex -1; vertices are 0 to 8",
+        "ValueError: Nothing: define update and emit, or compute",
     ]
+
+
+DIFFERING = """
+from ftrma import graph, MPI
+from ftrma.graph import data
+class Program(graph.VertexProgram):
+    fields = {"a": float}
+    def update(self, v, inbox, ctx): pass
+    def emit(self, v, ctx): pass
+    def compute(self, v, inbox, ctx): pass
+    def masked(self, ctx): return ctx.step == 3 and MPI.COMM_WORLD.rank == 1
+graph.Engine().run(data.path(9), Program())
+"""
+
+
+@pytest.mark.rest
+def test_a_mask_that_differs_is_told() -> None:
+    """Law: it ends the job in words, on all slots, and nobody waits for somebody."""
+    result = run_job(DIFFERING, 2)
+    assert result.status == 1, result
+    assert ("step 3 is masked on 1 of 2 slots: masked() may depend on the step and the aggregates "
+            "alone") in result.stderr
 
 
 LOOP = """
@@ -329,6 +607,45 @@ def test_a_run_that_has_not_ended_is_one_of_the_others(visit: int, repetition: i
         assert a["told"] == b["told"] == 1 and a["found"].tobytes() == b["found"].tobytes()
 
 
+DUE = """
+import sys, time
+import numpy as np
+from ftrma import graph
+from ftrma.graph import data
+sys.path.insert(0, sys.argv[3])
+from graphs import PageRank, SCALE, SEED
+class Slow(PageRank):
+    def update(self, v, inbox, ctx):
+        time.sleep(0.02)
+        super().update(v, inbox, ctx)
+options = {"logs": {"checkpoint": "never", "log_bytes": 20_000}, "seconds": {"checkpoint": 0.08},
+           "daly": {"checkpoint": "daly"}, "never": {"checkpoint": "never"}}[sys.argv[2]]
+engine = graph.Engine(partition="edges", **options)
+result = engine.run(data.rmat(SCALE, seed=SEED), Slow())
+saved = [report.step for report in result.reports if report.saving_s]
+ranks = result.gather("rank")
+if engine.comm.rank == 0:
+    np.savez(f"{sys.argv[1]}/found.npz", rank=ranks, saved=saved)
+"""
+
+
+@pytest.mark.parametrize(("words", "options", "least", "most"), [
+    pytest.param("logs", (), 3, 9, marks=pytest.mark.rest),
+    pytest.param("seconds", (), 2, 6, marks=pytest.mark.long),
+    pytest.param("daly", ("--interval", "0.08"), 2, 6, marks=pytest.mark.long),
+    pytest.param("never", ("--interval", "0.01"), 0, 0, marks=pytest.mark.long)])
+def test_when_checkpoints_are_due(words: str, options: tuple[str, ...], least: int, most: int,
+                                  repetition: int) -> None:
+    """Law: by logs that grow, by seconds, by the job's interval, or never; after a death the ranks
+    are the same, whatever the partition."""
+    result = run_job(DUE, 3, *SPARES, *options, *kill("1@graph.compute:12"),
+                     args=[words, str(SCRIPT.parent)])
+    assert result.status == 0 and kinds(result) == ["reentry"], result
+    found = result.results["found"]
+    assert least <= len(found["saved"]) <= most, found["saved"]
+    assert np.allclose(found["rank"], reference().results["whole-pagerank"], rtol=1e-12)
+
+
 OTHER = """
 import sys
 import numpy as np
@@ -362,13 +679,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     matrix = scipy.sparse.random(50, 50, 0.04, format="csr", random_state=2)
     scipy.sparse.save_npz(tmp_path / "graph.npz", matrix)
     where, out = str(tmp_path / "graph.npz"), tmp_path / "out.npy"
-    expected = {"sssp": csgraph.dijkstra(matrix, indices=3),
-                "bfs": csgraph.dijkstra(matrix, indices=3, unweighted=True)}
-    for program, distances in expected.items():
-        result = command(program, where, "-n", "2", "--source", "3", "--out", str(out))
-        assert result.status == 0, result
-        assert np.allclose(np.load(out), distances, rtol=1e-12)
-        assert json.loads(result.stdout)["vertices"] == 50
+    result = command("sssp", where, "-n", "2", "--source", "3", "--out", str(out))
+    assert result.status == 0 and json.loads(result.stdout)["vertices"] == 50, result
+    assert np.allclose(np.load(out), csgraph.dijkstra(matrix, indices=3), rtol=1e-12)
     ranks = []
     for rules in ([], ["--kill", "0@graph.emit:6", "--recovery", "lwcp", "--checkpoint", "2"]):
         result = command("pagerank", "rmat:7", "-n", "3", "--steps", "9", "--out", str(out), *rules)
@@ -377,13 +690,53 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert ranks[0].tobytes() == ranks[1].tobytes() and abs(ranks[0].sum() - 1) < 1e-12
     assert sorted(p.name for p in tmp_path.iterdir()) == ["graph.npz", "out.npy"]
     for words, told in (
-        (("cc", str(tmp_path / "none.npz"), "-n", "2"), "No such file or directory; give an .npz"),
-        (("bfs", "rmat:x", "-n", "2"), "rmat:x: expected rmat:SCALE, such as rmat:16"),
-        (("bfs", where, "-n", "2", "--source", "50"), "--source 50: vertices are 0 to 49"),
+        (("cc", str(tmp_path / "none.npz"), "-n", "2"), "No such file or directory; give a file"),
         (("bfs", where, "-n", "2", "--source", "-1"), "--source -1: expected a whole number"),
+        (("bfs", where, "-n", "2", "--checkpoint", "x"), "--checkpoint x: expected steps, seconds"),
+        (("pagerank", where, "-n", "2", "--tolerance", "0"), "--tolerance 0: expected a number"),
+        (("colour", where, "-n", "2", "--recovery", "lwlog"), "give one of phoenix, cr"),
         (("bfs", where), "-n"), (("hops", where, "-n", "2"), "invalid choice: 'hops'"),
     ):
         result = command(*words)
         assert result.status == 2 and told in result.stderr, result
         lines = [line for line in result.stderr.splitlines() if not line.startswith("usage:")]
         assert len(lines) == 1, result
+
+
+@pytest.mark.long
+def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
+    """Law: each is there, by each way to recover it, on files of each kind; what only the graph
+    tells to be wrong is one line, too."""
+    out, ranks = tmp_path / "out.npy", []
+    (tmp_path / "edges.txt").write_text("# a path\n0 1\n1 2\n4 5\n")
+    scipy.io.mmwrite(tmp_path / "weights.mtx", scipy.sparse.diags([[-1.0] * 8], [1]).tocoo())
+    where = str(tmp_path / "weights.mtx")
+    for words, said in (
+        (("kcore", "rmat:7", "--k", "9"), {"recovery": "lwlog"}),
+        (("kcore", "rmat:7", "--k", "9", "--recovery", "phoenix"), {"recovery": "phoenix"}),
+        (("cc", str(tmp_path / "edges.txt"), "--recovery", "cr", "--checkpoint", "0.5"),
+         {"components": 3}),
+        (("bfs", where), {"vertices": 9}),
+        (("matching", "path:9", "--left", "1", "--checkpoint", "daly"), {"pairs": 1}),
+        (("colour", "grid:7", "--kill", "1@graph.compute:2"), {"recovery": "phoenix"}),
+    ):
+        result = command(*words, "-n", "2", "--out", str(out))
+        assert result.status == 0, result
+        line = json.loads(result.stdout)
+        assert said.items() <= line.items(), (line, said)
+        if words[0] == "kcore":
+            ranks.append(np.load(out))
+    assert ranks[0].tobytes() == ranks[1].tobytes() and 0 < ranks[0].sum() < 128
+    assert {p.name for p in tmp_path.iterdir()} == {"edges.txt", "weights.mtx", "out.npy"}
+    for words, told in (
+        (("bfs", "rmat:x"), "rmat:x: expected rmat:NUMBER, such as rmat:16"),
+        (("bfs", where, "--source", "50"), "--source 50: vertices are 0 to 8"),
+        (("matching", where), "--left is missing: vertices below it are on one side"),
+        (("sssp", where), "an edge of weight -1.0; sssp needs weights from 0 up"),
+        (("sssp", "path:9"), "the graph has no weights; sssp needs some: give bfs"),
+        (("pagerank", "rmat:40"), "1099511627776 vertices on 2 slots, which have less than"),
+        (("pagerank", "path:40000000000"), "does not fit"),
+    ):
+        result = command(*words, "-n", "2")
+        assert result.status == 2 and told in result.stderr, result
+        assert len(result.stderr.splitlines()) == 1, result

@@ -75,7 +75,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 4))
+@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 7))
 def test_replayed(program: str, place: str, slot: int, repetition: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)

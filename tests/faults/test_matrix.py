@@ -204,8 +204,8 @@ def cases() -> Iterator[object]:
         chosen = pairwise(rows)
         each = one_program_each(rows) if nodes == 2 else []
         for i, row in enumerate([*chosen, *(row for row in each if row not in chosen)]):
-            turn = i % 12 if nodes == 2 and i < len(chosen) else 1
-            late = [] if not turn else [pytest.mark.rest if turn % 4 == 0 else pytest.mark.long]
+            turn = i % 24 if nodes == 2 and i < len(chosen) else 1
+            late = [] if not turn else [pytest.mark.rest if turn % 8 == 0 else pytest.mark.long]
             yield pytest.param(row, nodes, id=f"{row}-{nodes}", marks=late)
 
 

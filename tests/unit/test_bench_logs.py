@@ -8,17 +8,32 @@ are counted with the wrong launch would say that logging is cheaper or dearer th
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import __main__ as bench_main
-from bench import common, dht, ft, ft_demand, launching, recovery, recovery_many, sides, turns
+from bench import (
+    common,
+    dht,
+    ft,
+    ft_demand,
+    graph,
+    launching,
+    lwcp,
+    phoenix,
+    recovery,
+    recovery_many,
+    sides,
+    turns,
+)
 from bench.recovery_many import Times
 
 # ---- sides ----------------------------------------------------------------------------------
@@ -295,6 +310,112 @@ def test_many_tells_why_a_recovery_was_no_causal_one() -> None:
     assert "note: f-2: two at once" in said and "100 (100 .. 100)" in said
 
 
+# ---- checkpoints and logs of vertex programs ------------------------------------------------
+
+
+def steps_of(slot: int) -> list[dict[str, Any]]:
+    """Of a job that was killed in step 3 and took a checkpoint in step 2, from slot 1 anew."""
+    seen = [(1, "normal", 0.9), (2, "normal", 0.010), (3, "normal", 0.020)]
+    after = [(2, "checkpoint", 0.005), (3, "again", 0.004), (4, "normal", 0.030)]
+    return [{"step": step, "kind": kind, "forwarded": kind != "normal" and slot != 1,
+             "seconds": seconds, "sending_s": 0.001, "log_bytes": 2**20,
+             "saving_s": 0.002 if step == 2 and kind == "normal" else 0.0}
+            for step, kind, seconds in (after if slot == 1 else seen + after)]
+
+
+def lwcp_report(*, files: bool = False) -> dict[str, Any]:
+    options = lwcp.parse(["--every", "2", "--kill", "3", "--steps", "5", "-n", "2"])
+    slots = [steps_of(0), steps_of(1)]
+    rows = {}
+    for recovery_name in lwcp.RECOVERIES:
+        row = lwcp.figures(slots, recovery_name, options)
+        if recovery_name != "none":
+            row["bytes, MiB"] = 30.0 if recovery_name[0] == "h" else 1.0
+        rows[recovery_name] = [row]
+    return {**common.begin("lwcp"), "program": "pagerank", "graph": "rmat:9", "slots": 2,
+            "every": 2, "kill": 3, "rounds": 1, "files": files,
+            "ratios": lwcp.compare(rows, files=files),
+            "found": {name: {key: common.spread([value]) for key, value in found[0].items()}
+                      for name, found in rows.items()}}
+
+
+def test_steps_are_told_apart_by_what_they_are() -> None:
+    """Law: T_norm leaves the first step out, T_recov has those taken again, T_cp the survivors'."""
+    found = {name: of["median"] for name, of in lwcp_report()["found"]["lwlog"].items()}
+    assert found == {"T_norm, ms": 20.0, "T_recov, ms": 4.0, "T_cpstep, ms": 5.0, "T_cp, ms": 2.0,
+                     "T_log, MiB": 2.0, "T_logload, ms": 1.0, "bytes, MiB": 1.0,
+                     "all T_cp, %": pytest.approx(100 * 2 / (900 + 10 + 20 + 30 + 2))}
+    said = lwcp.text(lwcp_report())
+    assert "checkpoint, bytes: hwcp / lwcp  30.00" in said and ">= 20 met" in said
+    assert re.search("T_norm / T_recov: lwlog +5.00 ", said) and "<= 2 met" in said
+    assert ">= 12" not in said and lwcp.text(lwcp_report(files=True)).count(">= 12 missed") == 2
+
+
+def graph_report() -> dict[str, Any]:
+    return {**common.begin("graph"), "scale": 16, "slots": 2, "partition": "hash", "rounds": 1,
+            "recovery": "lwlog",
+            "theirs": {name: common.spread([0.1]) for name in graph.COMPARED},
+            "ours": {name: {"steps": common.spread([0.05]), "run": common.spread([0.06])}
+                     for name in ("pagerank", "bfs", "cc")},
+            "ratios": {name: common.spread([1.25]) for name in graph.COMPARED}}
+
+
+def test_peers_do_what_the_programs_do() -> None:
+    """Law: ranks are ranks, distances begin at vertex 0, and the targets are told."""
+    found = {name: peer() for name, peer in graph.peers_of(6).items()}
+    assert found["A.T @ x"].sum() == pytest.approx(1) and len(found["A.T @ x"]) == 64
+    reached = np.isfinite(found["dijkstra, unweighted"])
+    assert set(np.flatnonzero(reached)) == set(found["breadth_first_order"][0].tolist())
+    others = {name: peer() for name, peer in graph.more_peers(6, 2).items()}
+    if "NetworKit PageRank" in others:
+        assert np.allclose(others["NetworKit PageRank"], found["A.T @ x"], rtol=1e-12)
+        distances = others["NetworKit BFS"].getDistances()
+        assert distances[:9] == found["dijkstra, unweighted"][:9].tolist()
+    said = graph.text(graph_report())
+    assert said.count("met") == 3 and said.count("missed") == 1 and "124 times as long" in said
+
+
+def phoenix_report(monkeypatch: Any) -> dict[str, Any]:
+    """From launches that are made up: each failure costs what is left, each run 2 % with Phoenix,
+    half as much again with a checkpoint every 5 rounds."""
+    options = phoenix.parse(["bfs", "kcore", "-n", "4", "--rounds", "1", "--cr", "5", "50"])
+
+    def launch(options: Any, name: str, rules: list[str]) -> tuple[int, int, list[float]]:
+        at = [int(rule.partition(":")[2]) for rule in rules]
+        return 20 + 20 - max(at, default=20), 7, [0.05] * bool(rules)
+
+    def run(pace: float) -> dict[str, Any]:
+        each = [(float(i), pace * 0.5, pace * 0.6) for i in range(9)]
+        return {"crc": 7, "each": each, "fastest_s": pace, "turns": [(0.0, 9.0)]}
+
+    monkeypatch.setattr(phoenix, "launch", launch)
+    monkeypatch.setattr(phoenix, "take_turns", lambda *_: {"no-FT": run(1), "phoenix": run(1.02)})
+    found = {name: {"lost": phoenix.lose(options, name), "overhead": {
+        what: common.spread([value]) for what, value in phoenix.pair(options, name).items()}}
+        for name in options.programs}
+    monkeypatch.setattr(phoenix, "take_turns", lambda launches, _: {
+        every: run({"0": 1, "5": 1.5, "50": 1.1}[every]) for every in launches})
+    for name in options.programs:
+        found[name]["cr"] = {every: common.spread([value]) for every, value
+                             in phoenix.checkpointed(options, name).items()}
+    return {**common.begin("phoenix"), "graph": "rmat:14", "slots": 4, "pair": 2, "repeat": 60,
+            "rounds": 1, "cr": options.cr, "found": found}
+
+
+def test_rounds_more_are_counted_with_the_one_that_was_broken_off(monkeypatch: Any) -> None:
+    report = phoenix_report(monkeypatch)
+    found = report["found"]["kcore"]
+    assert [(row["lost"], row["percent"]) for row in found["lost"]] == [
+        (lost, percent) for lost in (1, 2) for percent in (25, 50, 75, 99)]
+    assert [round(row["extra_percent"]) for row in found["lost"]] == [80, 55, 30, 10] * 2
+    assert found["overhead"]["rounds, % more"]["median"] == pytest.approx(2)
+    said = phoenix.text(report)
+    assert "(10 .. 80) %, target < 50 met; 16 of 16 below" in said and "missed" in said
+    words = [line.split() for line in said.splitlines()]
+    costs = [line for line in words if line[:3] == ["bfs", "20", "50.00"]]
+    assert [line[6] for line in costs] == ["10.00"]
+
+
 # ---- figures, options, smallest runs --------------------------------------------------------
 
 
@@ -306,6 +427,9 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
         (ft_demand, demand_report()),
         (recovery, recovery_report()),
         (recovery_many, many_report()),
+        (lwcp, lwcp_report()),
+        (graph, graph_report()),
+        (phoenix, phoenix_report(monkeypatch)),
     ):
         module.draw(report, path)
         assert path.stat().st_size > 5000
@@ -323,6 +447,9 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
         ["ft", "--demand", "--log-budget", "little"],
         ["recovery", "-n", "1"],
         ["recovery", "-n", "6", "--many"],
+        ["lwcp", "-n", "1"],
+        ["phoenix", "hops"],
+        ["lwcp", "--kill", "9"],
     ],
     ids=" ".join,
 )
@@ -344,13 +471,17 @@ SMALLEST = {
     "micro": "--batches 2 --batch-ms 0.05 --fence-ranks 2 --spares 0",
     "recovery": "--many --class S --runs 2",
     "recovery ": "-n 2 --class S --steps 3 --size 1MiB",
+    "graph": "-n 2 --scale 8",
+    "phoenix": "cc -n 2 --graph rmat:8 --repeat 0",
+    "lwcp": "-n 2 --graph rmat:8 --every 3 --kill 5 --steps 8",
 }
 
 
 @pytest.mark.parametrize(
     "name",
     ["dht", "ft", *(pytest.param(name, marks=pytest.mark.long)
-                    for name in ("ft ", "micro", "recovery", "recovery "))],
+                    for name in ("ft ", "micro", "recovery", "recovery ", "graph", "lwcp",
+                                 "phoenix"))],
 )
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.graph import data
+from ftrma.graph import cache, changes, data, files, generate, parts
 from ftrma.graph.data import Graph, Part, Partition
-from ftrma.graph.program import Sending, VertexProgram, check, neutral
+from ftrma.graph.messages import Sending, neutral
+from ftrma.graph.program import VertexProgram, Vertices, check
+from ftrma.graph.superstep import Slot
 
 
 def edges_of(part: Part) -> list[tuple[int, int, float]]:
@@ -32,11 +40,12 @@ def some_graph(n: int, m: int, seed: int) -> Graph:
 
 
 @given(st.integers(1, 60), st.integers(0, 200), st.integers(1, 7),
-       st.sampled_from(["hash", "range"]), st.integers(0, 2**32))
+       st.sampled_from(["hash", "range", "edges"]), st.integers(0, 2**32))
 def test_parts_are_the_graph(n: int, m: int, slots: int, kind: str, seed: int) -> None:
     """Law: each vertex has one owner and number there; each edge is at its source, in the order of
     the graph; targets are grouped by owner, ascending, and none is there for nothing."""
-    graph, partition = some_graph(n, m, seed), Partition(kind, n, slots)
+    graph = some_graph(n, m, seed)
+    partition = data.partition_of(kind, graph, slots)
     parts = [graph.part(partition, slot) for slot in range(slots)]
     assert sorted(v for part in parts for v in part.ids.tolist()) == [*range(n)]
     found: list[tuple[int, int, float]] = []
@@ -55,6 +64,9 @@ def test_parts_are_the_graph(n: int, m: int, slots: int, kind: str, seed: int) -
     assert Counter(found) == Counter(given_edges)
     in_order = sorted(given_edges, key=lambda edge: edge[0])
     assert sorted(found, key=lambda edge: edge[0]) == in_order
+    if kind == "edges":
+        most = max(part.degree.max(initial=0) for part in parts)
+        assert max(len(part.target) for part in parts) <= -(-m // slots) + most
 
 
 class Least(VertexProgram):
@@ -78,8 +90,8 @@ def test_messages_are_combined(n: int, m: int, seed: int, few: bool) -> None:
     rows = np.flatnonzero(random.random(n) < 0.5) if few else np.arange(n)
     for program, weight in ((Least(), None), (Total(), None), (Total(), "plus"),
                             (Total(), "times")):
-        sending = Sending(part, program)
-        sending.send(rows, values[rows].astype(program.message), weight)
+        sending = Sending(changes.topology(part, changes.none()), program)
+        sending.along(rows, values[rows].astype(program.message), weight)
         expected: dict[int, Any] = {}
         for source, target, w in edges_of(part):
             if source not in rows:
@@ -103,8 +115,9 @@ def test_messages_are_combined(n: int, m: int, seed: int, few: bool) -> None:
 ])
 def test_neutral_values(combine: np.ufunc, message: Any, expected: Any) -> None:
     """Law: combined with anything they change nothing."""
-    program: Any = type("Program", (VertexProgram,),
-                        {"fields": {"a": int}, "combine": combine, "message": message})()
+    program: Any = type("Program", (VertexProgram,), {
+        "fields": {"a": int}, "combine": combine, "message": message,
+        "compute": lambda self, v, inbox, ctx: None})()
     check(program)
     found = neutral(program, 3)
     assert found.dtype == np.dtype(message) and found.tolist() == [expected] * 3
@@ -114,7 +127,7 @@ def test_neutral_values(combine: np.ufunc, message: Any, expected: Any) -> None:
 
 def test_rmat_is_made_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: edges follow from seed and number; another seed gives others; hubs are hubs."""
-    monkeypatch.setattr(data, "CHUNK", 1000)
+    monkeypatch.setattr(generate, "CHUNK", 1000)
     first, again = ([np.stack(e[:2]) for e in data.rmat(9, seed=3).chunks()] for _ in range(2))
     assert [len(chunk[0]) for chunk in first] == [1000] * 8 + [192]
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
@@ -143,6 +156,125 @@ def test_files(tmp_path: Path) -> None:
         [(0, 1), (2, 0), (2, 3), (1, 0), (0, 2), (3, 2)])
 
 
+def all_edges(graph: Graph) -> list[tuple[int, int, float]]:
+    """In the graph's order, with weight 0 where it has none."""
+    found: list[tuple[int, int, float]] = []
+    for source, target, weight in graph.chunks():
+        weights = np.zeros(len(source)) if weight is None else weight
+        found += zip(source.tolist(), target.tolist(), weights.tolist(), strict=True)
+    return found
+
+
+TEXT = """# a comment
+0 1 0.5
+% another
+
+2,3\t1e300
+  7  0  -0.1
+"""
+
+
+@pytest.mark.parametrize("stretch", [16, 19, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch: int, packed: bool,
+              end: str) -> None:
+    """Law: lines are the graph's edges, however they end and however much is read at a time."""
+    monkeypatch.setattr(files, "TEXT_BYTES", stretch)
+    text = (TEXT.replace("\n", end) if end else TEXT[:-1]).encode()
+    path = tmp_path / ("edges.txt.gz" if packed else "edges.txt")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    graph = data.load(path)
+    assert graph.n == 8 and graph.file and all_edges(graph) == [
+        (0, 1, 0.5), (2, 3, 1e300), (7, 0, -0.1)]
+    assert data.load(path, n=100).n == 100
+    few = data.load(path, relabel=True)
+    assert few.n == 5 and few.names is not None and few.names.tolist() == [0, 1, 2, 3, 7]
+    assert all_edges(few) == [(0, 1, 0.5), (2, 3, 1e300), (4, 0, -0.1)]
+
+
+def test_long_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: what has no ends of lines is not read whole."""
+    monkeypatch.setattr(files, "TEXT_BYTES", 16)
+    (tmp_path / "long.txt").write_text("0 1\n" + "1" * 100)
+    with pytest.raises(ValueError, match=r"long\.txt: a line of more than 16 bytes; give lines"):
+        data.load(tmp_path / "long.txt")
+
+
+@pytest.mark.parametrize("suffix", [".mtx", ".mtx.gz"])
+@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
+def test_matrix_market(tmp_path: Path, suffix: str, field: str) -> None:
+    """Law: a matrix comes back; of a pattern without weights, of a symmetric one both halves."""
+    random = np.random.default_rng(1)
+    matrix = scipy.sparse.random(20, 20, 0.2, random_state=1, data_rvs=random.random).tocoo()
+    if field == "integer":
+        matrix.data = np.arange(1, matrix.nnz + 1)
+    scipy.io.mmwrite(tmp_path / "a.mtx", matrix, field=field, precision=17, symmetry="general")
+    text = (tmp_path / "a.mtx").read_bytes()
+    path = tmp_path / f"b{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix == ".mtx.gz" else text)
+    graph = data.load(path)
+    weights = matrix.data.astype(float) if field != "pattern" else np.zeros(matrix.nnz)
+    assert graph.n == 20 and sorted(all_edges(graph)) == sorted(
+        zip(matrix.row.tolist(), matrix.col.tolist(), weights.tolist(), strict=True))
+    scipy.io.mmwrite(tmp_path / "c.mtx", matrix + matrix.T, symmetry="symmetric")
+    both = {(source, target) for source, target, _ in all_edges(data.load(tmp_path / "c.mtx"))}
+    assert both == {(target, source) for source, target in both}
+
+
+def test_relabelling_twice() -> None:
+    """Law: names are those of the first graph; who has no edges has none."""
+    graph = data.relabel(data.of_edges(100, [7, 50], [50, 99], [1, 2]))
+    assert graph.names is not None and graph.names.tolist() == [7, 50, 99]
+    assert all_edges(graph) == [(0, 1, 1.0), (1, 2, 2.0)]
+    again = data.relabel(data.Graph(3, lambda: iter([next(graph.chunks())]), "", graph.names))
+    assert again.names is not None and again.names.tolist() == [7, 50, 99]
+
+
+def test_grids_and_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: edges lead to neighbours, and are the same however many are made at a time."""
+    assert all_edges(data.path(4)) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+    assert all_edges(data.path(1)) == []
+    whole = all_edges(data.grid(3, 4))
+    places = [(r, c) for r in range(3) for c in range(4)]
+    assert [edge[:2] for edge in whole] == [
+        (4 * r + c, 4 * a + b) for r, c in places for a, b in places
+        if abs(r - a) + abs(c - b) == 1]
+    monkeypatch.setattr(generate, "VERTICES", 5)
+    assert all_edges(data.grid(3, 4)) == whole
+
+
+def test_rmat_is_the_same_by_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: an edge follows from its number."""
+    whole = all_edges(data.rmat(7, degree=3, seed=5))
+    for chunk in (1, 7, 384, 1000):
+        monkeypatch.setattr(generate, "CHUNK", chunk)
+        assert all_edges(data.rmat(7, degree=3, seed=5)) == whole
+
+
+def test_lognormal() -> None:
+    """Law: degrees have the distribution that is asked for; the same seed gives the same edges."""
+    graph = data.lognormal(10_000, 1.0, 0.5, seed=3)
+    (one, *_), (same, *_) = list(graph.chunks()), list(graph.chunks())
+    assert (one[0] == same[0]).all() and (one[1] == same[1]).all()
+    other = next(data.lognormal(10_000, 1.0, 0.5, seed=4).chunks())
+    assert len(other[0]) != len(one[0]) or (other[1] != one[1]).any()
+    degree = graph.degrees()
+    assert len(degree) == 10_000 and degree.mean() == pytest.approx(np.exp(1 + 0.125), rel=0.05)
+    assert np.median(degree) == pytest.approx(np.e, abs=0.5)
+    target = np.concatenate([chunk[1] for chunk in graph.chunks()])
+    assert target.min() >= 0 and target.max() < 10_000
+
+
+@pytest.mark.parametrize(("bounds", "owners"), [
+    ([0, 4, 4, 6], [0, 0, 0, 0, 2, 2]), ([0, 0, 6, 6], [1] * 6), ([0, 0, 0, 6], [2] * 6)])
+def test_slots_may_have_nothing(bounds: list[int], owners: list[int]) -> None:
+    """Law: whose stretch is empty owns none."""
+    partition = Partition("edges", 6, 3, bounds)
+    assert partition.owner(np.arange(6)).tolist() == owners
+    assert [len(partition.ids(slot)) for slot in range(3)] == np.diff(bounds).tolist()
+
+
 @pytest.mark.parametrize(("make", "words"), [
     (lambda at: data.load(at / "none.npz"), r"none\.npz: cannot be read"),
     (lambda at: data.load(at / "cut.npz"), r"cut\.npz: "),
@@ -158,8 +290,38 @@ def test_files(tmp_path: Path) -> None:
     (lambda at: data.of_edges(3, [-1], [0]).part(Partition("hash", 3, 1), 0),
      "an edge has source -1"),
     (lambda at: data.of_edges(3, [0], [0], [np.nan]).part(Partition("hash", 3, 1), 0), "is NaN"),
+    (lambda at: data.of_edges(3, [0], [0], [1j]), "weights of dtype complex128; give real"),
     (lambda at: data.rmat(99), "rmat: scale 99"),
+    (lambda at: data.rmat(3, degree=-1), "rmat: degree -1; give 0 or more"),
+    (lambda at: data.grid(0, 4), "grid: 0 rows of 4"),
+    (lambda at: data.lognormal(5, 1, -1), "lognormal: mu 1, sigma -1"),
+    (lambda at: data.relabel(data.path(1)), "path: has no edges"),
     (lambda at: Partition("odd", 3, 1), "partition 'odd': give"),
+    (lambda at: Partition("edges", 3, 1), r"partition 'edges' needs bounds: partition_of\(\)"),
+    (lambda at: Partition("edges", 3, 2, [0, 4, 3]), "partition 'edges': bounds"),
+    (lambda at: data.of_edges(2**40, [0], [0]).part(Partition("hash", 2**40, 1), 0),
+     "vertices on 1 slots, which have less"),
+    (lambda at: data.load(at / "cut.txt.gz"), r"cut\.txt\.gz: is damaged"),
+    (lambda at: data.load(at / "plain.gz"), r"plain\.gz: is damaged"),
+    (lambda at: data.load(at / "none.txt"), r"none\.txt: cannot be read: No such file"),
+    (lambda at: data.load(at), "is a directory; give a file"),
+    (lambda at: data.load(at / "empty.txt"), r"empty\.txt: has no edges; give n"),
+    (lambda at: data.load(at / "word.txt"), r"word\.txt: line 3: 'x' is no id of a vertex"),
+    (lambda at: data.load(at / "short.txt"), r"short\.txt: line 2: '7' has no target"),
+    (lambda at: data.load(at / "nan.txt"), r"nan\.txt: line 1: the weight is NaN"),
+    (lambda at: data.load(at / "mixed.txt"), r"mixed\.txt: line 2: has no weight, and lines"),
+    (lambda at: data.load(at / "large.txt"), r"large\.txt: line 1: id 9223372036854775808 is out"),
+    (lambda at: data.load(at / "pairs.txt", n=2).part(Partition("hash", 2, 1), 0),
+     r"pairs\.txt: an edge has target 2; vertices are 0 to 1"),
+    (lambda at: data.load(at / "pairs.txt", n=2, relabel=True), r"pairs\.txt: n 2 and relabel"),
+    (lambda at: data.load(at / "none.mtx"), r"none\.mtx: cannot be read as \.mtx"),
+    (lambda at: data.load(at / "cut.mtx"), r"cut\.mtx: cannot be read as \.mtx"),
+    (lambda at: data.load(at / "text.mtx"), r"text\.mtx: cannot be read as \.mtx"),
+    (lambda at: data.load(at / "wide.mtx"), r"wide\.mtx: a matrix of 2 x 3"),
+    (lambda at: data.load(at / "dense.mtx"), r"dense\.mtx: a matrix of real numbers in array"),
+    (lambda at: data.load(at / "odd.npz"), r"odd\.npz: indptr does not ascend from 0"),
+    (lambda at: data.load(at / "n.npz"), r"n\.npz: n is float64 of shape \(2,\)"),
+    (lambda at: data.load(at / "names.npz"), r"names\.npz: ids of dtype <U1 and int64"),
 ])
 def test_bad_graphs_are_told(tmp_path: Path, make: Any, words: str) -> None:
     """Law: a ValueError with what is wrong and where."""
@@ -167,7 +329,140 @@ def test_bad_graphs_are_told(tmp_path: Path, make: Any, words: str) -> None:
     np.save(tmp_path / "array.npy", np.arange(9))
     (tmp_path / "text.npz").write_text("0 1\n1 2\n")
     scipy.sparse.save_npz(tmp_path / "blocks.npz", scipy.sparse.identity(4).tobsr())
+    np.savez(tmp_path / "odd.npz", indptr=[0, 3, 1], indices=[0], shape=[2, 2])
+    np.savez(tmp_path / "n.npz", src=[0], dst=[1], n=[2.0, 3.0])
+    np.savez(tmp_path / "names.npz", src=["a"], dst=[1])
+    packed = gzip.compress(b"0 1\n" * 10_000)
+    (tmp_path / "cut.txt.gz").write_bytes(packed[: len(packed) // 2])
+    head = "%%MatrixMarket matrix {} real general\n"
+    for name, text in {
+            "plain.gz": "0 1\n", "empty.txt": "# nothing\n", "word.txt": "0 1\n\nx 1\n",
+            "short.txt": "0 1\n7\n", "nan.txt": "0 1 nan\n", "mixed.txt": "0 1 2\n0 1\n",
+            "large.txt": "9223372036854775808 0\n", "pairs.txt": "0 1\n1 2\n",
+            "cut.mtx": head.format("coordinate") + "3 3 5\n1 1 1.0\n2 2",
+            "text.mtx": "0 1\n", "wide.mtx": head.format("coordinate") + "2 3 1\n1 1 1.0\n",
+            "dense.mtx": head.format("array") + "1 1\n1.0\n"}.items():
+        (tmp_path / name).write_text(text)
     np.savez(tmp_path / "whole.npz", src=np.arange(1000), dst=np.arange(1000))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:5000])
     with pytest.raises(ValueError, match=words):
         make(tmp_path)
+
+
+def same(a: Part, b: Part) -> bool:
+    return all(x is y is None or (x.dtype == y.dtype and x.tobytes() == y.tobytes())
+               for x, y in ((getattr(part, name) for part in (a, b)) for name in (
+                   "ids", "ptr", "target", "weight", "targets", "bounds")))
+
+
+@pytest.mark.parametrize("graph", [
+    data.rmat(6), data.symmetric(data.grid(5, 3)), data.of_edges(4, [0], [3], [2.5], key="own")],
+    ids=["rmat", "grid", "weights"])
+def test_parts_in_files(tmp_path: Path, graph: Graph) -> None:
+    """Law: a part is read as it was written, by the same graph, partition and slot alone."""
+    where, partition = str(tmp_path / "new" / "cache"), Partition("hash", graph.n, 3)
+    made = [graph.part(partition, slot) for slot in range(3)]
+    assert cache.read(where, graph, partition, 1) is None
+    for slot in range(3):
+        cache.write(where, graph, partition, slot, made[slot])
+    found = [cache.read(where, graph, partition, slot) for slot in range(3)]
+    assert all(b is not None and same(a, b) for a, b in zip(made, found, strict=True))
+    for other in (Partition("range", graph.n, 3), Partition("hash", graph.n, 4),
+                  Partition("edges", graph.n, 3, [0, 1, 2, graph.n])):
+        assert cache.read(where, graph, other, 1) is None
+    assert cache.read(where, data.rmat(6, seed=2), Partition("hash", 64, 3), 1) is None
+    assert len(os.listdir(where)) == 3
+
+
+def test_parts_of_files_that_change(tmp_path: Path) -> None:
+    """Law: another content is another graph."""
+    path, where = tmp_path / "a.txt", str(tmp_path / "cache")
+    path.write_text("0 1\n1 2\n")
+    partition = Partition("hash", 3, 1)
+    graph = data.load(path)
+    cache.write(where, graph, partition, 0, graph.part(partition, 0))
+    assert cache.read(where, data.load(path), partition, 0) is not None
+    assert cache.read(where, data.symmetric(data.load(path)), partition, 0) is None
+    path.write_text("0 1\n0 2\n")
+    assert cache.read(where, data.load(path), partition, 0) is None
+
+
+def test_parts_that_do_not_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    """Law: of files that are cut, changed or another's nothing is taken; a directory that cannot
+    be written to is told once for each part, and what a dead process had begun is removed."""
+    graph, where = data.rmat(6), str(tmp_path)
+    partition = Partition("hash", 64, 2)
+    part = graph.part(partition, 0)
+    unknown = Graph(graph.n, graph.chunks, "mine")
+    cache.write(where, unknown, partition, 0, part)
+    assert os.listdir(where) == [] and cache.read(where, unknown, partition, 0) is None
+    path, _ = cache.place_of(where, graph, partition, 0)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    node = os.uname().nodename
+    for pid in (dead.pid, os.getppid()):
+        Path(f"{path}.{node}-{pid}").write_bytes(b"half of it")
+    cache.write(where, graph, partition, 0, part)
+    assert sorted(os.listdir(where)) == sorted(map(os.path.basename, (
+        path, f"{path}.{node}-{os.getppid()}")))
+    whole = Path(path).read_bytes()
+    at = whole.index(part.target.tobytes())
+    for broken in (whole[:-9], b"", whole[:at] + b"\x01\x02\x03\x04" + whole[at + 4:]):
+        Path(path).write_bytes(broken)
+        assert cache.read(where, graph, partition, 0) is None
+    cache.write(where, graph, partition, 0, part)
+    assert cache.read(where, graph, partition, 0) is not None
+    with monkeypatch.context() as another:
+        another.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert cache.read(where, graph, partition, 0) is None
+    assert capsys.readouterr().err == ""
+    cache.write(f"{path}/below", graph, partition, 1, part)
+    assert capsys.readouterr().err == (
+        f"graph: slot 1 cannot leave its part of rmat in {path}/below: Not a directory; it is "
+        "made again when it is needed\n")
+
+
+def test_a_graph_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: before its edges are made, in words, with what it takes and what there is."""
+    graph, partition = data.rmat(20), Partition("hash", 1 << 20, 2)
+    monkeypatch.setattr(parts, "available_bytes", lambda: 100 << 20)
+    with pytest.raises(ValueError, match=r"1048576 vertices and 16777216 edges do not fit: each of "
+                       r"2 slots takes 0.1 GiB at first, and its machine has 0.1 GiB free"):
+        graph.part(partition, 0)
+    monkeypatch.setattr(parts, "available_bytes", lambda: 200 << 20)
+    assert graph.part(partition, 0).ptr[-1] > 1 << 22
+
+
+def test_messages_go_along_what_is_there_then() -> None:
+    """Law: in a masked step, too, and whom they are for is as it was when they were sent."""
+    part = data.path(4).part(Partition("range", 4, 1), 0)
+    topology, rows = changes.topology(part, changes.none()), np.arange(4)
+    sending, fields = Sending(topology, Least()), {"to": np.array([0, 1, 2, 3])}
+    v = Vertices(topology, fields, rows, sending, 4, changes.none(), writes=True)
+    v.drop_edges(v.edges.target == 2)
+    v.add_edges([3], [0])
+    v.send(v.ids + 10)
+    assert part.targets[sending.got].tolist() == [1, 3]
+    v.send_to(v.to[:1], 7)
+    v.to = 3
+    ids, values = sending.records
+    assert ids.tolist() == [0, 0] and values.tolist() == [13, 7]
+    with pytest.raises(ValueError, match="read-only"):
+        Vertices(topology, fields, rows[1:], sending, 4, changes.none(), writes=True).degree[0] = 1
+
+
+class Masked(VertexProgram):
+    fields: ClassVar = {"a": int}
+
+    def compute(self, v: Vertices, inbox: Any, ctx: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("recovery", "expected"), [
+    ("lwcp", "hwcp"), ("lwlog", "hwlog"), ("hwcp", "hwcp"), ("hwlog", "hwlog"), ("none", "none")])
+def test_a_program_of_compute_alone_is_saved_heavily(recovery: str, expected: str) -> None:
+    """Law: where messages cannot be emitted again the heavy form of the same recovery is taken."""
+    part, saved = data.path(4).part(Partition("range", 4, 1), 0), SimpleNamespace()
+    slot = Slot(Masked(), part, 4, [np.arange(4)], recovery, {}, saved, 1)
+    assert slot.recovery == expected and slot.logs == expected.endswith("log")

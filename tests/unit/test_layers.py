@@ -22,7 +22,9 @@ LEVEL = {name: i for i, name in enumerate(ORDER)}
 CALLERS = {"native.job", "native.logs", "native.vaults", "native.mirrored"}  # of functions in C
 WIRE = "native.wire"  # of those in the library of agents, which it loads
 WIRE_NUMBERS = "native.wireconstants"
-GENERATED = {"_declarations", "_wiredeclarations"}  # by the build; they hold no code
+KERNELS = "graph.kernels"  # of functions in the library of vertex programs, which it loads
+# By the build; they hold no code.
+GENERATED = {"_declarations", "_wiredeclarations", "_kerneldeclarations"}
 FRONT = "__init__"  # all may ask it for the version
 
 
@@ -56,9 +58,11 @@ def used_by(name: str) -> set[str]:
     found = set()
     for imported in MODULES[name]:
         first, *parts = imported.split(".")
+        if GENERATED & {*parts}:
+            continue
         while parts and ".".join(parts) not in MODULES:
             parts.pop()
-        if first == "ftrma" and not GENERATED & {*parts}:
+        if first == "ftrma":
             found.add(".".join(parts) or FRONT)
     return found - {name}
 
@@ -111,10 +115,11 @@ def test_only_native_knows_the_extension() -> None:
     assert not users("ftrma._native")
     callers = {name_of(p) for p in PACKAGE.rglob("*.py")
                if re.search(r"\b(lib|ffi)\.(?!format)|\b_lib\(\)\.", p.read_text())} - GENERATED
-    assert callers == CALLERS | {"native.loading", WIRE}
+    assert callers == CALLERS | {"native.loading", WIRE, KERNELS}
     openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
-    assert openers - GENERATED == {"native.loading", WIRE}
+    assert openers - GENERATED == {"native.loading", WIRE, KERNELS}
     assert users("ftrma._wiredeclarations") == {WIRE_NUMBERS} and not users("ftrma._wire")
+    assert users("ftrma.graph._kerneldeclarations") == {KERNELS}
 
 
 def test_only_the_loader_imports_mpi4py() -> None:

@@ -20,7 +20,8 @@ ROOMS = ("ftrma", "ftrma/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliab
          "ftrma/trace", "csrc", "bench", "tests")
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS))
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
-GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py"}
+GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
+             "ftrma/graph/_kerneldeclarations.py"}
 WALK = "ftrma/README.md"
 
 

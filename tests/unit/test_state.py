@@ -104,6 +104,18 @@ def test_every_kind_of_array_comes_back(array: np.ndarray) -> None:
         assert again._differs(record, lambda key, size_bytes: store.bytes[key])
 
 
+def test_names_that_are_values_too_make_no_difference() -> None:
+    """Law: what comes back is what was saved, also where a field's name occurs in a value, as in
+    the dtype of an array without elements."""
+    begin: dict[str, Any] = {"step": 1, "table": np.zeros(0, [("step", "i8")]), "w": {"step": "w"}}
+    store, record = saved(State("main", begin))
+    fresh = State("main", dict.fromkeys(begin))
+    fresh._load(record, store.copy_out)
+    assert not fresh._differs(record, lambda key, size_bytes: store.bytes[key])
+    fresh.w["step"] = "v"
+    assert fresh._differs(record, lambda key, size_bytes: store.bytes[key])
+
+
 def test_loaded_scalars_are_copies() -> None:
     """Law: what is saved does not change with the program's objects."""
     words = ["a"]

@@ -1,0 +1,230 @@
+"""Programs of Phoenix's classes: what `ftrma graph --recovery phoenix` and ``cr`` run.
+
+What: self-stabilizing are `Colour`, which gives each vertex the least colour that no neighbour of
+higher priority has, and `Pulled`, PageRank by Jacobi's iteration; locally-correcting are `Distance`
+(bfs and sssp) and `Component`; globally-correcting are `Residual`, PageRank that pushes what has
+changed, and `Core`, which tells the vertices of the k-core by counting down their neighbours.
+
+Both PageRanks solve x = (1 - d)/n + d M x, in which the rank of vertices without edges is lost;
+divided by its sum that is the PageRank in which it is spread over all. What is left of the error is
+at most `tolerance`, as a sum over all vertices, before the division.
+
+Source: R. Dathathri et al., "Phoenix", ASPLOS 2019, algorithms 1, 3 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ftrma.graph import (
+    Block,
+    Field,
+    GloballyCorrecting,
+    Graph,
+    LocallyCorrecting,
+    Round,
+    SelfStabilizing,
+    kernels,
+)
+from ftrma.graph.data import Part, Partition, symmetric
+from ftrma.graph.references import Edges
+
+DAMPING = 0.85
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two ids have one priority
+
+
+def priority(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Of each vertex one of its own: in a mixed order, in which chains are short."""
+    return ids.astype(np.uint64) * GOLDEN
+
+
+class Colour(SelfStabilizing):
+    """Greedy colouring in the order of `priority`, highest first; edges in both directions."""
+
+    fields: ClassVar = {"colour": Field(np.int64, mirror=True)}
+
+    def init(self, v: Block) -> None:
+        v.colour = 0
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        ptr, ids = v.neighbours("ids")
+        _, colours = v.neighbours("colour")
+        row = np.repeat(np.arange(len(v)), np.diff(ptr))
+        before = priority(ids) > priority(v.ids)[row]
+        row, colours = row[before], colours[before]
+        order = np.lexsort((colours, row))
+        row, colours = row[order], colours[order]
+        first = np.ones(len(row), bool)
+        first[1:] = (row[1:] != row[:-1]) | (colours[1:] != colours[:-1])
+        row, colours = row[first], colours[first]
+        # Of each row its distinct colours ascend: as far as they are 0, 1, 2, ... they are taken.
+        count = np.bincount(row, minlength=len(v))
+        place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        least = np.bincount(row[place == colours], minlength=len(v))
+        v.activate(least != v.colour)
+        v.colour = least
+
+
+def reverse(graph: Graph) -> Graph:
+    """The same with each edge in the other direction."""
+
+    def chunks() -> Iterator[Edges]:
+        for source, target, weight in graph.chunks():
+            yield target, source, weight
+
+    return Graph(graph.n, chunks, graph.what, key=graph.derived("reversed"))
+
+
+class Simple(Graph):
+    """The same without directions: one edge each way between neighbours, none to oneself."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.n, symmetric(graph).chunks, graph.what,
+                         key=graph.derived("simple"))
+
+    def part(self, partition: Partition, slot: int) -> Part:
+        part = super().part(partition, slot)
+        row, size = np.repeat(np.arange(len(part.ids)), part.degree), max(len(part.targets), 1)
+        other = part.targets[part.target] != part.ids[row]
+        row, target = np.divmod(np.unique(row[other] * size + part.target[other]), size)
+        there = np.zeros(len(part.targets), bool)
+        there[target] = True
+        before = np.concatenate([[0], np.cumsum(there)])
+        ptr, target, _ = kernels.csr(row.astype(np.uint32), before[target].astype(np.uint32), None,
+                                     len(part.ids))
+        return Part(part.ids, ptr, target, None, part.targets[there], before[part.bounds])
+
+
+def out_degree(graph: Graph) -> npt.NDArray[np.int64]:
+    """Edges that leave each vertex, (n,)."""
+    found = np.zeros(graph.n, np.int64)
+    for source, _, _ in graph.chunks():
+        found += np.bincount(source, minlength=graph.n)
+    return found
+
+
+class Pulled(SelfStabilizing):
+    """PageRank of a graph that is given reversed, since vertices pull by the edges they have.
+
+    Args:
+        degree: edges that leave each vertex of the graph itself, (n,).
+        tolerance: of the sum of all errors: at the end no rank changes by more than
+            tolerance (1 - d) / (d n), and d / (1 - d) times the sum of the last changes bounds that
+            of the errors.
+    """
+
+    fields: ClassVar = {"rank": Field(float), "share": Field(float, mirror=True)}
+
+    def __init__(self, degree: npt.NDArray[np.int64], tolerance: float) -> None:
+        self.degree, self.tolerance = degree.clip(1), tolerance
+
+    def init(self, v: Block) -> None:
+        v.rank = (1 - DAMPING) / len(self.degree)
+        v.share = v.rank / self.degree[v.ids]
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        degree = self.degree[v.ids]
+        v.rank = (1 - DAMPING) / ctx.n + DAMPING * v.pull("share")
+        # The others have seen the share, which after a failure need not be that of the old rank.
+        change = abs(v.rank - v.share * degree)
+        v.activate(change > self.tolerance * (1 - DAMPING) / DAMPING / ctx.n)
+        v.share = v.rank / degree
+
+
+class Distance(LocallyCorrecting):
+    """From one vertex, in steps or by weights."""
+
+    fields: ClassVar = {"value": Field(float, reduce=np.minimum)}
+
+    def __init__(self, source: int, *, weighted: bool) -> None:
+        self.source, self.weighted = source, weighted
+
+    def init(self, v: Block) -> None:
+        v.value = np.where(v.ids == self.source, 0.0, np.inf)
+        v.activate(v.ids == self.source)
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        if self.weighted:
+            v.push("value", v.value, weight="plus")
+        else:
+            v.push("value", v.value + 1)
+
+
+class Component(LocallyCorrecting):
+    """The least id in a vertex's component; edges in both directions."""
+
+    fields: ClassVar = {"value": Field(np.int64, reduce=np.minimum)}
+
+    def init(self, v: Block) -> None:
+        v.value = v.ids
+        v.activate()
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        v.push("value", v.value)
+
+
+class Residual(GloballyCorrecting):
+    """PageRank that pushes what has not been pushed yet.
+
+    Args:
+        n: vertices of the graph.
+        tolerance: of the sum of all errors: what is left at the end is at most
+            tolerance (1 - d) / n at each vertex, and 1 / (1 - d) times its sum bounds that of the
+            errors.
+    """
+
+    fields: ClassVar = {"rank": Field(float, recover=np.maximum),
+                        "residual": Field(float, reduce=np.add, derived=True)}
+
+    def __init__(self, n: int, tolerance: float) -> None:
+        self.n, self.tolerance = n, tolerance
+
+    def init(self, v: Block) -> None:
+        v.rank = 0
+        v.activate()
+        self.reinit(v)
+
+    def reinit(self, v: Block) -> None:
+        v.residual = (1 - DAMPING) / self.n
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        # Below 0 where ranks that were lost had been pushed.
+        some = abs(v.residual) > self.tolerance * (1 - DAMPING) / ctx.n
+        v.push("residual", DAMPING * v.residual / v.degree.clip(1), where=some)
+        v.rank[some] += v.residual[some]
+        v.residual[some] = 0
+
+    def recompute(self, v: Block, ctx: Round) -> None:
+        v.residual -= v.rank
+        v.push("residual", DAMPING * v.rank / v.degree.clip(1))
+
+
+class Core(GloballyCorrecting):
+    """Whether a vertex is in the k-core: what is left when those with less than k neighbours go,
+    and go on going; edges in both directions."""
+
+    fields: ClassVar = {"value": Field(bool, recover=np.logical_and),
+                        "left": Field(np.int64, reduce=np.add, derived=True)}
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def init(self, v: Block) -> None:
+        v.value = True
+        v.activate()
+        self.reinit(v)
+
+    def reinit(self, v: Block) -> None:
+        v.left = v.degree
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        goes = v.value & (v.left < self.k)
+        v.push("left", -1, where=goes)
+        v.value[goes] = False
+
+    def recompute(self, v: Block, ctx: Round) -> None:
+        v.push("left", -1, where=~v.value)

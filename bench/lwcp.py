@@ -1,0 +1,232 @@
+"""What checkpoints and logs of vertex programs cost, and what they save: light and heavy ones.
+
+One of the slots is killed some steps behind a checkpoint, under each recovery in turn; the results
+have to be the same bits. Names are the paper's, times those of slot 0, which survives:
+
+  T_norm     of a step without failure
+  T_recov    of a step that is taken again
+  T_cpstep   of the step that an entry begins with, whose messages are sent again
+  T_cp       by which the first checkpoint holds a slot up, with --spill also by its file; all
+             T_cp: of the run's steps without failure, by all checkpoints
+  T_log      (bytes) that a step leaves in the logs
+  T_logload  to have the messages of a step that was taken before, from logs
+
+Source: D. Yan, J. Cheng, F. Yang, "Lightweight Fault Tolerance in Large-Scale Distributed Graph
+Processing", tables 2 to 9.
+"""
+
+from __future__ import annotations
+
+import statistics
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from . import common, launching
+from .common import Parser, ratios, spread
+from .launching import HERE, BenchError, JsonObject
+from .recovery import only_recovery
+
+SCRIPT = HERE / "lwcp_app.py"
+RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog", "none")
+MIB = 2.0**20
+# Name of a ratio: what of which two recoveries, what the paper has, and what is aimed at.
+RATIOS: dict[str, tuple[str, str, str, str, float]] = {
+    "checkpoint, bytes: hwcp / lwcp": ("bytes, MiB", "hwcp", "lwcp", "13 to 27", 20),
+    "T_cp: hwcp / lwcp": ("T_cp, ms", "hwcp", "lwcp", "13 to 27", 4),
+    "T_cp: hwlog / lwlog": ("T_cp, ms", "hwlog", "lwlog", "22 to 44", 4),
+    "T_cpstep: lwcp / hwcp": ("T_cpstep, ms", "lwcp", "hwcp", "2.6 to 3.3", 0),
+    "T_log, bytes: hwlog / lwlog": ("T_log, MiB", "hwlog", "lwlog", "7 to 10", 5),
+    "T_logload: hwlog / lwlog": ("T_logload, ms", "hwlog", "lwlog", "8 to 28", 0),
+}
+SPEEDS = {"hwlog": 3.0, "lwlog": 3.0}  # T_norm / T_recov that are aimed at
+SHARE = 2.0  # percent of a run that light checkpoints may take
+LOGGING = 3.0  # percent of T_norm that logging may take
+FILES = 12.0  # ratios of T_cp that are aimed at where checkpoints go to files, too
+
+
+def parse(arguments: list[str]) -> Namespace:
+    parser = Parser("lwcp", "Light and heavy checkpoints and logs of vertex programs.")
+    parser.add_argument("program", nargs="?", choices=("pagerank", "triangles"),
+                        default="pagerank", help="what is run")
+    parser.add_argument("--graph", default="rmat:17", metavar="GRAPH",
+                        help="as ftrma graph takes it")
+    parser.add_argument("-n", dest="slots", type=common.whole, default=8, metavar="N",
+                        help="slots; slot 1 is killed")
+    parser.add_argument("--every", type=common.whole, default=10, metavar="K",
+                        help="steps between two checkpoints")
+    parser.add_argument("--kill", type=common.whole, default=17, metavar="K",
+                        help="the step in which it is killed")
+    parser.add_argument("--steps", type=common.whole, default=60, metavar="K", help="of pagerank")
+    parser.add_argument("--spill", metavar="DIR",
+                        help="have checkpoints go to files there, too")
+    options = parser.parse_args(arguments)
+    if options.spill and not Path(options.spill).is_dir():
+        parser.error(f"--spill {options.spill}: give a directory that is there")
+    if options.slots < 2:
+        parser.error(f"-n {options.slots}: slot 0 takes the times, slot 1 dies; give 2 or more")
+    if options.program == "pagerank" and not options.every < options.kill < options.steps:
+        parser.error(f"--kill {options.kill}: give a step behind the first checkpoint "
+                     f"({options.every}) and before the end ({options.steps})")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, draw."""
+    options = parse(arguments)
+    report = common.begin("lwcp")
+    report.update(program=options.program, graph=options.graph, slots=options.slots,
+                  every=options.every, kill=options.kill, rounds=options.rounds,
+                  files=bool(options.spill))
+    rows: dict[str, list[JsonObject]] = {recovery: [] for recovery in RECOVERIES}
+    for i in range(options.rounds):
+        common.progress(f"lwcp: round {i + 1} of {options.rounds}")
+        results = set()
+        for recovery in RECOVERIES:
+            crc, found = launch(options, recovery)
+            results.add(crc)
+            rows[recovery].append(found)
+        if len(results) != 1:
+            raise BenchError("the recoveries have not come to the same bits")
+    report["found"] = {recovery: {name: spread(row[name] for row in found) for name in found[0]}
+                       for recovery, found in rows.items()}
+    report["ratios"] = compare(rows, files=report["files"])
+    common.finish(report, options, text(report))
+    if "plot" in options:
+        draw(report, options.plot)
+    return 0
+
+
+def launch(options: Namespace, recovery: str) -> tuple[int, JsonObject]:
+    """A run with a kill: a checksum of its result, and its figures."""
+    flags = ["--spares", "1", "--interval", "never", "--group-size", str(options.slots),
+             "--kill", f"1@graph.compute:{options.kill}"]
+    words = [options.program, options.graph, recovery, str(options.every), str(options.steps)]
+    with ExitStack() as stack:
+        if options.spill:
+            words.append(stack.enter_context(TemporaryDirectory(dir=options.spill)))
+        said, stats = launching.run_protected(options.slots, SCRIPT, words, flags,
+                                              options.timeout, deaths=1)
+    found = only_recovery(stats, "reentry")
+    return said["crc"], {**figures(said["slots"], recovery, options),
+                         "recovery, ms": found["seconds"] * 1e3, **checkpoint(stats, recovery)}
+
+
+def figures(slots: list[list[JsonObject]], recovery: str, options: Namespace) -> JsonObject:
+    """From what the slots report of their steps, in milliseconds and MiB."""
+    mine = slots[0]
+    normal = [r["seconds"] * 1e3 for r in mine if r["kind"] == "normal" and r["step"] > 1]
+    again = [r["seconds"] * 1e3 for r in mine if r["kind"] == "again"]
+    first = [r["seconds"] * 1e3 for r in mine if r["kind"] == "checkpoint"]
+    survivors = [slot for number, slot in enumerate(slots) if number != 1]
+    held = [r["saving_s"] * 1e3 for slot in survivors for r in slot
+            if r["saving_s"] and r["step"] == options.every]
+    logged = [sum(slot[i]["log_bytes"] for slot in survivors) / len(survivors)
+              for i, r in enumerate(mine) if 1 < r["step"] < options.kill
+              and r["kind"] == "normal"]
+    load = [r["sending_s"] * 1e3 for slot in survivors for r in slot
+            if r["forwarded"] and r["kind"] == "again"]
+    found = {"T_norm, ms": statistics.median(normal)}
+    if recovery == "none":
+        return found
+    found["T_recov, ms"] = statistics.mean(again)
+    # A heavy checkpoint has the messages received: the step after it is the first one.
+    found["T_cpstep, ms"] = statistics.mean(first) if first else again[0]
+    found["T_cp, ms"] = statistics.median(held)
+    usual = [r for r in mine if r["kind"] == "normal"]
+    saving = sum(r["saving_s"] for r in usual)
+    found["all T_cp, %"] = 100 * saving / (saving + sum(r["seconds"] for r in usual))
+    if "log" in recovery:
+        found["T_log, MiB"] = statistics.median(logged) * len(slots) / MIB
+        found["T_logload, ms"] = statistics.median(load)
+    return found
+
+
+def checkpoint(stats: JsonObject, recovery: str) -> JsonObject:
+    """The first checkpoint: bytes of all slots, and until it is folded and committed."""
+    if recovery == "none":
+        return {}
+    first = stats["checkpoints"][0]
+    return {"bytes, MiB": first["bytes"] / MIB, "until folded, ms": first["seconds"] * 1e3}
+
+
+def compare(rows: dict[str, list[JsonObject]], *, files: bool) -> JsonObject:
+    """Of each ratio its spread, the paper's, and the aim (None: it is reported alone)."""
+
+    def of(recovery: str, name: str) -> list[float]:
+        return [row[name] for row in rows[recovery]]
+
+    found: JsonObject = {}
+    for name, (what, above, below, paper, aim) in RATIOS.items():
+        if files and what == "T_cp, ms":
+            aim = FILES
+        found[name] = {"spread": spread(ratios(of(above, what), of(below, what))), "paper": paper,
+                       "aim": [">=", aim] if aim else None}
+    for recovery, speed in SPEEDS.items():
+        found[f"T_norm / T_recov: {recovery}"] = {
+            "spread": spread(ratios(of(recovery, "T_norm, ms"), of(recovery, "T_recov, ms"))),
+            "paper": "3.7 to 9.5", "aim": [">=", speed]}
+    for recovery in SPEEDS:
+        more = [(a / b - 1) * 100 for a, b in zip(of(recovery, "T_norm, ms"),
+                                                  of("none", "T_norm, ms"), strict=True)]
+        found[f"logging, % of T_norm: {recovery}"] = {"spread": spread(more), "paper": "<= 3",
+                                                      "aim": ["<=", LOGGING]}
+    found["all T_cp, % of the run: lwcp"] = {"spread": spread(of("lwcp", "all T_cp, %")),
+                                             "paper": "-", "aim": ["<=", SHARE]}
+    return found
+
+
+# ---- telling --------------------------------------------------------------------------------
+
+
+def text(report: JsonObject) -> str:
+    """The tables for people."""
+    found = report["found"]
+    rows = [["", *RECOVERIES]]
+    for name in dict.fromkeys(name for of in found.values() for name in of):
+        cells = [found[recovery].get(name) for recovery in RECOVERIES]
+        rows.append([name, *(common.with_range(c) if c else "-" for c in cells)])
+    compared = [["ratio", "here", "paper", "target"]]
+    for name, row in report["ratios"].items():
+        compared.append([name, common.with_range(row["spread"]), row["paper"], aim(row)])
+    return "\n".join([
+        f"{report['program']} on {report['graph']}, {report['slots']} slots, a checkpoint every "
+        f"{report['every']} steps{', in files too' * report['files']}, slot 1 killed in step "
+        f"{report['kill']}; {report['rounds']} rounds; median (min .. max).",
+        "", common.table(rows), "", common.table(compared)])
+
+
+def aim(row: JsonObject) -> str:
+    if row["aim"] is None:
+        return "-"
+    sign, value = row["aim"]
+    median = row["spread"]["median"]
+    met = median <= value if sign == "<=" else median >= value
+    return f"{sign} {value:g} {'met' if met else 'missed'}"
+
+
+def draw(report: JsonObject, path: Any) -> None:
+    """Times of a step without failure and after one, and of a checkpoint."""
+    plt = common.pyplot()
+    figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.1), layout="constrained", sharey=True)
+    names = RECOVERIES[:-1][::-1]
+    panels = (("T_norm, ms", "T_recov, ms"), ("T_cp, ms",))
+    colors = ("0.6", "tab:blue")
+    for axis, panel in zip(axes, panels, strict=True):
+        high = 0.8 / len(panel)
+        for i, name in enumerate(panel):
+            found = [report["found"][recovery][name] for recovery in names]
+            places = [place - (i - (len(panel) - 1) / 2) * high for place in range(len(names))]
+            axis.barh(places, [f["median"] for f in found], high,
+                      color=colors[i] if len(panel) > 1 else "tab:orange",
+                      label=name.split(",")[0])
+            axis.errorbar([f["median"] for f in found], places, xerr=common.whiskers(found),
+                          fmt="none", color="0.2", capsize=2, lw=0.8)
+        axis.set_xlabel(panel[0] if len(panel) == 1 else "ms")
+        axis.grid(axis="x")
+        if len(panel) > 1:
+            axis.legend(fontsize=7)
+    axes[0].set_yticks(range(len(names)), names)
+    common.save(figure, path, report)

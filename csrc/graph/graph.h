@@ -1,0 +1,118 @@
+/*
+ * What vertex programs spend their time with: sums along edges, counting sorts, edge lists as text,
+ * a generator. A library of its own, which uses nothing of the others; ftrma/graph/kernels.py is
+ * its only caller, and has a reference in NumPy for each function.
+ *
+ * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do
+ * not overlap and are aligned as their type. Edges of row r are ptr[r] .. ptr[r + 1] - 1; a ptr of
+ * n rows has n + 1 entries. Indices are trusted, unless said otherwise.
+ */
+#ifndef FTRMA_GRAPH_H
+#define FTRMA_GRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* CFFI-BEGIN */
+/* Types of messages. */
+enum { FTRMA_GRAPH_F64, FTRMA_GRAPH_F32, FTRMA_GRAPH_I64, FTRMA_GRAPH_I32, FTRMA_GRAPH_U64 };
+
+/*
+ * How two messages become one. Sums of integers wrap around. Of a minimum or maximum of floats the
+ * later one stays where both are equal, which tells 0 from -0; NaN prevails.
+ */
+enum { FTRMA_GRAPH_ADD, FTRMA_GRAPH_MIN, FTRMA_GRAPH_MAX };
+
+/* What becomes of a value along an edge, computed as double; of floats only. */
+enum { FTRMA_GRAPH_PLAIN, FTRMA_GRAPH_PLUS, FTRMA_GRAPH_TIMES };
+
+/* How it is done; type, combine and use are of the above. */
+struct ftrma_graph_how {
+    int type, combine, use;
+};
+
+/*
+ * One message along each edge of some rows, combined at its target in the order of rows and edges.
+ *   values  [in/out] of each target
+ *   got     [in/out] of each target: 1 is stored where a message comes; NULL: nowhere
+ *   weight  [in]     of each edge; NULL where use is PLAIN
+ *   rows    [in]     nrows of them; NULL: 0 .. nrows - 1
+ *   x       [in]     of each of these rows, of the type of values
+ * Returns 0; -1: there is no such type, combination or use.
+ */
+int ftrma_graph_scatter(struct ftrma_graph_how how, void *values, uint8_t *got, const int64_t *ptr,
+                        const uint32_t *target, const double *weight, const int64_t *rows,
+                        size_t nrows, const void *x);
+
+/*
+ * The same by target: what comes to targets first .. last - 1, of each in the order of its edges.
+ *   values, got  [in/out] as above, of these targets, the first one in front
+ *   ptr          [in]     edges that lead to each target
+ *   row, weight  [in]     of each of them
+ *   x            [in]     of each row
+ *   sending      [in]     of each row, 0 or 1; NULL: all send
+ */
+int ftrma_graph_gather(struct ftrma_graph_how how, void *values, uint8_t *got, const int64_t *ptr,
+                       const uint32_t *row, const double *weight, size_t first, size_t last,
+                       const void *x, const uint8_t *sending);
+
+/*
+ * Combine values[rows[i]] with theirs[i], for each i < n where there[i] is not 0; NULL: for all.
+ * how.use has no meaning. Rows are distinct. Results as above.
+ */
+int ftrma_graph_fold(struct ftrma_graph_how how, void *values, uint8_t *got, const int64_t *rows,
+                     size_t n, const void *theirs, const uint8_t *there);
+
+/*
+ * Edges by row: a stable counting sort.
+ *   row, target, weight              [in]  of each of m edges; weight may be NULL
+ *   size                             [in]  rows
+ *   ptr, target_sorted, weight_sorted [out] size + 1, m, m
+ * Returns 0; -1: a row is not below size, and of what is written nothing can be used.
+ */
+int ftrma_graph_csr(const uint32_t *row, const uint32_t *target, const double *weight, size_t m,
+                    size_t size, int64_t *ptr, uint32_t *target_sorted, double *weight_sorted);
+
+/*
+ * Edges by target: the same of edges by row.
+ *   ptr, target, weight             [in]  of nrows rows; weight may be NULL
+ *   size                            [in]  targets
+ *   by_ptr, by_row, by_weight       [out] size + 1, and of each edge
+ * Returns as above, for a target that is not below size.
+ */
+int ftrma_graph_by_target(const int64_t *ptr, const uint32_t *target, const double *weight,
+                          size_t nrows, size_t size, int64_t *by_ptr, uint32_t *by_row,
+                          double *by_weight);
+
+/* What has been read of a text. */
+struct ftrma_graph_read {
+    size_t edges;
+    size_t lines; /* in front of the one that is wrong */
+    size_t begin; /* of that, in bytes */
+    int weighted; /* 1: edges have weights, 0: they have none, -1: not known before the first one */
+};
+
+/*
+ * An edge in each line: two ids and perhaps a weight, between blanks, tabs or commas. Lines that
+ * begin with # or %, and empty ones, are left out.
+ *   text                    [in]     size bytes, the last one a line feed
+ *   read                    [in/out] weighted is what is expected; the rest is a result
+ *   source, target, weight  [out]    room for one each in every line
+ * Returns 0; -1: a line is wrong, see read; -2: no memory for a locale.
+ */
+int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *read, int64_t *source,
+                      int64_t *target, double *weight);
+
+/*
+ * Edges first .. first + count - 1 of R-MAT: scale bits of source and target, two of each at a time
+ * by 16 bits of a word that follows from seed, edge and place alone. Of an odd scale the last bits
+ * are left out.
+ *   scale           [in]  0 .. 40
+ *   pairs           [in]  for each of 65536 draws two bits of the source, then two of the target
+ *   source, target  [out] count each
+ */
+void ftrma_graph_rmat(uint64_t seed, int scale, const uint8_t *pairs, uint64_t first, size_t count,
+                      int64_t *source, int64_t *target);
+/* CFFI-END */
+
+#endif

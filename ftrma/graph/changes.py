@@ -1,0 +1,148 @@
+"""Edges that come and go during a run: which of them there are in a step.
+
+A program changes the edges that leave its slot's vertices, in `update` or `compute`; messages of
+the same step already go along what is there then. What has changed is one growing record, so the
+edges of any step that has been follow from the part and the record's begin: messages of that step
+can be emitted again, and a step that was not finished is undone by cutting the record.
+
+Edges have numbers: those of the part as they stand there, and those that came in the order of
+their coming, behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from .parts import Part
+from .references import Floats, Ints, Numbers
+
+# One edge that has come (edge is -1) or gone (its number), by the local number of its source.
+CHANGE = np.dtype([("step", "i8"), ("edge", "i8"), ("row", "i8"), ("target", "i8"),
+                   ("weight", "f8")])
+Changes = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The edges that leave a slot's vertices in a step.
+
+    Attributes:
+        part: what the slot has of the graph.
+        ptr, target, weight: those of the part's edges that are there, as `Part` has them.
+        number: of each of them; None: all are there.
+        row, ids, extra, extra_number: source, target (its id), weight and number of each edge that
+            has come, in this order.
+    """
+
+    part: Part
+    ptr: Ints
+    target: Numbers
+    weight: Floats | None
+    number: Ints | None
+    row: Ints
+    ids: Ints
+    extra: Floats
+    extra_number: Ints
+
+    @cached_property
+    def degree(self) -> Ints:
+        """Edges that leave each vertex; not to be written to."""
+        found: Ints = np.diff(self.ptr).astype(np.int64)
+        if len(self.row):
+            found = found + np.bincount(self.row, minlength=len(found))
+        found.flags.writeable = False
+        return found
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges that leave the vertices of a block of k, in the block's order.
+
+    Attributes:
+        ptr: where those of each vertex begin, (k + 1,).
+        row: of each edge the vertex' place in the block, (m,).
+        target: id of the vertex that it leads to, (m,).
+        weight: (m,); None: the graph has none.
+        number: that the slot knows it by, (m,).
+    """
+
+    ptr: Ints
+    row: Ints
+    target: Ints
+    weight: Floats | None
+    number: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def none() -> Changes:
+    """Nothing has changed."""
+    return np.zeros(0, CHANGE)
+
+
+def until(changes: Changes, step: int) -> Changes:
+    """What has changed up to a step, which is the record's begin."""
+    end = int(np.searchsorted(changes["step"], step, side="right"))
+    found: Changes = changes[:end]
+    return found
+
+
+def topology(part: Part, now: Changes) -> Topology:
+    """The edges that are there after some changes."""
+    nothing = np.zeros(0, np.int64)
+    if not len(now):
+        return Topology(part, part.ptr, part.target, part.weight, None, nothing, nothing,
+                        np.zeros(0), nothing)
+    m = len(part.target)
+    came = now[now["edge"] < 0]
+    there = np.ones(m + len(came), bool)
+    there[now["edge"][now["edge"] >= 0]] = False
+    number = np.flatnonzero(there[:m])
+    ptr = np.concatenate([[0], np.cumsum(there[:m])])[part.ptr]
+    left = came[there[m:]]
+    return Topology(part, ptr, part.target[number],
+                    None if part.weight is None else part.weight[number], number,
+                    left["row"].copy(), left["target"].copy(), left["weight"].copy(),
+                    m + np.flatnonzero(there[m:]))
+
+
+def towards(of: Topology, slots: Sequence[bool]) -> Topology:
+    """The same without those of the part's edges that lead to vertices of the other slots."""
+    at = np.flatnonzero(np.repeat(slots, np.diff(of.part.bounds))[of.target])
+    return replace(of, ptr=np.searchsorted(at, of.ptr), target=of.target[at],
+                   weight=None if of.weight is None else of.weight[at],
+                   number=at if of.number is None else of.number[at])
+
+
+def places(ptr: Ints, rows: Ints) -> Ints:
+    """Where the edges of some vertices are, one vertex after the other."""
+    begin, degree = ptr[rows], ptr[rows + 1] - ptr[rows]
+    ends = np.cumsum(degree)
+    first: Ints = np.repeat(begin - (ends - degree), degree)
+    return first + np.arange(len(first))
+
+
+def edges(of: Topology, rows: Ints) -> Edges:
+    """The edges of a block of vertices, which are ascending."""
+    at = places(of.ptr, rows)
+    row = np.repeat(np.arange(len(rows)), of.ptr[rows + 1] - of.ptr[rows])
+    target = of.part.targets[of.target[at]]
+    weight = None if of.weight is None else of.weight[at]
+    number = at if of.number is None else of.number[at]
+    if len(of.row):
+        place = np.searchsorted(rows, of.row)
+        ours = np.flatnonzero(np.isin(of.row, rows))
+        row = np.concatenate([row, place[ours]])
+        order = np.argsort(row, kind="stable")
+        row, target = row[order], np.concatenate([target, of.ids[ours]])[order]
+        number = np.concatenate([number, of.extra_number[ours]])[order]
+        if weight is not None:
+            weight = np.concatenate([weight, of.extra[ours]])[order]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))])
+    return Edges(ptr.astype(np.int64), row, target, weight, number)

@@ -1,0 +1,102 @@
+"""Graphs that are computed: each chunk of edges follows from its number alone.
+
+So a slot that makes its part again has the same one, and no slot asks another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels
+from .parts import Graph, of_edges
+from .references import Edges
+
+CHUNK = 1 << 16  # edges of R-MAT that are made at a time; measured: the fastest
+VERTICES = 1 << 12  # whose edges are made at a time
+RMAT = (0.57, 0.19, 0.19, 0.05)  # of Graph500
+WORD = 2**64
+
+
+def path(n: int) -> Graph:
+    """0 to 1 to 2 ... to n - 1."""
+    return of_edges(n, np.arange(n - 1), np.arange(1, n), what="path", key="path")
+
+
+def grid(rows: int, columns: int) -> Graph:
+    """Vertex r * columns + c has edges to those above, left, right and below it.
+
+    Raises:
+        ValueError: there is no vertex.
+    """
+    if rows < 1 or columns < 1:
+        raise ValueError(f"grid: {rows} rows of {columns}; give 1 or more")
+    n = rows * columns
+
+    def chunks() -> Iterator[Edges]:
+        for first in range(0, n, VERTICES):
+            ids = np.arange(first, min(first + VERTICES, n))
+            row, column = np.divmod(ids, columns)
+            there = np.stack([row > 0, column > 0, column < columns - 1, row < rows - 1], axis=1)
+            to = ids[:, None] + np.array([-columns, -1, 1, columns])
+            yield np.repeat(ids, there.sum(axis=1)), to[there], None
+
+    return Graph(n, chunks, "grid", edges=4 * n, key=f"grid {rows}")
+
+
+def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
+    """A power-law graph of 2**scale vertices with degree * 2**scale edges, with repetitions.
+
+    Raises:
+        ValueError: the scale is not 0 to 40, or the degree negative.
+
+    Source: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT", SDM 2004; parameters of Graph500.
+    """
+    if not 0 <= scale <= 40:
+        raise ValueError(f"rmat: scale {scale}; give 0 to 40")
+    if degree < 0:
+        raise ValueError(f"rmat: degree {degree}; give 0 or more")
+    edges = degree << scale
+
+    def chunks() -> Iterator[Edges]:
+        for first in range(0, edges, CHUNK):
+            yield (*kernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
+                   None)
+
+    return Graph(1 << scale, chunks, "rmat", edges=edges, key=f"rmat {degree} {seed}")
+
+
+@cache
+def pairs() -> npt.NDArray[np.uint8]:
+    """For 16 random bits two quadrants, one in the other, as two bits of the source, then two of
+    the target, (65536,)."""
+    chance = np.multiply.outer(RMAT, RMAT).ravel()
+    ends = np.round(np.cumsum(chance) * 65536).astype(np.int64)
+    outer, inner = np.divmod(np.arange(16), 4)
+    bits = (outer >> 1) * 8 + (inner >> 1) * 4 + (outer & 1) * 2 + (inner & 1)
+    return np.repeat(bits.astype(np.uint8), np.diff(ends, prepend=0))
+
+
+def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
+    """Each vertex has exp(N(mu, sigma)) edges, rounded, n - 1 at most, to any vertices.
+
+    Raises:
+        ValueError: sigma is negative, or either is no number.
+    """
+    if not (np.isfinite(mu) and np.isfinite(sigma) and sigma >= 0):
+        raise ValueError(f"lognormal: mu {mu}, sigma {sigma}; give numbers, sigma not negative")
+
+    def chunks() -> Iterator[Edges]:
+        for first in range(0, n, VERTICES):
+            random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
+            ids = np.arange(first, min(first + VERTICES, n))
+            with np.errstate(over="ignore"):
+                degree = np.rint(np.exp(random.normal(mu, sigma, len(ids))))
+            degree = degree.clip(0, n - 1).astype(np.int64)
+            source = np.repeat(ids, degree)
+            yield source, random.integers(0, n, len(source)), None
+
+    return Graph(n, chunks, "lognormal", key=f"lognormal {mu!r} {sigma!r} {seed}")

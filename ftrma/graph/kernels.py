@@ -1,0 +1,318 @@
+"""Calls into ``csrc/graph/``: messages combined along edges, counting sorts, edge lists as text.
+
+The library is one of its own and knows nothing of MPI; it is loaded here, at its first use. It has
+loops for np.add, np.minimum and np.maximum of float64, float32, int64, int32 and uint64; anything
+else, or what does not lie in one piece, is done by `ftrma.graph.references`. Both have the same
+results, bit by bit (of NaN, that it is one).
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FtrmaError
+from . import references
+from .references import AnyArray, Columns, Edges, Floats, Ints, Mask, Numbers
+
+LIBRARY = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
+MOST = 2**32  # rows or targets that indices have numbers for
+
+How: TypeAlias = Any  # struct ftrma_graph_how
+
+try:
+    _ffi: Any = import_module("ftrma.graph._kerneldeclarations").ffi
+except ModuleNotFoundError:
+    raise FtrmaError(f"{Path(__file__).parents[1]} is not built: pip install -e .") from None
+
+
+def _number(name: str) -> int:
+    return int(_ffi.integer_const(f"FTRMA_GRAPH_{name}"))
+
+
+TYPES = {np.dtype(np.float64): _number("F64"), np.dtype(np.float32): _number("F32"),
+         np.dtype(np.int64): _number("I64"), np.dtype(np.int32): _number("I32"),
+         np.dtype(np.uint64): _number("U64")}
+COMBINES = {np.add: _number("ADD"), np.minimum: _number("MIN"), np.maximum: _number("MAX")}
+USES = {None: _number("PLAIN"), "plus": _number("PLUS"), "times": _number("TIMES")}
+
+
+@cache
+def _lib() -> Any:
+    return _ffi.dlopen(str(LIBRARY))
+
+
+# ---- messages along edges -------------------------------------------------------------------
+
+
+def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, target: Numbers,
+            weight: Floats | None, op: str | None, rows: Ints | None, x: AnyArray) -> None:
+    """Send along all edges of some rows; combine at the targets in the order of rows and edges.
+
+    Args:
+        combine: two messages become one.
+        values: of each target, (t,); changed. Messages are converted to its dtype.
+        got: set where a message comes, (t,); None: that is not told.
+        ptr, target: where the edges of each row begin, (n + 1,), and where each leads, (m,), which
+            is not checked to be below t.
+        weight: of each edge, (m,).
+        op: "plus" or "times": with the edge's weight. None: without.
+        rows: who sends; None: all rows.
+        x: what each of these sends, (len(rows),).
+
+    Raises:
+        ValueError: lengths do not fit, a row is not there, or there is no such use of weights.
+    """
+    _check_use(op, weight)
+    sending = len(ptr) - 1 if rows is None else len(rows)
+    if len(x) != sending or len(target) != ptr[-1] or (
+            weight is not None and len(weight) != len(target)):
+        raise ValueError(f"scatter: {len(x)} values, {len(target)} targets and weights of "
+                         f"{sending} rows that send and {ptr[-1]} edges")
+    if rows is not None and len(rows) and not 0 <= rows.min() <= rows.max() < len(ptr) - 1:
+        raise ValueError(f"scatter: rows {rows.min()} to {rows.max()} of {len(ptr) - 1}")
+    how, sent = _how(combine, op, values, x)
+    if how is None or not _plain((ptr, np.int64), (target, np.uint32), (weight, np.float64),
+                                 (rows, np.int64), (got, np.bool_)):
+        references.scatter(combine, values, got, ptr, target, weight, op, rows, x)
+        return
+    _done(_lib().ftrma_graph_scatter(
+        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", ptr),
+        _at("uint32_t", target), _at("double", weight), _at("int64_t", rows), sending,
+        _at("char", sent)))
+
+
+def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
+           sending: Mask | None, op: str | None = None, *, first: int = 0,
+           last: int | None = None) -> None:
+    """Do as `scatter` over ascending rows does, by target: with the same bits.
+
+    Args:
+        values, got: as there, of targets first to last - 1 alone.
+        by: the edges by target; its rows are not checked to be below the length of x.
+        x: what each row sends, (n,).
+        sending: rows that send, (n,) bool; None: all.
+        first, last: targets; None: to the end.
+
+    Raises:
+        ValueError: lengths do not fit, or there is no such use of weights.
+    """
+    _check_use(op, by.edge_weight)
+    last = len(by.ptr) - 1 if last is None else last
+    if not 0 <= first <= last < len(by.ptr) or len(values) != last - first or (
+            got is not None and len(got) != len(values)):
+        raise ValueError(f"gather: {len(values)} values for targets {first} to {last} of "
+                         f"{len(by.ptr) - 1}")
+    if sending is not None and (sending.dtype != bool or len(sending) != len(x)):
+        raise ValueError(f"gather: {len(sending)} of {sending.dtype} say which of {len(x)} rows "
+                         "send; give bool, one for each")
+    how, sent = _how(combine, op, values, x)
+    if how is None or not _plain((by.ptr, np.int64), (by.row, np.uint32),
+                                 (by.edge_weight, np.float64), (sending, np.bool_),
+                                 (got, np.bool_)):
+        references.gather(combine, values, got, by, x, sending, op, first=first, last=last)
+        return
+    _done(_lib().ftrma_graph_gather(
+        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", by.ptr),
+        _at("uint32_t", by.row), _at("double", by.edge_weight), first, last, _at("char", sent),
+        _at("uint8_t", sending)))
+
+
+def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, theirs: AnyArray,
+         there: Mask | None) -> None:
+    """Combine what has come for some rows with what they have.
+
+    Args:
+        values, got: of each row; changed.
+        rows: distinct, (k,); theirs: of each of them, (k,).
+        there: which of these are messages, (k,) bool; None: all.
+
+    Raises:
+        ValueError: lengths do not fit, or a row is not there.
+    """
+    if len(theirs) != len(rows) or (there is not None and (there.dtype != bool
+                                                           or len(there) != len(rows))):
+        raise ValueError(f"fold: {len(theirs)} values for {len(rows)} rows")
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(values):
+        raise ValueError(f"fold: rows {rows.min()} to {rows.max()} of {len(values)}")
+    how, sent = _how(combine, None, values, theirs)
+    if how is None or not _plain((rows, np.int64), (there, np.bool_), (got, np.bool_)):
+        references.fold(combine, values, got, rows, theirs, there)
+        return
+    _done(_lib().ftrma_graph_fold(
+        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", rows),
+        len(rows), _at("char", sent), _at("uint8_t", there)))
+
+
+def _check_use(op: str | None, weight: Floats | None) -> None:
+    if op not in USES:
+        raise ValueError(f"weights used by {op!r}: give \"plus\" or \"times\"")
+    if op is not None and weight is None:
+        raise ValueError(f"weights used by {op!r}: the graph has none")
+
+
+def _how(combine: np.ufunc, op: str | None, values: AnyArray,
+         x: AnyArray) -> tuple[How | None, AnyArray]:
+    """How C does it, or None, and what is sent in the dtype of values."""
+    kind = TYPES.get(values.dtype)
+    if kind is None or combine not in COMBINES or not _plain((values, values.dtype)):
+        return None, x
+    if op is not None:
+        # C multiplies and adds in float64, as NumPy does with a weight and these dtypes.
+        wide = values.dtype == np.float64 and x.dtype.kind in "biuf" and x.dtype.itemsize <= 8
+        if not wide and not (values.dtype == x.dtype == np.float32):
+            return None, x
+    with np.errstate(all="ignore"):
+        sent = np.ascontiguousarray(x, values.dtype)
+    how = _ffi.new("struct ftrma_graph_how *", (kind, COMBINES[combine], USES[op]))
+    return how[0], sent
+
+
+def _plain(*arrays: tuple[AnyArray | None, npt.DTypeLike]) -> bool:
+    """Whether these have such a dtype and lie in one piece."""
+    return all(array is None or (array.dtype == dtype and array.flags.c_contiguous
+                                 and array.flags.aligned) for array, dtype in arrays)
+
+
+def _at(kind: str, array: AnyArray | None, writable: bool = False) -> Any:
+    """An array's memory, for C."""
+    if array is None:
+        return _ffi.NULL
+    return _ffi.from_buffer(f"{kind}[]", array, require_writable=writable)
+
+
+def _done(result: int) -> None:
+    assert result == 0, "what C has no loop for is left to the references"
+
+
+# ---- edges by row and by target -------------------------------------------------------------
+
+
+def csr(row: AnyArray, target: AnyArray, weight: Floats | None,
+        size: int) -> tuple[Ints, Numbers, Floats | None]:
+    """Sort edges by row, stably.
+
+    Args:
+        row, target: of each edge, integers from 0 to 2**32 - 1, (m,); weight: the same, or None.
+        size: rows.
+
+    Returns:
+        Where the edges of each row begin, (size + 1,), and their targets and weights, (m,).
+
+    Raises:
+        ValueError: lengths do not fit, a row is not below size, or there are more than 2**32.
+    """
+    _check_size(size)
+    rows, targets = _numbers(row), _numbers(target)
+    weights = None if weight is None else np.ascontiguousarray(weight, np.float64)
+    if len({len(array) for array in (rows, targets, weights) if array is not None}) > 1:
+        raise ValueError(f"csr: {len(rows)} rows, {len(targets)} targets, and other weights")
+    ptr, sorted_ = np.empty(size + 1, np.int64), np.empty(len(rows), np.uint32)
+    heavy = None if weights is None else np.empty(len(rows), np.float64)
+    if _lib().ftrma_graph_csr(
+            _at("uint32_t", rows), _at("uint32_t", targets), _at("double", weights), len(rows),
+            size, _at("int64_t", ptr), _at("uint32_t", sorted_), _at("double", heavy)):
+        raise ValueError(f"csr: row {rows.max()} of {size}")
+    return ptr, sorted_, heavy
+
+
+def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> Columns:
+    """Edges by target, of each in ascending order of rows and edges.
+
+    Args:
+        ptr, target, weight: edges by row, as `csr` gives them.
+        size: targets.
+
+    Raises:
+        ValueError: lengths do not fit, a target is not below size, or there are more than 2**32.
+    """
+    _check_size(max(size, len(ptr) - 1))
+    targets, begins = _numbers(target), np.ascontiguousarray(ptr, np.int64)
+    weights = None if weight is None else np.ascontiguousarray(weight, np.float64)
+    if len(targets) != begins[-1] or (weights is not None and len(weights) != len(targets)):
+        raise ValueError(f"by_target: {len(targets)} targets and weights of {begins[-1]} edges")
+    by, row = np.empty(size + 1, np.int64), np.empty(len(targets), np.uint32)
+    heavy = None if weights is None else np.empty(len(targets), np.float64)
+    if _lib().ftrma_graph_by_target(
+            _at("int64_t", begins), _at("uint32_t", targets), _at("double", weights),
+            len(begins) - 1, size, _at("int64_t", by), _at("uint32_t", row),
+            _at("double", heavy)):
+        raise ValueError(f"by_target: target {targets.max()} of {size}")
+    return Columns(by, row, heavy)
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size < MOST:
+        raise ValueError(f"{size} rows or targets in a slot; more slots have less than 2**32 each")
+
+
+def _numbers(array: AnyArray) -> Numbers:
+    return np.ascontiguousarray(array, np.uint32)
+
+
+def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
+         count: int) -> tuple[Ints, Ints]:
+    """Edges first to first + count - 1 of R-MAT, each of which follows from its number.
+
+    Args:
+        seed: 0 to 2**64 - 1.
+        scale: bits of an id, 0 to 40.
+        pairs: for each draw two bits of the source, then two of the target, (65536,).
+
+    Returns:
+        Sources and targets, (count,).
+    """
+    source, target = np.empty(count, np.int64), np.empty(count, np.int64)
+    assert len(pairs) == 65536 and _plain((pairs, np.uint8))
+    _lib().ftrma_graph_rmat(seed, scale, _at("uint8_t", pairs), first, count,
+                            _at("int64_t", source), _at("int64_t", target))
+    return source, target
+
+
+# ---- edge lists as text ---------------------------------------------------------------------
+
+
+def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> Edges:
+    """Edges from lines of text: source, target and perhaps a weight, between blanks or commas.
+
+    Lines that are empty, or begin with # or %, are left out. Either all lines have a weight, or
+    none has. The last one need not end with a line feed.
+
+    Args:
+        text: whole lines.
+        what: it is, for errors.
+        line0: lines in front of it.
+        weighted: whether lines there have weights; None: there are none.
+
+    Returns:
+        Sources, targets, and weights if there are any.
+
+    Raises:
+        ValueError: a line is something else; with its number.
+    """
+    text = bytes(text)
+    if not text.endswith(b"\n"):
+        text += b"\n"
+    room = text.count(b"\n")
+    source, target = np.empty(room, np.int64), np.empty(room, np.int64)
+    weight = np.empty(room, np.float64)
+    read = _ffi.new("struct ftrma_graph_read *")
+    read.weighted = -1 if weighted is None else weighted
+    result = _lib().ftrma_graph_parse(
+        _ffi.from_buffer("char[]", text), len(text), read, _at("int64_t", source),
+        _at("int64_t", target), _at("double", weight))
+    if result == -2:
+        raise MemoryError("no memory for a locale")
+    if result:
+        line = text[read.begin : text.index(b"\n", read.begin)]
+        before = None if read.weighted < 0 else bool(read.weighted)
+        references.edge(line, f"{what}: line {line0 + read.lines + 1}", before)
+        raise AssertionError(f"C refuses a line that the reference takes: {line!r}")
+    count = int(read.edges)
+    return source[:count], target[:count], weight[:count] if read.weighted == 1 else None

@@ -1,0 +1,164 @@
+"""Messages of a step: as a slot sends them, and as one receives them.
+
+Messages along edges of the part are combined at once, one for each target. All others are records,
+an id and a value each: those to vertices of any id, along edges that have come, and all of a
+program that does not combine.
+
+Law: what is combined or listed is so in one order, that of the slots, and of a slot's sources,
+whenever it is sent: sums of floats are the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels
+from .changes import Topology, places
+from .references import USES, AnyArray, Ints, Mask
+
+Lane = tuple[AnyArray, Mask | None]  # values, and which of them are messages; None: all
+Records = tuple[Ints, AnyArray]  # whom each is for, and values
+
+
+class Kind(Protocol):
+    """What a program says of its messages."""
+
+    @property
+    def message(self) -> npt.DTypeLike: ...
+    @property
+    def combine(self) -> np.ufunc | None: ...
+
+
+def nothing(kind: Kind, size: int) -> tuple[AnyArray, Mask]:
+    """No message to any of so many vertices."""
+    return neutral(kind, size), np.zeros(size, bool)
+
+
+def no_records(kind: Kind) -> Records:
+    return np.zeros(0, np.int64), np.zeros(0, kind.message)
+
+
+def neutral(kind: Kind, size: int) -> AnyArray:
+    """So many messages that change nothing."""
+    dtype = np.dtype(kind.message)
+    if kind.combine is None:
+        return np.zeros(size, dtype)
+    value: Any = kind.combine.identity
+    if kind.combine in (np.minimum, np.maximum):
+        least = kind.combine is np.maximum
+        if dtype.kind == "f":
+            value = -np.inf if least else np.inf
+        elif dtype.kind == "b":
+            value = not least
+        else:
+            value = np.iinfo(dtype).min if least else np.iinfo(dtype).max
+    return np.full(size, np.array(value).astype(dtype), dtype)
+
+
+class Sending:
+    """Messages of a slot in a step.
+
+    Attributes:
+        values, got: of each target of the part, whose order they have; without a combiner of none.
+        records: the others.
+    """
+
+    def __init__(self, topology: Topology, kind: Kind) -> None:
+        self.topology, self.kind = topology, kind
+        size = 0 if kind.combine is None else len(topology.part.targets)
+        self.values, self.got = nothing(kind, size)
+        self._records: list[Records] = []
+
+    @property
+    def records(self) -> Records:
+        ids, values = no_records(self.kind)
+        if len(self._records) == 1:
+            return self._records[0]
+        return (np.concatenate([ids, *(ids for ids, _ in self._records)]),
+                np.concatenate([values, *(values for _, values in self._records)]))
+
+    def __len__(self) -> int:
+        """How many leave the slot."""
+        return int(self.got.sum()) + sum(len(ids) for ids, _ in self._records)
+
+    def to(self, ids: Ints, values: AnyArray) -> None:
+        """Send to vertices of these ids."""
+        if len(ids):
+            self._records.append((ids, values.astype(self.kind.message)))
+
+    def along(self, rows: Ints, values: AnyArray, weight: str | None) -> None:
+        """Send along all edges of these vertices, which are ascending, the vertex' value each."""
+        of = self.topology
+        if weight is not None and weight not in USES:
+            raise ValueError(f"send(weight={weight!r}): give \"plus\" or \"times\"")
+        if weight is not None and of.weight is None:
+            raise ValueError(f"send(weight={weight!r}): the graph has no weights")
+        if self.kind.combine is None:
+            at = places(of.ptr, rows)
+            messages = np.repeat(values, of.ptr[rows + 1] - of.ptr[rows])
+            if weight is not None and of.weight is not None:
+                messages = USES[weight](messages, of.weight[at])
+            self.to(of.part.targets[of.target[at]], messages)
+        else:
+            # By source, not by target: measured on rmat(18), 1.2 ns for an edge by either when all
+            # vertices send, 1.4 at most and 1.7 when some do; sorting edges by target takes 5.
+            some = None if len(rows) == len(of.ptr) - 1 else rows
+            got: Mask | None = self.got
+            if some is None and of.number is None:  # something leads to each target
+                self.got[:], got = True, None
+            kernels.scatter(self.kind.combine, self.values, got, of.ptr, of.target, of.weight,
+                            weight, some, values)
+        if len(of.row):
+            place = np.full(len(of.part.ids), -1)
+            place[rows] = np.arange(len(rows))
+            ours = place[of.row] >= 0
+            messages = values[place[of.row[ours]]]
+            if weight is not None:
+                messages = USES[weight](messages, of.extra[ours])
+            self.to(of.ids[ours], messages)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a slot has got in a step, for its k vertices.
+
+    Attributes:
+        values: of each vertex all messages combined; without a combiner all, by vertex.
+        got: whether there was one, (k,).
+        ptr: without a combiner where those of each vertex begin, (k + 1,).
+    """
+
+    values: AnyArray
+    got: Mask
+    ptr: Ints | None = None
+
+
+def receive(kind: Kind, size: int, rows: Sequence[Ints], lanes: Sequence[Lane | None],
+            records: Records) -> Received:
+    """Take what has come.
+
+    Args:
+        size: vertices of this slot.
+        rows: of each slot's lane the vertices that it is for.
+        lanes: of each slot, None where it has sent nothing so.
+        records: of all slots in their order, for the local number of each one's vertex.
+    """
+    place, sent = records
+    if kind.combine is None:
+        order = np.argsort(place, kind="stable")
+        count = np.bincount(place, minlength=size)
+        ptr = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        return Received(sent[order], count > 0, ptr)
+    values, got = nothing(kind, size)
+    for at, lane in zip(rows, lanes, strict=True):
+        if lane is not None:
+            kernels.fold(kind.combine, values, got, at, *lane)
+    if len(place):
+        kind.combine.at(values, place, sent)
+        got[place] = True
+    return Received(values, got)

@@ -1,0 +1,307 @@
+"""Graphs as slots have them: who owns a vertex, and the edges that leave what a slot owns.
+
+A slot has all edges of its own vertices, by source, as CSR. Their targets have numbers of its own:
+grouped by owner, ascending by id, so that what is sent to a slot is one stretch. Vertices have the
+ids 0 to n - 1.
+
+Law: a slot's part follows from the graph and the slot alone, whenever it is made, and by whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels
+from .references import Columns, Edges, Floats, Ints, Mask, Numbers
+
+KINDS = ("hash", "range", "edges")  # of partitions
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a partition that there is not.
+
+    Raises:
+        ValueError: with those that there are.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"partition {kind!r}: give {', '.join(map(repr, KINDS))}")
+
+
+class Partition:
+    """Which slot owns which vertex; `partition_of` makes one for a graph.
+
+    Args:
+        kind: "hash": vertex v is slot v mod N's; "range": each slot has an equal stretch; "edges":
+            stretches of about as many edges each.
+        n: vertices.
+        slots: N.
+        bounds: for "edges": slot s has vertices bounds[s] to bounds[s + 1] - 1, (N + 1,).
+
+    Raises:
+        ValueError: there is no such kind, or bounds are missing or are none.
+    """
+
+    def __init__(self, kind: str, n: int, slots: int, bounds: npt.ArrayLike | None = None) -> None:
+        check_kind(kind)
+        if (bounds is not None) != (kind == "edges"):
+            raise ValueError(f"partition {kind!r} {'needs' if bounds is None else 'has no'} "
+                             "bounds: partition_of() finds them")
+        self.kind, self.n, self.slots = kind, n, slots
+        self.bounds: Ints = np.arange(slots + 1, dtype=np.int64) * n // slots
+        if bounds is not None:
+            self.bounds = np.array(bounds, np.int64)
+            if len(self.bounds) != slots + 1 or self.bounds[0] != 0 or self.bounds[-1] != n or (
+                    np.diff(self.bounds) < 0).any():
+                raise ValueError(f"partition {kind!r}: bounds {self.bounds} of {slots} slots and "
+                                 f"{n} vertices; give {slots + 1}, ascending from 0 to {n}")
+
+    def owner(self, ids: Ints) -> Ints:
+        """Slot of each vertex."""
+        if self.kind == "hash":
+            return ids - ids // self.slots * self.slots  # NumPy divides faster than it takes rests
+        return np.searchsorted(self.bounds, ids, side="right").astype(np.int64) - 1
+
+    def owns(self, slot: int, ids: Ints) -> Mask:
+        """Which of these vertices are a slot's."""
+        if self.kind == "hash":
+            found: Mask = self.owner(ids) == slot
+        else:
+            found = (ids >= self.bounds[slot]) & (ids < self.bounds[slot + 1])
+        return found
+
+    def local(self, ids: Ints) -> Ints:
+        """Number of each vertex among those of its owner."""
+        return ids // self.slots if self.kind == "hash" else ids - self.bounds[self.owner(ids)]
+
+    def ids(self, slot: int) -> Ints:
+        """Vertices of a slot, ascending."""
+        if self.kind == "hash":
+            return np.arange(slot, self.n, self.slots, dtype=np.int64)
+        return np.arange(self.bounds[slot], self.bounds[slot + 1], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a slot has of a graph.
+
+    Attributes:
+        ids: its vertices, ascending, (k,).
+        ptr: where the edges of each begin, (k + 1,).
+        target: of each edge, as its number among `targets`, (m,).
+        weight: of each edge, (m,); None: the graph has none.
+        targets: ids of all that the edges lead to, by owner, then ascending.
+        bounds: targets[bounds[s]:bounds[s + 1]] are slot s's.
+    """
+
+    ids: Ints
+    ptr: Ints
+    target: Numbers
+    weight: Floats | None
+    targets: Ints
+    bounds: Ints
+
+    @cached_property
+    def degree(self) -> Ints:
+        """Edges that leave each vertex."""
+        return np.diff(self.ptr)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The edges by target, made at its first use."""
+        return kernels.by_target(self.ptr, self.target, self.weight, len(self.targets))
+
+    def to(self, slot: int) -> slice:
+        """Which targets are a slot's."""
+        return slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
+
+
+class Graph:
+    """A directed graph, of which each slot makes its own part.
+
+    Args:
+        n: vertices.
+        chunks: gives all edges, a chunk at a time, the same at each call; all chunks have weights,
+            or none has.
+        what: it is, for errors.
+        names: other ids of its vertices, (n,), where it has been relabelled.
+        file: its edges are read from one, which may be gone when they are needed again.
+        edges: how many there are, about; 0: that is not known.
+        key: what tells it from all other graphs, in all jobs, or gives that; "": nothing does.
+
+    Raises:
+        ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
+    """
+
+    def __init__(self, n: int, chunks: Callable[[], Iterator[Edges]], what: str,
+                 names: Ints | None = None, *, file: bool = False, edges: int = 0,
+                 key: str | Callable[[], str] = "") -> None:
+        if n < 1:
+            raise ValueError(f"{what}: a graph of {n} vertices; it needs one at least")
+        self.n, self.chunks, self.what, self.names = n, chunks, what, names
+        self.file, self.edges, self._key = file, edges, key
+
+    @cached_property
+    def key(self) -> str:
+        """What tells it from all other graphs; found when it is asked for first."""
+        return self._key if isinstance(self._key, str) else self._key()
+
+    def derived(self, what: str) -> Callable[[], str]:
+        """The key of a graph that is made of this one."""
+        return lambda: self.key and f"{what} {self.key}"
+
+    def part(self, partition: Partition, slot: int) -> Part:
+        """What a slot has of it.
+
+        Raises:
+            ValueError: an edge leads out of the graph, a weight is NaN, the part has 2**32
+                vertices or targets, or is more than the machine has memory for.
+        """
+        if self.n // partition.slots >= kernels.MOST:
+            raise ValueError(f"{self.what}: {self.n} vertices on {partition.slots} slots, which "
+                             "have less than 2**32 each; relabel it if few of them have edges")
+        self._check_room(partition.slots)
+        short = np.uint32 if self.n <= kernels.MOST else np.int64
+        rows, targets, weights = [np.zeros(0, np.uint32)], [np.zeros(0, short)], []
+        ids = partition.ids(slot)
+        for source, target, weight in self.chunks():
+            self._check(source, target, weight)
+            mine = np.flatnonzero(partition.owns(slot, source))
+            rows.append(partition.local(source[mine]).astype(np.uint32))
+            targets.append(target[mine].astype(short))
+            if weight is not None:
+                weights.append(weight[mine])
+        row, target = np.concatenate(rows), np.concatenate(targets)
+        there = np.zeros(self.n, bool)
+        there[target] = True
+        distinct = np.flatnonzero(there)
+        bounds, order, _ = kernels.csr(partition.owner(distinct), np.arange(len(distinct)), None,
+                                       partition.slots)
+        distinct = distinct[order]
+        number = np.zeros(self.n, np.uint32)
+        number[distinct] = np.arange(len(distinct), dtype=np.uint32)
+        weight = np.concatenate(weights) if weights else None
+        ptr, numbers, weight = kernels.csr(row, number[target], weight, len(ids))
+        return Part(ids, ptr, numbers, weight, distinct, bounds)
+
+    def degrees(self) -> Ints:
+        """Edges that leave each vertex, (n,); reads all edges.
+
+        Raises:
+            ValueError: as `part`.
+        """
+        found = np.zeros(self.n, np.int64)
+        for source, target, weight in self.chunks():
+            self._check(source, target, weight)
+            np.add.at(found, source, 1)
+        return found
+
+    def _check_room(self, slots: int) -> None:
+        # Of each vertex 5 bytes, of each edge of the slot row and target, twice.
+        need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
+        if need > free:
+            raise ValueError(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
+                             f"each of {slots} slots takes {need / 2**30:.1f} GiB at first, and "
+                             f"its machine has {free / 2**30:.1f} GiB free; use more slots on more "
+                             "machines, or relabel the graph if few vertices have edges")
+
+    def _check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
+        for name, ids in (("source", source), ("target", target)):
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.n:
+                wrong = ids[(ids < 0) | (ids >= self.n)][0]
+                raise ValueError(f"{self.what}: an edge has {name} {wrong}; vertices are 0 to "
+                                 f"{self.n - 1}")
+        if weight is not None and np.isnan(weight).any():
+            raise ValueError(f"{self.what}: the weight of an edge is NaN")
+
+
+def available_bytes() -> int:
+    """Memory that the machine can still give."""
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) * 1024 for line in file
+                    if line.startswith("MemAvailable:"))
+
+
+def partition_of(kind: str, graph: Graph, slots: int) -> Partition:
+    """The partition of a graph over so many slots; "edges" reads all edges for it.
+
+    With "edges" a slot has no more edges than an equal share and those of one vertex.
+
+    Raises:
+        ValueError: there is no such kind, or the graph is wrong.
+    """
+    if kind != "edges":
+        return Partition(kind, graph.n, slots)
+    before = np.concatenate([[0], np.cumsum(graph.degrees())])
+    shares = before[-1] * np.arange(1, slots) // slots
+    bounds = [0, *np.searchsorted(before, shares).tolist(), graph.n]
+    return Partition(kind, graph.n, slots, bounds)
+
+
+def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
+             weight: npt.ArrayLike | None = None, what: str = "edges", *, key: str = "") -> Graph:
+    """A graph of given edges, which each slot has whole; without a key of its own they are it.
+
+    Raises:
+        ValueError: the arrays differ in length, ids are no whole numbers, or weights no numbers.
+    """
+    ends = [np.asarray(ids) for ids in (source, target)]
+    if weight is not None and np.asarray(weight).dtype.kind not in "biuf":
+        raise ValueError(f"{what}: weights of dtype {np.asarray(weight).dtype}; give real numbers")
+    weights = None if weight is None else np.asarray(weight, np.float64)
+    lengths = {array.shape for array in (*ends, *([] if weights is None else [weights]))}
+    if len(lengths) > 1 or ends[0].ndim != 1:
+        shapes = " and ".join(str(shape) for shape in sorted(lengths))
+        raise ValueError(f"{what}: arrays of shapes {shapes}; give one entry for each edge in each")
+    if any(array.size and array.dtype.kind not in "iu" for array in ends):
+        kinds = " and ".join(str(array.dtype) for array in ends)
+        raise ValueError(f"{what}: ids of dtype {kinds}; ids of vertices have to be whole numbers")
+    first, second = (array.astype(np.int64) for array in ends)
+
+    def contents() -> str:
+        found = hashlib.sha256()
+        for array in (first, second, *([] if weights is None else [weights])):
+            found.update(array.data)
+        return f"edges {found.hexdigest()}"
+
+    return Graph(n, lambda: iter([(first, second, weights)]), what, edges=len(first),
+                 key=key or contents)
+
+
+def symmetric(graph: Graph) -> Graph:
+    """The same with each edge in both directions."""
+
+    def chunks() -> Iterator[Edges]:
+        for source, target, weight in graph.chunks():
+            yield source, target, weight
+            yield target, source, weight
+
+    return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file,
+                 edges=2 * graph.edges, key=graph.derived("symmetric"))
+
+
+def relabel(graph: Graph) -> Graph:
+    """The same with ids 0 to k - 1 for those that have edges, in ascending order of their old ids,
+    which are the new graph's `names`; reads all edges.
+
+    Raises:
+        ValueError: it has no edges.
+    """
+    names = np.zeros(0, np.int64)
+    for source, target, _ in graph.chunks():
+        names = np.union1d(names, np.concatenate([source, target]))
+
+    def chunks() -> Iterator[Edges]:
+        for source, target, weight in graph.chunks():
+            yield np.searchsorted(names, source), np.searchsorted(names, target), weight
+
+    if not len(names):
+        raise ValueError(f"{graph.what}: has no edges, so no vertices when it is relabelled")
+    return Graph(len(names), chunks, graph.what,
+                 names if graph.names is None else graph.names[names], file=graph.file,
+                 edges=graph.edges, key=graph.derived("relabelled"))

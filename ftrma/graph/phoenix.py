@@ -1,0 +1,387 @@
+"""What a program of Phoenix is written in: fields with proxies, four classes, blocks of vertices.
+
+A vertex is at its owner's; each slot that has an edge to it has a proxy of it, a *ghost*. A field
+that is pushed is reduced into the ghosts first, and from there into the owner's value; one that is
+mirrored goes from the owner to the ghosts, where it is pulled from.
+
+After a failure nobody goes back. What is lost begins as `init` makes it, and is repaired from its
+ghosts, so the state need not be one that a run without failures would reach: it has to be one from
+which the result is reached. A program's class says what that takes.
+
+Source: R. Dathathri, G. Gill, L. Hoang, K. Pingali, "Phoenix: A Substrate for Resilient Distributed
+Graph Analytics", ASPLOS 2019, sections 3.2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels, messages
+from .parts import Part
+from .references import USES, AnyArray, Ints, Mask
+
+COUNTS = ("active", "due")  # what rounds add up beside aggregates
+# Reducing a value twice is as reducing it once.
+IDEMPOTENT = (np.minimum, np.maximum, np.fmin, np.fmax, np.logical_and, np.logical_or,
+              np.bitwise_and, np.bitwise_or)
+
+
+@dataclass(frozen=True)
+class Field:
+    """What each vertex has one of.
+
+    Attributes:
+        dtype: bool, integers or floats.
+        reduce: how what is pushed comes to a value, a NumPy ufunc such as np.minimum; None: it is
+            not pushed.
+        recover: how one value is made of those of several ghosts when their owner is lost; `reduce`
+            by default. Idempotent.
+        derived: `reinit` and `recompute` make it from the other fields.
+        mirror: ghosts have the owner's value too, so it can be pulled, and a lost one comes back.
+    """
+
+    dtype: npt.DTypeLike
+    reduce: np.ufunc | None = None
+    recover: np.ufunc | None = None
+    derived: bool = False
+    mirror: bool = False
+
+    @property
+    def idempotent(self) -> bool:
+        """It is pushed, and to push once more changes nothing."""
+        return self.reduce in IDEMPOTENT
+
+    def neutral(self) -> Any:
+        """The value that changes nothing when it is pushed; 0 if the field is not pushed."""
+        return messages.neutral(self, 1)[0]
+
+    @property
+    def message(self) -> npt.DTypeLike:
+        """As `messages.Kind`."""
+        return self.dtype
+
+    @property
+    def combine(self) -> np.ufunc | None:
+        """As `messages.Kind`."""
+        if self.reduce is np.fmin:
+            return np.minimum
+        return np.maximum if self.reduce is np.fmax else self.reduce
+
+
+class Program:
+    """A program in rounds, of one of the four classes below.
+
+    Attributes:
+        fields: name and `Field` of what each vertex has.
+        aggregates: name and dtype of sums over all vertices; what is contributed in a round is seen
+            in the next.
+    """
+
+    fields: ClassVar[Mapping[str, Field]] = {}
+    aggregates: ClassVar[Mapping[str, npt.DTypeLike]] = {}
+
+    def init(self, v: Block) -> None:
+        """Set the fields of vertices that have none, and activate those that begin."""
+        raise NotImplementedError
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        """Do what active vertices do in a round. Those whose values are changed by what is pushed
+        to them are active in the next one, and those that activate themselves."""
+        raise NotImplementedError
+
+
+class SelfStabilizing(Program):
+    """From whatever state, it comes to its result.
+
+    All vertices operate in each round, and the run ends with one in which none activates itself.
+    """
+
+
+class LocallyCorrecting(Program):
+    """Each vertex has values from which the result is reached, whatever the others have; that of
+    `init` is one."""
+
+
+class GloballyCorrecting(Program):
+    """Values have to fit each other: those of derived fields follow from the others'.
+
+    `reinit` and `recompute` make them anew after a failure, of all vertices, which are all active
+    then.
+    """
+
+    def reinit(self, v: Block) -> None:
+        """Set the derived fields as `init` does; the others are not to be written."""
+        raise NotImplementedError
+
+    def recompute(self, v: Block, ctx: Round) -> None:
+        """Push to derived fields what all rounds together have pushed, told from the others."""
+        raise NotImplementedError
+
+
+class GloballyConsistent(Program):
+    """Only states of a run without failures lead to the result: it needs ``recovery="cr"``."""
+
+
+class Round:
+    """The round.
+
+    Attributes:
+        round: from 1; goes on after a failure.
+        n: vertices of the graph.
+    """
+
+    def __init__(self, number: int, n: int, before: Mapping[str, Any],
+                 contributed: dict[str, Any]) -> None:
+        self.round, self.n, self._before, self._contributed = number, n, before, contributed
+
+    def __getitem__(self, name: str) -> Any:
+        """What all have contributed to an aggregate in the round before; 0 in the first one, also
+        in the first after a failure, unless that goes back to a checkpoint."""
+        return self._before[name]
+
+    def contribute(self, name: str, value: Any) -> None:
+        """Add to an aggregate.
+
+        Raises:
+            KeyError: there is no such aggregate.
+        """
+        self._contributed[name] += value
+
+
+class Block:
+    """A block of vertices. Fields are attributes: arrays of one value each, that may be written.
+
+    Attributes:
+        ids: of the vertices, ascending; degree: edges that leave each, (k,).
+    """
+
+    def __init__(self, program: Program, part: Part, values: dict[str, AnyArray], rows: Ints,
+                 ghosts: Mapping[str, AnyArray] | None) -> None:
+        object.__setattr__(self, "_program", program)
+        object.__setattr__(self, "_part", part)
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_ghosts", ghosts)
+        object.__setattr__(self, "_active", np.zeros(len(rows), bool))
+
+    _program: Program
+    _part: Part
+    _values: dict[str, AnyArray]
+    _rows: Ints
+    _ghosts: Mapping[str, AnyArray] | None  # None where there is nobody to reach yet
+    _active: Mask
+
+    @property
+    def ids(self) -> Ints:
+        return self._part.ids[self._rows]
+
+    @property
+    def degree(self) -> Ints:
+        return self._part.degree[self._rows]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getattr__(self, name: str) -> AnyArray:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(self._unknown(name)) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._values:
+            raise AttributeError(self._unknown(name))
+        self._values[name][...] = value
+
+    def _unknown(self, name: str) -> str:
+        return f"vertices have no field {name!r}; fields are {', '.join(self._values) or 'none'}"
+
+    def activate(self, where: Mask | None = None) -> None:
+        """Let vertices operate in the next round, too.
+
+        Args:
+            where: which of the block, (k,) bool; all by default.
+
+        Raises:
+            ValueError: that is no mask of the block.
+        """
+        self._active[... if where is None else self._mask("activate", where)] = True
+
+    def push(self, field: str, values: Any, *, weight: str | None = None,
+             where: Mask | None = None) -> None:
+        """Reduce into the values of the targets of all edges of each vertex.
+
+        Args:
+            field: of the targets; it has a `reduce`.
+            values: one for each vertex, (k,), or one for all.
+            weight: "plus" or "times": with the edge's weight.
+            where: of the block's vertices those that push, (k,) bool; all by default.
+
+        Raises:
+            RuntimeError: in `init` or `reinit`.
+            ValueError: the field is not pushed, there is no such use of weights, the graph has
+                none, or `where` is no mask.
+        """
+        reduce = self._field("push", field).reduce
+        if reduce is None:
+            raise ValueError(f"push({field!r}): give the field a reduce=, such as np.minimum")
+        values, rows = np.broadcast_to(values, self._rows.shape), self._rows
+        if where is not None:
+            mask = self._mask("push", where)
+            values, rows = values[mask], rows[mask]
+        self._check_weight("push", weight)
+        ghosts, part = self._reached("push")[field], self._part
+        some = None if len(rows) == len(part.ids) else rows
+        kernels.scatter(reduce, ghosts, None, part.ptr, part.target, part.weight, weight, some,
+                        values)
+
+    def pull(self, field: str, *, reduce: np.ufunc = np.add,
+             weight: str | None = None) -> AnyArray:
+        """Return for each vertex what its edges' targets have, reduced, (k,).
+
+        Args:
+            field: mirrored and not pushed; it is as the targets had it after the round before.
+            reduce: how several are taken together; without edges it is what that has as neutral.
+            weight: "plus" or "times": with the edge's weight.
+
+        Raises:
+            RuntimeError: in `init` or `reinit`.
+            ValueError: the field is not mirrored, or pushed; there is no such use of weights, or
+                the graph has none.
+        """
+        edges, ptr = self._edges(self._rows)
+        values = self._mirrored("pull", field)[self._part.target[edges]]
+        self._check_weight("pull", weight)
+        if weight is not None and self._part.weight is not None:
+            values = USES[weight](values, self._part.weight[edges])
+        found = np.full(len(self), Field(values.dtype, reduce).neutral(), values.dtype)
+        some = np.flatnonzero(np.diff(ptr))
+        if len(some):
+            found[some] = reduce.reduceat(values, ptr[some])
+        return found
+
+    def neighbours(self, field: str) -> tuple[Ints, AnyArray]:
+        """Return what the targets of each vertex's edges have, edge by edge.
+
+        Args:
+            field: mirrored and not pushed, see `pull`; or "ids".
+
+        Returns:
+            ptr, values: those of vertex i are values[ptr[i]:ptr[i + 1]].
+
+        Raises:
+            RuntimeError, ValueError: see `pull`.
+        """
+        edges, ptr = self._edges(self._rows)
+        there = self._part.targets if field == "ids" else self._mirrored("neighbours", field)
+        return ptr, there[self._part.target[edges]]
+
+    # -- how they do it -----------------------------------------------------------------------
+
+    def _field(self, call: str, name: str) -> Field:
+        try:
+            return self._program.fields[name]
+        except KeyError:
+            raise ValueError(f"{call}({name!r}): {self._unknown(name)}") from None
+
+    def _reached(self, call: str) -> Mapping[str, AnyArray]:
+        if self._ghosts is None:
+            raise RuntimeError(f"{call}() in init() or reinit(), which make a vertex's values from "
+                               "nothing but the vertex: do it in operate() or recompute()")
+        return self._ghosts
+
+    def _mirrored(self, call: str, name: str) -> AnyArray:
+        field = self._field(call, name)
+        if not field.mirror or field.reduce is not None:
+            raise ValueError(f"{call}({name!r}): the field has to be one with mirror=True and "
+                             "without reduce=")
+        return self._reached(call)[name]
+
+    def _mask(self, call: str, mask: Any) -> Mask:
+        array: Mask = np.asarray(mask)
+        if array.dtype != bool or array.shape != self._rows.shape:
+            raise ValueError(f"{call}: a mask of {array.dtype} and shape {array.shape}; give bool, "
+                             f"one for each of the block's {len(self)} vertices")
+        return array
+
+    def _edges(self, rows: Ints) -> tuple[Any, Ints]:
+        """Edges of these vertices, as an index, and where those of each begin among them."""
+        part = self._part
+        if len(rows) == len(part.ids):
+            return slice(None), part.ptr
+        degree = part.degree[rows]
+        ptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
+        return np.arange(ptr[-1]) + np.repeat(part.ptr[rows] - ptr[:-1], degree), ptr
+
+    def _check_weight(self, call: str, weight: str | None) -> None:
+        if weight is not None and weight not in USES:
+            raise ValueError(f"{call}(weight={weight!r}): give \"plus\" or \"times\"")
+        if weight is not None and self._part.weight is None:
+            raise ValueError(f"{call}(weight={weight!r}): the graph has no weights; leave weight= "
+                             "out, or give the edges some")
+
+
+def check(program: Program, recovery: str) -> None:
+    """Refuse a program that cannot be recovered so, or whose names cannot be.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    name = type(program).__name__
+    if not isinstance(program, SelfStabilizing | LocallyCorrecting | GloballyCorrecting
+                      | GloballyConsistent):
+        raise ValueError(f"{name}: derive it from SelfStabilizing, LocallyCorrecting, "
+                         "GloballyCorrecting or GloballyConsistent, which say how it is recovered")
+    if recovery == "phoenix" and isinstance(program, GloballyConsistent):
+        raise ValueError(f"{name}: a globally consistent program needs checkpoints of all slots: "
+                         "give recovery=\"cr\"")
+    if not program.fields:
+        raise ValueError(f"{name}: declare what a vertex has, such as fields = "
+                         "{\"distance\": Field(float, reduce=np.minimum)}")
+    taken = [field for field in program.fields if field.startswith("_") or hasattr(Block, field)]
+    taken += [field for field in program.aggregates if field in COUNTS]
+    if taken:
+        raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or rounds have already; "
+                         "choose another")
+    for field, declared in program.fields.items():
+        if not isinstance(declared, Field):
+            raise ValueError(f"{name}: {field} is {declared!r}; give a Field")
+    kinds = {field: declared.dtype for field, declared in program.fields.items()}
+    for field, kind in {**kinds, **program.aggregates}.items():
+        if np.dtype(kind).kind not in "biuf":
+            raise ValueError(f"{name}: {field} has dtype {np.dtype(kind)}; give bool, integers or "
+                             "floats")
+    for field, declared in program.fields.items():
+        _check_field(f"{name}: {field}", declared, program)
+
+
+def _check_field(what: str, field: Field, program: Program) -> None:
+    for use, by in (("reduce", field.reduce), ("recover", field.recover)):
+        if by is not None and (not isinstance(by, np.ufunc) or by.nin != 2 or (
+                by.identity is None and by not in IDEMPOTENT)):
+            raise ValueError(f"{what} has {use}={by!r}, which has no neutral value; give a NumPy "
+                             "ufunc such as np.minimum")
+    if field.derived and not isinstance(program, GloballyCorrecting):
+        raise ValueError(f"{what} is derived; only a GloballyCorrecting program has a recompute() "
+                         "that derives it")
+    if field.mirror and field.reduce is not None and not field.idempotent:
+        raise ValueError(f"{what} is mirrored and reduced by {field.reduce.__name__}; give one of "
+                         "the two, or an idempotent reduce")
+    if field.recover is not None and field.recover not in IDEMPOTENT:
+        raise ValueError(f"{what} has recover={field.recover.__name__}, by which a value would "
+                         "count as often as it has ghosts; give an idempotent one such as "
+                         "np.maximum")
+    if field.derived or not isinstance(program, LocallyCorrecting | GloballyCorrecting):
+        return
+    if field.reduce is not None and not field.idempotent:
+        raise ValueError(f"{what} is reduced by {field.reduce.__name__}, so what is lost of it "
+                         "cannot be pushed again; make it derived=True in a GloballyCorrecting "
+                         "program, or give an idempotent reduce")
+    if field.reduce is None and field.recover is None:
+        raise ValueError(f"{what} is neither idempotent nor derived; give recover=, an idempotent "
+                         "ufunc such as np.maximum, or derived=True")

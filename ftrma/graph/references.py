@@ -1,0 +1,201 @@
+"""The kernels of `ftrma.graph.kernels` in NumPy and Python: what they do, plain enough to be read.
+
+They stand for C where it has no loop for a dtype or a combiner, and tests compare both bit by bit
+(of NaN, that it is one).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+AnyArray = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Edges = tuple[Ints, Ints, Floats | None]  # sources, targets, weights
+
+USES: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {"plus": np.add,
+                                                             "times": np.multiply}
+MOST_ID = 2**63 - 1
+SHOWN = 40  # characters of a word that is wrong
+NUMBER = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
+                    re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Edges by target, of each in ascending order of their rows.
+
+    Attributes:
+        ptr: where the edges to each target begin, (targets + 1,).
+        row: of each edge, (m,); edge_weight: the same, or None.
+    """
+
+    ptr: Ints
+    row: Numbers
+    edge_weight: Floats | None
+
+
+def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, target: Numbers,
+            weight: Floats | None, op: str | None, rows: Ints | None, x: AnyArray) -> None:
+    """See `ftrma.graph.kernels.scatter`."""
+    if rows is None:
+        edges: Any = slice(int(ptr[0]), int(ptr[-1]))
+        degree = np.diff(ptr)
+    else:
+        degree = ptr[rows + 1] - ptr[rows]
+        ends = np.cumsum(degree)
+        edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(ptr[rows] - (ends - degree),
+                                                                    degree)
+    _combine(combine, values, got, target[edges], np.repeat(x, degree), op,
+             None if weight is None else weight[edges])
+
+
+def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
+           sending: Mask | None, op: str | None = None, *, first: int = 0,
+           last: int | None = None) -> None:
+    """See `ftrma.graph.kernels.gather`."""
+    ptr = by.ptr[first : None if last is None else last + 1]
+    edges: Any = np.arange(ptr[0], ptr[-1])
+    target = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    if sending is not None:
+        sends = sending[by.row[edges]]
+        edges, target = edges[sends], target[sends]
+    _combine(combine, values, got, target, x[by.row[edges]], op,
+             None if by.edge_weight is None else by.edge_weight[edges])
+
+
+def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, theirs: AnyArray,
+         there: Mask | None) -> None:
+    """See `ftrma.graph.kernels.fold`."""
+    if there is not None:
+        rows, theirs = rows[there], theirs[there]
+    _combine(combine, values, got, rows, theirs, None, None)
+
+
+def _combine(combine: np.ufunc, values: AnyArray, got: Mask | None, target: AnyArray,
+             messages: AnyArray, op: str | None, weight: Floats | None) -> None:
+    with np.errstate(all="ignore"):
+        if op is not None:
+            assert weight is not None
+            messages = USES[op](messages, weight)
+        # One after another, so that sums of floats are the same whenever they are made.
+        combine.at(values, target, messages.astype(values.dtype))
+    if got is not None:
+        got[target] = True
+
+
+def by_target(ptr: Ints, target: Numbers, weight: Floats | None, size: int) -> Columns:
+    """See `ftrma.graph.kernels.by_target`."""
+    row = np.repeat(np.arange(len(ptr) - 1, dtype=np.uint32), np.diff(ptr))
+    return Columns(*csr(target, row, weight, size))
+
+
+def csr(row: Numbers, target: Numbers, weight: Floats | None,
+        size: int) -> tuple[Ints, Numbers, Floats | None]:
+    """See `ftrma.graph.kernels.csr`."""
+    counts = np.bincount(row, minlength=size)
+    if len(counts) > size:
+        raise ValueError(f"row {row.max()} of {size}")
+    order = np.argsort(row, kind="stable")
+    return (np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), target[order],
+            None if weight is None else weight[order])
+
+
+def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
+         count: int) -> tuple[Ints, Ints]:
+    """See `ftrma.graph.kernels.rmat`."""
+    draws = (scale + 1) // 2
+    number = np.arange(first, first + count, dtype=np.uint64) * np.uint64(-(-draws // 4))
+    start = _mix(np.array([seed], np.uint64))
+    source, target = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for draw in range(draws):
+        if draw % 4 == 0:
+            number += np.uint64(1)
+            word = _mix(start + number * np.uint64(0x9E3779B97F4A7C15))
+        pair = pairs[word & np.uint64(0xFFFF)]
+        word = word >> np.uint64(16)
+        source, target = source << 2 | pair >> 2, target << 2 | pair & 3
+    return source >> scale % 2, target >> scale % 2
+
+
+def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return z ^ z >> np.uint64(31)
+
+
+# ---- edge lists as text ---------------------------------------------------------------------
+
+
+def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> Edges:
+    """See `ftrma.graph.kernels.parse`."""
+    found = []
+    for number, line in enumerate(text.split(b"\n"), line0 + 1):
+        one = edge(line, f"{what}: line {number}", weighted)
+        if one is not None:
+            found.append(one)
+            weighted = one[2] is not None
+    source, target, weight = zip(*found, strict=True) if found else ((), (), ())
+    return (np.array(source, np.int64), np.array(target, np.int64),
+            np.array(weight, np.float64) if weighted else None)
+
+
+def edge(line: bytes, where: str,
+         weighted: bool | None) -> tuple[int, int, float | None] | None:
+    """What a line of text has; None: nothing.
+
+    Args:
+        where: it stands, for errors.
+        weighted: whether lines before have a weight; None: there are none.
+
+    Raises:
+        ValueError: it is no edge, or not one as those before.
+    """
+    words = [word for word in re.split(rb"[ \t,]+", line.removesuffix(b"\r")) if word]
+    if not words or words[0][:1] in (b"#", b"%"):
+        return None
+    source = _id(words[0], where)
+    if len(words) == 1:
+        raise ValueError(f"{where}: {_shown(words[0])} has no target; a line has source, target "
+                         "and perhaps a weight")
+    target = _id(words[1], where)
+    has = len(words) > 2
+    if weighted is not None and has != weighted:
+        raise ValueError(f"{where}: has {'a' if has else 'no'} weight, and lines before have "
+                         f"{'one' if weighted else 'none'}; give all of them one, or none")
+    if not has:
+        return source, target, None
+    if not NUMBER.fullmatch(words[2]):
+        raise ValueError(f"{where}: weight {_shown(words[2])} is no number")
+    weight = float(words[2])
+    if weight != weight:
+        raise ValueError(f"{where}: the weight is NaN")
+    if len(words) > 3:
+        raise ValueError(f"{where}: {_shown(words[3])} behind the weight; a line has source, "
+                         "target and perhaps a weight")
+    return source, target, weight
+
+
+def _id(word: bytes, where: str) -> int:
+    if not re.fullmatch(rb"-?[0-9]+", word):
+        raise ValueError(f"{where}: {_shown(word)} is no id of a vertex; ids are whole numbers, "
+                         "and comments begin with #")
+    digits = word.lstrip(b"-0")
+    if word.startswith(b"-") or len(digits) > 19 or int(digits or b"0") > MOST_ID:
+        raise ValueError(f"{where}: id {_shown(word, quote='')} is out of range; ids are 0 to "
+                         f"{MOST_ID}")
+    return int(digits or b"0")
+
+
+def _shown(word: bytes, quote: str = "'") -> str:
+    text = word[:SHOWN].decode("ascii", "backslashreplace")
+    return f"{quote}{text}{quote}{'...' if len(word) > SHOWN else ''}"

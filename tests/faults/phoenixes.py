@@ -1,0 +1,64 @@
+"""Phoenix's programs for tests, one after another: each class, on graphs that take rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ftrma import graph
+from ftrma.graph import data
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "apps"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import phoenix
+from graphs import SCALE, SEED, sparse, weighted
+
+TOLERANCE, K = 1e-6, 2
+
+
+def web() -> data.Graph:
+    return data.rmat(SCALE, seed=SEED)
+
+
+# Of each its graph, the program on it, and the field that is its result.
+PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any], str]] = {
+    "bfs": (weighted, lambda g: phoenix.Distance(0, weighted=False), "value"),
+    "sssp": (weighted, lambda g: phoenix.Distance(0, weighted=True), "value"),
+    "cc": (sparse, lambda g: phoenix.Component(), "value"),
+    "colour": (lambda: phoenix.Simple(web()), lambda g: phoenix.Colour(), "colour"),
+    "pull": (lambda: phoenix.reverse(web()),
+             lambda g: phoenix.Pulled(phoenix.out_degree(web()), TOLERANCE), "rank"),
+    "residual": (web, lambda g: phoenix.Residual(g.n, TOLERANCE), "rank"),
+    "kcore": (lambda: phoenix.Simple(sparse()), lambda g: phoenix.Core(K), "value"),
+}
+
+
+def main() -> None:
+    directory = sys.argv.pop(1)  # another one in each launch
+    recovery, *names = sys.argv[1:]
+    spill = os.environ.get("SPILL")
+    engine = graph.Engine(recovery, 5 if spill else None, spill=spill)
+    found, rounds = {}, {}
+    for name in names:
+        make, program, field = PROGRAMS[name]
+        given = make()
+        result = engine.run(given, program(given))
+        found[name] = result[field]
+        rounds[name] = len(result.reports)
+        whole = result.gather(field)
+        if whole is not None:
+            np.save(f"{directory}/whole-{name}.npy", whole)
+    np.savez(f"{directory}/slot-{engine.comm.rank}.npz", **found)
+    if engine.comm.rank == 0:
+        print(json.dumps(rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

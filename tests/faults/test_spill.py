@@ -1,0 +1,167 @@
+"""Checkpoints of vertex programs in files: jobs that lose more than parity has, or everything.
+
+Law: the same command goes on from what all slots have in files, and comes to the same bits; it
+never takes what is of something else, cut or damaged.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Result, run_job, run_plain
+from programs import final_memory, kinds
+
+GRAPHS = Path(__file__).parent / "graphs.py"
+PHOENIXES = Path(__file__).parent / "phoenixes.py"
+SLOTS = 4
+LOST = ("1@graph.compute:12", "2@graph.compute:12")  # of one group, which stands one loss
+RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
+
+
+def kill(*rules: str) -> list[str]:
+    return ["--spares", "3", *(word for rule in rules for word in ("--kill", rule))]
+
+
+def launch(spill: Path | None, recovery: str, names: tuple[str, ...], *options: str,
+           script: Path = GRAPHS, slots: int = SLOTS) -> Result:
+    env = {"SPILL": str(spill)} if spill else {}
+    return run_job(script, slots, *options, args=[recovery, *names], env=env)
+
+
+@functools.cache
+def expected(script: Path, recovery: str, names: tuple[str, ...]) -> dict[int, Any]:
+    result = launch(None, recovery, names, script=script)
+    assert result.status == 0, result
+    return final_memory(result)
+
+
+def assert_same(result: Result, recovery: str, names: tuple[str, ...],
+                script: Path = GRAPHS) -> None:
+    assert result.status == 0, result
+    for slot, arrays in expected(script, recovery, names).items():
+        for name, array in arrays.items():
+            assert final_memory(result)[slot][name].tobytes() == array.tobytes(), (name, result)
+
+
+def left(spill: Path) -> set[tuple[str, ...]]:
+    """Run, slot and step of all files that are there."""
+    words = [path.name.removesuffix(".npz").split("-") for path in spill.iterdir()]
+    return {(run, slot, step) for *_, run, _, slot, step in words}
+
+
+@pytest.mark.parametrize("recovery", [
+    pytest.param(r, marks=[] if r == "lwlog" else pytest.mark.long) for r in RECOVERIES])
+def test_a_lost_job_goes_on(tmp_path: Path, recovery: str, repetition: int) -> None:
+    """Law: from the step of the newest checkpoint; once it has ended it is not run again."""
+    names = ("pagerank", "kcore")
+    result = launch(tmp_path, recovery, names, *kill(*LOST))
+    assert result.status == 70, result
+    assert left(tmp_path) == {("1", str(slot), "10") for slot in range(SLOTS)}
+    result = launch(tmp_path, recovery, names)
+    assert_same(result, recovery, names)
+    assert "run 1 goes on from there: 10 steps are done" in result.stderr, result
+    taken = result.results["steps"]
+    assert taken["pagerank"][0] in (10, 11) and taken["kcore"][0] == 1, taken
+    files = {(run, str(slot), "end") for run in "12" for slot in range(SLOTS)}
+    assert left(tmp_path) == files
+    result = launch(tmp_path, recovery, names)
+    assert_same(result, recovery, names)
+    assert result.results["steps"] == {"pagerank": [], "kcore": []}
+    assert left(tmp_path) == files and "run 2 goes on from there: it has ended" in result.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["sv", "triangles", "matching", "kcore", "doubling"])
+@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize("step", [6, 8])
+def test_full_programs_go_on(tmp_path: Path, name: str, recovery: str, step: int,
+                             repetition: int) -> None:
+    """Law: with edges that have come and gone, lists of messages and masked steps, too."""
+    rules = [f"{slot}@graph.exchange:{step}" for slot in (1, 2)]
+    result = launch(tmp_path, recovery, ("pagerank", name), *kill(
+        *(f"{slot}@graph.exchange:{17 + step}" for slot in (1, 2))))
+    assert result.status == 70, (rules, result)
+    assert ("1", "0", "end") in left(tmp_path)
+    assert_same(launch(tmp_path, recovery, ("pagerank", name)), recovery, ("pagerank", name))
+
+
+AGAIN = ("2@graph.recover", "1@checkpoint", "0@stage", "3@staged", "c0@fold", "2@graph.load",
+         "0@graph.compute:1", "1@graph.emit:2", "2@graph.compute:5", "0@graph.end")
+
+
+@pytest.mark.parametrize(("rule", "recovery"), [
+    pytest.param(rule, recovery, marks=pytest.mark.rest if (rule, recovery) == ("3@staged", "lwlog")
+                 else pytest.mark.long) for rule in AGAIN for recovery in RECOVERIES])
+def test_it_is_struck_again(tmp_path: Path, rule: str, recovery: str, repetition: int) -> None:
+    """Law: also while it takes over what files have, and after that."""
+    names = ("pagerank",)
+    assert launch(tmp_path, recovery, names, *kill(*LOST)).status == 70
+    result = launch(tmp_path, recovery, names, *kill(rule))
+    assert_same(result, recovery, names)
+    assert kinds(result) or result.results["steps"]["pagerank"][0] in (10, 11), result
+    assert "10 steps are done" in result.stderr, result
+
+
+@pytest.mark.parametrize(("name", "recovery"), [
+    pytest.param("sssp", "phoenix", marks=pytest.mark.rest),
+    *(pytest.param(name, recovery, marks=pytest.mark.long)
+      for name, recovery in (("sssp", "cr"), ("kcore", "cr"), ("bfs", "phoenix"), ("cc", "phoenix"),
+                             ("kcore", "phoenix")))])
+def test_rounds_go_on(tmp_path: Path, name: str, recovery: str, repetition: int) -> None:
+    """Law: Phoenix's programs go on from the fields of a checkpoint, if there are any."""
+    lost = [f"{slot}@graph.compute:13" for slot in range(SLOTS)]
+    result = launch(tmp_path, recovery, (name,), *kill(*lost), "--max-relaunch", "0",
+                    script=PHOENIXES)
+    assert result.status, result
+    assert left(tmp_path) == {("1", str(slot), "10") for slot in range(SLOTS)}
+    result = launch(tmp_path, recovery, (name,), script=PHOENIXES)
+    assert_same(result, recovery, (name,), PHOENIXES)
+    assert "run 1 goes on from there: 10 steps are done" in result.stderr, result
+
+
+def test_without_ftrma(tmp_path: Path) -> None:
+    """Law: under plain mpiexec as well, where a program's own error ends it."""
+    env = {"SPILL": str(tmp_path)}
+    result = run_plain(GRAPHS, SLOTS, args=["lwcp", "pagerank"], env={**env, "RAISE": "12"},
+                       patience_s=5)
+    assert result.status and "as asked" in result.stderr, result
+    result = run_plain(GRAPHS, SLOTS, args=["lwcp", "pagerank"], env=env)
+    assert_same(result, "lwlog", ("pagerank",))
+    assert result.results["steps"]["pagerank"][0] == 10, result.results["steps"]
+
+
+@pytest.mark.rest
+def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
+    """Law: a damaged file, one that is missing, other arguments, more slots: it begins anew."""
+    env, names = {"SPILL": str(tmp_path)}, ("pagerank",)
+    anew = "run 1 begins anew: what is there is of another program"
+
+    def fill() -> list[Path]:
+        for path in tmp_path.iterdir():
+            path.unlink()
+        result = run_plain(GRAPHS, SLOTS, args=["lwlog", *names], env={**env, "RAISE": "12"},
+                       patience_s=5)
+        assert result.status and len(os.listdir(tmp_path)) == SLOTS, result
+        return sorted(tmp_path.iterdir())
+
+    path = fill()[2]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    result = launch(tmp_path, "lwlog", names)
+    assert_same(result, "lwlog", names)
+    assert anew in result.stderr and result.results["steps"]["pagerank"][0] == 1, result
+    fill()[1].unlink()
+    result = launch(tmp_path, "lwlog", names)
+    assert_same(result, "lwlog", names)
+    assert anew in result.stderr and len(left(tmp_path)) == SLOTS, result
+    fill()
+    result = launch(tmp_path, "lwlog", ("pagerank", "component"))
+    assert_same(result, "lwlog", ("pagerank", "component"))
+    assert anew in result.stderr, result
+    fill()
+    result = launch(tmp_path, "lwlog", names, slots=3)
+    assert result.status == 0 and anew in result.stderr, result
