@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from .program.session import Session
 
 __all__ = [
-    "attempt", "claim", "committed", "due", "entries", "kept", "kill_place", "note", "restored",
-    "safepoint",
+    "attempt", "claim", "committed", "confirm", "due", "entries", "kept", "kill_place", "note",
+    "restored", "safepoint",
 ]
 
 
@@ -169,7 +169,8 @@ def safepoint(take: bool | None = None) -> int:
             if it is due, as in `ftrma.safepoint`. The same on all slots.
 
     Returns:
-        The version that was taken, which will be committed; 0: none was.
+        The version that was taken, which will be committed unless that is undone, see `confirm`; 0:
+        none was.
 
     MPI: collective over all slots where a checkpoint is taken; else local.
     Fault: unwinds when all go back. A checkpoint that was not committed is as if it had not begun.
@@ -191,13 +192,31 @@ def due() -> bool:
 def committed() -> int:
     """The newest version that is committed; 0: none.
 
-    A checkpoint that has been taken is committed soon after, by the checksum ranks.
+    A checkpoint that has been taken is committed soon after, by the checksum ranks; `confirm` waits
+    for that.
 
     MPI: local.
     Fault: unwinds when all go back.
     """
     session = _session()
     return int(session.committed()) if session else 0
+
+
+def confirm(version: int) -> bool:
+    """Wait until a version is committed that `safepoint` has returned.
+
+    Where failures are repaired and nobody goes back, a checkpoint that has been taken can be undone
+    all the same. So what has to be saved is saved by ``while not confirm(safepoint(take=True))``.
+
+    Returns:
+        Whether it is committed; else it was given up or undone, on all slots, and another one can
+        be taken. True where nothing is protected.
+
+    MPI: local; waits for the checksum ranks.
+    Fault: unwinds when all go back.
+    """
+    session = _session()
+    return session is None or session.confirm(version)
 
 
 def attempt() -> int:

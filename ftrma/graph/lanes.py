@@ -21,7 +21,6 @@ from .program import VertexProgram
 from .references import AnyArray, Ints
 from .superstep import Report
 
-WAIT_S = 0.001  # between looks whether a checkpoint is committed
 PIECE = 1 << 30  # bytes that leave a slot at a time
 NONE, ALL, SOME = 0, 1, 2  # of a lane: nothing is in it, messages to all, to those that it says
 
@@ -76,7 +75,7 @@ class Run:
         return time.monotonic() - self.taken_s >= self.interval_s
 
     def checkpoint(self) -> int:
-        """Take one; its version, which will be committed (0: there is nothing to protect from).
+        """Take one; its version, which will be committed or undone; 0: none was.
 
         MPI: collective over all slots.
         """
@@ -90,9 +89,9 @@ class Run:
         """The newest version that is committed."""
         return framework.committed()
 
-    def pause(self) -> None:
-        """Let some time pass."""
-        time.sleep(WAIT_S)
+    def confirm(self, version: int) -> bool:
+        """Wait until a version is committed; False: it was undone."""
+        return framework.confirm(version)
 
     def place(self, name: str) -> None:
         """Be where tests may strike."""

@@ -67,13 +67,10 @@ class Way(Protocol):
         """A checkpoint is due by time, as this slot sees it."""
 
     def checkpoint(self) -> int:
-        """Take one; its version, which will be committed (0: there is nothing to protect from)."""
+        """Take one; its version, which will be committed or undone; 0: none was."""
 
-    def committed(self) -> int:
-        """The newest version that is committed."""
-
-    def pause(self) -> None:
-        """Let some time pass."""
+    def confirm(self, version: int) -> bool:
+        """Wait until a version is committed; False: it was undone."""
 
     def place(self, name: str) -> None:
         """Be where tests may strike."""
@@ -451,10 +448,11 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
         if over:
             break
     result = slot.conclude(ended=ended)
-    version = way.checkpoint() if slot.recovery == "cr" else 0
-    way.place("end")
-    while way.committed() < version:
-        way.pause()
+    while True:
+        version = way.checkpoint() if slot.recovery == "cr" else 0
+        way.place("end")
+        if slot.recovery != "cr" or way.confirm(version):
+            break
     if not ended:
         raise NotEnded(f"the program has not ended after {most} rounds")
     return result

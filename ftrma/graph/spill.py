@@ -22,7 +22,6 @@ import os
 import pickle
 import re
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +32,6 @@ import ftrma
 
 from .. import framework
 from . import cache
-from .lanes import WAIT_S
 from .parts import Graph, Partition
 from .references import AnyArray
 
@@ -152,11 +150,8 @@ class Spill:
         if self.comm.rank == 0:
             self._tell("goes on from there: " + ("it has ended" if step == END
                                                  else f"{step} steps are done"))
-        version = 0
-        while framework.attempt() and not version:  # it may be given up while others are replaced
-            version = min(self.comm.allgather(framework.safepoint(take=True)))
-        while framework.committed() < version:
-            time.sleep(WAIT_S)
+        while not framework.confirm(framework.safepoint(take=True)):
+            pass  # it may be given up or undone while others are replaced
 
     def _tell(self, what: str) -> None:
         print(f"graph: files in {self.directory}: run {self.run} {what}", file=sys.stderr,

@@ -84,13 +84,13 @@ class Way(Protocol):
         """A checkpoint is due by time, as this slot sees it."""
 
     def checkpoint(self) -> int:
-        """Take one; its version, which will be committed (0: there is nothing to protect from)."""
+        """Take one; its version, which will be committed or undone; 0: none was."""
 
     def committed(self) -> int:
         """The newest version that is committed."""
 
-    def pause(self) -> None:
-        """Let some time pass."""
+    def confirm(self, version: int) -> bool:
+        """Wait until a version is committed; False: it was undone."""
 
     def place(self, name: str) -> None:
         """Be where tests may strike."""
@@ -542,10 +542,11 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
             break
     result = {name: array.copy() for name, array in slot.fields().items()}
     slot.conclude(ended=ended)
-    version = way.checkpoint()
-    way.place("end")
-    while way.committed() < version:
-        way.pause()
+    while True:
+        version = way.checkpoint()
+        way.place("end")
+        if way.confirm(version):
+            break
     forget(slot.kept, f"{slot.run} ")
     if not ended:
         raise NotEnded(f"the program has not ended after {most} steps")

@@ -32,6 +32,7 @@ from .entries import Entries
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
+COMMIT_LOOK_S = 0.001  # between looks whether one is committed
 current: Session | None = None
 
 
@@ -219,6 +220,16 @@ class Session:
         """See `ftrma.framework.committed`."""
         self.world.unwind_if_alarmed()
         return self.world.committed
+
+    def confirm(self, version: int) -> bool:
+        """See `ftrma.framework.confirm`."""
+        while True:
+            self.world.unwind_if_alarmed()
+            if not version or self.world.me.staged < version:
+                return False
+            if self.world.committed >= version:
+                return True
+            time.sleep(COMMIT_LOOK_S)
 
     def note(self, entries: dict[str, Any]) -> None:
         """See `ftrma.framework.note`."""

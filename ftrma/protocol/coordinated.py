@@ -121,9 +121,8 @@ def due_here(
             return False
     if slot == 0 or take:
         policy.last = time.monotonic()
-    if not job.windows_flush():  # before anybody takes this slot for arrived
+    while not job.windows_flush():  # before anybody takes this slot for arrived
         world.unwind_if_alarmed()
-        return False
     while True:
         ended = job.arrive(ordinal, targeted=not together)
         if ended is not job.Wait.ALARM:

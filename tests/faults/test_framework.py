@@ -316,6 +316,43 @@ def test_unprotected() -> None:
     assert computed(result) == [STEPS] * SLOTS
 
 
+UNDONE = """
+import os, signal, sys, time
+import numpy as np
+from ftrma import MPI, framework
+from ftrma.native import job
+from ftrma.program import session
+framework.claim("undone")
+comm, world = MPI.COMM_WORLD, session.current.world
+framework.entries.put("x", np.full(1000, comm.rank))
+server = world.ctl.proc[world.roles.checksum_proc[0]].pid
+if comm.rank == 0:
+    os.kill(server, signal.SIGSTOP)
+comm.Barrier()
+taken = [framework.safepoint(take=True)]
+comm.Barrier()
+if comm.rank == 0:
+    job.raise_alarm(0)  # asks for a repair, though nobody has died
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os.kill(server, signal.SIGCONT)
+        os._exit(0)
+while not framework.confirm(taken[-1]):
+    taken.append(framework.safepoint(take=True))
+assert not framework.confirm(0)
+np.save(f"{sys.argv[1]}/taken-{comm.rank}.npy", [*taken, framework.committed()])
+"""
+
+
+@pytest.mark.rest
+def test_a_checkpoint_that_is_undone_is_taken_again() -> None:
+    """Law: who waits for a version is told when it will not be committed, though nobody goes
+    back."""
+    result = run_job(UNDONE, 3, timeout=30)
+    assert result.status == 0 and not result.stats["recoveries"], result
+    assert [taken.tolist() for taken in result.of_slots("taken", 3)] == [[1, 1, 1]] * 3, result
+
+
 WINDOWS = """
 import sys
 import numpy as np

@@ -499,6 +499,36 @@ np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
         assert [int(s) for s in result.of_slots("step", 3)] == [30] * 3
 
 
+@pytest.mark.rest
+def test_a_repair_amid_the_writes_before_a_checkpoint() -> None:
+    """Law: who learns of a failure while it waits for its own writes to arrive comes to the
+    checkpoint that the others wait in."""
+    text = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+from ftrma.native import job
+comm = MPI.COMM_WORLD
+flush, failed = job.windows_flush, []
+def fails():  # as over nodes
+    if state.step == 5 and comm.rank == 1 and not failed:
+        failed.append(True)
+        job.raise_alarm(0)
+        return False
+    return flush()
+job.windows_flush = fails
+state = ftrma.protect("main", step=0)
+while state.step < 10:
+    ftrma.safepoint()
+    state.step += comm.allreduce(1) // comm.size
+np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", [state.step, len(failed)])
+"""
+    result = run_job(text, 3, "--interval", "0", timeout=30)
+    assert result.status == 0 and not kinds(result), result
+    assert [x.tolist() for x in result.of_slots("step", 3)] == [[10, 0], [10, 1], [10, 0]], result
+
+
 def test_the_end_of_the_job_is_no_round_to_who_leaves_a_repair() -> None:
     """Slots that have ended their programs wait in the repair of another's death; its replacement
     can end the job before they have left the last meeting, which all have come to."""

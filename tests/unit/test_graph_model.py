@@ -120,6 +120,7 @@ class Job:
         self.kept: list[dict[str, Any]] = [{} for _ in range(SLOTS)]
         self.versions: list[list[dict[str, Any]]] = [[{} for _ in range(SLOTS)]]
         self.staged: list[dict[str, Any]] | None = None
+        self.undone = False  # the newest checkpoint was
         self.lock = threading.Lock()
         self.deaths = deaths
         self.turn()
@@ -191,10 +192,6 @@ class Away:
         if self.job.barrier.broken and self.job.dice.random() < 0.5:
             raise Killed  # the alarm is seen early, or at the next wait
 
-    def pause(self) -> None:
-        if self.job.barrier.broken:
-            raise Killed
-
     def wait(self) -> None:
         try:
             self.job.barrier.wait(timeout=20)
@@ -245,12 +242,22 @@ class Away:
         self.place("staged")
         version = len(self.job.versions)
         self.wait()
-        self.saved.copy = dict(self.saved.now)
         if self.me == 0:
-            self.job.staged = staged
+            self.job.undone = self.job.dice.random() < 0.2  # though nobody dies
+            self.job.staged = None if self.job.undone else staged
         self.wait()
+        if not self.job.undone:
+            self.saved.copy = dict(self.saved.now)
         self.place("commit")
         return version
+
+    def confirm(self, version: int) -> bool:
+        while self.committed() < version:
+            if self.job.barrier.broken:
+                raise Killed
+            if not self.job.staged and self.committed() < version:
+                return False
+        return True
 
     def committed(self) -> int:
         if self.job.dice.random() < 0.1:  # soon after
