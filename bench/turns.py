@@ -49,10 +49,11 @@ def take_turns(launches: Mapping[str, Launch], turn_s: float) -> dict[str, JsonO
             signal_ranks(processes[name], signal.SIGCONT)
         concurrent.futures.wait([results[name]], seconds)
         turns[name].append((began, time.time()))
-        if results[name].done():
-            results[name].result()
-        else:
+        if not results[name].done():
             signal_ranks(processes[name], signal.SIGSTOP)
+        for result in results.values():  # one may have failed while it was not its turn
+            if result.done():
+                result.result()
 
     with concurrent.futures.ThreadPoolExecutor(len(launches)) as pool:
         try:
