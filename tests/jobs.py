@@ -106,19 +106,17 @@ def run_plain(
     args: Sequence[str] = (),
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
-    patience_s: float = 0.0,
 ) -> Result:
     """Run the same program unprotected, under the launcher that protected jobs use.
 
-    It runs by ``-m mpi4py``, which ends all ranks when one raises; they may take `patience_s` to
-    follow the launcher then.
+    It runs by ``-m mpi4py``, which ends all ranks when one raises.
     """
     from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
     with session_directory() as session:
         command = [*mpirun_command(n, session), sys.executable, "-m", "mpi4py"]
         return _run(lambda stats: command, script, args, timeout,
-                    {**launcher_environment(), **(env or {})}, patience_s=patience_s)
+                    {**launcher_environment(), **(env or {})})
 
 
 def run_command(

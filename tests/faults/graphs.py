@@ -12,6 +12,7 @@ import numpy as np
 
 from ftrma import graph
 from ftrma.graph import Context, Inbox, Vertices, data
+from ftrma.graph.superstep import NotEnded
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "apps"))
 import pregel
@@ -26,8 +27,6 @@ class PageRank(graph.VertexProgram):
     aggregates: ClassVar = {"dangling": float}
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        if ctx.step == int(os.environ.get("RAISE", "0")):
-            raise RuntimeError("as asked")
         if ctx.step == 1:
             v.rank = 1 / ctx.n
         else:
@@ -133,7 +132,11 @@ def main() -> None:
     found, steps = {}, {}
     for name in names:
         make, program, field = PROGRAMS[name]
-        result = engine.run(make(), program())
+        try:
+            result = engine.run(make(), program(), most=int(os.environ.get("MOST", "1000")))
+        except NotEnded as error:
+            print(error, file=sys.stderr)
+            return
         found[name] = result[field]
         steps[name] = [report.step for report in result.reports]
         whole = result.gather(field)
