@@ -33,26 +33,27 @@ REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs
          "unit/test_selection.py"}
 # Tests of the other files that take long, or are about an edge.
 SLOW = (
-    "-sanitized]", "[edges of a step that was not finished are undone]",
-    "test_a_damaged_one_is_no_answer", "test_a_death_in_the_making_of_a_window",
+    "-sanitized]", "test_a_damaged_one_is_no_answer", "test_a_death_in_the_making_of_a_window",
     "test_a_directory_that_is_gone", "test_a_repair_may_take_long_as_long_as_it_works",
     "test_a_replacement_without_memory_for_one", "test_accesses_to_windows_that_are_gone",
     "test_agents_that_end_at_once_are_told", "test_awareness_that_cannot_hold_is_told",
-    "test_closed_and_null",
-    "test_death_of_a_node_relaunches", "test_without_spares_deaths_of_slots_relaunch",
-    "test_elsewhere[0-ft-put:50-2]", "test_every_failure_is_recovered[residual-phoenix]",
-    "test_every_rule_is_needed", "test_every_variant_equals_its_reference",
-    "test_extreme_records_are_fitted", "test_framework.py::test_mistakes_are_told",
-    "test_held_and_killed", "that_of_the_unprotected_run[0-2]", "test_launcher_death_relaunches",
-    "test_node_loss_with", "test_nothing_of_a_launch_outlives",
-    "test_one_death", "test_polling_is_exact_by_its_trace",
+    "test_closed_and_null", "test_death_of_a_node_relaunches",
+    "test_without_spares_deaths_of_slots_relaunch", "test_elsewhere[0-ft-put:50-2]",
+    "test_every_failure_is_recovered[residual-phoenix]", "test_every_rule_is_needed",
+    "test_every_variant_equals_its_reference", "test_extreme_records_are_fitted",
+    "test_framework.py::test_mistakes_are_told", "test_held_and_killed",
+    "that_of_the_unprotected_run[0-2]", "test_launcher_death_relaunches", "test_node_loss_with",
+    "test_nothing_of_a_launch_outlives", "test_one_death", "test_polling_is_exact_by_its_trace",
     "test_sets_have_one_order_on_all_nodes", "test_nodes.py::test_signals_leave_nothing",
     "test_stuck_inside_the_library_relaunches", "test_the_smallest_run_reports",
     "test_a_thread_that_waits_for_a_lock_holds_no_other_up",
     "test_threads_change_one_after_another", "test_what_is_published_is_seen_behind[hub]",
-    "test_two_in_one_group_without_a_spare",
-    "test_who_goes_back_amid_a_change_of_another_node",
-    "test_without_memory_all_checkpoint_instead",
+    "test_two_in_one_group_without_a_spare", "test_who_goes_back_amid_a_change_of_another_node",
+    "test_without_memory_all_checkpoint_instead", "test_each_rule_is_needed",
+    "test_who_is_alone_may_end_the_job", "test_messages_after_a_checkpoint",
+    "test_each_slot_checkpoints_alone", "test_dht.py::test_second_failure",
+    "test_an_agent_is_not_the_programs_business", "test_phoenix.py::test_oracles",
+    "test_figures_are_drawn[png]",
 )
 # Others of a kind of which one runs anyway, and what takes long for what it adds.
 SWEPT = (
@@ -91,6 +92,7 @@ SWEPT = (
     "test_over_nodes_a_replay_from_a_demand_checkpoint[0-fence-1@put:400-bulk-2]",
     "test_elsewhere[0-pscw-call:7-0]", "test_replayed[0-stencil-start-0]",
     "those_of_the_unprotected_run[derived]", "those_of_the_unprotected_run[data]",
+    "those_of_the_unprotected_run[sync]",
     "test_signals_that_are_the_programs[several]", "test_who_is_alone_on_a_node[0-1@safepoint",
     *(f"test_every_failure_is_recovered[{case}]" for case in (
         "lwcp-changing", "lwlog-listing", "path-phoenix", "both-phoenix", "core-phoenix",
