@@ -212,10 +212,13 @@ def confirm(version: int) -> bool:
         Whether it is committed; else it was given up or undone, on all slots, and another one can
         be taken. True where nothing is protected.
 
+    Raises:
+        FtrmaError: nothing has been claimed: in a replay the same safepoint may take none.
+
     MPI: local; waits for the checksum ranks.
     Fault: unwinds when all go back.
     """
-    session = _session()
+    session = _claimed("confirm")
     return session is None or session.confirm(version)
 
 

@@ -235,6 +235,7 @@ def told(call):
         found.append(f"{type(error).__name__}: {error}")
 told(lambda: fw.kept.update(x=1))
 told(lambda: fw.entries.put("x", 1))
+told(lambda: fw.confirm(0))
 told(lambda: fw.claim("Ring 1"))
 told(lambda: fw.claim("ring", "told"))
 fw.claim("ring")
@@ -263,6 +264,7 @@ def test_mistakes_are_told() -> None:
         assert found == [
             "FtrmaError: kept: a framework has to claim() the job's failures first",
             "FtrmaError: entries.put: a framework has to claim() the job's failures first",
+            "FtrmaError: confirm: a framework has to claim() the job's failures first",
             "ValueError: claim('Ring 1'): a name has 1 to 31 small letters and underscores",
             "ValueError: claim('ring', 'told'): the way is \"reentry\"",
             "FtrmaError: claim('other'): ring has claimed the job's failures already; use one of "
