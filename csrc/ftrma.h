@@ -503,7 +503,8 @@ uint64_t ftrma_comm_parent(void);
 int ftrma_comm_build(uint64_t round);
 /* Go on without: they are made when somebody asks for them, see ctl.connect. Local. An MPI code. */
 int ftrma_comm_lapse(void);
-/* Forget the library's communicators, which repair `round` makes anew. */
+/* Forget the library's communicators, which repair `round` makes anew; first, what waits in them comes
+   back. Main thread only. */
 void ftrma_comm_forget(uint64_t round);
 /* Remove what all have shared of communicators other than the slots' world, for one process: 0 or
    -errno. */

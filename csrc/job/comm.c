@@ -198,6 +198,7 @@ int ftrma_comm_build(uint64_t round)
 
 void ftrma_comm_forget(uint64_t round)
 {
+    ftrma_revoke_await();
     /* The communicators themselves are left to the library: freeing a revoked one is collective
        in disguise.  A program leaks a few kilobytes per failure. */
     ftrma_revoke_forget(round);

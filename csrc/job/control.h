@@ -36,6 +36,12 @@ static inline void ftrma_leave_call(void)
     __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP - 1, __ATOMIC_SEQ_CST);
 }
 
+/* Other threads of this process than the calling one. */
+static inline int ftrma_others_inside(void)
+{
+    return (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & FTRMA_CALLS_INSIDE) > ftrma_thread.calls;
+}
+
 /* One line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

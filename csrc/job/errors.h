@@ -31,14 +31,26 @@ static inline int ftrma_result(int rc)
     return likely(rc == MPI_SUCCESS) ? rc : ftrma_judge(rc);
 }
 
+/* The calling thread is inside a call that may block (1), or unwinds from it (0).  It looks for a failure
+   once more when it is counted: a repair waits for those that it finds inside (ftrma_revoke_await). */
+static inline int ftrma_go_in(void)
+{
+    if (ftrma_unwinding())
+        return 0;
+    ftrma_enter_call();
+    if (likely(!ftrma_unwinding()))
+        return 1;
+    ftrma_leave_call();
+    return 0;
+}
+
 /* An MPI call that may block, bracketed for the watchdog and with its result turned. */
 #define GUARDED(call)                                                                             \
     ({                                                                                            \
         int guarded_rc = ftrma_code_unwind;                                                       \
         if (unlikely(ftrma_finalized)) {                                                          \
             guarded_rc = ftrma_after_finalize();                                                  \
-        } else if (!ftrma_unwinding()) {                                                          \
-            ftrma_enter_call();                                                                   \
+        } else if (ftrma_go_in()) {                                                               \
             guarded_rc = (call);                                                                  \
             ftrma_leave_call();                                                                   \
             guarded_rc = ftrma_result(guarded_rc);                                                \

@@ -39,7 +39,7 @@ void ftrma_lose_thread(void)
 int ftrma_loses_threads(void)
 {
     return LOAD(&ftrma_thread_lost) == LOAD(&ftrma_attempt)
-           || (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & FTRMA_CALLS_INSIDE) > ftrma_thread.calls;
+           || ftrma_others_inside();
 }
 
 int ftrma_interrupted(void)

@@ -7,6 +7,7 @@
 #endif
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "control.h"
 
@@ -80,6 +81,16 @@ void ftrma_unregister_comm(MPI_Comm comm)
     pthread_mutex_unlock(&guard);
 }
 
+/* What wakes them is the watching thread: it revokes what is listed, and jolts as long as the repair
+   lasts.  Whoever the list was forgotten over, or the repair's end, would wait for ever. */
+#define RETURN_NS 1000000000u
+void ftrma_revoke_await(void)
+{
+    uint64_t end = ftrma_now_ns() + RETURN_NS;
+    while (ftrma_others_inside() && LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED && ftrma_now_ns() < end)
+        usleep(200);
+}
+
 void ftrma_revoke_forget(uint64_t round)
 {
     pthread_mutex_lock(&guard);
@@ -113,7 +124,7 @@ int ftrma_refill_jolts(void)
 
 /* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation between
    the two is slept through for ever.  Revoking any other communicator wakes all sleepers once more,
-   and they look again.  Called by the watching thread while the main thread stays in one call. */
+   and they look again.  Called by the watching thread while somebody stays in one call. */
 void ftrma_jolt(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)

@@ -13,6 +13,8 @@ void ftrma_register_made(MPI_Comm comm, const char *maker);
 void ftrma_foreign_later(const char *call);
 const char *ftrma_foreign_maker(void); /* the call that has made some such; NULL: there is none */
 void ftrma_unregister_comm(MPI_Comm comm);
+/* Other threads that wait in one of these have come back, or do not within a second. */
+void ftrma_revoke_await(void);
 /* Repair `round` makes all that are listed anew. */
 void ftrma_revoke_forget(uint64_t round);
 /* What the slots' world is being taken from, or MPI_COMM_NULL again. */
