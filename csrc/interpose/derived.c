@@ -26,10 +26,10 @@ static int fail(MPI_Comm face, int class)
 }
 
 /* Here for the first time, or replayed.  All members meet before they turn to the library, which can
-   wait for ever for one that died before it came. */
+   wait for ever for one that died before it came, or that has left this meeting for a failure. */
 static int settle(struct communicator *parent, struct communicator *c)
 {
-    struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1};
+    struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1, .agrees = 1};
     int past = ftrma_tape.mode && !ftrma_replay_over();
     int error = ftrma_exchange_prepare(c, past);
     size_t chunk;
@@ -43,6 +43,7 @@ static int settle(struct communicator *parent, struct communicator *c)
         c->live = ftrma_take_pending(c->spec.id);
     if (!rc && !past)
         rc = ftrma_enliven(c);
+    t.agrees = 0;
     if (!rc) /* nobody goes on, and perhaps dies, while others still need it */
         rc = ftrma_transfer_run(&t);
     return rc || c->live == MPI_COMM_NULL ? rc : ftrma_inherit(c->face, c->live);

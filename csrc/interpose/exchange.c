@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "alarm.h"
 #include "errors.h"
 #include "event.h"
 #include "far.h"
@@ -107,10 +108,19 @@ static int all_arrived(uint64_t number, int *first)
     return *first == ftrma_ranks();
 }
 
+/* 1: a failure, and the calling member does not go on; where they agree, none does. */
+static int leaves(int agree)
+{
+    if (!agree || ftrma_stale())
+        return ftrma_unwinding();
+    return ftrma_pending() && ftrma_agree(ftrma_on, FTRMA_STAY_OUT) == FTRMA_STAY_OUT
+           && ftrma_unwinding();
+}
+
 /* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
    does in any case, or the agent for it.  The event is not over before the arrival has come to all
    nodes: until then it would be lost with this process. */
-static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number)
+static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number, int agree)
 {
     struct ftrma_bell *bell = &ftrma_on->board->bell;
     uint64_t *word = &ftrma_on->words[ftrma_rank()].arrived;
@@ -129,7 +139,7 @@ static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number)
         return rc;
     uint32_t seen = LOAD(&bell->word);
     for (unsigned step = 0; !all_arrived(number, &first); seen = LOAD(&bell->word)) {
-        if (ftrma_unwinding())
+        if (leaves(agree))
             return ftrma_code_unwind;
         /* Another slot may wait for a message that this one has begun to send. */
         if (step >= FTRMA_PATIENCE)
@@ -195,7 +205,7 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
         a->rounds = t->rounds;
         copy_stream(t, lo, hi, a->data);
         size_t end = hi < t->bytes ? hi : t->bytes;
-        rc = meet(a, end > lo ? end - lo : 0, t->number);
+        rc = meet(a, end > lo ? end - lo : 0, t->number, t->agrees && ftrma_can_agree(ftrma_on));
         if (rc)
             return rc;
     }

@@ -50,6 +50,7 @@ struct ftrma_area {
 struct ftrma_transfer {
     int collective, root;           /* root: -1 where there is none */
     uint64_t detail;                /* more of what must be the same when it is done again */
+    int agrees;                     /* it leads to what all do or none: see ftrma_agree */
     int sample;                     /* include the stream's bytes in it */
     const struct ftrma_piece *out;  /* [nout] the own stream */
     int nout;

@@ -35,6 +35,7 @@ struct ftrma_board {
     struct ftrma_bell bell, bell_too; /* first: the node's agent rings both; here one is waited at */
     struct ftrma_spec spec;
     uint64_t area_bytes;
+    int32_t verdict; /* FTRMA_GO_IN or FTRMA_STAY_OUT, once some member has asked (ftrma_agree) */
 };
 
 struct ftrma_word {
@@ -156,6 +157,15 @@ int ftrma_fresh_face(MPI_Comm *face);
 int ftrma_inherit(MPI_Comm from, MPI_Comm to);
 /* Have the live one, made now or in a repair meanwhile. Collective over the members. An MPI code. */
 int ftrma_enliven(struct communicator *c);
+/* Whether the members go into the library to make their part of it.  It waits for ever for a member that
+   does not come, so they all do or none: the first proposal holds.  Among those of one node. */
+#define FTRMA_GO_IN 1
+#define FTRMA_STAY_OUT 2
+int ftrma_agree(struct communicator *c, int proposal);
+static inline int ftrma_can_agree(const struct communicator *c)
+{
+    return c->board && c->others && !c->nothers;
+}
 /* What a repair made before this slot came to it; or MPI_COMM_NULL. */
 MPI_Comm ftrma_take_pending(uint64_t id);
 int ftrma_is_member(const struct ftrma_spec *spec, int slot);

@@ -213,9 +213,10 @@ int ftrma_reconnect(void)
 
 /* A failure that is newer than what is being done: the watching thread has revoked what it found, and
    what is begun now would not come back. */
+#define AGREED UINT64_MAX /* in place of a round: all members go in, whatever has failed since */
 static int failed_since(uint64_t round)
 {
-    return LOAD(&ftrma_ctl->alarm) != round;
+    return round != AGREED && LOAD(&ftrma_ctl->alarm) != round;
 }
 
 /* With its topology; `plain`, without, is registered as long as somebody could wait in it. */
@@ -271,17 +272,29 @@ static int set_live(struct communicator *c, MPI_Comm live)
     return ftrma_inherit(c->face, live);
 }
 
-/* Whether it comes from here or from a repair, in the end it is there. */
+int ftrma_agree(struct communicator *c, int proposal)
+{
+    int32_t verdict = 0;
+    if (__atomic_compare_exchange_n(&c->board->verdict, &verdict, proposal, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+        return proposal;
+    return verdict;
+}
+
+/* Whether it comes from here or from a repair, in the end it is there.  What was agreed on is about the
+   first try. */
 int ftrma_enliven(struct communicator *c)
 {
-    while (c->live == MPI_COMM_NULL && !ftrma_lapsed) {
+    for (int tries = 0; c->live == MPI_COMM_NULL && !ftrma_lapsed; tries++) {
         MPI_Comm live;
-        if (ftrma_unwinding())
+        int proposal = ftrma_pending() ? FTRMA_STAY_OUT : FTRMA_GO_IN;
+        int agreed = !tries && ftrma_can_agree(c) && ftrma_agree(c, proposal) == FTRMA_GO_IN;
+        if (!agreed && ftrma_unwinding())
             return ftrma_code_unwind;
         if (c->live != MPI_COMM_NULL)
             break;
         ftrma_enter_call();
-        int rc = make_live(&c->spec, ftrma_round, &live);
+        int rc = make_live(&c->spec, agreed ? AGREED : ftrma_round, &live);
         ftrma_leave_call();
         if (!rc)
             return set_live(c, live);

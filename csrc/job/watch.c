@@ -129,7 +129,7 @@ static void *watch(void *opened)
         int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
         if (alarm != revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
             revoked = alarm;
-        if (ftrma_pending() && inside && calls == last_calls)
+        if (ftrma_pending() && alarm == revoked && inside && calls == last_calls)
             ftrma_jolt();
         last_calls = calls;
         ftrma_place(FTRMA_PLACE_TIME);

@@ -206,6 +206,37 @@ def test_rolled_back_while_communicators_are_made(place: str) -> None:
     assert set(kinds(result)) == {"rollback"}, result
 
 
+MADE_WITHOUT_END = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+me = world.rank
+pair = world.Split(me // 2)
+if me < 2:  # the other one of the two is late
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    os.nice(19 * me)
+total = 0
+for step in range(3000 if me < 2 else 0):
+    twin = pair.Dup()
+    total += twin.allreduce(step)
+    twin.Free()
+world.Barrier()
+np.save(f"{sys.argv[1]}/slot-{me}.npy", total)
+"""
+
+
+def test_a_death_beside_the_making_of_communicators(repetition: int) -> None:
+    """Law: the members go into the library's part of it all or none, whoever hears of a failure
+    when. One alone would wait there until the job is launched again."""
+    kills = [f"{slot}@time:{1 + 0.15 * i:.2f}" for i, slot in enumerate((3, 2, 3, 2, 3, 2))]
+    options = [word for kill in kills for word in ("--kill", kill)]
+    result = run_job(MADE_WITHOUT_END, 4, "--spares", "6", *options)
+    assert result.status == 0 and set(kinds(result)) <= {"causal", "rollback"}, result
+    assert len(kinds(result)) >= 4, result
+    assert [int(total) for total in result.of_slots("slot", 4)] == [3000 * 2999] * 2 + [0, 0]
+
+
 # ---- what leads to a rollback ---------------------------------------------------------------
 
 STEPPING = """
