@@ -211,9 +211,10 @@ int ftrma_reconnect(void)
     return 1;
 }
 
+#define AGREED UINT64_MAX /* in place of a round: all members go in, whatever has failed since */
+
 /* A failure that is newer than what is being done: the watching thread has revoked what it found, and
    what is begun now would not come back. */
-#define AGREED UINT64_MAX /* in place of a round: all members go in, whatever has failed since */
 static int failed_since(uint64_t round)
 {
     return round != AGREED && LOAD(&ftrma_ctl->alarm) != round;
@@ -288,7 +289,8 @@ int ftrma_enliven(struct communicator *c)
     for (int tries = 0; c->live == MPI_COMM_NULL && !ftrma_lapsed; tries++) {
         MPI_Comm live;
         int proposal = ftrma_pending() ? FTRMA_STAY_OUT : FTRMA_GO_IN;
-        int agreed = !tries && ftrma_can_agree(c) && ftrma_agree(c, proposal) == FTRMA_GO_IN;
+        int agreed = !tries && !ftrma_stale() && ftrma_can_agree(c)
+                     && ftrma_agree(c, proposal) == FTRMA_GO_IN;
         if (!agreed && ftrma_unwinding())
             return ftrma_code_unwind;
         if (c->live != MPI_COMM_NULL)

@@ -78,6 +78,14 @@ int ftrma_judge(int rc)
     return rc;
 }
 
+int ftrma_stays_in(void)
+{
+    if (ftrma_counted || !ftrma_unwinding())
+        return 1;
+    ftrma_leave_call();
+    return 0;
+}
+
 /* Others may have ended already, and mpi4py no longer asks what an error means. */
 int ftrma_after_finalize(void)
 {

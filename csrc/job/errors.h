@@ -25,23 +25,23 @@ struct window;
 int ftrma_window_fail(struct window *w, int class, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The alarm has rung when the call was bracketed: another thread than the program's leaves again (0). */
+int ftrma_stays_in(void);
+
 /* Turn the result of an MPI call into what the user's program sees. */
 static inline int ftrma_result(int rc)
 {
     return likely(rc == MPI_SUCCESS) ? rc : ftrma_judge(rc);
 }
 
-/* The calling thread is inside a call that may block (1), or unwinds from it (0).  It looks for a failure
-   once more when it is counted: a repair waits for those that it finds inside (ftrma_revoke_await). */
+/* The calling thread is inside a call that may block (1), or unwinds from it (0).  The alarm is looked at
+   once more behind the bracket: a repair waits for the threads that it finds inside (ftrma_revoke_await). */
 static inline int ftrma_go_in(void)
 {
     if (ftrma_unwinding())
         return 0;
     ftrma_enter_call();
-    if (likely(!ftrma_unwinding()))
-        return 1;
-    ftrma_leave_call();
-    return 0;
+    return likely(!ftrma_ctl || LOAD(&ftrma_ctl->alarm) == ftrma_thread.round) || ftrma_stays_in();
 }
 
 /* An MPI call that may block, bracketed for the watchdog and with its result turned. */
