@@ -70,6 +70,12 @@
 #define FTRMA_CLAIM_REENTRY 1 /* after a failure all enter the program again, and it recovers */
 #define FTRMA_CLAIM_FORFEIT 2 /* also without a checkpoint, where more is lost than can be rebuilt */
 
+/* How far a launch has taken over the vaults of the launch before it, in ftrma_ctl.takeover. */
+#define FTRMA_TAKEOVER_DONE 0    /* it has: a vault is as good as the process that keeps it */
+#define FTRMA_TAKEOVER_CLEARING 1 /* vaults wait under other names while old ones are removed */
+#define FTRMA_TAKEOVER_NAMING 2  /* they are being given their names in this launch */
+#define FTRMA_TAKEOVER_OFFERED 3 /* they lie ready, and outlive whoever dies before all have theirs */
+
 /* What the job asks of its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
 #define FTRMA_RELAUNCH 1
@@ -353,7 +359,7 @@ struct ftrma_ctl {
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     uint32_t nrules;
-    uint32_t arranging;         /* 1: vaults are being given their names in this launch */
+    uint32_t takeover;          /* FTRMA_TAKEOVER_*: whose the vaults are */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     /* The leader of a repair writes the plan not in force, then stores plan_seq: who is killed in
@@ -372,7 +378,8 @@ struct ftrma_ctl {
     uint64_t told_demand;       /* 1: the user knows that demand checkpoints take much time */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
     char refusal[512];          /* why the slot being replayed cannot be */
-    int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive */
+    int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive; stored
+                                   before one that did is given up, while vaults are offered */
     uint64_t nodes;             /* that the job runs on, 1 or more */
     uint64_t connect;           /* 1: the next round of repair makes the library's communicators: stored
                                    by who needs them, cleared by the leader of that round */

@@ -9,16 +9,23 @@
  * parity at v and the others gone back; after it everything needed for v + 1 is in place.  Each
  * step is finished by the process that began it or undone by its repair, so at every instant one
  * version can be rebuilt completely, and all groups agree which.
+ *
+ * Undoing and folding can be killed, too, and are done again by who takes the vault over.  Adding a
+ * delta twice would take it back, so the header names the block that is being added to and the
+ * checksum that it comes to: by these it is found how far the addition has come.
  */
 #include <string.h>
 
 #include "vault.h"
+
+#define WORDS ((long)(BLOCK / sizeof(uint64_t)))
 
 /* ---- a slot's side -------------------------------------------------------------------------- */
 
 void ftrma_stage_begin(struct ftrma_vault *v, uint64_t version)
 {
     v->header->ndirty = 0;
+    v->header->torn = 0;
     __atomic_store_n(&v->header->stage_version, version, __ATOMIC_SEQ_CST);
 }
 
@@ -35,42 +42,95 @@ uint64_t ftrma_stage_end(struct ftrma_vault *v)
     return v->header->ndirty;
 }
 
+/* Words of a block's front that a killed addition of `delta` has reached, if with the delta added to
+   the others (rest) or taken from the front again (not rest) the block has this checksum; else the
+   block is damaged and -1 is returned. */
+static long torn_words(const unsigned char *at, const unsigned char *delta, uint32_t crc, int rest)
+{
+    uint64_t block[WORDS], add[WORDS];
+    memcpy(block, at, BLOCK);
+    memcpy(add, delta, BLOCK);
+    for (long i = 0; rest && i < WORDS; i++)
+        block[i] ^= add[i];
+    for (long i = 0; i <= WORDS; i++) {
+        if (ftrma_block_crc(block) == crc)
+            return i;
+        if (i < WORDS)
+            block[i] ^= add[i];
+    }
+    return -1;
+}
+
+/* Add the words [first, end) of a delta to a block in this order, or down to `first` where `end` is
+   smaller: who is killed amid this leaves a front again. */
+static void add_words(unsigned char *at, const unsigned char *delta, long first, long end)
+{
+    volatile uint64_t *block = (volatile uint64_t *)(void *)at;
+    const uint64_t *add = (const uint64_t *)(const void *)delta;
+    for (long i = first; i < end; i++)
+        block[i] ^= add[i];
+    for (long i = first; i-- > end;)
+        block[i] ^= add[i];
+}
+
+/* Add a delta to a block, which has the checksum `crc` then; go on with it where the process that
+   has begun this was killed.  The caller stores the checksum, takes the block off its list, and only
+   then is another one begun. */
+static void add_once(struct ftrma_vault *v, uint32_t b, const unsigned char *delta, uint32_t crc)
+{
+    struct vault_header *h = v->header;
+    unsigned char *at = v->copy + (uint64_t)b * BLOCK;
+    if (__atomic_load_n(&h->torn, __ATOMIC_ACQUIRE) == b + 1ull) {
+        long front = torn_words(at, delta, (uint32_t)h->torn_crc, 1);
+        if (front >= 0)
+            add_words(at, delta, front, WORDS);
+        return;
+    }
+    h->torn_crc = crc;
+    __atomic_store_n(&h->torn, b + 1ull, __ATOMIC_RELEASE);
+    ftrma_xor_into(at, delta, BLOCK);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 /* The process was killed while it staged one more block, perhaps: then the block's front is new, and
    its checksum is still that of the old one.  (If it had not begun, the block matches already.) */
 static void undo_torn(struct ftrma_vault *v)
 {
-    const uint64_t *delta = (const uint64_t *)(const void *)(v->stage + v->header->ndirty * BLOCK);
+    const unsigned char *delta = v->stage + v->header->ndirty * BLOCK;
     if (v->header->ndirty >= v->header->stage_room)
         return;
     uint32_t b = v->dirty[v->header->ndirty];
-    if (b >= ftrma_vault_used(v) || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) == v->crc[b])
+    if (b >= ftrma_vault_used(v))
         return;
-    uint64_t block[BLOCK / sizeof(uint64_t)];
-    memcpy(block, v->copy + (uint64_t)b * BLOCK, BLOCK);
-    for (size_t i = 0; i < BLOCK / sizeof *block; i++) {
-        block[i] ^= delta[i];
-        if (ftrma_block_crc(block) == v->crc[b]) {
-            memcpy(v->copy + (uint64_t)b * BLOCK, block, BLOCK);
-            return;
-        }
-    }
+    unsigned char *at = v->copy + (uint64_t)b * BLOCK;
+    long front = torn_words(at, delta, v->crc[b], 0);
+    if (front > 0)
+        add_words(at, delta, front, 0);
 }
 
+/* The newest block first, so that what is left is a list of what is still to be undone. */
 void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 {
     struct vault_header *h = v->header;
-    if (h->stage_version > version) {
+    if (h->stage_version <= version)
+        return;
+    if (!h->torn)
         undo_torn(v);
-        ftrma_delta_undo(v->copy, v->stage, v->dirty, h->ndirty, 0);
-        for (uint64_t d = 0; d < h->ndirty; d++) {
-            uint32_t b = v->dirty[d];
-            /* Of the last block the checksum may not have been brought up to date yet. */
-            if (d + 1 < h->ndirty || ftrma_block_crc(v->copy + (uint64_t)b * BLOCK) != v->crc[b])
-                v->crc[b] ^= ftrma_block_crc(v->stage + d * BLOCK);
-        }
-        h->ndirty = 0;
-        __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
+    for (int newest = 1; h->ndirty; newest = 0) {
+        uint64_t d = h->ndirty - 1;
+        uint32_t b = v->dirty[d], was = v->crc[b] ^ ftrma_block_crc(v->stage + d * BLOCK);
+        const unsigned char *at = v->copy + (uint64_t)b * BLOCK;
+        if (h->torn == b + 1ull)
+            was = (uint32_t)h->torn_crc;
+        /* Of the newest block the checksum may not have been brought up to date yet. */
+        else if (newest && ftrma_block_crc(at) == was)
+            was = v->crc[b];
+        add_once(v, b, v->stage + d * BLOCK, was);
+        v->crc[b] = was;
+        __atomic_store_n(&h->ndirty, d, __ATOMIC_RELEASE);
     }
+    __atomic_store_n(&h->stage_version, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&h->torn, 0, __ATOMIC_SEQ_CST);
 }
 
 /* ---- the parity's side ---------------------------------------------------------------------- */
@@ -146,17 +206,22 @@ void ftrma_parity_drop(struct ftrma_vault *p)
 void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
 {
     uint32_t *crc = crc_of(p, -1);
+    if (p->header->words.folding != version) /* else it was begun before, and goes on */
+        p->header->torn = 0;
     __atomic_store_n(&p->header->words.folding, version, __ATOMIC_SEQ_CST);
     for (uint64_t d = 0; d < p->header->ndirty; d++) {
         uint32_t b = p->dirty[d];
-        unsigned char *to = p->copy + (uint64_t)b * BLOCK;
+        const unsigned char *delta = p->stage + (uint64_t)b * BLOCK;
         if (!p->touched[b])
             continue; /* folded before the process was killed */
-        ftrma_xor_into(to, p->stage + (uint64_t)b * BLOCK, BLOCK);
-        crc[b] = ftrma_block_crc(to);
-        p->touched[b] = 0;
+        uint32_t now = p->header->torn == b + 1ull ? (uint32_t)p->header->torn_crc
+                                                   : crc[b] ^ ftrma_block_crc(delta);
+        add_once(p, b, delta, now);
+        crc[b] = now;
+        __atomic_store_n(&p->touched[b], 0, __ATOMIC_RELEASE);
     }
     p->header->ndirty = 0;
+    p->header->torn = 0;
     for (int i = 0; i < MAX_MEMBERS; i++) {
         for (uint64_t d = 0; d < p->header->npending[i]; d++)
             crc_of(p, i)[list(p, i, PENDING_BLOCK)[d]] = list(p, i, PENDING_CRC)[d];

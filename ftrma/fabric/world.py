@@ -321,8 +321,29 @@ class World:
         """This process is the lowest living one of its node."""
         return self.proc == min(p for p in self.procs_of_job() if self.alive(p))
 
+    @property
+    def offered(self) -> bool:
+        """The vaults of the launch before are not taken over by all yet, and are the truth."""
+        return bool(self.ctl.takeover == job.Takeover.OFFERED)
+
+    def taken_over(self) -> None:
+        """Every role's vault is with its process: whoever dies from now on takes it along."""
+        if self.offered:
+            self.ctl.takeover = job.Takeover.DONE
+
+    def give_up_vault(self, at: int) -> None:
+        """A vault of the launch before is about to go: the launch after this one cannot have it.
+
+        Args:
+            at: its role: slots, then checksum ranks.
+        """
+        self.ctl.lost[at] = 1
+
     def lose_vault(self, proc: Proc) -> None:
         """Put a dead process's vault out of reach; freeing its memory takes longer and can wait."""
+        for at, holder in enumerate([*self.holders(), *self.servers()]):
+            if holder == proc and self.offered:
+                self.give_up_vault(at)
         with contextlib.suppress(FileNotFoundError):
             self.vault_path(proc).rename(self.directory / f"lost-{proc}")
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ..fabric.world import make_control
 from ..native import job
 from ..native.constants import NAME_BYTES
+from ..native.job import Takeover
 from ..native.shared import Proc
 from .job import Job
 
@@ -41,7 +42,7 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     control.unlink(missing_ok=True)
     new = make_control(control, made.layout, ctl.log_bytes)
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
-    new.supervisor, new.arranging = os.getpid(), 1
+    new.supervisor, new.takeover = os.getpid(), Takeover.CLEARING
     new.entry, new.death_ns = ctl.entry + 1, died_ns
     job.write_bytes(new.claimant, job.read_bytes(ctl.claimant, NAME_BYTES))
     new.claim = ctl.claim
@@ -50,7 +51,7 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
         new.lost[at] = 1
     for at, p in enumerate(holders(made)):
         if at not in lost:
-            (directory / f"vault-{p}").rename(directory / f"kept-{at}")
+            made.vault(p).rename(directory / f"kept-{at}")
     control.rename(directory / "control")
     for path in directory.glob("trace-*"):
         if not path.suffix:  # of this launch; the processes of the next have the same numbers
@@ -61,12 +62,13 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
 def finish_arranging(made: Job) -> None:
     """Give vaults that were put aside for a launch their names in it, or back those they had."""
     directory, ctl = made.directory, made.ctl
-    if ctl.arranging == 1:
+    if ctl.takeover == Takeover.CLEARING:
         for path in (*directory.glob("vault-*"), *directory.glob("lost-*")):
             path.unlink()
-        ctl.arranging = 2  # from here on vaults are the new launch's
+        ctl.takeover = Takeover.NAMING  # from here on vaults are the new launch's
     for at, p in enumerate(holders(made)):
         kept = directory / f"kept-{at}"
         if kept.exists():
-            kept.rename(directory / f"vault-{p}")
-    ctl.arranging = 0
+            kept.rename(made.vault(p))
+    if ctl.takeover == Takeover.NAMING:
+        ctl.takeover = Takeover.OFFERED

@@ -77,6 +77,10 @@ class Job:
         """The control file of the newest launch."""
         return job.open_control(self.directory / "control")
 
+    def vault(self, proc: int) -> Path:
+        """File of the vault that a process of the newest launch keeps, on this node."""
+        return self.directory / f"vault-{proc}"
+
     @property
     def may_spread(self) -> bool:
         """The next launch may run over several nodes."""

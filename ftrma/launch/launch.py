@@ -159,6 +159,16 @@ class Launch:
         said = self.log.read_text(errors="replace")
         return "; ".join(re.findall(r"^ftrma: error: (.*)", said, re.MULTILINE))
 
+    def says_why(self) -> bool:
+        """Whether the launcher or a process has said what keeps the launch from coming up.
+
+        A death says nothing, and need not happen again in the next launch.
+        """
+        status = self.mpirun.poll()
+        if status is None:
+            return bool(self.log.read_bytes().strip())
+        return status > 0 or bool(self.refused())
+
     def procs(self) -> list[Process]:
         return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]
 

@@ -96,13 +96,14 @@ class OneNode:
         ctl.request = job.Request.RELAUNCH  # deaths from here on are the launch's end: no failures
         died = {i for i, p in enumerate(launch.procs()) if p.state == job.State.DEAD}
         was_full = self.memory_was_full()
+        hopeless = not ctl.start_ns and not ctl.resume and launch.says_why()
         launch.end()
         if was_full:
             tell(f"error: {reason}: {NO_ROOM}")
             return CATASTROPHE
-        if not ctl.start_ns and not ctl.resume and (launch.refused() or "died" in reason):
-            if made.may_spread:
-                sweep(made.directory, made.words)  # daemons may have come up there
+        if not ctl.start_ns and not ctl.resume and made.may_spread:
+            sweep(made.directory, made.words)  # daemons may have come up there
+        if hopeless:
             return did_not_start(launch, reason)
         if made.exhausted:
             return give_up(reason, made.relaunches)

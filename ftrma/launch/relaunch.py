@@ -7,6 +7,7 @@ from ..fabric import story
 from ..fabric.story import Relaunch
 from ..host.outfile import tell
 from ..native.constants import CLAIM_FORFEIT
+from ..native.job import Takeover
 from ..native.shared import Version
 from ..vault.salvage import catastrophe
 from .arranging import arrange, holders
@@ -48,14 +49,20 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
 def lost_roles(made: Job, died: set[int]) -> list[int]:
     """Roles whose vaults the next launch cannot have, as positions in `arranging.holders`.
 
+    A launch that ends before it has taken over all vaults of the one before leaves those that it
+    was offered: they are nobody's memory yet, so whoever died of its processes took none along.
+
     Args:
         died: processes that died by themselves while the others lived.
     """
     ctl = made.ctl
-    return [
-        at for at, p in enumerate(holders(made))
-        if p in died or not ctl.proc[p].ready or not (made.directory / f"vault-{p}").exists()
-    ]
+    offered = ctl.takeover == Takeover.OFFERED
+    lost = []
+    for at, p in enumerate(holders(made)):
+        whole = ctl.proc[p].ready or (offered and not ctl.lost[at])
+        if p in (() if offered else died) or not whole or not made.vault(p).exists():
+            lost.append(at)
+    return lost
 
 
 def beyond_repair(made: Job, lost: list[int]) -> CatastrophicFailure | None:

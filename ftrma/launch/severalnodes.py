@@ -53,7 +53,7 @@ class SeveralNodes:
         cause = failover.cause_of(board, made.directory, made.options, reason)
         # A launch that follows another and to which nobody has come would come to nothing again.
         started = board.ranks.entered or (board.cause is not None and board.spread)
-        final = not started or made.exhausted
+        final = made.exhausted or (not started and self.launch.says_why())
         self.end(final=final)
         if final:
             return give_up(reason, made.relaunches) if started else did_not_start(

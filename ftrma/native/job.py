@@ -38,6 +38,13 @@ class Request(IntEnum):
     NOTHING, RELAUNCH, ABORT = number("NOTHING"), number("RELAUNCH"), number("ABORT")
 
 
+class Takeover(IntEnum):
+    """How far a launch has taken over the vaults of the launch before it."""
+
+    DONE, CLEARING = number("TAKEOVER_DONE"), number("TAKEOVER_CLEARING")
+    NAMING, OFFERED = number("TAKEOVER_NAMING"), number("TAKEOVER_OFFERED")
+
+
 class Left(IntFlag):
     """How a process said that it ends itself."""
 

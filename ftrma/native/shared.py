@@ -189,7 +189,7 @@ class Control(Protocol):
     resume: int
     barrier: Bell
     nrules: int
-    arranging: int
+    takeover: int
     rules: Parts[Rule]
     roles: Parts[Roles]
     plans: Parts[PlanPlace]

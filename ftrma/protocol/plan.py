@@ -40,6 +40,7 @@ class Situation:
         forfeit: it does so without a checkpoint, too.
         fresh: who goes back does so in fresh processes.
         starved: shared memory was full, and somebody died of it.
+        offered: not all have taken over their vaults from the launch before, where they stay whole.
         doomed: the slot that is killed again and again (see `ends`); None if there is none.
         domains: elements of each process; None: all run on one node.
         aware: the level up to which no element may hold too much of a group.
@@ -60,6 +61,7 @@ class Situation:
     forfeit: bool = False
     fresh: bool = False
     starved: bool = False
+    offered: bool = False
     doomed: int | None = None
     domains: Domains | None = None
     aware: str = NO_LEVEL
@@ -120,7 +122,7 @@ def plan(now: Situation) -> Plan:
             "kernel killed it. Give it more, or use more slots"
         )
         return replace(chosen, kind=PlanKind.REPEATED, reason=reason)
-    if chosen.failure and now.domains is not None:
+    if chosen.failure and (now.domains is not None or now.offered):
         # What the dead have staged and stored is still on their nodes; the next launch looks.
         members = " and ".join(chosen.failure.members)
         lost = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
@@ -148,7 +150,7 @@ def seat(now: Situation) -> Plan:
     for c in lost_checksums:
         lost[c // now.strength].append(f"checksum {c}")
     failure = catastrophe(lost, now.strength, now.committed) if now.committed else None
-    if failure and not now.forfeit:
+    if failure and (now.offered or not now.forfeit):
         return Plan(PlanKind.CATASTROPHIC, *same, reason=str(failure), failure=failure)
     spares = list(now.spares)
     slot_proc, checksum_proc = list(now.slot_proc), list(now.checksum_proc)

@@ -185,6 +185,7 @@ def _round(
         world.ctl.refusal[0] = b"\0"
         world.store("connect", 0)
         world.store("stumbles", 0)
+        world.taken_over()
         world.store("repaired", number)
         world.repaired(number)
     world.tidy()

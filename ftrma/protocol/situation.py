@@ -58,6 +58,7 @@ def observe(world: World, *, starved: bool = False) -> Situation:
         forfeit=world.forfeits,
         fresh=world.fresh,
         starved=starved,
+        offered=world.offered,
         doomed=ends.repeated(world.events()),
         domains=world.domains,
         aware=world.aware,

@@ -31,12 +31,15 @@ def start(world: World) -> Vault | None:
         job.arm()  # without a supervisor the first process writes the rules, maybe last
         met_ns = job.now_ns()
         lost = not world.me.ready and vault is not None
+        if world.ctl.resume:
+            world.visit("restore")
         if lost and world.role()[0] == SLOT:
             rebuild_lost(world, vault)
         world.meet(0, 2, planned=False)
         if world.role()[0] == CHECKSUM:
             restore_parity(world, vault, lost)
         world.meet(0, 3, planned=False)
+        world.taken_over()  # all have their vaults
         restored_ns = job.now_ns()
         if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
@@ -63,6 +66,7 @@ def first_vault(world: World) -> Vault | None:
             world.put("ready", 1)
             return vault
         vault.close()
+        world.give_up_vault(at)
     vault = own_vault(world, create=True)
     world.put("ready", 0 if version else 1)
     return vault

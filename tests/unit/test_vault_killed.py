@@ -1,6 +1,7 @@
 """A process is killed in the middle of staging, summing or folding: a whole version is left.
 
-It dies by touching a page that is not there, so the instant is exact.
+It dies by touching a page that is not there, so the instant is exact; or it is stopped after one
+instruction and another, and what it would leave there is taken over.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,99 @@ def killed_at(address: Any, work: Callable[[], object]) -> None:
         work()
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(pid, 0)[1]), "the process lived"
+
+
+PTRACE_TRACEME, PTRACE_KILL, PTRACE_SINGLESTEP = 0, 8, 9
+
+
+def steps_of(work: Callable[[], object], every: int) -> Iterator[int]:
+    """Do `work` in a process that stops after `every` instructions, again and again; yields their
+    number so far while it stands still."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    pid = os.fork()
+    if pid == 0:
+        if ptrace(PTRACE_TRACEME, 0, None, None):
+            os._exit(1)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        work()
+        os._exit(0)
+    count = 0
+    try:
+        while os.WIFSTOPPED(status := os.waitpid(pid, 0)[1]):
+            if count % every == 0:
+                yield count
+            count += 1
+            assert not ptrace(PTRACE_SINGLESTEP, pid, None, None)
+        pid = 0
+        if os.waitstatus_to_exitcode(status):
+            pytest.skip("no process can be traced here")
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def copy_of(vault: Path, path: Path) -> None:
+    """What a killed process would leave: its owner's alone."""
+    path.touch(0o600)
+    shutil.copyfile(vault, path)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
+    make: Callable[..., Group], tmp_path: Path, again: bool
+) -> None:
+    """Law: whoever takes over the vault of a process that was killed amid going back comes to the
+    committed version, bit for bit and with its checksums, also when he is killed as well."""
+    group = make([4 * BLOCK], versions=2)
+    vault, path = group.members[0], tmp_path / "taken-over"
+    before = vaults.crcs(vault.c, -1, vault.used).copy()
+    group.windows[0][[0, BLOCK + 7, 3 * BLOCK]] += 1
+    group.stage()
+    assert vault.staged_blocks().size == 3
+    if again:
+        stop = next(n for n in steps_of(group.undo, 1) if vault.staged_blocks().size == 2)
+        print(f"killed after {stop} instructions")
+    left, stages = set(), 0
+    for _ in steps_of(group.undo, 61):
+        left.add(vault.staged_blocks().size)
+        copy_of(group.world.vault_path(0), path)
+        one = Vault(path, group.capacity, group.count, create=False)
+        vaults.stage_undo(one.c, 2)
+        assert content(one, 4 * BLOCK) == group.history[2][0].tobytes()
+        assert (vaults.crcs(one.c, -1, one.used) == before).all()
+        one.close()
+        stages += 1
+    assert stages > 50 and left >= {0, 1, 2}
+
+
+def test_a_fold_that_is_killed_anywhere_is_finished_by_the_next(
+    make: Callable[..., Group], tmp_path: Path
+) -> None:
+    """Law: a parity whose folding was killed comes to the committed version, no block twice."""
+    group = make([3 * BLOCK, 3 * BLOCK], versions=1)
+    path = tmp_path / "taken-over"
+    for window in group.windows:
+        window[:] = np.frombuffer(group.random.bytes(window.size), "u1")
+    group.stage()
+    group.sum()
+    group.commit()
+    want, states = group.parity_at(2), set()
+    for _ in steps_of(group.fold, 61):
+        now = content(group.parity, group.room)
+        states.add(sum(now[i * BLOCK : (i + 1) * BLOCK] == want[i * BLOCK : (i + 1) * BLOCK]
+                       for i in range(3)))
+        copy_of(group.world.vault_path(group.count), path)
+        one = Vault(path, group.capacity, group.count, create=False)
+        vaults.parity_fold(one.c, 2)
+        assert content(one, group.room) == want
+        crcs = vaults.crcs(one.c, -1, one.used).copy()
+        one.close()
+    assert states == {0, 1, 2, 3}
+    group.holds(2)
+    assert (crcs == vaults.crcs(group.parity.c, -1, group.parity.used)).all()
+    assert not any(group.scrub_all())
 
 
 def stage_page(group: Group, vault: Vault, index: int) -> int:
