@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from pathlib import Path
 
 from ..errors import CATASTROPHE, NO_ROOM
 from ..fabric import plans
 from ..fabric.world import is_full
+from ..host.children import children
 from ..host.outfile import tell
 from ..native import job
 from ..protocol.ends import End, Left
@@ -180,12 +180,3 @@ class OneNode:
 def come_up_s(processes: int) -> float:
     """How long a launch of so many processes may take until all have joined."""
     return COME_UP_S + COME_UP_EACH_S * processes
-
-
-def children(pid: int) -> list[int]:
-    """Living children of a process; none where the kernel does not tell them."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, path.read_text().split())
-    return found

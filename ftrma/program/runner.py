@@ -25,6 +25,7 @@ from ..fabric import killrules
 from ..fabric.story import Recovery
 from ..fabric.world import World
 from ..host import lineoutput
+from ..host.children import children
 from ..host.helper import Helper
 from ..host.key import Key
 from ..native import job, loading, logs
@@ -44,6 +45,8 @@ from .threads import Threads, executors_closing
 _exit = os._exit  # the real one, see note_own_exit
 LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
 LOOK_S = 0.005  # how often it is looked whether they are
+LOST_S = 0.5  # the launcher knows of a death before the MPI library tells of it
+WAIT_S = 60.0  # the supervisor ends this process much earlier
 
 
 class Runner:
@@ -275,7 +278,7 @@ def main(words: list[str]) -> None:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         take_terminal(Path(options.job), key, rank)
     status = 1
-    world = None
+    world, begun = None, False
     try:
         loading.load()
         loading.import_mpi()
@@ -293,6 +296,7 @@ def main(words: list[str]) -> None:
         session.current = here = Session(world, checkpoints, options)
         here.vault = vault
         mine.add_to_path()
+        begun = True
         status = Runner(here, mine, key).run()
     except Ended:
         wait_for_the_end(world, supervised)
@@ -300,10 +304,24 @@ def main(words: list[str]) -> None:
         why = f"ftrma: error: {type(error).__name__}: {error}\n"
         give_up(world, why, supervised)
     except (FtrmaError, ValueError) as error:
+        if supervised and not begun and lacks_a_process():
+            time.sleep(WAIT_S)  # the supervisor sees it, too, and launches the job again
         give_up(world, f"ftrma: error: {error}\n", supervised)
     except BaseException:
         give_up(world, traceback.format_exc(), supervised)
     finish(world, mine, status, supervised)
+
+
+def lacks_a_process() -> bool:
+    """Whether a process has died of those that the launcher has started on this node, while the job
+    comes up: then what has failed, has failed for that."""
+    started = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
+    deadline = time.monotonic() + LOST_S
+    while time.monotonic() < deadline:
+        if 0 < len(children(os.getppid())) < started:
+            return True
+        time.sleep(LOOK_S)
+    return False
 
 
 def note_own_exit() -> None:
@@ -333,7 +351,7 @@ def give_up(world: World | None, why: str, supervised: bool, status: int = CATAS
 def wait_for_the_end(world: World | None, supervised: bool) -> None:
     """The supervisor ends this process; where there is none, the MPI library does."""
     if supervised:
-        time.sleep(60)
+        time.sleep(WAIT_S)
     assert world is not None
     if world.ctl.request == job.Request.RELAUNCH:
         why = world.why_relaunch()

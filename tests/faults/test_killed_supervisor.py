@@ -9,126 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import secrets
 import signal
 import stat
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from jobs import FILES, FTRMA, MARK, SHARED, kill_marked, marked, remove
+from byhand import END_S, Job, ftrma, results, same
+from jobs import FTRMA, SHARED, marked
 from nodes import launcher_options, remove_fake_ssh, why_not
-
-SLOTS, STEPS, END_S = 3, 60, 5.0
-PROGRAM = """
-import os, subprocess, sys, time
-import numpy as np
-import ftrma
-from ftrma import MPI
-comm, home = MPI.COMM_WORLD, sys.argv[1]
-win = MPI.Win.Allocate(8 * 3000, 8, comm=comm)
-cells = np.frombuffer(win.tomemory())
-cells[:] = comm.rank
-if comm.rank == 0:
-    subprocess.Popen(["sleep", "100"])
-order = list({f"word {n}" for n in range(20)})
-state = ftrma.protect("s", step=0, field=np.arange(3000.0) * comm.rank, order=order)
-while state.step < STEPS:
-    ftrma.safepoint()
-    assert state.order == order, "sets have another order than before"
-    win.Fence()
-    win.Put(state.field, (comm.rank + 1) % comm.size)
-    win.Fence()
-    state.field[:] = state.field * 0.5 + cells * 0.25 + state.step
-    state.step += 1
-    if comm.rank == 1:
-        open(f"{home}/step-{state.step}", "w").close()
-    time.sleep(float(os.environ.get("NAP", "0.01")))
-np.savez(f"{home}/out-{comm.rank}.npz", cells=cells, field=state.field)
-""".replace("STEPS", str(STEPS))
-
-
-class Job:
-    """A job under ``ftrma run`` that is going to be killed."""
-
-    def __init__(self, home: Path, *options: str, nap: str = "0.01") -> None:
-        self.home, self.mark = home, secrets.token_hex(8)
-        self.env = {**os.environ, MARK: self.mark, FILES: str(home), "NAP": nap}
-        (home / "program.py").write_text(PROGRAM)
-        # By a name that only its own directory gives a meaning.
-        self.process = subprocess.Popen(
-            [FTRMA, "run", "-n", str(SLOTS), "--interval", "0.05", *options, "program.py",
-             str(home)], cwd=home, env=self.env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-
-    @property
-    def directory(self) -> Path:
-        for pid in marked(self.mark):
-            with contextlib.suppress(OSError):
-                found = re.search(rb"FTRMA_JOB=([^\0]+)", Path(f"/proc/{pid}/environ").read_bytes())
-                if found:
-                    return Path(os.fsdecode(found[1]))
-        raise AssertionError("no process of the job tells its directory")
-
-    def until(self, condition: Any, seconds: float = 30) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds} s"
-            time.sleep(0.005)
-
-    def kill(self) -> Path:
-        directory = self.directory
-        self.process.send_signal(signal.SIGKILL)
-        self.until(lambda: not [p for p in marked(self.mark) if p != self.process.pid], END_S)
-        self.process.wait()
-        return directory
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Any]:
-    made: list[Job] = []
-    directories: list[Path] = []
-
-    def start(*options: str, **more: str) -> Job:
-        made.append(Job(tmp_path, *options, **more))
-        return made[-1]
-
-    yield start
-    for one in made:
-        with contextlib.suppress(AssertionError):
-            directories.append(one.directory)
-        kill_marked(one.mark)
-        one.process.wait()
-        assert one.process.stdout
-        one.process.stdout.close()
-    remove(directories)
-
-
-def ftrma(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([FTRMA, *words], capture_output=True, text=True, timeout=60, **more)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    home = tmp_path_factory.mktemp("expected")
-    undisturbed = Job(home)
-    said = undisturbed.process.communicate(timeout=60)[0]
-    assert undisturbed.process.returncode == 0, said
-    return results(home)
-
-
-def results(home: Path) -> list[dict[str, Any]]:
-    return [dict(np.load(home / f"out-{s}.npz")) for s in range(SLOTS)]
-
-
-def same(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
-    return all(np.array_equal(x[k], y[k]) for x, y in zip(a, b, strict=True) for k in x)
 
 
 @pytest.mark.parametrize(
