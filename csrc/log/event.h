@@ -39,7 +39,7 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
     if (unlikely(ftrma_tracing))
         ftrma_trace_begin(what, window);
     if (unlikely(t->mode)) {
-        int skip = ftrma_replay_begin(0, 1);
+        int skip = ftrma_replay_begin(what);
         if (skip)
             return skip;
     }
@@ -62,13 +62,12 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
         ftrma_trace_begin(what, window);
     t->signature = ftrma_mix(ftrma_mix((uint64_t)what << 48 | (uint64_t)(uint16_t)window << 32
                                        | (uint32_t)target, at), span ^ sample);
-    int ticks = what >= FTRMA_WHAT_ACCUMULATE;
     if (unlikely(t->mode)) {
-        int skip = ftrma_replay_begin(1, ticks);
+        int skip = ftrma_replay_begin(what);
         if (skip)
             return skip;
     }
-    if (ticks)
+    if (ftrma_ticks(what))
         STORE(&t->slot->clock, ++t->clock);
     return 0;
 }

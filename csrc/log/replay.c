@@ -52,6 +52,8 @@ static struct {
     struct ftrma_answers answers; /* the results that are still to be used */
     struct incoming *list;
     size_t n, room, next;
+    int passive; /* the event at hand lets its slot look at its part while others may put there */
+    int looked;  /* another slot's access was applied behind such an event */
     struct ftrma_log **views;
     uint8_t *image;
     uint64_t image_bytes;
@@ -81,11 +83,18 @@ static int refuse(const char *reason)
     return ftrma_code_unwind;
 }
 
+/* By which of its looks a slot has found what another one put there no log tells. */
 static int different(void)
 {
-    char why[200];
-    snprintf(why, sizeof why, "its program is not deterministic: when it was executed again, its "
-             "event %llu was not what it had been", (unsigned long long)ftrma_tape.events + 1);
+    char why[300];
+    unsigned long long event = ftrma_tape.events + 1;
+    if (replay.looked)
+        snprintf(why, sizeof why, "when it was executed again, its events up to %llu were not what "
+                 "they had been: it waits by looking at its own memory (Sync, Flush, locks) and found "
+                 "a put at another look than before, or its program is not deterministic", event);
+    else
+        snprintf(why, sizeof why, "its program is not deterministic: when it was executed again, its "
+                 "event %llu was not what it had been", event);
     return refuse(why);
 }
 
@@ -250,6 +259,7 @@ static void apply_until(uint64_t clock, uint64_t events)
             || (record->kind == FTRMA_RECORD_SELF && record->event > events))
             return;
         ftrma_window_apply(record);
+        replay.looked |= replay.passive && record->kind == FTRMA_RECORD_PUT;
         if (unlikely(ftrma_tracing))
             trace_apply(&replay.list[replay.next]);
     }
@@ -329,9 +339,15 @@ static int anchor_here(void)
     return anchor();
 }
 
-int ftrma_replay_begin(int access, int ticks)
+static int is_passive(int what)
+{
+    return what >= FTRMA_WHAT_LOCK && what <= FTRMA_WHAT_SYNC;
+}
+
+int ftrma_replay_begin(int what)
 {
     struct ftrma_tape *t = &ftrma_tape;
+    int access = what <= FTRMA_WHAT_COMPARE_AND_SWAP;
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     ftrma_place(FTRMA_PLACE_REPLAY);
@@ -352,7 +368,8 @@ int ftrma_replay_begin(int access, int ticks)
     }
     if (t->events == replay.limit)
         return go_live();
-    t->clock += (uint64_t)ticks;
+    t->clock += (uint64_t)ftrma_ticks(what);
+    replay.passive = is_passive(what);
     return 1;
 }
 

@@ -96,6 +96,28 @@ def test_polling_is_exact_by_its_trace(tmp_path: Path, way: str) -> None:
     assert report.violation is None and report.recoveries == 1, report
 
 
+LOOKING = "waits by looking at its own memory"
+
+
+def assert_told(result: Result) -> None:
+    """Causal, or the reason that is told names what the program does."""
+    for recovery in result.stats["recoveries"]:
+        assert recovery["kind"] == "causal" or LOOKING in recovery["reason"], result
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("way", ["sync", "flush", "nap"])
+def test_the_reason_of_one_that_looks_at_its_own_part(way: str) -> None:
+    result = run_job(
+        ROOT / "tests/faults/replay/polling.py", SLOTS, "--kill", "1@put:4", args=[way, "4", "0.1"]
+    )
+    assert result.status == 0 and len(result.stats["recoveries"]) == 1, result
+    for s in range(1, SLOTS):
+        cells = result.of_slots("slot", SLOTS)[s]["cells"]
+        assert list(cells[:2]) == [4, 28], cells
+    assert_told(result)
+
+
 # One step puts more than the logs hold, then looks again and again.
 TOO_MUCH = """
 import sys

@@ -112,8 +112,8 @@ def critical() -> None:
     win.Flush(0)
 
 
-def tell(step: int) -> None:
-    win.Put(np.array([1000 * step + me]), 0, cell(TOLD + me * ROUNDS + step - 1))
+def tell(step: int, value: int) -> None:
+    win.Put(np.array([1000 * value + me]), 0, cell(TOLD + me * ROUNDS + step - 1))
 
 
 def by_test(step: int) -> None:
@@ -131,7 +131,7 @@ def by_test(step: int) -> None:
         while not win.Test():
             polls += 1
         win.Lock(0, MPI.LOCK_SHARED)
-        tell(int(cells[FLAG]))
+        tell(step, int(cells[FLAG]))
         win.Unlock(0)
 
 
@@ -145,9 +145,31 @@ def by_spinning(step: int) -> None:
     else:
         spin(1 + me)
         critical()
-        tell(step)
+        tell(step, step)
         win.Flush(0)
         release()
+
+
+def by_looking(step: int) -> None:
+    """Slot 0 puts the flag into each slot's own part, where that looks for it."""
+    global polls
+    if me == 0:
+        time.sleep(TAKES_S)
+        for other in range(1, n):
+            win.Put(np.array([7 * step]), other, cell(WORD))
+            win.Flush(other)
+            win.Put(np.array([step]), other, cell(FLAG))
+            win.Flush(other)
+        return
+    win.Sync()
+    while cells[FLAG] < step:
+        polls += 1
+        if WAY == "flush":
+            win.Flush(me)
+        elif WAY == "nap":
+            time.sleep(0.001)
+        win.Sync()
+    tell(step, step + int(cells[WORD]))
 
 
 def by_flag(step: int) -> None:
@@ -158,7 +180,7 @@ def by_flag(step: int) -> None:
     wait_for_flag(step)
     if WAY in ("shared", "exclusive"):
         win.Lock(0, MPI.LOCK_SHARED)
-    tell(step)
+    tell(step, step)
     if WAY in ("shared", "exclusive"):
         win.Unlock(0)
 
@@ -174,6 +196,8 @@ for step in range(1, ROUNDS + 1):
         by_test(step)
     elif WAY in ("compare", "swap"):
         by_spinning(step)
+    elif WAY in ("sync", "flush", "nap"):
+        by_looking(step)
     else:
         by_flag(step)
     if locked_all:
