@@ -37,7 +37,7 @@ Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
 File_set_errhandler File_get_errhandler Errhandler_free
 Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free
 Comm_disconnect Comm_size Comm_rank Comm_compare Comm_group
-Psend_init Precv_init Group_from_session_pset Session_get_pset_info
+Psend_init Precv_init Iprobe Improbe Group_from_session_pset Session_get_pset_info
 """.split()  # noqa: SIM905
 
 # Blocking calls on communicators that are ours. The library's large-count forms stay guarded.

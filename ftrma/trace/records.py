@@ -75,6 +75,7 @@ class What(IntEnum):
     Start = WHAT["START"]
     Complete = WHAT["COMPLETE"]
     Wait = WHAT["WAIT"]
+    Probe = WHAT["PROBE"]
     Collective = WHAT["COLLECTIVE"]
     Window = WHAT["WINDOW"]
     Free = WHAT["FREE"]
