@@ -111,6 +111,7 @@ enum ftrma_place {
     FTRMA_PLACE_START,
     FTRMA_PLACE_END,
     FTRMA_PLACE_PUT,
+    FTRMA_PLACE_PUT_LANDED, /* its bytes are in place, its event has not ended */
     FTRMA_PLACE_GET,
     FTRMA_PLACE_ATOMIC,
     FTRMA_PLACE_FLUSH,
@@ -296,7 +297,9 @@ struct ftrma_slot {
     uint64_t hash[2];     /* over all events up to the horizon; [events & 1] is in force */
     uint64_t atomic_done; /* event whose accumulate or atomic has taken effect */
     uint64_t peak_bytes;  /* most that its logs have used; the budget is the size of the file */
-    uint64_t line2[3];
+    uint64_t put;         /* the newest put whose bytes may be in place: FTRMA_PUT_* (log/putnote.h) */
+    uint64_t put_record;  /* where its record lies in the log's file; 0: that may not be whole */
+    uint64_t put_clock;   /* of its target, as it took that down */
     struct ftrma_mark marks[2];  /* of version & 1 */
     struct ftrma_spot prefix;    /* result log: end of what every entry goes through first */
     uint64_t prefix_events;
@@ -619,8 +622,8 @@ int ftrma_in_prefix(void); /* replaying what every entry goes through, before th
    as fit; returns how many are needed. And back. */
 uint64_t ftrma_counters_save(uint8_t *image, uint64_t room);
 int ftrma_counters_load(const uint8_t *image, uint64_t size);
-/* Settle what a dead slot left in the windows: locks half taken, an atomic half done. Called by one
-   surviving slot. 0 or -errno. */
+/* Settle what a dead slot left in the windows: locks half taken, an atomic or a put half done. Called by
+   all surviving slots of its node. 0 or -errno; FTRMA_ALARM: it cannot be replayed. */
 int ftrma_windows_settle(int slot);
 /* Whether the replay that comes looks through this slot's puts: only if it had entered the program when
    all met in the repair. 0 or -errno. */

@@ -9,6 +9,7 @@
 
 #include "access.h"
 #include "farbytes.h"
+#include "putnote.h"
 
 /* ---- before an access ----------------------------------------------------------------------- */
 
@@ -174,6 +175,8 @@ static int move_away(const struct reach *r, const void *origin, const struct ftr
         return rc;
     if (record)
         ftrma_log_small(FTRMA_PUTS, record, origin, r->span);
+    if (record && !far)
+        ftrma_note_put(record, r->span, r->span <= FTRMA_PUT_SMALL);
     rc = ftrma_remote(r, (void *)(uintptr_t)origin, 1);
     if (far)
         ftrma_far_log_close(r);
@@ -186,6 +189,8 @@ static int move_image(const struct reach *r, const void *origin, const struct ft
 {
     char *to, *owned;
     int far = record && is_far(r->w, r->target), rc = ftrma_image(r, &to, &owned);
+    if (record && !far)
+        ftrma_note_put(record, r->span, 0);
     if (!rc)
         rc = ftrma_convert(origin, s->count, s->type, to, s->target_count, s->target_type);
     if (!rc && far)
@@ -215,12 +220,15 @@ static int move_in(const struct reach *r, const void *origin, const struct ftrma
         char *to = ftrma_direct(r);
         if (unlikely(!to))
             return move_away(r, origin, log ? &record : NULL);
-        if (log && r->span > 64) {
+        if (log && r->span > FTRMA_PUT_SMALL) {
+            ftrma_note_put(&record, r->span, 0);
             ftrma_log_append(FTRMA_PUTS, &record, origin, r->span, to, leaves_caches(r));
             return MPI_SUCCESS;
         }
-        if (log)
+        if (log) {
             ftrma_log_small(FTRMA_PUTS, &record, origin, r->span);
+            ftrma_note_put(&record, r->span, 1);
+        }
         memcpy(to, origin, r->span);
         return MPI_SUCCESS;
     }
@@ -241,6 +249,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
         return ftrma_access_done(&s, skip);
     if (likely(!skip) || again(&r, skip))
         rc = move_in(&r, origin, &s, plain, !skip && target != w->me);
+    ftrma_place(FTRMA_PLACE_PUT_LANDED);
     if (likely(!rc))
         ftrma_event_end();
     return ftrma_access_done(&s, rc);

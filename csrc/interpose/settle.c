@@ -1,9 +1,12 @@
-/* What a dead slot left half done in the words that all members of a window share. */
+/* What a dead slot left half done in the words that all members of a window share, and a put. */
 #include <errno.h>
+#include <string.h>
 
 #include "chunks.h"
 #include "control.h"
 #include "mover.h"
+#include "putnote.h"
+#include "tape.h"
 #include "settle.h"
 
 static int member_of(const struct window *w, int slot)
@@ -67,12 +70,56 @@ static int is_settler(const struct window *w)
     return m == w->me;
 }
 
+/* ---- a put ---------------------------------------------------------------------------------- */
+
+/* All bytes of the dead slot's put are in this slot's part. */
+static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slot, uint64_t event)
+{
+    uint64_t from = slot->put_record;
+    const struct ftrma_record *record =
+        (const struct ftrma_record *)(const void *)((const char *)log + from);
+    struct window *w;
+    if (!from || from % 8 || from > log->file_bytes - sizeof *record - FTRMA_PUT_SMALL
+        || record->event != event || record->bytes > FTRMA_PUT_SMALL)
+        return 0;
+    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+        struct reach r = {.w = w, .target = w->me, .at = record->at, .span = record->bytes};
+        if (w->in_use && w->name_number == record->window)
+            return !memcmp(ftrma_direct(&r), record + 1, record->bytes);
+    }
+    return 0;
+}
+
+/* The slot died within a put to this one, which waits here, as all do: no part changes meanwhile.  Bytes
+   that are in place count as done.  Else it is not known whether they have been: the replay makes the
+   put, unless this slot may have acted upon it, since it has come back from a call that began after
+   that; a small one may be a flag that it has found without a call.  0: all go back. */
+static int settle_put(const struct ftrma_log *log, struct ftrma_slot *slot)
+{
+    uint64_t put = slot->put, event = slot->events + 1;
+    int me;
+    ftrma_my_role(&me);
+    if (FTRMA_PUT_EVENT(put) != event || FTRMA_PUT_TARGET(put) != me || slot->atomic_done == event)
+        return 1;
+    if (is_in_place(log, slot, event)) {
+        STORE(&slot->atomic_done, event);
+        return 1;
+    }
+    return !FTRMA_PUT_IS_SMALL(put) && ftrma_tape.ended <= slot->put_clock;
+}
+
 int ftrma_windows_settle(int slot)
 {
     struct ftrma_log *log;
     int error = ftrma_log_view(slot, &log);
     if (error)
         return error;
+    if (!settle_put(log, &ftrma_ctl->slots[slot])) {
+        ftrma_keep_refusal("it died within a put, upon which its target may have acted: a replay would "
+                           "make it once more");
+        ftrma_log_close(log);
+        return FTRMA_ALARM;
+    }
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         /* Also one that is not in use yet, as another member may be past its making. */

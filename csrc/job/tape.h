@@ -14,6 +14,7 @@ struct ftrma_tape {
     int logging;             /* FTRMA_LOG_*: what is recorded now */
     struct ftrma_slot *slot; /* this slot's words in the control file */
     uint64_t clock, events, hash, signature;
+    uint64_t ended;          /* the clock when the newest event ended: a call that waits has begun only */
     uint64_t dropped;        /* bytes not logged since the budget was spent */
     uint64_t first;          /* number of the first event after the newest mark */
 };

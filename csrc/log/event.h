@@ -85,6 +85,7 @@ static inline void ftrma_event_end(void)
         return;
     }
     t->hash = ftrma_mix(t->hash, t->signature);
+    t->ended = t->clock;
     uint64_t event = ++t->events;
     t->slot->hash[event & 1] = t->hash; /* of the event before, the other one is kept */
     __atomic_store_n(&t->slot->events, event, __ATOMIC_RELEASE);

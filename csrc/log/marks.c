@@ -90,13 +90,13 @@ void ftrma_log_start(uint64_t version)
     t->on = 1;
     t->logging = ftrma_log_wanted();
     t->mode = FTRMA_LIVE;
-    t->clock = t->events = t->hash = 0;
+    t->clock = t->ended = t->events = t->hash = 0;
     ftrma_log_pace_reset();
     ftrma_chunks_empty(ftrma_log);
     ftrma_pending_clear();
     ftrma_results_break();
     STORE(&s->entered, LOAD(&ftrma_ctl->entry));
-    s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = 0;
+    s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = s->put = 0;
     s->prefix = (struct ftrma_spot){0};
     s->prefix_events = 0;
     s->prefix_broken = 0;

@@ -280,6 +280,8 @@ static int go_live(void)
     ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
+    STORE(&t->slot->put, 0); /* its record is gone */
+    t->ended = t->clock;
     t->mode = FTRMA_LIVE;
     t->logging = ftrma_log_wanted();
     t->first = replay.mark.events + 1; /* unless it is past that */

@@ -77,8 +77,9 @@ def exclusive_locks() -> int:
     return int(c.lib.ftrma_exclusive_locks())
 
 
-def windows_settle(slot: Slot) -> None:
-    c.check(c.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot")
+def windows_settle(slot: Slot) -> bool:
+    """Settle what a lost slot left half done; False if it cannot be replayed for that."""
+    return c.check(c.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot") == 0
 
 
 def clear(address: int, size_bytes: int) -> int:

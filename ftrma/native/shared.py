@@ -137,7 +137,9 @@ class Progress(Protocol):
     hash: Array[int]
     atomic_done: int
     peak_bytes: int
-    line2: Array[int]
+    put: int
+    put_record: int
+    put_clock: int
     marks: Parts[Mark]
     prefix: Spot
     prefix_events: int

@@ -160,7 +160,7 @@ def _round(
     causally = bool(world.load("causal"))
     with world.working():
         if causally:
-            settle_windows(world)
+            settle_windows(world, number)
             fetch_logs(world)
         if lost and world.role()[0] == SLOT:
             rebuild_lost(world, vault)
@@ -235,13 +235,19 @@ def has_lost_logs(world: World) -> bool:
     return any(mark.broken & causal.FULL for mark in marks)
 
 
-def settle_windows(world: World) -> None:
-    """Settle what a dead slot left half done in its node's windows, each slot there in its own."""
+def settle_windows(world: World, number: int) -> None:
+    """Settle what a dead slot left half done in its node's windows, each slot there in its own.
+
+    If that forbids the replay that is planned, the next round plans something else.
+    """
     ctl, (role, index) = world.ctl, world.role()
     if role == SLOT and not ctl.slots[index].replaying:
-        for slot, proc in zip(world.slots_of_job(), world.holders(), strict=True):
-            if ctl.slots[slot].replaying and ctl.proc[proc].node == ctl.proc[world.proc].node:
-                logs.windows_settle(slot)
+        here = ctl.proc[world.proc].node
+        lost = [slot for slot, proc in zip(world.slots_of_job(), world.holders(), strict=True)
+                if ctl.slots[slot].replaying and ctl.proc[proc].node == here]
+        if not all([logs.windows_settle(slot) for slot in lost]):
+            job.raise_alarm(number)
+            raise RoundChanged
 
 
 def fetch_logs(world: World) -> None:

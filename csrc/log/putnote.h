@@ -1,0 +1,35 @@
+/* The note of a put that is under way.
+ *
+ * A put whose process dies between its bytes and the end of its event is made again by the replay.  Its
+ * target may have seen the bytes and changed them meanwhile, a flag that it resets for instance, and would
+ * see them twice.  So the put is noted in the slot's words before its bytes: `put` last of all.  Nothing
+ * has to be cleared, since the horizon passes the event.  What is made of the note: settle.c.
+ */
+#ifndef FTRMA_PUTNOTE_H
+#define FTRMA_PUTNOTE_H
+
+#include "chunks.h"
+#include "tape.h"
+
+#define FTRMA_PUT_SMALL 64 /* bytes: nobody is found amid copying so few */
+
+/* The words of `put`: event << 12 | target slot << 1 | whether it is small. */
+#define FTRMA_PUT_EVENT(put) ((put) >> 12)
+#define FTRMA_PUT_TARGET(put) ((int)((put) >> 1 & 0x7ff))
+#define FTRMA_PUT_IS_SMALL(put) ((put) & 1)
+_Static_assert(FTRMA_MAX_PROCS <= 0x7ff, "a slot has room in the note");
+
+/* Of the event that has been begun; logged: this record is the newest in the put log, as a whole. */
+static inline void ftrma_note_put(const struct ftrma_record *record, size_t bytes, int logged)
+{
+    struct ftrma_tape *t = &ftrma_tape;
+    uint64_t event = t->events + 1, size = sizeof *record + ((bytes + 7) & ~(size_t)7);
+    t->slot->put_record = logged ? (uint64_t)(ftrma_pens[FTRMA_PUTS].at - (char *)ftrma_log) - size : 0;
+    t->slot->put_clock = record->clock;
+    t->slot->hash[event & 1] = ftrma_mix(t->hash, t->signature); /* should it count as done */
+    __atomic_store_n(&t->slot->put, event << 12 | (uint64_t)(uint32_t)record->target << 1
+                                        | (bytes <= FTRMA_PUT_SMALL), __ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+#endif
