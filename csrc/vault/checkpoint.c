@@ -14,6 +14,7 @@
  * delta twice would take it back, so the header names the block that is being added to and the
  * checksum that it comes to: by these it is found how far the addition has come.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "vault.h"
@@ -147,7 +148,7 @@ static void set(void *to, const void *from, uint8_t g, size_t n)
 int ftrma_parity_expect(struct ftrma_vault *p, int i, uint64_t used, uint64_t ndirty,
                         uint32_t **block, uint32_t **crc)
 {
-    int error = ftrma_vault_reserve(p, used, used);
+    int error = ndirty > p->header->capacity ? -EINVAL : ftrma_vault_reserve(p, used, used);
     if (error)
         return error;
     *block = list(p, i, PENDING_BLOCK);

@@ -18,6 +18,7 @@
 #include "vault.h"
 
 #define MAGIC 0x4654524d41560001ull
+#define MOST (1ull << 40) /* blocks of a vault: no machine has so much, and no size below wraps */
 
 /* An entry of `dirty`, of each list and of `touched`; a block of the copy and one of the stage. */
 uint64_t ftrma_vault_block_bytes(uint32_t group_size)
@@ -32,12 +33,21 @@ uint64_t ftrma_vault_capacity(const void *header)
     return h.magic == MAGIC ? h.capacity : 0;
 }
 
+/* Whether all that a header counts has room in a vault of its capacity. */
+static int fits(const struct vault_header *h)
+{
+    int all = h->used <= h->capacity && h->stage_room <= h->capacity && h->ndirty <= h->capacity;
+    for (int i = 0; i < MAX_MEMBERS; i++)
+        all &= h->npending[i] <= h->capacity;
+    return all;
+}
+
 /* What the file says, unless that cannot be. */
 static uint64_t capacity_of(int fd)
 {
     struct vault_header h;
     struct stat st;
-    if (fstat(fd, &st) || pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
+    if (fstat(fd, &st) || pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || !fits(&h))
         return 0;
     uint64_t capacity = ftrma_vault_capacity(&h);
     return capacity < (uint64_t)st.st_size / BLOCK ? capacity : 0;
@@ -52,6 +62,8 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
     int error = v->fd < 0 ? -v->fd : 0;
     if (!error && !create && !(capacity = capacity_of(v->fd)))
+        error = EINVAL;
+    if (!error && (capacity > MOST || group_size > MAX_MEMBERS))
         error = EINVAL;
     uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * group_size);
     uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
@@ -202,8 +214,7 @@ int ftrma_vault_adopt(struct ftrma_vault *v, const void *header)
 {
     struct vault_header h;
     memcpy(&h, header, sizeof h);
-    if (h.magic != MAGIC || h.capacity != v->header->capacity || h.used > h.capacity
-        || h.stage_room > h.capacity || h.ndirty > h.capacity)
+    if (h.magic != MAGIC || h.capacity != v->header->capacity || !fits(&h))
         return -EINVAL;
     memcpy(v->header, &h, sizeof h);
     return 0;

@@ -19,6 +19,7 @@
 #include "strike.h"
 
 #define NO_MEMORY "the agent has no memory for it"
+#define WORD sizeof(uint64_t)
 #define TRIES 200 /* a neighbour is inside of a change for some 100 ns */
 
 const char *const ftrma_apply_parked = "parked";
@@ -88,8 +89,8 @@ const char *ftrma_apply_fault(const struct ftrma_request *r)
     if (place->words == FTRMA_WIRE_PLAIN && r->head->kind >= FTRMA_WIRE_ACC
         && r->head->kind <= FTRMA_WIRE_UNLOCK)
         return "the part is a plain file";
-    if (r->head->kind == FTRMA_WIRE_SET)
-        return r->head->offset + sizeof(uint64_t) > place->head ? "no such word" : NULL;
+    if (r->head->kind == FTRMA_WIRE_SET) /* whose offset may be any number, also one that would wrap */
+        return place->head < WORD || r->head->offset > place->head - WORD ? "no such word" : NULL;
     int outside = !n && (r->head->offset > size || bytes > size - r->head->offset);
     for (uint64_t i = 0; i < n && !outside; i++) {
         struct ftrma_wire_run run = run_of(r, i);

@@ -51,8 +51,11 @@ static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *he
         return; /* a repeated one's */
     int atomic = first->kind == FTRMA_WIRE_ACC || first->kind == FTRMA_WIRE_FOP
                  || first->kind == FTRMA_WIRE_CAS;
+    uint64_t bytes = 0; /* as the payload has them, see struct ftrma_wire_answer */
+    if (head->kind == FTRMA_WIRE_ANSWER)
+        memcpy(&bytes, (const char *)payload + 16, sizeof bytes);
     if (atomic != (head->kind == FTRMA_WIRE_ANSWER)
-        || (atomic && head->length != 24 + 2 * first->length)) {
+        || (atomic && (head->length != 24 + 2 * first->length || bytes != first->length))) {
         refuse_in_words(o, "the agent answers something else than was asked");
         return;
     }

@@ -202,7 +202,11 @@ int ftrma_ledger_clocks(struct ftrma_ledger *l, const char *file, uint32_t n, ui
 static int map_clocks(struct ftrma_ledger *l)
 {
     const struct ftrma_ledger_header *h = l->header;
-    uint64_t end = h->clock_at + (h->clocks - 1) * h->clock_step + sizeof(uint64_t);
+    uint64_t end;
+    if (__builtin_mul_overflow((uint64_t)h->clocks - 1, h->clock_step, &end)
+        || __builtin_add_overflow(end, h->clock_at, &end)
+        || __builtin_add_overflow(end, sizeof(uint64_t), &end))
+        return 0;
     int fd = openat(l->directory, h->clock_file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
     int bad = fd < 0 || fstat(fd, &st) || st.st_uid != geteuid() || (uint64_t)st.st_size < end;

@@ -482,6 +482,7 @@ WRONG = {
     "runs of 2 GiB": (message(Kind.GETV, struct.pack("<QQ", 0, 1 << 31)), "runs"),
     "no such target": (message(Kind.PUT, ONE, number=1, target=9), "target"),
     "no such word": (message(Kind.SET, number=1, offset=WORDS), "word"),
+    "the last word of all": (message(Kind.SET, number=1, offset=2**64 - 8, operand=1), "word"),
     "half a word": (message(Kind.SET, number=1, offset=4), "word"),
     "no such target to hold": (message(Kind.HOLD, target=2**32 - 1), "target"),
     "a lock that is neither": (message(Kind.LOCK, number=1, operand=3), "lock"),

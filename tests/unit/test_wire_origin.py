@@ -294,13 +294,18 @@ def test_an_agent_that_talks_nonsense(played: Played, name: str, reply: bytes) -
     assert played.user.acks == [(0, Ack(1, 1, 2, 3))] and not played.failures
 
 
-def test_answers_must_fit(played: Played) -> None:
-    """Law: an answer of another size than what was asked is not taken."""
+@pytest.mark.parametrize("answer", [
+    bytes(24 + 16), struct.pack("<QQQQ", 3, 4, 2**62, 0), struct.pack("<QQQQ", 3, 4, 2**63, 0),
+    struct.pack("<QQQQ", 3, 4, 8, 0),
+], ids=["long", "says 2**62", "says 2**63", "says 8"])
+def test_answers_must_fit(played: Played, answer: bytes) -> None:
+    """Law: an answer of another size than what was asked, or that says so of itself, is not
+    taken."""
     played.beside(lambda: played.user.origin.atomic(Kind.FOP, Op.SUM, Type.I32, 0, WINDOW, 0,
                                                     bytes(4)))
     played.accept()
     number = played.request().number
-    played.reply(Kind.ANSWER, bytes(24 + 16), number=number)
+    played.reply(Kind.ANSWER, answer, number=number)
     played.done()
     (failure,) = played.failures
     assert isinstance(failure, Unfinished) and failure.result == Result.REFUSED

@@ -1,0 +1,71 @@
+/*
+ * Edge lists that are almost ones, to the reader of csrc/graph/text.c. Law: it reads within the
+ * text, writes an edge for a line at most, and names a line that is there; the sanitizers find
+ * nothing.
+ *
+ *   cd csrc/graph && cc -std=gnu11 -O1 -g -fsanitize=address,undefined -I. text.c \
+ *      ../../tests/c/fuzz_text.c -o fuzz_text && ./fuzz_text SEED TEXTS
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph.h"
+
+static uint64_t rng_state;
+
+static size_t below(size_t limit)
+{
+    rng_state ^= rng_state << 13;
+    rng_state ^= rng_state >> 7;
+    rng_state ^= rng_state << 17;
+    return (size_t)((rng_state * 0x2545F4914F6CDD1Du >> 11) % limit);
+}
+
+static const char *const words[] = {
+    "0", "1", "7", "42", " ", " ", "\t", ",", "\n", "\n", "\r\n", "\r", "#", "%", "-", "+", ".",
+    "e", "E9", "inf", "INFINITY", "infin", "nan", "9223372036854775807", "9223372036854775808",
+    "18446744073709551616", "1e999999999999999999999", "0.000000000000000000000000000001", "1.5e-3",
+    "000000000000000000000000000000000000000000000000000000001", "\xff", "x"};
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    rng_state = strtoull(argv[1], NULL, 0) * 2 + 1;
+    for (unsigned long i = strtoul(argv[2], NULL, 0); i; i--) {
+        char text[4096];
+        size_t size = 0, lines = 1;
+        for (size_t n = below(60); n; n--) {
+            const char *word = below(50) ? words[below(sizeof words / sizeof *words)] : "\0";
+            size_t length = *word ? strlen(word) : 1;
+            memcpy(text + size, word, length);
+            size += length;
+        }
+        text[size++] = '\n';
+        for (size_t at = 0; at + 1 < size; at++)
+            lines += text[at] == '\n';
+        /* Each ends where its allocation ends. */
+        char *exact = malloc(size);
+        int64_t *source = malloc(lines * sizeof *source), *target = malloc(lines * sizeof *target);
+        double *weight = malloc(lines * sizeof *weight);
+        if (!exact || !source || !target || !weight)
+            return 2;
+        memcpy(exact, text, size);
+        struct ftrma_graph_read read = {.weighted = (int)below(3) - 1};
+        int result = ftrma_graph_parse(exact, size, &read, source, target, weight);
+        int fits = read.edges <= lines && read.lines <= lines && read.begin <= size;
+        for (size_t e = 0; e < read.edges && fits; e++)
+            fits = source[e] >= 0 && target[e] >= 0;
+        if (!fits || (result && result != -1)) {
+            printf("FAILS: %zu edges and %zu of %zu lines, result %d\n", read.edges, read.lines,
+                   lines, result);
+            return 1;
+        }
+        free(exact);
+        free(source);
+        free(target);
+        free(weight);
+    }
+    return 0;
+}
