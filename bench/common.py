@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ftrma import settings
+from ftrma.host import outfile
 from ftrma.launch.mpirun import find_mpirun
 
 from .launching import JsonObject, environment
@@ -167,12 +169,20 @@ def size_text(size_bytes: float) -> str:
 
 
 def output_file(text: str) -> Path:
-    path = Path(text)
-    if not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: there is no directory {path.parent}")
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is a directory; give a file")
-    return path
+    try:
+        outfile.check("it", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("it ")) from None
+    return Path(text)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file that was asked for, or say why not; what was measured is on the terminal."""
+    try:
+        outfile.write(str(path), [data])
+    except OSError as error:
+        print(f"warning: cannot write {outfile.one_line(str(path))}: {outfile.why(error)}",
+              file=sys.stderr)
 
 
 def figure_file(text: str) -> Path:
@@ -234,7 +244,7 @@ def finish(report: JsonObject, options: argparse.Namespace, text: str) -> None:
     print(flush=True)
     line = json.dumps(report)
     if "json" in options:
-        options.json.write_text(line + "\n")
+        write(options.json, (line + "\n").encode())
     print(line, flush=True)
 
 
@@ -280,5 +290,7 @@ def save(figure: Any, path: Path, report: Mapping[str, Any]) -> None:
     box = figure.get_tightbbox()  # in inches
     wide, high = figure.get_size_inches()
     figure.text(box.x0 / wide, (box.y0 - 0.06) / high, source, fontsize=6, color="0.35", va="top")
-    figure.savefig(path, bbox_inches="tight")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], bbox_inches="tight")
     pyplot().close(figure)
+    write(path, drawn.getvalue())

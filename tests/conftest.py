@@ -133,6 +133,12 @@ def load(request: pytest.FixtureRequest) -> Iterator[None]:
         other.wait()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keys that tests make are no key of who runs them."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 def when(item: pytest.Item, seen: dict[str, int]) -> str:
     """Which run takes a test: a plain one, the rest, or sweeps alone; counts each test's cases."""
     if any(part in item.nodeid for part in SWEPT):

@@ -55,6 +55,7 @@ from volume import COUNTER, PAIR, WORD_BYTES, Shape, Words
 
 import ftrma
 from ftrma import MPI
+from ftrma.host import outfile
 
 # With 1024 slots, and half as many keys again that are looked up and not there, the numbers of keys
 # stay below 2^INDEX_BITS.
@@ -346,21 +347,21 @@ def dump(directory: str, state: Any, store: Store) -> int:
     """Write what does not depend on timing, for comparison; the result is the exit status."""
     try:
         os.makedirs(directory, exist_ok=True)
-        np.savez(
-            os.path.join(directory, f"slot-{store.slot}.npz"),
-            step=state.step,
-            keys=store.content(),
-            cells_used=store.cells_asked(),
-            found=state.found,
-            wrong=state.wrong,
-        )
+        with outfile.opened(os.path.join(directory, f"slot-{store.slot}.npz")) as file:
+            np.savez(
+                file,
+                step=state.step,
+                keys=store.content(),
+                cells_used=store.cells_asked(),
+                found=state.found,
+                wrong=state.wrong,
+            )
     except OSError as error:
-        print(
-            f"dht: --dump {directory}: cannot write the file of slot {store.slot}: "
-            f"{error.strerror}; name a directory that can be written to",
-            file=sys.stderr,
+        outfile.tell(
+            f"--dump {directory}: cannot write the file of slot {store.slot}: "
+            f"{outfile.why(error)}; or name another directory", who="dht",
         )
-        return 2
+        return 1
     return 0
 
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 import ftrma
 from ftrma import MPI
+from ftrma.host import outfile
 
 # A chunk of planes is transformed, packed and sent while it is still in the second-level cache.
 CHUNK_BYTES = 512 * 1024
@@ -297,20 +298,20 @@ def dump(directory: str, slot: int, state: Any, solver: Solver) -> int:
     """Write what the slot ends with, for comparison bit by bit; the result is the exit status."""
     try:
         os.makedirs(directory, exist_ok=True)
-        np.savez(
-            os.path.join(directory, f"slot-{slot}.npz"),
-            u0=state.u0,
-            window0=solver.memories[0],
-            window1=solver.memories[1],
-            sums=state.sums,
-        )
+        with outfile.opened(os.path.join(directory, f"slot-{slot}.npz")) as file:
+            np.savez(
+                file,
+                u0=state.u0,
+                window0=solver.memories[0],
+                window1=solver.memories[1],
+                sums=state.sums,
+            )
     except OSError as error:
-        print(
-            f"ft: --dump {directory}: cannot write the file of slot {slot}: {error.strerror}; "
-            "name a directory that can be written to",
-            file=sys.stderr,
+        outfile.tell(
+            f"--dump {directory}: cannot write the file of slot {slot}: "
+            f"{outfile.why(error)}; or name another directory", who="ft",
         )
-        return 2
+        return 1
     return 0
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ import pregel
 from ftrma import MPI, graph
 from ftrma.graph import data, protected, rounds, superstep
 from ftrma.graph.phoenix import Program
+from ftrma.host import outfile
 
 # Programs: what is made of the graph; the field that is the result by `pregel`, by `phoenix`.
 PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
@@ -150,16 +150,20 @@ def summary(program: str, values: Any) -> dict[str, int]:
     return {}
 
 
-def save(path: str, values: Any) -> None:
-    """Write a file whole or not at all."""
-    with open(f"{path}.part", "wb") as file:
-        np.save(file, values)
-    os.replace(f"{path}.part", path)
+def save(path: str, values: Any) -> int:
+    """Write the result; the exit status."""
+    try:
+        with outfile.opened(path) as file:
+            np.save(file, values)
+    except OSError as error:
+        outfile.tell(f"error: --out {path}: {outfile.why(error)}", who="graph")
+        return 1
+    return 0
 
 
 def main(arguments: list[str]) -> int:
     """Run one of them; the result is the exit status."""
-    slot = MPI.COMM_WORLD.rank
+    slot, status = MPI.COMM_WORLD.rank, 0
     try:
         options = parse(arguments)
         make, *fields = PROGRAMS[options.program]
@@ -180,22 +184,22 @@ def main(arguments: list[str]) -> int:
         if slot == 0:
             if options.program == "pagerank" and corrects:
                 values = values / values.sum()
-            if options.out:
-                save(options.out, values)
+            status = save(options.out, values) if options.out else 0
             print(json.dumps({
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
-                **summary(options.program, values), "out": options.out}), flush=True)
+                **summary(options.program, values), "out": None if status else options.out}),
+                flush=True)
     except MemoryError as error:
         if slot == 0:
-            print(f"graph: error: {options.graph} does not fit: {error}; use more slots on more "
-                  "machines, or a smaller graph", file=sys.stderr)
+            outfile.tell(f"error: {options.graph} does not fit: {error}; use more slots on more "
+                         "machines, or a smaller graph", who="graph")
         return 2
     except (ValueError, OSError, superstep.NotEnded) as error:
         if slot == 0:
-            print(f"graph: error: {error}", file=sys.stderr)
+            outfile.tell(f"error: {error}", who="graph")
         return 2
-    return 0
+    return status
 
 
 if __name__ == "__main__":

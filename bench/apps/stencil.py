@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 import ftrma
 from ftrma import MPI
+from ftrma.host import outfile
 
 # The share of the difference to its four neighbours that a point takes on in a step; below 1/4 the
 # iteration is stable.
@@ -242,19 +243,19 @@ def dump(directory: str, state: Any, grid: Grid) -> int:
     """
     try:
         os.makedirs(directory, exist_ok=True)
-        np.savez(
-            os.path.join(directory, f"slot-{grid.slot}.npz"),
-            step=state.step,
-            residual=state.residual,
-            window=grid.planes,
-        )
+        with outfile.opened(os.path.join(directory, f"slot-{grid.slot}.npz")) as file:
+            np.savez(
+                file,
+                step=state.step,
+                residual=state.residual,
+                window=grid.planes,
+            )
     except OSError as error:
-        print(
-            f"stencil: --dump {directory}: cannot write the file of slot {grid.slot}: "
-            f"{error.strerror}; name a directory that can be written to",
-            file=sys.stderr,
+        outfile.tell(
+            f"--dump {directory}: cannot write the file of slot {grid.slot}: "
+            f"{outfile.why(error)}; or name another directory", who="stencil",
         )
-        return 2
+        return 1
     return 0
 
 

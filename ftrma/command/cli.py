@@ -207,23 +207,36 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
             killrules.refuse_agents(options.kill)
         if options.bind != listening.Bind():
             listening.check(options.bind, "--bind")
-        outputs = [
-            outfile.check(option, name)
-            for option, name in (("--stats", arguments.stats), ("--trace", options.trace)) if name
-        ]
+        outputs = check_outputs(arguments, options)
         if options.log_budget is not None:
             loading.load()
             world.check_log_budget(options.log_budget)
     except ValueError as error:
         raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
-    if len(outputs) == 2 and outputs[0] and outputs[0] == outputs[1]:
-        raise ValueError(f"--stats {arguments.stats}: --trace writes to it too; name another file")
+    for i, (option, name, path) in enumerate(outputs):
+        for other, _, theirs in outputs[:i]:
+            if path and path == theirs:
+                raise ValueError(f"{option} {name}: {other} writes to it too; name another file")
     try:
         directory = os.getcwd()
     except OSError:
         raise ValueError("the current directory is gone; change to one that is there") from None
     script.check(words_of(arguments), directory)
     return options
+
+
+def check_outputs(arguments: argparse.Namespace,
+                  options: settings.Options) -> list[tuple[str, str, str]]:
+    """Refuse outputs that cannot be written, or that are read.
+
+    Returns:
+        Of each the option, the name, and the path of the regular file that will be there, or "".
+    """
+    named = (("--trace", options.trace), ("--stats", arguments.stats),
+             ("--out", getattr(arguments, "out", None)))
+    read = (arguments.script, getattr(arguments, "graph", None), options.topology)
+    return [(option, name, outfile.check(option, name, filter(None, read)))
+            for option, name in named if name]
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
@@ -289,7 +302,7 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
         try:
             outfile.write(file, [json.dumps(stats, indent=1) + "\n"])
         except OSError as error:
-            tell(f"warning: cannot write {file}: {error.strerror}")
+            tell(f"warning: cannot write {file}: {outfile.why(error)}")
 
 
 def command_run(arguments: argparse.Namespace) -> int:
@@ -334,7 +347,6 @@ def command_graph(arguments: argparse.Namespace) -> int:
     if arguments.recovery == "rollback":
         arguments.policy = arguments.policy or "rollback"  # so nothing is logged
     if arguments.out:
-        outfile.check("--out", arguments.out)
         words += ["--out", arguments.out]
     if arguments.graph.partition(":")[0] not in GRAPH_KINDS:
         try:

@@ -2,9 +2,15 @@
 
 A part follows from the graph and the slot alone, so a file serves whoever needs the same part. It
 is of the same graph if that has the same `ftrma.graph.parts.Graph.key`; a graph without one has no
-files. Of a part that is missing, damaged or another user's nothing is taken: it is made again.
+files. Of a part that is missing, damaged or not this user's nothing is taken: it is made again.
 
-Law: a file is there whole or not at all, and what is read has the checksums that were written.
+Directories may be shared with others, so a name in them proves nothing: a file is this user's alone
+(mode 0600), is opened neither through a link nor so that a FIFO is waited for, and ends with a tag
+by the user's own key (`ftrma.host.userkey`) of its name, of what it is of, and of its content. The
+tag is looked at before anything is parsed.
+
+Law: a file is there whole or not at all, and what is read is what a job of this user has written
+under that name.
 """
 
 from __future__ import annotations
@@ -12,21 +18,28 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import hmac
+import io
 import os
-import sys
-import zipfile
+import secrets
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 import ftrma
 
+from ..errors import FtrmaError
+from ..host import outfile, private, userkey
+from ..host.key import TAG_BYTES
 from .parts import Graph, Part, Partition
 from .references import AnyArray
 
 PREFIX = "ftrma-graph-"
+PURPOSE = b"file of a graph"
+BLOCK_BYTES = 1 << 20
 
 
 def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> tuple[str, str]:
@@ -38,12 +51,16 @@ def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> t
 
 
 def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part | None:
-    """What a file has of a slot's part; None: there is no such file, or it does not serve."""
-    path, key = place_of(directory, graph, partition, slot)
-    arrays: dict[str, Any] | None = fetch(path, key) if graph.key else None
+    """What a file has of a slot's part; None: there is no such file, or it does not serve, which is
+    told."""
+    if not graph.key:
+        return None
+    arrays, why = fetch(*place_of(directory, graph, partition, slot))
+    if why:
+        outfile.tell(f"slot {slot} makes its part of {graph.what} again: {why}", who="graph")
     try:
-        return None if arrays is None else Part(**{"weight": None} | arrays)
-    except TypeError:
+        return None if arrays is None else Part(**{"weight": None} | arrays)  # type: ignore[arg-type]
+    except TypeError:  # of another ftrma
         return None
 
 
@@ -53,63 +70,97 @@ def write(directory: str, graph: Graph, partition: Partition, slot: int, part: P
     if not graph.key:
         return
     arrays = {field.name: getattr(part, field.name) for field in fields(part)}
-    try:
-        leave(path, key, {name: array for name, array in arrays.items() if array is not None})
-    except OSError as error:
-        print(f"graph: slot {slot} cannot leave its part of {graph.what} in {directory}: "
-              f"{error.strerror}; it is made again when it is needed", file=sys.stderr, flush=True)
+    why = leave(path, key, {name: array for name, array in arrays.items() if array is not None})
+    if why:
+        outfile.tell(f"slot {slot} cannot leave its part of {graph.what} in {directory}: {why}; it "
+                     "is made again when it is needed", who="graph")
 
 
 # ---- files of arrays, also those of `ftrma.graph.spill` -------------------------------------
 
 
-def fetch(path: str, key: str) -> dict[str, AnyArray] | None:
-    """The arrays of a file of this key; None: there is no such file, or it does not serve."""
+def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
+    """The arrays of a file of this key; or None, and why it does not serve: "" where there is none.
+    """
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
-                return None
+        tag = _begin(path, key)
+        with private.opened(Path(path)) as file:
+            left = os.fstat(file.fileno()).st_size - TAG_BYTES
+            while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+                tag.update(block)
+                left -= len(block)
+            if left or not hmac.compare_digest(tag.digest(), file.read()):
+                return None, (f"{path} was damaged or changed, or the key {userkey.path()} is "
+                              "another one than when it was written")
+            file.seek(0)
             with np.load(file, allow_pickle=False) as found:
-                if found["key"].item() != key:
-                    return None
-                return {name: found[name] for name in found.files if name != "key"}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
+                return {name: found[name] for name in found.files}, ""
+    except FileNotFoundError:
+        return None, ""
+    except FtrmaError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"{path} cannot be read: {error.strerror}"
 
 
-def leave(path: str, key: str, arrays: Mapping[str, Any], *, lasting: bool = False) -> None:
+def leave(path: str, key: str, arrays: Mapping[str, Any], *, lasting: bool = False) -> str:
     """Write a file of arrays, in place of one of that name; lasting: also if power fails now.
 
-    Raises:
-        OSError: it cannot be; then nothing is left of it.
+    Returns:
+        Why it cannot be; then nothing is left of it. "" if it is there.
     """
-    draft = f"{path}.{os.uname().nodename}-{os.getpid()}"
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    _sweep(path)
     try:
-        with open(draft, "xb") as file:
-            np.savez(file, key=np.array(key), **arrays)
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
-    if lasting:
-        directory = os.open(os.path.dirname(path), os.O_RDONLY)
+        tag, directory = _begin(path, key), os.path.dirname(path)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        _sweep(path)
+        draft = Path(f"{path}.{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
         try:
-            os.fsync(directory)
+            with private.make(draft) as file:
+                np.savez(_Tagged(file, tag), **arrays)
+                file.write(tag.digest())
+                if lasting:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(draft, path)
         finally:
-            os.close(directory)
+            draft.unlink(missing_ok=True)
+        if lasting:
+            place = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(place)
+            finally:
+                os.close(place)
+    except FtrmaError as error:
+        return str(error)
+    except OSError as error:
+        return outfile.why(error)
+    return ""
+
+
+def _begin(path: str, key: str) -> hmac.HMAC:
+    """The tag of a file of this name, before its content; FtrmaError if there is no key."""
+    return userkey.read().begin(PURPOSE, os.path.basename(path).encode(), key.encode())
+
+
+class _Tagged(io.RawIOBase):
+    """What is written, goes to a file and to its tag."""
+
+    def __init__(self, file: BinaryIO, tag: hmac.HMAC) -> None:
+        self._file, self._tag = file, tag
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._tag.update(data)
+        return self._file.write(data)
 
 
 def _sweep(path: str) -> None:
     """Remove what processes of this node that are dead now had begun to write."""
     drafts = glob.glob(f"{glob.escape(path)}.{os.uname().nodename}-*")
     for draft in drafts:
-        pid = draft.rpartition("-")[2]
+        *_, pid, _ = draft.split("-")
         if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
             with contextlib.suppress(FileNotFoundError):  # somebody else has
                 os.unlink(draft)

@@ -7,7 +7,8 @@ newer, or equal.
 
 A file says what it is of: the graph (`ftrma.graph.parts.Graph.key`), the partition, the recovery,
 the run's number, the program with its attributes and the text of its module, and the command line.
-If any is another now, the run begins anew, and is told to.
+If any is another now, the run begins anew, and is told to. So it does where a file was damaged, or
+was not written by a job of this user, which the tag tells (`ftrma.graph.cache`).
 
 Law: what all slots have a file of stays until all have one of something later.
 """
@@ -31,12 +32,15 @@ import numpy.typing as npt
 import ftrma
 
 from .. import framework
+from ..host import outfile
 from . import cache
 from .parts import Graph, Partition
 from .references import AnyArray
 
 PREFIX = "ftrma-graph-run-"
 END = "end"  # in place of the step of a result
+OTHERS = ("what is there is of another program, graph, command line or number of slots, or not of "
+          "all slots")
 
 
 def key_of(graph: Graph, partition: Partition, program: Any, recovery: str, run: int) -> str:
@@ -106,13 +110,9 @@ class Spill:
         step = str(int(self.values["at"][0][1])) if "at" in self.values else END
         if step == END and not self.values[f"result {self.run}"][0][1]:
             return  # it may be given more steps
-        path, problem = self._path(step), ""
-        try:
-            cache.leave(path, self.key, {
-                f"{kind} {name}": value for name, (value, kind) in self.values.items()
-                if step != END or name.startswith("result ")}, lasting=True)
-        except OSError as error:
-            problem = error.strerror or str(error)
+        problem = cache.leave(self._path(step), self.key, {
+            f"{kind} {name}": value for name, (value, kind) in self.values.items()
+            if step != END or name.startswith("result ")}, lasting=True)
         problems = self.comm.allgather(problem)
         if not any(problems):
             for other in self._files():
@@ -135,14 +135,16 @@ class Spill:
         found = self.comm.allgather(set(self._files()) if fresh else None)
         if None in found:
             return
+        arrays, problem = None, ""
         for step in sorted(set.intersection(*found), key=_order, reverse=True):
-            arrays = cache.fetch(self._path(step), self.key)
+            arrays, why = cache.fetch(self._path(step), self.key)
+            problem = problem or why
             if all(self.comm.allgather(arrays is not None)):
                 break
         else:
+            problem = next(filter(None, self.comm.allgather(problem)), OTHERS)
             if self.comm.rank == 0 and glob.glob(f"{glob.escape(self.runs)}*.npz"):
-                self._tell("begins anew: what is there is of another program, graph, command line "
-                           "or number of slots, or damaged, or not of all slots")
+                self._tell(f"begins anew: {problem}")
             return
         for name, value in (arrays or {}).items():
             kind, _, key = name.partition(" ")
@@ -154,8 +156,7 @@ class Spill:
             pass  # it may be given up or undone while others are replaced
 
     def _tell(self, what: str) -> None:
-        print(f"graph: files in {self.directory}: run {self.run} {what}", file=sys.stderr,
-              flush=True)
+        outfile.tell(f"files in {self.directory}: run {self.run} {what}", who="graph")
 
     def _path(self, step: str) -> str:
         return f"{self.beginning}{step}.npz"

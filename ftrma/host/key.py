@@ -26,7 +26,7 @@ NONCE_BYTES = 32
 
 
 class Key:
-    """A job's key.
+    """A job's key, or a user's (`ftrma.host.userkey`).
 
     Args:
         secret: `SECRET_BYTES` that nobody can guess.
@@ -56,8 +56,11 @@ class Key:
 
     def tag(self, *parts: bytes) -> bytes:
         """Authenticate a sequence of byte strings: HMAC-SHA256, `TAG_BYTES`."""
-        framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-        return hmac.digest(self._secret, framed, "sha256")
+        return hmac.digest(self._secret, _framed(parts), "sha256")
+
+    def begin(self, *parts: bytes) -> hmac.HMAC:
+        """Begin a tag of these parts and of all that its `update` is told behind them."""
+        return hmac.new(self._secret, _framed(parts), "sha256")
 
     def vouches(self, tag: bytes, *parts: bytes) -> bool:
         """Whether somebody who knows the key has made this tag for these parts."""
@@ -72,3 +75,7 @@ class Key:
     def proof(self, challenge: bytes, nonce: bytes) -> bytes:
         """What the supervisor sends in answer to the rank's."""
         return self.tag(b"supervisor", challenge, nonce)
+
+
+def _framed(parts: tuple[bytes, ...]) -> bytes:
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)

@@ -26,9 +26,11 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 MOST_LINKS = 40  # as the kernel's
 BLOCK_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 16  # collected before they are written
 PATIENCE_S = 60.0  # for the reader of a descriptor that does not block
 ANOTHER = "name another file"
 
@@ -55,8 +57,11 @@ class _Target:
         return regular and self.descriptor is None and not self.given
 
 
-def check(option: str, name: str) -> str:
-    """Refuse, before a job starts, what cannot be written after it.
+def check(option: str, name: str, inputs: Iterable[str] = ()) -> str:
+    """Refuse, before a job starts, what cannot be written after it, or is to be read for it.
+
+    Args:
+        inputs: names of files that are read; those that are not there are passed over.
 
     Returns:
         The path of the regular file that will be there, to compare; "" for anything else.
@@ -70,6 +75,9 @@ def check(option: str, name: str) -> str:
             if target.descriptor is None and not _writable(target.path):
                 raise _refusal(errno.EACCES, f"no permission to write it; {ANOTHER}")
             return ""
+        for other in inputs:
+            if target.found and _is_at(target.found, other):
+                raise _refusal(errno.EEXIST, f"is read as {other}, which would be lost; {ANOTHER}")
         try:
             with _temporary(target):
                 pass
@@ -87,9 +95,25 @@ def write(name: str, chunks: Iterable[str | bytes]) -> None:
     Raises:
         OSError: it cannot be written; a regular file is as it was then.
     """
+    with opened(name) as file:
+        for chunk in chunks:
+            file.write(chunk if isinstance(chunk, bytes)
+                       else chunk.encode(errors="surrogateescape"))
+
+
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[io.BufferedWriter]:
+    """Give a file to write to, from its beginning to its end, for what a name leads to.
+
+    A regular file is replaced when the block ends, and stays as it was if it does not end well.
+
+    Raises:
+        OSError: it cannot be written, also at the end of the block.
+    """
     target = _find(name)
     if not target.replaced:
-        _fill(_open(target), chunks)
+        with _buffered(_open(target)) as into:
+            yield into
         return
     with contextlib.ExitStack() as stack:
         try:
@@ -97,16 +121,27 @@ def write(name: str, chunks: Iterable[str | bytes]) -> None:
         except OSError:
             if target.found is None:
                 raise
-            _fill(_open(target), chunks)
+            with _buffered(_open(target)) as into:
+                yield into
             return
-        _fill(file, chunks)
+        with _buffered(file) as into:
+            yield into
         try:
             os.replace(temporary, target.path)
         except OSError:  # somebody else's file in /tmp, or one that is mounted into a container
             if target.found is None:
                 raise
-            with open(temporary, "rb") as written:
-                _fill(_open(target), iter(lambda: written.read(BLOCK_BYTES), b""))
+            with open(temporary, "rb") as written, _buffered(_open(target)) as into:
+                while block := written.read(BLOCK_BYTES):
+                    into.write(block)
+
+
+def why(error: OSError) -> str:
+    """Say what kept a file from being written, and what helps against it."""
+    said = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{said}; free some space, or name a file where there is some"
+    return said
 
 
 def _find(name: str) -> _Target:
@@ -141,6 +176,12 @@ def _find(name: str) -> _Target:
         if isinstance(error, _Refusal):
             raise
         raise _refusal(error.errno or 0, f"{error.strerror}; {ANOTHER}") from None
+
+
+def _is_at(found: os.stat_result, name: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.samestat(found, os.stat(name))
+    return False
 
 
 def _in_proc(found: os.stat_result) -> bool:
@@ -253,28 +294,34 @@ def _open(target: _Target) -> io.FileIO:
     return file
 
 
-def _fill(file: io.FileIO, chunks: Iterable[str | bytes]) -> None:
-    """Write all and close."""
-    with file:
-        buffer = bytearray()
-        for chunk in chunks:
-            buffer += chunk if isinstance(chunk, bytes) else chunk.encode(errors="surrogateescape")
-            if len(buffer) >= BLOCK_BYTES:
-                _write_all(file, buffer)
-                buffer.clear()
-        _write_all(file, buffer)
+class _Whole(io.RawIOBase):
+    """A file that takes all that it is given, in the order in which it comes."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view, done = memoryview(data).cast("B"), 0
+        while done < len(view):
+            count = self._file.write(view[done:])
+            if count is None:  # a descriptor that does not block
+                ready = select.poll()
+                ready.register(self._file, select.POLLOUT)
+                if not ready.poll(PATIENCE_S * 1e3):
+                    raise _refusal(errno.ETIMEDOUT, "its reader does not read on")
+            done += count or 0
+        return done
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
-def _write_all(file: io.FileIO, data: bytearray) -> None:
-    done = 0
-    while done < len(data):
-        count = file.write(bytes(data[done:]))
-        if count is None:  # a descriptor that does not block
-            ready = select.poll()
-            ready.register(file, select.POLLOUT)
-            if not ready.poll(PATIENCE_S * 1e3):
-                raise _refusal(errno.ETIMEDOUT, "its reader does not read on")
-        done += count or 0
+def _buffered(file: io.FileIO) -> io.BufferedWriter:
+    return io.BufferedWriter(_Whole(file), BUFFER_BYTES)
 
 
 # ---- the terminal ---------------------------------------------------------------------------
@@ -296,10 +343,10 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def tell(text: str, before: str = "") -> None:
+def tell(text: str, before: str = "", *, who: str = "ftrma") -> None:
     """Write a line to stderr, after what is to come before it; without stderr, nobody is told."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{before}ftrma: {one_line(text)}\n")
+        sys.stderr.write(f"{before}{who}: {one_line(text)}\n")
         sys.stderr.flush()
 
 

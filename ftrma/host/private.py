@@ -9,9 +9,12 @@ needs no further care; its files are checked all the same when they are opened (
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import FtrmaError
 from .nodedirectory import why_foreign
@@ -47,9 +50,14 @@ def check_directory(path: Path) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """Make a file of mode 0600, which must not be there yet."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
+    with make(path) as file:
         file.write(data)
+
+
+def make(path: Path) -> BinaryIO:
+    """Make a file of mode 0600, which must not be there yet, to be written."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "wb")
 
 
 def read(path: Path) -> bytes:
@@ -58,13 +66,28 @@ def read(path: Path) -> bytes:
     Raises:
         FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be read.
     """
+    with opened(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of this user's alone, to be read; a FIFO in its place is not waited for.
+
+    Raises:
+        FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be opened.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if (
-            not stat.S_ISREG(found.st_mode)
-            or found.st_uid != os.geteuid()
-            or found.st_mode & OTHERS
-        ):
-            raise FtrmaError(f"{path} is not a file of this user's alone; nothing in it was used")
-        return file.read()
+        found, why = os.fstat(fd), ""
+        if not stat.S_ISREG(found.st_mode):
+            why = "is no regular file"
+        elif found.st_uid != os.geteuid():
+            why = f"belongs to user {found.st_uid} and not to user {os.geteuid()}"
+        elif found.st_mode & OTHERS:
+            why = f"is open to others (mode {stat.S_IMODE(found.st_mode):o})"
+        if why:
+            raise FtrmaError(
+                f"{path} is not a file of this user's alone: it {why}; nothing in it was used"
+            )
+        yield file

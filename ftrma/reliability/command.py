@@ -82,7 +82,7 @@ def reliability(arguments: argparse.Namespace) -> int:
 def compute(arguments: argparse.Namespace) -> int:
     from . import machine, plots, report
 
-    path = plots.check_path(arguments.plot) if arguments.plot else None
+    path = plots.check_path(arguments.plot, arguments.machine) if arguments.plot else None
     found = machine.load(needed(arguments, "machine"))
     points = all_points(arguments, found)
     if path:
@@ -184,7 +184,7 @@ def fit(arguments: argparse.Namespace) -> int:
     days = None
     if arguments.history_days:
         days = number("--history-days", arguments.history_days, *history.DAYS, "days")
-    path = plots.check_path(arguments.plot) if arguments.plot else None
+    path = plots.check_path(arguments.plot, arguments.fit) if arguments.plot else None
     record = history.read(Path(arguments.fit), days)
     fits: dict[str, list[history.Fit]] = {}
     problems: dict[str, str] = {}

@@ -27,12 +27,12 @@ MOST_LINES = 8  # of a figure's source
 MOST_PANELS = 16  # of a figure, one for each level
 
 
-def check_path(text: str) -> Path:
-    """Return the path of a figure, or refuse what cannot be written or drawn."""
+def check_path(text: str, *inputs: str | None) -> Path:
+    """Return the path of a figure, or refuse what cannot be written or drawn, or is read."""
     path = Path(text)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"--plot {text}: unknown kind of figure; end it in {', '.join(SUFFIXES)}")
-    outfile.check("--plot", text)
+    outfile.check("--plot", text, filter(None, inputs))
     pyplot()
     return path
 
@@ -78,7 +78,7 @@ def save(plt: Any, figure: Any, path: Path, source: str) -> None:
     try:
         outfile.write(str(path), [drawn.getvalue()])
     except OSError as error:
-        outfile.tell(f"warning: --plot {path}: {error.strerror}")
+        outfile.tell(f"warning: --plot {path}: {outfile.why(error)}")
 
 
 def draw_sweep(machine: Machine, points: Sequence[JsonObject], path: Path) -> None:

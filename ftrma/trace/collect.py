@@ -42,7 +42,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
     try:
         outfile.write(os.fspath(to), document(records, began_ns, slots, events))
     except OSError as error:
-        raise ValueError(f"cannot write the trace {to}: {error.strerror}") from error
+        raise ValueError(f"cannot write the trace {to}: {outfile.why(error)}") from error
     return len(records)
 
 

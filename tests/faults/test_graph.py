@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -701,6 +703,35 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert result.status == 2 and told in result.stderr, result
         lines = [line for line in result.stderr.splitlines() if not line.startswith("usage:")]
         assert len(lines) == 1, result
+
+
+@pytest.mark.rest
+def test_what_out_names_stays_what_it_is(tmp_path: Path) -> None:
+    """Law: a device, a FIFO and a link are written into; what cannot be written when all is done is
+    told with a remedy and has a status of its own; what is read, or written already, is refused."""
+    where, link, pipe = tmp_path / "g.txt", tmp_path / "link.npy", tmp_path / "pipe"
+    where.write_text("0 1\n1 2\n2 0\n")
+    link.symlink_to("target.npy")
+    os.mkfifo(pipe)
+    words = ("bfs", str(where), "-n", "2", "--out")
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for out in ("/dev/null", str(link), str(pipe)):
+        result = command(*words, out)
+        assert result.status == 0 and json.loads(result.stdout)["out"] == out, result
+    assert np.load(io.BytesIO(os.read(end, 1 << 16))).tolist() == [0, 1, 2]
+    os.close(end)
+    assert Path("/dev/null").is_char_device() and pipe.is_fifo() and link.is_symlink()
+    assert np.load(tmp_path / "target.npy").tolist() == [0, 1, 2]
+    result = command(*words, "/dev/full")
+    assert result.status == 1 and json.loads(result.stdout)["out"] is None, result
+    assert result.stderr == ("graph: error: --out /dev/full: No space left on device; free some "
+                             "space, or name a file where there is some\n"), result
+    for more in ([str(where)], [str(link), "--stats", str(where)],
+                 [str(link), "--trace", str(link)]):
+        result = command(*words, *more)
+        assert result.status == 2 and "; name another file" in result.stderr, result
+    assert where.read_text() == "0 1\n1 2\n2 0\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "link.npy", "target.npy", "pipe"}
 
 
 @pytest.mark.long

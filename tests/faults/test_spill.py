@@ -135,9 +135,14 @@ def test_without_ftrma(tmp_path: Path) -> None:
 
 @pytest.mark.rest
 def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
-    """Law: a damaged file, one that is missing, other arguments, more slots: it begins anew."""
-    env, names = {"SPILL": str(tmp_path)}, ("pagerank",)
-    anew = "run 1 begins anew: what is there is of another program"
+    """Law: a damaged file, one that others can write to, one that is missing, a lost key, other
+    arguments, more slots: it begins anew, and says why."""
+    state = str(tmp_path / "state")
+    env, names = {"SPILL": str(tmp_path / "spill"), "XDG_STATE_HOME": state}, ("pagerank",)
+    anew = "run 1 begins anew: "
+    others = f"{anew}what is there is of another program"
+    tmp_path = tmp_path / "spill"
+    tmp_path.mkdir()
 
     def fill() -> list[Path]:
         for path in tmp_path.iterdir():
@@ -146,20 +151,30 @@ def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
         assert result.status == 0 and len(os.listdir(tmp_path)) == SLOTS, result
         return sorted(tmp_path.iterdir())
 
+    def again(told: str, *names: str, slots: int = SLOTS) -> None:
+        result = run_job(GRAPHS, slots, args=["lwlog", *names], env=env)
+        assert result.status == 0 and told in result.stderr, result
+        if slots == SLOTS:
+            assert_same(result, "lwlog", names)
+            assert result.results["steps"]["pagerank"][0] == 1, result
+
     path = fill()[2]
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-3])
-    result = launch(tmp_path, "lwlog", names)
-    assert_same(result, "lwlog", names)
-    assert anew in result.stderr and result.results["steps"]["pagerank"][0] == 1, result
+    path.write_bytes(path.read_bytes()[:-3])
+    again(f"{anew}{path} was damaged or changed, or the key", *names)
+    path = fill()[1]
+    path.chmod(0o666)
+    again(f"{anew}{path} is not a file of this user's alone: it is open to others", *names)
+    path = fill()[3]
+    path.unlink()
+    os.mkfifo(path)
+    again(f"{anew}{path} is not a file of this user's alone: it is no regular file", *names)
+    fill()
+    (Path(state) / "ftrma" / "key").unlink()
+    again(f"or the key {state}/ftrma/key is another one than when it was written", *names)
     fill()[1].unlink()
-    result = launch(tmp_path, "lwlog", names)
-    assert_same(result, "lwlog", names)
-    assert anew in result.stderr and len(left(tmp_path)) == SLOTS, result
+    again(others, *names)
+    assert len(left(tmp_path)) == SLOTS
     fill()
-    result = launch(tmp_path, "lwlog", ("pagerank", "component"))
-    assert_same(result, "lwlog", ("pagerank", "component"))
-    assert anew in result.stderr, result
+    again(others, *names, "component")
     fill()
-    result = launch(tmp_path, "lwlog", names, slots=3)
-    assert result.status == 0 and anew in result.stderr, result
+    again(others, *names, slots=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ftrma.host import outfile
@@ -251,7 +253,58 @@ def as_stranger(act: Any) -> str:
     return said
 
 
+@pytest.mark.parametrize("name", ["f", "link", "pipe"])
+def test_a_file_is_given_to_who_writes_by_himself(tmp_path: Path, name: str) -> None:
+    """Law: NumPy and the like write into it as into any file, whatever is there; a regular one is
+    as it was if they do not come to their end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("target")
+    end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    values = np.arange(3000)
+    with outfile.opened(str(tmp_path / name)) as file:
+        np.savez(file, values=values)
+    content = os.read(end, 1 << 20) if name == "pipe" else (tmp_path / name).read_bytes()
+    os.close(end)
+    assert (np.load(io.BytesIO(content))["values"] == values).all()
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo()
+    if name != "pipe":
+        with pytest.raises(ZeroDivisionError), outfile.opened(str(tmp_path / name)) as file:
+            file.write(bytes(1 << 20))
+            raise ZeroDivisionError
+        assert (tmp_path / name).read_bytes() == content and tidy(tmp_path)
+
+
+def test_a_full_disk_has_a_remedy(tmp_path: Path) -> None:
+    """Law: it is told by its name and what helps; nothing is left beside the file."""
+    def full() -> Iterator[str]:
+        yield "x"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError) as error:
+        write(str(tmp_path / "f"), full())
+    assert outfile.why(error.value) == ("No space left on device; free some space, or name a file "
+                                        "where there is some")
+    assert outfile.why(OSError(errno.EIO, "bad disk")) == "bad disk"
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- what is refused ------------------------------------------------------------------------
+
+
+def test_what_is_read_is_not_written(tmp_path: Path) -> None:
+    """Law: by whatever name; what is not there, or no file, is in nobody's way."""
+    (tmp_path / "in").write_text("precious")
+    (tmp_path / "soft").symlink_to("in")
+    (tmp_path / "hard").hardlink_to(tmp_path / "in")
+    (tmp_path / "other").touch()
+    named = [str(tmp_path / name) for name in ("none", "other", "in")]
+    for name in ("in", "soft", "hard", "../" + tmp_path.name + "/in"):
+        with pytest.raises(ValueError, match=r"is read as .*/in, which would be lost; name ano"):
+            check("--out", str(tmp_path / name), named)
+    for name in ("free", "none"):
+        assert check("--out", str(tmp_path / name), named) == str(tmp_path / name)
+    assert check("--out", "/dev/null", ["/dev/null", "a\0b"]) == ""
+    assert (tmp_path / "in").read_text() == "precious" and tidy(tmp_path)
 
 
 def test_what_cannot_be_written_is_refused_in_words(tmp_path: Path) -> None:

@@ -154,4 +154,26 @@ def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path,
     monkeypatch.setattr(os, "fsync", full)
     save(Spill(Comm(), str(tmp_path), 1, "k" * 64), 10, 0.5)
     assert list(tmp_path.iterdir()) == []
-    assert "slot 0: No space left on device" in capsys.readouterr().err
+    assert "slot 0: No space left on device; free some space" in capsys.readouterr().err
+
+
+def test_what_others_could_have_written_is_not_taken(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Law: the run begins anew and says why, by the first slot that has a reason."""
+    save(Spill(Comm(), str(tmp_path), 1, "k" * 64), 10, 0.5)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for spoil, words in ((lambda: path.chmod(0o666), "is open to others (mode 666)"),
+                         (lambda: path.write_bytes(whole[:99] + b"x" + whole[100:]),
+                          "was damaged or changed"),
+                         (lambda: (path.unlink(), os.mkfifo(path)), "is no regular file")):
+        spoil()
+        spill = Spill(Comm(), str(tmp_path), 1, "k" * 64)
+        spill.recover({})
+        assert "at" not in spill
+        told = capsys.readouterr().err
+        assert "run 1 begins anew: " in told and words in told, told
+        if path.is_file():
+            path.chmod(0o600)
+    save(spill, 10, 0.5)
+    assert path.read_bytes()[:9] == whole[:9] and path.is_file()
