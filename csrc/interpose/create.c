@@ -87,16 +87,16 @@ static int exchange_offers(struct making *m)
                                       m->comm));
     rc = ftrma_exchange_open(m->on, &room);
     if (!rc)
-        rc = ftrma_gather_all(&m->mine, sizeof m->mine, m->offers, &passed);
+        rc = ftrma_gather_all(&m->mine, sizeof m->mine, m->offers, 0, &passed);
     return passed && !rc ? read_offers(m) : rc;
 }
 
 /* [out] *worst: the least of all members' errors. */
-static int agree(const struct making *m, int error, int *worst)
+static int agree(const struct making *m, int error, int ordered, int *worst)
 {
     if (!m->on)
         return GUARDED(PMPI_Allreduce(&error, worst, 1, MPI_INT, MPI_MIN, m->comm));
-    int all[FTRMA_MAX_PROCS], passed, rc = ftrma_gather_all(&error, sizeof error, all, &passed);
+    int all[FTRMA_MAX_PROCS], passed, rc = ftrma_gather_all(&error, sizeof error, all, ordered, &passed);
     *worst = error;
     for (int i = 0; i < m->n && !rc && !passed; i++)
         *worst = all[i] < *worst ? all[i] : *worst;
@@ -218,8 +218,10 @@ static int make_together(struct making *m, MPI_Info info, int *worst)
     int error = choose(m);
     if (!error)
         error = make_file(m);
-    rc = agree(m, error, worst);
-    return rc || *worst ? rc : agree(m, join(m, info), worst);
+    rc = agree(m, error, 0, worst);
+    /* The first member is let out first, as the library does it: it is often the one whose part all
+       use, and there are programs in which it stores there before it synchronizes. */
+    return rc || *worst ? rc : agree(m, join(m, info), 1, worst);
 }
 
 /* The members, as processes of today. */
@@ -391,11 +393,11 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
 /* What is attached to it cannot be restored, and the user is told. */
 int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
+    if (ftrma_ctl && warn) /* before the call: slot 0, which tells, is let out with the others */
+        warn("Create_dynamic");
     int rc = GUARDED(PMPI_Win_create_dynamic(info, ftrma_comm(comm), win));
     if (rc || !ftrma_ctl)
         return rc;
-    if (warn)
-        warn("Create_dynamic");
     if (!ftrma_is_alone(comm)) {
         ftrma_window_hold(*win);
         ftrma_hold(__func__);

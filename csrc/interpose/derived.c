@@ -141,7 +141,7 @@ static int split(struct communicator *parent, int color, int key, MPI_Comm *made
     size_t chunk;
     int passed, rc = ftrma_exchange_open(parent, &chunk);
     if (!rc)
-        rc = ftrma_gather_all(&mine, sizeof mine, all, &passed);
+        rc = ftrma_gather_all(&mine, sizeof mine, all, 0, &passed);
     if (rc)
         return rc;
     uint64_t id = derive(next_child(parent), (uint64_t)(uint32_t)color);
@@ -213,7 +213,7 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Com
     size_t chunk;
     int asked = ftrma_exchange_open(parent, &chunk);
     if (!asked)
-        asked = ftrma_gather_all(&type, sizeof type, all, &passed);
+        asked = ftrma_gather_all(&type, sizeof type, all, 0, &passed);
     if (asked)
         return asked;
     for (int r = 0; r < parent->spec.n && !passed; r++)

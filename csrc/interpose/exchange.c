@@ -100,10 +100,12 @@ const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank,
 
 /* ---- one exchange --------------------------------------------------------------------------- */
 
-static int all_arrived(uint64_t number, int *first)
+/* The members from `*first` on, but for `except`, of whom nothing is asked; -1: of all. */
+static int all_arrived(uint64_t number, int except, int *first)
 {
     while (*first < ftrma_ranks()
-           && __atomic_load_n(&ftrma_on->words[*first].arrived, __ATOMIC_SEQ_CST) >= number)
+           && (*first == except
+               || __atomic_load_n(&ftrma_on->words[*first].arrived, __ATOMIC_SEQ_CST) >= number))
         ++*first;
     return *first == ftrma_ranks();
 }
@@ -117,28 +119,12 @@ static int leaves(int agree)
            && ftrma_unwinding();
 }
 
-/* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
-   does in any case, or the agent for it.  The event is not over before the arrival has come to all
-   nodes: until then it would be lost with this process. */
-static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number, int agree)
+static int await(uint64_t number, int except, int agree)
 {
     struct ftrma_bell *bell = &ftrma_on->board->bell;
-    uint64_t *word = &ftrma_on->words[ftrma_rank()].arrived;
-    int far = ftrma_on->nothers > 0, first = 0, rc = MPI_SUCCESS;
-    if (unlikely(far))
-        rc = ftrma_far_show(ftrma_on, own, sizeof *own + bytes, word, number);
-    if (rc)
-        return rc;
-    STORE(word, number);
-    int all = all_arrived(number, &first);
-    if (all && ftrma_ranks() > 1)
-        ftrma_wake(bell);
-    if (unlikely(far))
-        rc = ftrma_far_shown(ftrma_on);
-    if (rc || all)
-        return rc;
     uint32_t seen = LOAD(&bell->word);
-    for (unsigned step = 0; !all_arrived(number, &first); seen = LOAD(&bell->word)) {
+    int first = 0;
+    for (unsigned step = 0; !all_arrived(number, except, &first); seen = LOAD(&bell->word)) {
         if (leaves(agree))
             return ftrma_code_unwind;
         /* Another slot may wait for a message that this one has begun to send. */
@@ -147,6 +133,30 @@ static int meet(const struct ftrma_area *own, size_t bytes, uint64_t number, int
         ftrma_wait_step(&step, bell, seen);
     }
     return MPI_SUCCESS;
+}
+
+/* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
+   does in any case, or the agent for it.  The event is not over before the arrival has come to all
+   nodes: until then it would be lost with this process.
+   Where one arrives behind all others, the last of those rings for it. */
+static int meet(const struct ftrma_transfer *t, const struct ftrma_area *own, size_t bytes)
+{
+    struct ftrma_bell *bell = &ftrma_on->board->bell;
+    uint64_t *word = &ftrma_on->words[ftrma_rank()].arrived, number = t->number;
+    int agree = t->agrees && ftrma_can_agree(ftrma_on), last = t->ordered ? 0 : -1;
+    int far = ftrma_on->nothers > 0, first = 0, rc = MPI_SUCCESS;
+    if (ftrma_rank() == last)
+        rc = await(number, last, agree);
+    if (!rc && unlikely(far))
+        rc = ftrma_far_show(ftrma_on, own, sizeof *own + bytes, word, number);
+    if (rc)
+        return rc;
+    STORE(word, number);
+    if (all_arrived(number, last, &first) && ftrma_ranks() > 1)
+        ftrma_wake(bell);
+    if (unlikely(far))
+        rc = ftrma_far_shown(ftrma_on);
+    return rc ? rc : await(number, -1, agree);
 }
 
 int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n)
@@ -205,7 +215,7 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
         a->rounds = t->rounds;
         copy_stream(t, lo, hi, a->data);
         size_t end = hi < t->bytes ? hi : t->bytes;
-        rc = meet(a, end > lo ? end - lo : 0, t->number, t->agrees && ftrma_can_agree(ftrma_on));
+        rc = meet(t, a, end > lo ? end - lo : 0);
         if (rc)
             return rc;
     }
@@ -260,12 +270,12 @@ static int gather(struct ftrma_transfer *t, size_t lo, size_t hi)
     return rc;
 }
 
-int ftrma_gather_all(const void *mine, size_t bytes, void *all, int *passed)
+int ftrma_gather_all(const void *mine, size_t bytes, void *all, int ordered, int *passed)
 {
     struct ftrma_piece out = {(char *)(uintptr_t)mine, bytes};
     struct gathering g = {all, bytes, 0};
     struct ftrma_transfer t = {.collective = FTRMA_GATHER_ALL, .root = -1, .out = &out, .nout = 1,
-                               .expected = bytes, .deliver = gather, .user = &g};
+                               .expected = bytes, .ordered = ordered, .deliver = gather, .user = &g};
     int rc = ftrma_transfer_run(&t);
     if (!rc)
         memcpy((char *)all + (size_t)ftrma_rank() * bytes, mine, bytes);

@@ -51,6 +51,7 @@ struct ftrma_transfer {
     int collective, root;           /* root: -1 where there is none */
     uint64_t detail;                /* more of what must be the same when it is done again */
     int agrees;                     /* it leads to what all do or none: see ftrma_agree */
+    int ordered;                    /* rank 0 arrives behind all others, and so goes on before them */
     int sample;                     /* include the stream's bytes in it */
     const struct ftrma_piece *out;  /* [nout] the own stream */
     int nout;
@@ -92,9 +93,9 @@ const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank,
 /* Bring what is learned where it belongs, live or from the log. Returns an MPI code. */
 int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n);
 
-/* All members' `bytes` bytes at `mine`, in the order of ranks, in one exchange; [out] *passed: nothing
-   is known, since this is a replay on the way to a checkpoint's place. Collective, with the same
-   `bytes`. Returns an MPI code. */
-int ftrma_gather_all(const void *mine, size_t bytes, void *all, int *passed);
+/* All members' `bytes` bytes at `mine`, in the order of ranks, in one exchange; ordered: see struct
+   ftrma_transfer; [out] *passed: nothing is known, since this is a replay on the way to a checkpoint's
+   place. Collective, with the same `bytes`. Returns an MPI code. */
+int ftrma_gather_all(const void *mine, size_t bytes, void *all, int ordered, int *passed);
 
 #endif

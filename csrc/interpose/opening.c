@@ -72,7 +72,7 @@ int ftrma_opening_await(struct communicator *parent, const struct ftrma_spec *sp
         return fail(parent->face, -ENOMEM);
     int rc = ftrma_exchange_open(parent, &chunk);
     if (!rc)
-        rc = ftrma_gather_all(&mine, sizeof mine, all, &passed);
+        rc = ftrma_gather_all(&mine, sizeof mine, all, 0, &passed);
     for (int r = 0; r < n && !rc && !passed && !error; r++)
         error = trouble(&mine, &all[r]);
     free(all);
