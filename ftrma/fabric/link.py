@@ -8,9 +8,9 @@ supervisor opens two more connections, which become its stdout and stderr (slot 
 attempt, its stdin), and each rank one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
-                         repairing, working, repaired, events, strike, spent, leaving, goodbye;
-                         and what happens in the job (`story`)
-    supervisor to rank   the answers to hello, clock, claim and events; gone, end
+                         repairing, working, repaired, events, strike, spent, leaving, handed,
+                         unheeded, goodbye; and what happens in the job (`story`)
+    supervisor to rank   the answers to hello, clock, claim and events; gone, signal, end
 
 ``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At
 ``end`` the process kills itself, whatever its main thread is doing; only while that holds
@@ -45,6 +45,7 @@ from typing import Any, Protocol
 from ..errors import FtrmaError
 from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
+from ..host.signals import SET_S, would_end
 
 VARIABLE = "FTRMA_LINK"
 _exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
@@ -306,6 +307,7 @@ class Link:
         self.directory: Path | None = None
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
         self.ending = False  # goodbye was said
+        self.waiting: set[int] = set()  # signals that the program may still come to handle
         self.sending = threading.Lock()
         self.answers = Answers()
         self.socket, self.greeting = connect(
@@ -336,6 +338,7 @@ class Link:
     def goodbye(self, **data: Any) -> None:
         """This process has done its part; at the end it leaves as one that has ended well."""
         self.ending = True
+        self._tell_unheeded()
         self.send("goodbye", **data)
 
     def _read(self) -> None:
@@ -349,10 +352,28 @@ class Link:
                 if message["event"] == "gone":
                     self.gone(message["rank"], message["leaving"])
                 elif message["event"] == "signal":
-                    os.kill(os.getpid(), message["number"])
+                    Helper(self._hand_on, message["number"]).start()
                 else:
                     self.answers.put(message)
         self._die(final)
+
+    def _hand_on(self, number: int) -> None:
+        """Give the program a signal that the supervisor was sent, if it handles it."""
+        deadline = time.monotonic() + SET_S
+        self.waiting.add(number)
+        while would_end(os.getpid(), number):
+            if time.monotonic() > deadline:
+                self._tell_unheeded()
+                return
+            time.sleep(LOOK_S)
+        self.waiting.discard(number)
+        self.send("handed", number=number)
+        os.kill(os.getpid(), number)
+
+    def _tell_unheeded(self) -> None:
+        for number in list(self.waiting):
+            self.waiting.discard(number)
+            self.send("unheeded", number=number)
 
     def _die(self, final: bool) -> None:
         # Never released: the main thread is not to begin anything new.

@@ -36,9 +36,12 @@ from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
 from .reception import raise_file_limit
 from .switchboard import Switchboard
 
-# As 'python -m ftrma', but never from a source directory that happens to be the current one.
+# As 'python -m ftrma', but never from a source directory that happens to be the current one. What
+# starts threads before the program does, NumPy among them, starts them with the program's signals
+# blocked: a program that blocks one to wait for it would die of it in such a thread.
 RANK = (
     "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
+    "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2)); "
     "from ftrma.__main__ import main; main()"
 )
 

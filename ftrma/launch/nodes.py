@@ -17,8 +17,18 @@ class Nodes(Protocol):
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         """Slots whose processes have ended themselves; others have failed; all others wait."""
 
-    def hand_on(self, number: int) -> None:
-        """Send this signal to all slots."""
+    def begun(self) -> bool:
+        """The program has begun in this launch."""
+
+    def hand_on(self, number: int, slots: set[int]) -> set[int]:
+        """Send this signal to those of these slots whose program handles it; those to whom it
+        could not be sent yet."""
+
+    def unheeded(self) -> list[tuple[int, int]]:
+        """Signals, and slots, that have said meanwhile that their program does not handle them."""
+
+    def killed(self) -> tuple[int, int] | None:
+        """A slot that died of a signal that was handed on to it, and the signal."""
 
     def look(self, *, undecided: bool) -> str | None:
         """None while the launch goes on, "" if it is over, else why it cannot go on.

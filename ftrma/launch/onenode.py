@@ -15,8 +15,9 @@ from ..fabric import plans
 from ..fabric.world import is_full
 from ..host.children import children
 from ..host.outfile import tell
+from ..host.signals import death_of, would_end
 from ..native import job
-from ..protocol.ends import End, Left
+from ..protocol.ends import SUSPECT_S, End, Left
 from .endings import did_not_start, give_up, tell_own_end, tell_why
 from .failover import sweep
 from .job import ALL_DIED, LAUNCHER_DIED
@@ -28,6 +29,7 @@ UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm afte
 FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
 # Importing takes seconds on a slow, crowded machine, minutes where many read one file system.
 COME_UP_S, COME_UP_EACH_S = 120.0, 0.5
+TOLD_S = 1.0  # the launcher waits for its processes within milliseconds of their end
 OWN_END_S = 2.0  # ranks end by themselves after the program's end
 
 
@@ -39,6 +41,7 @@ class OneNode:
         self.ctl = launch.ctl
         self.seen_call: dict[int, tuple[int, float]] = {}
         self.unnoticed_since: float | None = None
+        self.handed: dict[int, tuple[int, int, float]] = {}  # by pid: slot, signal, when
         self.children, self.lacking_since = 0, time.monotonic()
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
@@ -60,13 +63,43 @@ class OneNode:
                 waiting &= bool(p.waiting or job.is_in_call(p) or p.finished == ctl.entry)
         return left, bool(ctl.alarm != ctl.repaired), waiting
 
-    def hand_on(self, number: int) -> None:
-        roles = self.ctl.roles[self.ctl.roles_seq & 1]
-        for slot in range(self.launch.layout.slots):
-            fd = self.launch.ranks.get(self.ctl.proc[roles.slot_proc[slot]].pid)
-            if fd is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(fd, number)
+    def begun(self) -> bool:
+        return bool(self.ctl.start_ns)
+
+    def hand_on(self, number: int, slots: set[int]) -> set[int]:
+        roles, left = self.ctl.roles[self.ctl.roles_seq & 1], set()
+        for slot in slots:
+            pid = self.ctl.proc[roles.slot_proc[slot]].pid
+            fd = self.launch.ranks.get(pid)
+            if fd is None or would_end(pid, number):
+                left.add(slot)
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, number)
+                self.handed[pid] = slot, number, time.monotonic()
+        return left
+
+    def unheeded(self) -> list[tuple[int, int]]:
+        return []  # `hand_on` has seen it
+
+    def killed(self) -> tuple[int, int] | None:
+        if not self.handed:
+            return None
+        finished = {p.pid for p in self.launch.procs() if p.finished == self.ctl.entry}
+        for pid in self.launch.dead():
+            slot, number, at = self.handed.pop(pid, (0, 0, 0.0))
+            if number and pid not in finished and self.died_of(pid, number, at):
+                return slot, number
+        return None
+
+    def died_of(self, pid: int, number: int, at: float) -> bool:
+        """Whether a dead process died of a signal that was handed on to it then."""
+        found = time.monotonic()
+        while (of := death_of(self.launch.ranks[pid])) is None:
+            if time.monotonic() - found > TOLD_S:  # an older kernel
+                return found - at < SUSPECT_S
+            time.sleep(0.001)
+        return of == number
 
     def look(self, *, undecided: bool) -> str | None:
         ctl, launch = self.ctl, self.launch

@@ -54,6 +54,7 @@ class Peer:
         address: from which it came; host: what it calls its own.
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
+        handed: the signal that it handed on to its program last, and when; None otherwise.
         left: how it said that it ends itself; None otherwise. leaving: the same as in the control
             file.
         file: that keeps what a "trace" brings; None where it could not be made, or is full.
@@ -74,6 +75,7 @@ class Peer:
     open: bool = True
     died_at: float = 0.0
     struck: tuple[int, float] | None = None
+    handed: tuple[int, float] | None = None
     left: Left | None = None
     leaving: int = 0
     file: BinaryIO | None = None

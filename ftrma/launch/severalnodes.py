@@ -34,8 +34,19 @@ class SeveralNodes:
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         return self.board.left()
 
-    def hand_on(self, number: int) -> None:
-        self.board.hand_on(number)
+    def begun(self) -> bool:
+        return self.board.ranks.entered
+
+    def hand_on(self, number: int, slots: set[int]) -> set[int]:
+        self.board.hand_on(number)  # each rank looks whether its program handles it
+        return set()
+
+    def unheeded(self) -> list[tuple[int, int]]:
+        said, self.board.ranks.unheeded = self.board.ranks.unheeded, []
+        return said
+
+    def killed(self) -> tuple[int, int] | None:
+        return self.board.ranks.killed
 
     def look(self, *, undecided: bool) -> str | None:
         if self.board.done():

@@ -32,6 +32,7 @@ from ..trace import collect
 from . import leftover
 from .arranging import finish_arranging
 from .guardian import Guardian, remove_sessions
+from .handing import ForProgram
 from .job import SUPERVISOR_DIED, Job
 from .launch import Launch
 from .mpirun import check_launcher
@@ -55,18 +56,13 @@ class Signals:
     def __init__(self) -> None:
         self.asked = 0  # number of the first signal
         self.watching = False
-        self.for_program: list[int] = []
+        self.for_program = ForProgram()
 
     def __call__(self, number: int, _frame: object) -> None:
         self.asked = self.asked or number
         if self.watching:
             self.watching = False
             raise Interrupted(self.asked)
-
-    def _keep(self, number: int, _frame: object) -> None:
-        """Batch systems warn of an allocation's end by these; as under the launcher itself they are
-        handed to the program."""
-        self.for_program.append(number)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -75,14 +71,16 @@ class Signals:
         # The others not where they are ignored, as under nohup.
         wanted |= {number: handler for number, handler in (
             (signal.SIGHUP, self.__call__), (signal.SIGQUIT, self.__call__),
-            (signal.SIGUSR1, self._keep), (signal.SIGUSR2, self._keep),
+            (signal.SIGUSR1, self.for_program.keep), (signal.SIGUSR2, self.for_program.keep),
         ) if signal.getsignal(number) is not signal.SIG_IGN}
         old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             yield
         finally:
             for number, handler in old.items():
-                signal.signal(number, handler)
+                mine = wanted[number] == self.for_program.keep
+                # A warning that comes too late ends nobody.
+                signal.signal(number, signal.SIG_IGN if mine else handler)
 
     @contextlib.contextmanager
     def heeded(self) -> Iterator[None]:
@@ -223,6 +221,7 @@ def _supervise(made: Job, signals: Signals) -> int:
             watch.nodes.abandon()
             raise
         if not reason:
+            signals.for_program.give_up(made.layout.slots)
             return watch.nodes.finish(watch.own_end)
         status = watch.nodes.go_on(reason)
         if status is not None:

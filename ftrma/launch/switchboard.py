@@ -25,7 +25,7 @@ from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.key import Key
 from ..host.outfile import tell
 from ..native import job
-from ..protocol.ends import Left
+from ..protocol.ends import SUSPECT_S, Left
 from .job import Cause
 from .reception import Peer, Reception
 
@@ -55,6 +55,8 @@ class Ranks:
     spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
+    unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
+    killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
 
 
 class Switchboard:
@@ -119,6 +121,8 @@ class Switchboard:
     def _gone(self, peer: Peer) -> None:
         if peer.kind == "link" and not peer.goodbye and not self.ending:
             peer.died_at = time.monotonic()
+            if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < SUSPECT_S:
+                self.ranks.killed = peer.index, peer.handed[0]
             self._release(peer)
             if peer.rank not in self.ranks.spared:
                 self.ranks.deaths.append(peer)
@@ -185,6 +189,10 @@ class Switchboard:
                 peer.left = Left(by_signal=value)
             elif how in (job.Left.BY_STATUS, job.Left.BY_EXIT):
                 peer.left = Left(status=value, sure=how == job.Left.BY_STATUS)
+        elif event == "handed":
+            peer.handed = int(message["number"]), time.monotonic()
+        elif event == "unheeded":
+            self.ranks.unheeded.append((int(message["number"]), peer.index))
         elif event == "goodbye":
             peer.goodbye = True
             if peer.role == "slot":

@@ -9,6 +9,7 @@ import time
 
 from ..errors import CATASTROPHE
 from ..protocol import ends
+from .handing import ForProgram
 from .launch import Launch
 from .nodes import Nodes
 from .onenode import OneNode
@@ -19,13 +20,13 @@ class Watch:
     """Watches over one launch.
 
     Args:
-        signals: numbers of those that the slots are still to be sent.
+        signals: those that are the program's.
 
     Attributes:
         own_end: how the job ends by a process's own doing; None otherwise.
     """
 
-    def __init__(self, launch: Launch, signals: list[int]) -> None:
+    def __init__(self, launch: Launch, signals: ForProgram) -> None:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
         self.own_end: ends.End | None = None
@@ -46,8 +47,7 @@ class Watch:
         """Wait until the launch is over ("") or cannot go on (the reason)."""
         while True:
             self.launch.serve_terminal(0.1)
-            while self.signals:
-                self.nodes.hand_on(self.signals.pop(0))
+            self.signals.hand_on(self.nodes, self.launch.layout.slots)
             if self.ended_itself():
                 return ""
             reason = self.nodes.look(undecided=self.undecided)
@@ -66,6 +66,8 @@ class Watch:
         settling = bool(left) and now - self.left_since <= ends.SETTLE_S
         well = bool(left) and all(how.well for how in left.values())
         self.undecided = settling or (well and not failing and launch.mpirun.poll() is None)
+        if killed := self.nodes.killed():
+            self.own_end = ends.by_signal(*killed)
         if launch.stdin.lacking:
             self.own_end = ends.End(CATASTROPHE, f"error: {launch.stdin.lacking}")
         return self.own_end is not None

@@ -47,6 +47,7 @@ LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to
 LOOK_S = 0.005  # how often it is looked whether they are
 LOST_S = 0.5  # the launcher knows of a death before the MPI library tells of it
 WAIT_S = 60.0  # the supervisor ends this process much earlier
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Runner:
@@ -70,8 +71,8 @@ class Runner:
         self.ready = threading.Event()  # nothing is left of the attempt before
         self.ending: Ending | None = None  # of the program's attempt
         # The program's; a batch system may send them to all processes.
-        self.unheeded = [number for number in (signal.SIGUSR1, signal.SIGUSR2)
-                         if signal.getsignal(number) is signal.SIG_DFL]
+        self.unheeded = [
+            n for n in WARNINGS if signal.getsignal(n) is signal.SIG_DFL]
         for number in self.unheeded:
             signal.signal(number, signal.SIG_IGN)
         self.thread_error = threading.excepthook
@@ -149,6 +150,7 @@ class Runner:
         if self.world.alarmed():
             raise Rollback("a process failed")
         if not self.slate:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)  # what waits is ignored
             for number in self.unheeded:
                 signal.signal(number, signal.SIG_DFL)
             self.tell_slot()

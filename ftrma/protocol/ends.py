@@ -19,6 +19,7 @@ from ..fabric.story import Event, Failure
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
 STRIKES = 3  # once is an accident, twice a coincidence
 KILLED = 128 + signal.SIGKILL
+SUSPECT_S = 1.0  # who dies so soon after a signal that it was sent has most probably died of it
 WAITING_S = 2.0  # who sleeps so long, with all others, waits for who is not there any more
 
 
@@ -72,6 +73,15 @@ def repeated(story: Iterable[Event]) -> int | None:
         if rows[slot][1] == STRIKES:
             return slot
     return None
+
+
+def by_signal(slot: int, number: int) -> End:
+    """The job's end by a signal to ``ftrma run`` that was handed on to a slot, which died of it."""
+    return End(
+        128 + number,
+        f"slot {slot} died of {signal.Signals(number).name}, which had been sent to 'ftrma run' "
+        "and handed on to it; no failure, so it is not replaced",
+    )
 
 
 def decide(left: Mapping[int, Left], slots: int, *, failing: bool, waiting: bool) -> End | None:
