@@ -31,8 +31,8 @@ SOURCES = {
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
         *("turn.c", "far.c", "farbytes.c", "faratomic.c"),
-        *("opening.c", "derived.c", "partitioned.c", "session.c", "errhandler.c", "ends.c"),
-        "probe.c",
+        *("opening.c", "derived.c", "partitioned.c", "session.c", "spawn.c", "errhandler.c"),
+        *("ends.c", "probe.c"),
     ],
     "log": [
         *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),

@@ -37,7 +37,8 @@ Comm_set_errhandler Comm_get_errhandler Win_set_errhandler Win_get_errhandler
 File_set_errhandler File_get_errhandler Errhandler_free
 Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free
 Comm_disconnect Comm_size Comm_rank Comm_compare Comm_group
-Psend_init Precv_init Iprobe Improbe Group_from_session_pset Session_get_pset_info
+Comm_spawn Comm_spawn_multiple Psend_init Precv_init Iprobe Improbe
+Group_from_session_pset Session_get_pset_info
 """.split()  # noqa: SIM905
 
 # Blocking calls on communicators that are ours. The library's large-count forms stay guarded.
@@ -66,7 +67,7 @@ LOCAL = re.compile(
 FACE = re.compile(r"MPI_Comm_((set|delete)_attr|(get|set)_(name|info)|call_errhandler|test_inter)$")
 
 # They lead to processes outside of the job, also from a communicator of this process alone.
-OUTWARD = re.compile(r"Comm_(spawn|accept|connect|join)")
+OUTWARD = re.compile(r"Comm_(accept|connect|join)")
 
 # Removed from the standard; Open MPI declares them only to reject their use.
 GONE = re.compile(r"MPI_(Attr_\w+|Errhandler_(get|set|create)|Keyval_\w+|Address|Type_struct)$")
