@@ -44,7 +44,7 @@ SOURCES = {
     "job": [
         *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),
         *("revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "comm.c", "window.c"),
-        *("watch.c", "leave.c", "rewind.c", "nodes.c"),
+        *("watch.c", "leave.c", "rewind.c", "nodes.c", "wake.c"),
     ],
     "kernels": [
         *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),

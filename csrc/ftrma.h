@@ -246,6 +246,7 @@ struct ftrma_proc {
     int32_t waiting;        /* 1 while it sleeps, waiting for others */
     int32_t making;         /* communicators of it and others that the library is making */
     uint64_t syncs;         /* synchronizations in this entry, where events are not counted */
+    uint64_t busy_ns;       /* awaited in a repair: when it was last seen to compute, or in MPI */
     int32_t node;           /* that it runs on */
     int32_t pad;
 };
@@ -462,6 +463,14 @@ void ftrma_set_attempt_of_thread(uint64_t attempt);
 int ftrma_must_unwind(void);
 /* In a repair, asked by the program's thread: others were in calls, which end with the failure. */
 int ftrma_loses_threads(void);
+
+/* A program's thread that waits outside of MPI is brought to a repair by this signal (wake.c), for which
+   Python has a handler, by what tells Python that it has come (PyErr_SetInterruptEx).  By the
+   program's thread, at each entry, as a handler that is set anew is the program's.  0 or -errno. */
+typedef void (*ftrma_wake_function)(int number);
+int ftrma_wake_by(int number, ftrma_wake_function function);
+void ftrma_wake_allow(int allowed); /* 1: the program runs */
+int ftrma_wake_inside(void);        /* 1: the calling thread is in a call of MPI */
 
 void ftrma_ring(void);
 /* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */

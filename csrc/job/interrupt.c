@@ -9,6 +9,7 @@
 
 #include "alarm.h"
 #include "tape.h"
+#include "wake.h"
 
 /* Set once by ftrma_set_interrupt, before the program runs. */
 static ftrma_interrupt_function interrupt;
@@ -53,8 +54,12 @@ int ftrma_interrupted(void)
         ftrma_thread.round = round;
         return 0;
     }
-    if (ftrma_counted)
-        return interrupt ? interrupt() : 1;
+    if (ftrma_counted) {
+        ftrma_wake_attend(1);
+        int unwinds = interrupt ? interrupt() : 1;
+        ftrma_wake_attend(0);
+        return unwinds;
+    }
     ftrma_lose_thread();
     return 1;
 }

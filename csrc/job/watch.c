@@ -24,6 +24,7 @@
 #include "leave.h"
 #include "nodes.h"
 #include "revoke.h"
+#include "wake.h"
 
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
 {
@@ -132,6 +133,7 @@ static void *watch(void *opened)
         if (ftrma_pending() && alarm == revoked && inside && calls == last_calls)
             ftrma_jolt();
         last_calls = calls;
+        ftrma_wake_look();
         ftrma_place(FTRMA_PLACE_TIME);
     }
     free(fds);
@@ -149,6 +151,7 @@ int ftrma_watch(void)
         free(fds);
         return -failed;
     }
+    ftrma_wake_know();
     pthread_t thread;
     sigset_t all, old;
     sigfillset(&all); /* signals belong to Python's main thread, but for errors in this one */

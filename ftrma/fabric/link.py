@@ -8,8 +8,8 @@ supervisor opens two more connections, which become its stdout and stderr (slot 
 attempt, its stdin), and each rank one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
-                         repairing, working, repaired, events, strike, spent, leaving, handed,
-                         unheeded, goodbye; and what happens in the job (`story`)
+                         repairing, working, awaited, repaired, events, strike, spent, leaving,
+                         handed, unheeded, goodbye; and what happens in the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; gone, signal, end
 
 ``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At

@@ -19,6 +19,9 @@ from .standardinput import StandardInput
 SUPERVISOR_DIED = "ftrma run was killed"
 LAUNCHER_DIED = "the launcher died"
 ALL_DIED = "all processes died"
+# Behind the name of a process that others wait for in a repair.
+ABSENT = "waits for something outside of MPI and does not come to the repair"
+LATE = "computes, and comes to the repair with its next call of MPI; the others wait for it"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A launch on one node: watched by the control file, gone on from by the vaults in shared memory.
 
 A launch that goes on ends for one of these: the processes ask for it (no spare is left), the
-launcher died, a process hangs in the MPI library or died unnoticed.
+launcher died, a process hangs in the MPI library, does not come to a repair, or died unnoticed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from ..host.children import children
 from ..host.outfile import tell
 from ..host.signals import death_of, would_end
 from ..native import job
+from ..native.constants import ROLE_NAMES
+from ..native.shared import Proc
 from ..protocol.ends import SUSPECT_S, End, Left
 from .endings import did_not_start, give_up, tell_own_end, tell_why
 from .failover import sweep
-from .job import ALL_DIED, LAUNCHER_DIED
+from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
 from .relaunch import relaunch
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
+ABSENT_S = 5.0  # nor does a wait outside of MPI that a signal has not ended (`program.waking`)
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
 # Importing takes seconds on a slow, crowded machine, minutes where many read one file system.
@@ -40,6 +43,8 @@ class OneNode:
         self.launch, self.made = launch, launch.made
         self.ctl = launch.ctl
         self.seen_call: dict[int, tuple[int, float]] = {}
+        self.away_since: dict[int, int] = {}  # ns, of who does not come to a repair
+        self.told_away: set[int] = set()
         self.unnoticed_since: float | None = None
         self.handed: dict[int, tuple[int, int, float]] = {}  # by pid: slot, signal, when
         self.children, self.lacking_since = 0, time.monotonic()
@@ -172,7 +177,7 @@ class OneNode:
         gone = launch.dead()
         if len(gone) == len(launch.ranks):
             return ALL_DIED
-        return self.unnoticed(gone) or self.stuck()
+        return self.unnoticed(gone) or self.stuck() or self.absent()
 
     def lost_at_birth(self) -> bool:
         """The launcher, which starts all its processes at once, has been lacking some for long."""
@@ -208,6 +213,31 @@ class OneNode:
             elif now - self.seen_call[i][1] > STUCK_S:
                 return f"process {p.pid} hangs inside the MPI library"
         return ""
+
+    def absent(self) -> str:
+        """A process that waits outside of MPI while all others wait for it in a repair.
+
+        One that computes comes with its next call of MPI, however late: it is only told.
+        """
+        ctl, now = self.ctl, job.now_ns()
+        for i, p in enumerate(self.launch.procs()):
+            awaited = ctl.alarm != ctl.repaired and p.met >> 8 < ctl.alarm
+            if p.state != job.State.ALIVE or not awaited:
+                self.away_since.pop(i, None)
+                self.told_away.discard(i)
+                continue
+            since = self.away_since.setdefault(i, now)
+            if now - max(since, p.busy_ns) > ABSENT_S * 1e9:
+                return f"{self.name(i)} {ABSENT}"
+            if now - since > ABSENT_S * 1e9 and i not in self.told_away:
+                self.told_away.add(i)
+                tell(f"{self.name(i)} {LATE}")
+        return ""
+
+    def name(self, proc: int) -> str:
+        """A process, in words."""
+        role, index = job.role_of(self.ctl, Proc(proc))
+        return f"{ROLE_NAMES.get(role, 'process')} {index}"
 
 
 def come_up_s(processes: int) -> float:

@@ -26,10 +26,11 @@ from ..host.key import Key
 from ..host.outfile import tell
 from ..native import job
 from ..protocol.ends import SUSPECT_S, Left
-from .job import Cause
+from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
+LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
 ALONE_S = 1.5  # the agent of the node of who died answers within milliseconds, if it is there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
@@ -43,7 +44,8 @@ class Ranks:
     deaths: list[Peer] = field(default_factory=list)  # not repaired
     repaired: list[Peer] = field(default_factory=list)
     repairing: float = 0.0  # since when a round of repair is under way; 0: none is
-    working: float = 0.0  # when it was last told that one is bringing bytes
+    working: float = 0.0  # when it was last told that one is bringing bytes, or a slot computes
+    late: set[int] = field(default_factory=set)  # ranks that computed for long in this repair
     wish: str = ""  # why the ranks want to be launched again
     aborted: int | None = None  # exit status
     owner: int | None = None  # rank that reports the error
@@ -166,8 +168,11 @@ class Switchboard:
             self.ranks.repairing = time.monotonic()
         elif event == "working":
             self.ranks.working = time.monotonic()
+        elif event == "awaited":
+            self._awaited(peer, computes=bool(message["computes"]))
         elif event == "repaired":
             self.ranks.repairing = 0.0
+            self.ranks.late.clear()
             self._repaired(set(message["dead"]))
         elif event == "spared":
             self.ranks.spared.add(int(message["rank"]))
@@ -199,6 +204,17 @@ class Switchboard:
                 self.ranks.log_peaks[peer.index] = int(message.get("peak_bytes", 0))
         elif happened := parse({"event": event, **message}):
             self.story(happened)
+
+    def _awaited(self, peer: Peer, *, computes: bool) -> None:
+        """A process does not come to a repair: it computes, or waits for something."""
+        ranks, now = self.ranks, time.monotonic()
+        if not computes:
+            ranks.wish = ranks.wish or f"{peer.name} {ABSENT}"
+            return
+        ranks.working = now
+        if ranks.deaths and now - ranks.deaths[0].died_at > LATE_S and peer.rank not in ranks.late:
+            ranks.late.add(peer.rank)
+            tell(f"{peer.name} {LATE}")
 
     def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
         kind = hello.get("kind")

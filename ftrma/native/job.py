@@ -7,6 +7,7 @@ error. `loading.load` comes first.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -373,6 +374,26 @@ def attempt_of_thread() -> int:
 
 def set_attempt_of_thread(attempt: int) -> None:
     c.lib.ftrma_set_attempt_of_thread(attempt)
+
+
+def wake_by(number: int) -> None:
+    """This signal, for which Python has a handler, brings the calling thread to repairs.
+
+    By the program's thread, at each entry of the program.
+    """
+    trip = ctypes.cast(ctypes.pythonapi.PyErr_SetInterruptEx, ctypes.c_void_p).value
+    function = c.ffi.cast("ftrma_wake_function", trip)
+    c.check(c.lib.ftrma_wake_by(number, function), "taking a signal")
+
+
+def wake_allow(allowed: bool) -> None:
+    """Whether the program runs in the calling thread."""
+    c.lib.ftrma_wake_allow(allowed)
+
+
+def is_inside() -> bool:
+    """The calling thread is in a call of MPI, from which it was called up."""
+    return bool(c.lib.ftrma_wake_inside())
 
 
 def timeline_begin() -> None:

@@ -80,6 +80,7 @@ class Process(Protocol):
     waiting: int
     making: int
     syncs: int
+    busy_ns: int
     node: int
     pad: int
 

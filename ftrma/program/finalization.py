@@ -28,6 +28,7 @@ from ..host.lineoutput import LineOutput
 from ..protocol.rounds import Ended
 from .script import Program
 
+INTERRUPTED = 128 + signal.SIGINT  # Python ends by the signal then
 WRITE_S = 60.0  # a thread that goes on may hold a file's lock, waiting for a reader
 
 
@@ -84,7 +85,7 @@ def show(kind: Any, error: Any, tb: Any) -> int:
             traceback.print_exception(another.with_traceback(its))
             print("\nOriginal exception was:", file=sys.stderr)
             traceback.print_exception(kind, error, tb)
-    return 1
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def end_child(program: Program, error: BaseException | None) -> NoReturn:
@@ -101,6 +102,9 @@ def end_child(program: Program, error: BaseException | None) -> NoReturn:
             status = show(type(error), error, tb)
     run_exit_functions()
     let_go(program)
+    if status == INTERRUPTED and isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
 
 

@@ -41,6 +41,7 @@ from .script import Program
 from .session import FailureEvent, Session
 from .slate import Slate
 from .threads import Threads, executors_closing
+from .waking import Waking
 
 _exit = os._exit  # the real one, see note_own_exit
 LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
@@ -67,6 +68,7 @@ class Runner:
         self.program = program
         self.ahead = Ahead(self.world)
         self.threads = Threads()
+        self.waking = Waking(self.world.unwind_if_alarmed)
         self.slate: Slate | None = None  # before the program was entered first
         self.ready = threading.Event()  # nothing is left of the attempt before
         self.ending: Ending | None = None  # of the program's attempt
@@ -196,7 +198,8 @@ class Runner:
         self.ending, status, pid = Ending(world, session.slot, self.program), 0, os.getpid()
         try:
             try:
-                self.program.run()
+                with self.waking.allowed():
+                    self.program.run()
             except BaseException as error:
                 if os.getpid() != pid:
                     finalization.end_child(self.program, error)

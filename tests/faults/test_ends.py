@@ -406,6 +406,9 @@ if rank == 1 and sys.argv[2] == "hook that exits":
 if rank == 1 and sys.argv[2] == "hook that fails":
     sys.excepthook = lambda kind, error, tb: 1 / 0
     raise ValueError("mine")
+if rank == 1 and sys.argv[2] == "interrupted":
+    sys.excepthook = lambda kind, error, tb: print(kind.__name__, file=sys.stderr)
+    raise KeyboardInterrupt
 if rank == 0 and sys.argv[2] != "well":
     MPI.COMM_WORLD.Barrier()
 """
@@ -413,7 +416,7 @@ if rank == 0 and sys.argv[2] != "well":
 
 @pytest.mark.parametrize(("how", "status"), [
     ("well", 0), ("hook that exits", 5), ("hook that fails", 1), ("hook that aborts", 7),
-    ("one well", 1)])
+    ("one well", 1), ("interrupted", 130)])
 def test_last_words(how: str, status: int) -> None:
     """Law: what is finalized at the end finds the module whole; a hook for errors may end the
     process, or fail itself, as in Python."""
@@ -427,7 +430,7 @@ def test_last_words(how: str, status: int) -> None:
     assert said == {"one well": mine, "hook that fails": [
         "Error in sys.excepthook:", "Traceback (most recent call last):",
         "ZeroDivisionError: division by zero", "", "Original exception was:", *mine,
-    ]}.get(how, []), result
+    ], "interrupted": ["KeyboardInterrupt"]}.get(how, []), result
 
 
 NO_ERROR_STREAM = {
@@ -463,7 +466,7 @@ import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 win = MPI.Win.Allocate(8, 8, comm=comm)
-ends = ("returns", "exits", "says", "raises")
+ends = ("returns", "exits", "says", "raises", "is interrupted")
 for how in ends:
     child = os.fork()
     if not child:
@@ -473,9 +476,11 @@ for how in ends:
             sys.exit(f"child of {comm.rank}")
         if how == "raises":
             raise ValueError(f"in the child of {comm.rank}")
+        if how == "is interrupted":
+            raise KeyboardInterrupt
         break
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == {"returns": 0, "exits": 7}.get(how, 1), (how, status)
+    assert status == {"returns": 0, "exits": 7, "is interrupted": -2}.get(how, 1), (how, status)
 else:
     for step in range(20):
         win.Fence()

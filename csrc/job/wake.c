@@ -1,0 +1,136 @@
+/* Bringing the program's thread to a repair that it does not come to by itself.
+ *
+ * The program's thread comes to a repair by its calls of MPI.  One that waits in Python, for a queue, a
+ * child or the clock, makes none, and what it waits for may never come: a thread that talked MPI is gone
+ * with the failure.  So the watching thread sends it a signal, which ends the wait and has Python call
+ * a handler in it (ftrma/program/waking.py), as Ctrl-C does.  A thread that computes is left alone, as it
+ * comes with its next call, unless all that it computes is lost anyway.
+ *
+ * Where no signal helps, somebody else has to end the process.  So the watching thread says as long as
+ * its program computes, in the control file or to the supervisor of several nodes; there it also says that
+ * it waits.
+ */
+#define _GNU_SOURCE
+#include "wake.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alarm.h"
+#include "attempt.h"
+#include "control.h"
+
+/* Many looks at a thread that computes find it running once, also where others use the processor. */
+#define ASLEEP_NS 200000000u
+#define LOST_NS 20000000u /* nothing that it computes is of use any more */
+/* What an attempt that is over does at its end, such as joining threads, has so long. */
+#define DOOMED_NS 1000000000u
+#define TELL_NS 1000000000u
+#define ABSENT_NS 5000000000u /* see ABSENT_S in ftrma/launch/onenode.py */
+
+/* Written by ftrma_wake_know. */
+static pthread_t program;
+static const struct ftrma_thread *its;
+static char its_state[64]; /* path of the file */
+/* Written by the program's thread. */
+static int wake_signal, may_wake, attending;
+static ftrma_wake_function trip;
+
+void ftrma_wake_know(void)
+{
+    program = pthread_self();
+    its = &ftrma_thread;
+    snprintf(its_state, sizeof its_state, "/proc/self/task/%d/stat", (int)gettid());
+}
+
+static void on_wake(int number)
+{
+    int kept = errno;
+    trip(number);
+    errno = kept;
+}
+
+int ftrma_wake_by(int number, ftrma_wake_function function)
+{
+    struct sigaction action = {.sa_handler = on_wake}; /* no SA_RESTART: what waits comes back */
+    trip = function;
+    STORE(&wake_signal, number);
+    return sigaction(number, &action, NULL) ? -errno : 0;
+}
+
+void ftrma_wake_allow(int allowed)
+{
+    STORE(&may_wake, allowed);
+}
+
+int ftrma_wake_inside(void)
+{
+    return ftrma_thread.calls > 0;
+}
+
+void ftrma_wake_attend(int attends)
+{
+    STORE(&attending, attends);
+}
+
+/* Whether the program's thread sleeps just now.  Where the kernel does not tell it does. */
+static int sleeps(void)
+{
+    char text[128];
+    int fd = open(its_state, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *name_end = strrchr(text, ')'); /* a name may have one, too */
+    return !name_end || (name_end[1] && name_end[2] == 'S');
+}
+
+/* Unless the program has taken the signal for itself. */
+static void wake(void)
+{
+    struct sigaction now;
+    int number = LOAD(&wake_signal);
+    if (number && !sigaction(number, NULL, &now) && now.sa_handler == on_wake)
+        pthread_kill(program, number);
+}
+
+/* 1 once `what` has been so for this long; then the time begins anew. */
+static int for_long(uint64_t *since, int what, uint64_t now, uint64_t long_ns)
+{
+    if (!what || !*since)
+        *since = what ? now : 0;
+    if (!what || now - *since < long_ns)
+        return 0;
+    *since = now;
+    return 1;
+}
+
+void ftrma_wake_look(void)
+{
+    static uint64_t asleep_since, doomed_since, computes_since, absent_since;
+    struct ftrma_proc *me = &ftrma_ctl->proc[ftrma_me];
+    uint64_t now = ftrma_now_ns(), attempt = LOAD(&ftrma_attempt);
+    int inside = LOAD(&its->calls) > 0;
+    int awaited = ftrma_pending() && LOAD(&me->met) >> 8 < LOAD(&ftrma_ctl->alarm);
+    int over = LOAD(&its->attempt) != attempt;
+    int lost = awaited && LOAD(&ftrma_thread_lost) == attempt, doomed = over || lost;
+    int asleep = awaited && sleeps();
+    int wakeable = LOAD(&may_wake) && !LOAD(&attending) && !inside;
+    uint64_t patience_ns = lost ? LOST_NS : ASLEEP_NS;
+    int asleep_long = for_long(&asleep_since, wakeable && asleep, now, patience_ns);
+    int doomed_long = for_long(&doomed_since, wakeable && doomed, now, DOOMED_NS);
+    if (asleep_long || doomed_long)
+        wake();
+    if (awaited && (!asleep || inside))
+        STORE(&me->busy_ns, now);
+    int computes = for_long(&computes_since, awaited && !asleep && !inside, now, TELL_NS);
+    int absent = for_long(&absent_since, asleep && !inside, now, ABSENT_NS);
+    if (ftrma_link >= 0 && (computes || absent))
+        ftrma_tell("{\"event\": \"awaited\", \"computes\": %d}\n", computes);
+}
