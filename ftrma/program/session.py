@@ -29,6 +29,7 @@ from ..state import State
 from ..vault.vault import Region, Vault
 from . import imports
 from .entries import Entries
+from .openfiles import OpenFiles
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
@@ -82,6 +83,7 @@ class Session:
         self.slot = Slot(-1)
         self.checkpoints = 0
         self.unprotected: set[str] = set()
+        self.files = OpenFiles(lambda text: world.tell(f"slot {self.slot}: {text}"))
         self.imported = set(sys.modules)
         self.first_entry = int(world.ctl.entry)  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
@@ -142,6 +144,7 @@ class Session:
         if not done and self.coordinated.due(*asked, take):
             taken = self._checkpoint()
         elif not done and self.demands.asked():
+            self.files.flush()
             self.demands.take(partial(self._protected, alone=True))
         logs.event_finish()
         return taken
@@ -269,6 +272,7 @@ class Session:
     def _checkpoint(self) -> Version:
         """Take one; its version."""
         assert self.vault
+        self.files.flush()
         regions, record = self._protected()
         try:
             taken, held_s = self.coordinated.take(self.vault, regions, record)
