@@ -1,4 +1,4 @@
-"""`ftrma.program.openfiles`: what Python holds back goes to the kernel, and nothing waits for it."""
+"""`ftrma.program.openfiles`: what Python holds back goes to the kernel, and nothing waits."""
 
 from __future__ import annotations
 
