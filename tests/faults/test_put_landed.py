@@ -1,9 +1,9 @@
 """A slot dies within a put: its bytes are in place, and it has not gone on.
 
-Law: nobody sees the put twice. Bytes that lie where they were put count as done, and the recovery is
-causal; where the target has taken them away meanwhile all go back, with the reason in words; a large
-put is made again while its target has not come back from a call. Whatever it is, the job ends with
-what the run without failure leaves.
+Law: nobody sees the put twice. Bytes that lie where they were put count as done: the recovery is
+causal; where the target has taken them away meanwhile all go back, with the reason in words; a
+large put is made again while its target has not come back from a call. Whatever it is, the end is
+that of the run without failure.
 """
 
 from __future__ import annotations
