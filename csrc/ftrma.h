@@ -50,6 +50,7 @@
 #define FTRMA_LEFT_BY_SIGNAL 0x200
 #define FTRMA_LEFT_BY_EXIT 0x800 /* by exit(3), which libraries call, too */
 #define FTRMA_LEFT_BY_MEMORY 0x400 /* SIGBUS: there was no memory behind an address: a failure */
+#define FTRMA_LEFT_BY_ABORT 0x1000 /* by MPI_Abort: it asks for the job's end */
 #define FTRMA_LEFT_VALUE 0xff
 /* Threads that are inside MPI calls, in ftrma_proc.calls; above it, how often any entered or left one. */
 #define FTRMA_CALLS_INSIDE 0xffff

@@ -6,6 +6,16 @@ CATASTROPHE = 70  # exit status of a job that could not be recovered: EX_SOFTWAR
 NO_ROOM = "shared memory is full; free space in /dev/shm or use fewer or smaller windows"
 
 
+def no_room(host: str) -> str:
+    """Say that shared memory is full, of which host where a job has several."""
+    return NO_ROOM.replace("shared memory", f"shared memory of {host}") if host else NO_ROOM
+
+
+def on_host(error: Exception, host: str) -> str:
+    """An error's text, which names the host whose shared memory is full where there are several."""
+    return str(error).replace(NO_ROOM, no_room(host))
+
+
 class FtrmaError(Exception):
     """Base of all errors that ftrma raises; the text says what is wrong and what to do.
 

@@ -6,6 +6,7 @@
 #include "attempt.h"
 #include "control.h"
 #include "errors.h"
+#include "leave.h"
 
 int MPI_Init(int *argc, char ***argv)
 {
@@ -55,6 +56,7 @@ int MPI_Abort(MPI_Comm comm, int status)
         return PMPI_Abort(comm, status);
     if (ftrma_pending() || ftrma_stale())
         return ftrma_code_unwind;
+    ftrma_note_abort(status);
     if (ftrma_link >= 0) {
         /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */
         ftrma_tell("{\"event\": \"abort\", \"status\": %d, \"program\": 1}\n", status);

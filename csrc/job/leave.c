@@ -55,6 +55,11 @@ void ftrma_note_exit(int status)
     note(FTRMA_LEFT_BY_STATUS, status & 0xff);
 }
 
+void ftrma_note_abort(int status)
+{
+    note(FTRMA_LEFT_BY_ABORT, status & 0xff);
+}
+
 static void at_exit(int status, void *unused)
 {
     (void)unused;

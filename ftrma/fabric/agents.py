@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import FtrmaError
+from ..errors import NO_ROOM, FtrmaError, NoRoom
 from ..host.helper import Helper
 from ..host.key import VARIABLE, Key
+from ..host.sharedmemory import is_full
 from ..native import wire
 from ..native.wire import FORMAT, NODES, Ack, Origin, Region
 from . import link
@@ -58,6 +59,13 @@ def has_ended(alive: int) -> bool:
     end = select.poll()
     end.register(alive, select.POLLIN)
     return bool(end.poll(0))
+
+
+def said_at_end(alive: int) -> str:
+    """Why an agent has ended, in its own words, from the pipe that shows its end."""
+    if not has_ended(alive):
+        return f"it says nothing for {COME_UP_S:.0f} s"
+    return os.read(alive, 4096).decode(errors="replace").strip() or "it was killed"
 
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
@@ -233,15 +241,18 @@ class NodeAgent:
     Args:
         directory: of the job on this node.
         key: of the job.
-        lost: is called, by a thread, when one agent after another ends at once.
         bind: where to listen.
         node: this one's number; the agent of node 0 is the hub.
+        lost: is called, by a thread, when one agent after another ends at once, with why, in words.
+        followed: is called, by a thread, when an agent has died and another one serves.
     """
 
     def __init__(
-        self, directory: Path, key: Key, lost: Callable[[], object], bind: Bind, node: int
+        self, directory: Path, key: Key, bind: Bind, node: int,
+        lost: Callable[[str], object], followed: Callable[[], object] = lambda: None,
     ) -> None:
-        self.key, self.bind, self.lost, self.node = key, bind, lost, node
+        self.key, self.bind, self.node = key, bind, node
+        self.lost, self.followed = lost, followed
         self.hub: link.Address | None = None
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
@@ -271,7 +282,7 @@ class NodeAgent:
         """Start the agent, as the node's first process; where it can be reached.
 
         Raises:
-            FtrmaError: it does not come up.
+            NoRoom: memory is missing. FtrmaError: it does not come up.
         """
         self._hold()
         fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -280,9 +291,13 @@ class NodeAgent:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.002)
+        why = said_at_end(alive)
         os.close(alive)
+        if not self.published.exists() and is_full(self.ledger.parent):
+            raise NoRoom(f"starting the agent: {NO_ROOM}")
         if not self.published.exists():
-            raise FtrmaError(f"{socket.gethostname()}: the agent of this node does not come up")
+            raise FtrmaError(
+                f"{socket.gethostname()}: the agent of this node does not come up: {why}")
         return link.Address.parse(self.published.read_text())
 
     def _hold(self) -> None:
@@ -311,6 +326,7 @@ class NodeAgent:
         alive, low = os.pipe()
         its = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # out of the way of the shell's
         os.close(low)
+        command += ["--say", str(its)]
         try:
             with open(self.fifo, "rb", buffering=0) as stdin:
                 subprocess.run(command, stdin=stdin, start_new_session=True, pass_fds=[its],
@@ -335,7 +351,8 @@ class NodeAgent:
         except FileNotFoundError:
             return  # the job is over
         os.register_at_fork(after_in_child=partial(os.close, ledger))
-        while tries < TRIES:
+        why = ""
+        while tries < TRIES and not (tries and is_full(ledger)):
             began = time.monotonic()
             fcntl.flock(ledger, fcntl.LOCK_EX)  # which an agent has as long as it lives
             fcntl.flock(ledger, fcntl.LOCK_UN)
@@ -345,13 +362,16 @@ class NodeAgent:
                 alive = self._start()
                 try:
                     self._tell_hub()
-                    tries += self._await_taking(alive, ledger)
+                    if not self._await_taking(alive, ledger):
+                        tries, why = tries + 1, said_at_end(alive)
+                    elif tries <= 1:  # or it is one death again and again
+                        self.followed()
                 finally:
                     os.close(alive)
-        self.lost()
+        self.lost(why)
 
-    def _await_taking(self, alive: int, ledger: int) -> int:
-        """Wait until an agent serves the ledger; 1: this one has ended before, or does not come up.
+    def _await_taking(self, alive: int, ledger: int) -> bool:
+        """Wait until an agent serves the ledger; not so if it has ended before, or is not there.
 
         What the program forks meanwhile keeps the pipe open.
         """
@@ -362,5 +382,5 @@ class NodeAgent:
                 fcntl.flock(ledger, fcntl.LOCK_UN)
                 time.sleep(0.002)
             except BlockingIOError:
-                return 0
-        return 1
+                return True
+        return False

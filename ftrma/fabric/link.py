@@ -9,12 +9,13 @@ attempt, its stdin), and each rank one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
-                         handed, unheeded, goodbye; and what happens in the job (`story`)
-    supervisor to rank   the answers to hello, clock, claim and events; gone, signal, end
+                         handed, unheeded, waiting, goodbye; and what happens in the job (`story`)
+    supervisor to rank   the answers to hello, clock, claim and events; waiting, gone, signal, end
 
-``gone`` tells of the death of a rank that was alone on its host, where nobody else sees it. At
-``end`` the process kills itself, whatever its main thread is doing; only while that holds
-`Link.critical` it is waited for. A supervisor that is gone means the same as ``end``.
+``waiting`` asks whether the rank waits for others, and is answered by the same. ``gone`` tells of
+the death of a rank that was alone on its host, where nobody else sees it. At ``end`` the process
+kills itself, whatever its main thread is doing; only while that holds `Link.critical` it is waited
+for. A supervisor that is gone means the same as ``end``.
 
 The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
 the supervisor sends a challenge, the rank answers it beside one of its own, the supervisor answers
@@ -294,6 +295,8 @@ class Link:
             end waits for it (not for ever: the supervisor kills after some seconds).
         greeting: the supervisor's answer to hello.
         directory: this node's part of the job's directory, removed when the job ends for good.
+        over: is called, by a thread, when the launch ends, before this process does.
+        waits: says, by a thread, whether this process waits for others.
         gone: is called, by a thread, with a rank that died alone on its host, and how it said that
             it ends itself, as in the control file; 0: it did not.
 
@@ -306,6 +309,8 @@ class Link:
         self.critical = threading.Lock()
         self.directory: Path | None = None
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
+        self.over: Callable[[], object] = lambda: None
+        self.waits: Callable[[], bool] = lambda: False
         self.ending = False  # goodbye was said
         self.waiting: set[int] = set()  # signals that the program may still come to handle
         self.sending = threading.Lock()
@@ -351,6 +356,8 @@ class Link:
                     break
                 if message["event"] == "gone":
                     self.gone(message["rank"], message["leaving"])
+                elif message["event"] == "waiting":
+                    self.send("waiting", waits=self.waits())
                 elif message["event"] == "signal":
                     Helper(self._hand_on, message["number"]).start()
                 else:
@@ -376,6 +383,7 @@ class Link:
             self.send("unheeded", number=number)
 
     def _die(self, final: bool) -> None:
+        self.over()
         # Never released: the main thread is not to begin anything new.
         self.critical.acquire()
         if final and self.directory:

@@ -187,6 +187,17 @@ class Restored(Event):
 
 
 @dataclass(frozen=True)
+class Agentdeath(Event):
+    """The agent of a node died, and another one has taken its place.
+
+    Attributes:
+        host: the node's name.
+    """
+
+    host: str
+
+
+@dataclass(frozen=True)
 class Note(Event):
     """Something that a framework tells of itself.
 
@@ -201,7 +212,8 @@ class Note(Event):
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
-    for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored, Note)
+    for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored,
+                 Agentdeath, Note)
 }
 
 

@@ -374,7 +374,7 @@ class World:
         self.ctl.exit_status = status
         self.store("request", job.Request.ABORT)
 
-    def ask_for_end(self, request: job.Request, status: int, reason: str) -> None:
+    def ask_for_end(self, request: job.Request, status: int) -> None:
         """Have the supervisor end the launch, as the plan in force says it."""
         self.ctl.exit_status = status
         self.store("request", request)
@@ -431,7 +431,6 @@ def capacity_blocks(processes: int, layout: Layout) -> int:
     return min(memory, share // vaults.block_bytes(layout.group_size))
 
 
-FULL_BYTES = 1 << 20  # less than what any repair takes
 LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
 LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
 
@@ -469,9 +468,3 @@ def make_control(
     for slot in range(layout.slots):
         ctl.roles[0].slot_group[slot] = layout.group_of(slot)
     return ctl
-
-
-def is_full(directory: Path) -> bool:
-    """Whether shared memory has next to nothing left."""
-    room = os.statvfs(directory)
-    return room.f_bavail * room.f_frsize < FULL_BYTES

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -30,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
+from ..errors import FtrmaError, no_room
 from ..fabric import agents, link
 from ..fabric.listening import Bind
 from ..host.key import Key
@@ -113,7 +114,13 @@ def take_over(ledger: Path) -> wire.Agent:
 
 
 def publish(address: link.Address, path: Path) -> None:
-    """Write where this agent can be reached; whoever reads finds all of it."""
+    """Write where this agent can be reached; whoever reads finds all of it.
+
+    Who follows another agent is where that was, and needs no memory, which may be full by now.
+    """
+    with contextlib.suppress(OSError):
+        if path.read_text() == address.text():
+            return
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(address.text())
     fresh.replace(path)
@@ -170,6 +177,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help="the state of a mirror, whose file lies beside it")
     parser.add_argument("--node", type=int, default=0, metavar="NUMBER",
                         help="of the node; 0 is the hub of the mirror")
+    parser.add_argument("--say", type=int, default=2, metavar="DESCRIPTOR",
+                        help="to write an error to")
     parser.add_argument("--kill", type=kill_rule, metavar="PLACE[:COUNT]",
                         help="kill this process when it comes to a place so often")
     return parser.parse_args(arguments)
@@ -193,8 +202,11 @@ def main(arguments: list[str]) -> int:
         publish(door.address, options.address)
         serve(door, Seeking(key, options.node, wire.agent_regions(agent)), options.ledger)
     except (FtrmaError, OSError) as error:
-        why = getattr(error, "strerror", None) or error
-        print(f"ftrma: error: the agent of {socket.gethostname()}: {why}", file=sys.stderr)
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            why = no_room("")
+        with contextlib.suppress(OSError):
+            os.write(options.say, f"{why}\n".encode())
         return 1
     return 0
 

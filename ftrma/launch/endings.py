@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ..errors import CATASTROPHE
-from ..fabric.plans import PublishedPlan
 from ..host.outfile import tell
-from ..native.constants import PlanKind
 from ..protocol.ends import End
 from .launch import Launch
 
@@ -40,16 +38,3 @@ def give_up(reason: str, relaunches: int) -> int:
         "(--max-relaunch); giving up"
     )
     return CATASTROPHE
-
-
-def tell_why(plan: PublishedPlan) -> None:
-    """Say why the job was given up, if a repair did so."""
-    if plan.kind == PlanKind.CATASTROPHIC:
-        tell(f"error: CatastrophicFailure: {plan.reason}")
-    elif plan.kind in (PlanKind.REPEATED, PlanKind.FULL):
-        tell(f"error: {plan.reason}")
-    elif plan.kind == PlanKind.REFUSED:
-        tell(
-            f"error: NotRecoverable: {plan.reason}; with --policy auto the job goes back to its "
-            "last checkpoint"
-        )

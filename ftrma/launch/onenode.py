@@ -12,15 +12,16 @@ import time
 
 from ..errors import CATASTROPHE, NO_ROOM
 from ..fabric import plans
-from ..fabric.world import is_full
 from ..host.children import children
 from ..host.outfile import tell
+from ..host.sharedmemory import is_full
 from ..host.signals import death_of, would_end
 from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
-from ..protocol.ends import SUSPECT_S, End, Left
-from .endings import did_not_start, give_up, tell_own_end, tell_why
+from ..protocol.ends import SUSPECT_S, End, Left, why_aborted, why_given_up
+from .arranging import holders
+from .endings import did_not_start, give_up, tell_own_end
 from .failover import sweep
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
@@ -65,7 +66,7 @@ class OneNode:
                     sure = bool(p.leaving & job.Left.BY_STATUS)
                     left[slot] = Left(status=value, sure=sure)
             else:
-                waiting &= bool(p.waiting or job.is_in_call(p) or p.finished == ctl.entry)
+                waiting &= job.waits(ctl, p)
         return left, bool(ctl.alarm != ctl.repaired), waiting
 
     def begun(self) -> bool:
@@ -122,11 +123,16 @@ class OneNode:
         # After an error ranks wait to be ended.
         status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
         self.launch.end(patience_s=0.0 if aborted or own_end else OWN_END_S)
-        if own_end:
-            return tell_own_end(own_end)
-        if aborted:
-            tell_why(plans.in_force(self.ctl))
-        return status
+        return tell_own_end(own_end or End(status, self.why_aborted() if aborted else ""))
+
+    def why_aborted(self) -> str:
+        """Why the job was ended; empty where the program's own error says it."""
+        plan, ctl = plans.in_force(self.ctl), self.ctl
+        for slot, proc in enumerate(holders(self.made)[: self.launch.layout.slots]):
+            how, status = ctl.proc[proc].leaving, int(ctl.exit_status)
+            if how == job.Left.BY_ABORT | (status & job.LEFT_VALUE):
+                return why_aborted(f"slot {slot}", status)
+        return why_given_up(plan.kind, plan.reason)
 
     def go_on(self, reason: str) -> int | None:
         ctl, made, launch = self.ctl, self.made, self.launch

@@ -55,6 +55,7 @@ class Peer:
         role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
         struck: the --kill rule that struck it and when; None otherwise.
         handed: the signal that it handed on to its program last, and when; None otherwise.
+        waits: it said last that it waits for others.
         left: how it said that it ends itself; None otherwise. leaving: the same as in the control
             file.
         file: that keeps what a "trace" brings; None where it could not be made, or is full.
@@ -78,6 +79,7 @@ class Peer:
     handed: tuple[int, float] | None = None
     left: Left | None = None
     leaving: int = 0
+    waits: bool = False
     file: BinaryIO | None = None
 
     @property

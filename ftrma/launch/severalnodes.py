@@ -57,7 +57,8 @@ class SeveralNodes:
         self.end(final=True)
         for slot, peak_bytes in self.board.ranks.log_peaks.items():
             self.made.ctl.slots[slot].peak_bytes = peak_bytes  # as on one node
-        return tell_own_end(own_end) if own_end else self.board.ranks.aborted or 0
+        ranks = self.board.ranks
+        return tell_own_end(own_end or End(ranks.aborted or 0, ranks.why_aborted))
 
     def go_on(self, reason: str) -> int | None:
         made, board = self.made, self.board
@@ -111,7 +112,7 @@ class SeveralNodes:
         if missing and launch.refused():
             return launch.refused()
         known = {peer.pid for peer in board.ranks.links.values()}
-        if missing and any(pid not in known for pid in launch.dead()):
+        if missing and (board.ranks.unborn or any(pid not in known for pid in launch.dead())):
             return "a process died before it had joined"
         if missing and time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
             return f"{missing} of {launch.layout.processes} processes did not come up"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..fabric.story import Checkpoint, Event, Failure, Note, Recovery, Reseat
+from ..fabric.story import Agentdeath, Checkpoint, Event, Failure, Note, Recovery, Reseat
 from ..machine.topology import Layout
 
 
@@ -23,7 +23,8 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
         of kind "demand" of one ``slot`` alone, with the version committed then;
         ``failures``, each with the role that died and the place, and with the host in a job over
-        several nodes; ``recoveries``, each with kind,
+        several nodes; ``agents``, there, those that died and were replaced, each with its host;
+        ``recoveries``, each with kind,
         slots, version, seconds, phases in seconds, a reason, began_s, when the death happened
         or was noticed, on the machine's monotonic clock, and demand, the number of the demand
         checkpoint that a replay started from (0: from the version); ``degraded_seconds``, the
@@ -44,6 +45,7 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         "exit": status,
         "checkpoints": checkpoints,
         "failures": failures,
+        "agents": [{"host": e.host} for e in events if isinstance(e, Agentdeath)],
         "recoveries": [_recovery(e) for e in recoveries],
         "reseats": [{"checksum": e.checksum, "seconds": e.seconds} for e in reseats],
         "degraded_seconds": degraded,

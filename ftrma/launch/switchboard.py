@@ -25,12 +25,13 @@ from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.key import Key
 from ..host.outfile import tell
 from ..native import job
-from ..protocol.ends import SUSPECT_S, Left
+from ..protocol.ends import SUSPECT_S, Left, why_aborted
 from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
 
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
+ASK_S = 0.5  # a process computes for longer now and then, and does not wait
 ALONE_S = 1.5  # the agent of the node of who died answers within milliseconds, if it is there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
@@ -48,6 +49,7 @@ class Ranks:
     late: set[int] = field(default_factory=set)  # ranks that computed for long in this repair
     wish: str = ""  # why the ranks want to be launched again
     aborted: int | None = None  # exit status
+    why_aborted: str = ""  # in words; empty where who has aborted the job has said it itself
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
     entry: int = 1  # the newest one, counted through all launches
@@ -56,6 +58,7 @@ class Ranks:
     homes: dict[tuple[str, int], str] = field(default_factory=dict)
     spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
+    unborn: set[int] = field(default_factory=set)  # died between their output and their link
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
     unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
     killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
@@ -92,6 +95,7 @@ class Switchboard:
         self.reception = Reception(key, bind, self._take, self._gone)
         self.claims: list[tuple[float, Peer, int]] = []  # since when; the program's entry
         self.ending = False
+        self.asked_at = 0.0  # when it was asked last who waits
         self.spread = False  # a rank has come: the job runs over several nodes
         self.unclean: set[str] = set()  # hosts on which nobody could clean up
 
@@ -121,6 +125,8 @@ class Switchboard:
         self._grant()
 
     def _gone(self, peer: Peer) -> None:
+        if peer.kind in ("out", "err") and peer.rank not in self.ranks.links:
+            self.ranks.unborn.add(peer.rank)
         if peer.kind == "link" and not peer.goodbye and not self.ending:
             peer.died_at = time.monotonic()
             if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < SUSPECT_S:
@@ -163,7 +169,9 @@ class Switchboard:
             # MPI_Abort of the program ends all, whosever error is about to.
             may = "program" in message or self.ranks.owner in (None, peer.rank)
             if self.ranks.aborted is None and may:
-                self.ranks.aborted = int(message["status"]) & 0xFF
+                self.ranks.aborted = status = int(message["status"]) & 0xFF
+                mine = why_aborted(peer.name, status) if "program" in message else ""
+                self.ranks.why_aborted = mine or str(message.get("why", ""))
         elif event == "repairing":
             self.ranks.repairing = time.monotonic()
         elif event == "working":
@@ -183,6 +191,8 @@ class Switchboard:
             self.ranks.wish = self.ranks.wish or str(message["reason"])
         elif event == "events":
             self.reception.send(peer, "events", events=[plain(e) for e in self.read_story()])
+        elif event == "waiting":
+            peer.waits = bool(message["waits"])
         elif event == "strike":
             peer.struck = int(message["rule"]), time.monotonic()
         elif event == "spent":
@@ -303,11 +313,18 @@ class Switchboard:
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         """Slots whose processes have ended themselves; others have died; others wait for them.
 
-        Who waits is told by the library that somebody is dead, and asks to report that.
+        Who waits in the library is told by it that somebody is dead, and asks to report that;
+        others are asked whether they wait.
         """
-        deaths = self.ranks.deaths
+        deaths, now = self.ranks.deaths, time.monotonic()
         left = {p.index: p.left for p in deaths if p.role == "slot" and p.left}
-        return left, len(left) < len(deaths), bool(self.claims)
+        others = [p for p in self.ranks.links.values() if p.open and p.role == "slot"]
+        if left and now - self.asked_at > ASK_S:
+            self.asked_at = now
+            for peer in others:
+                self.reception.send(peer, "waiting")
+        waiting = bool(self.claims) or all(peer.waits for peer in others)
+        return left, len(left) < len(deaths), waiting
 
     def nodes_gone(self) -> bool:
         """Of some host with open deaths no rank is left: it is lost, or as good as lost.

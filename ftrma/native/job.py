@@ -51,6 +51,7 @@ class Left(IntFlag):
 
     BY_STATUS, BY_SIGNAL = number("LEFT_BY_STATUS"), number("LEFT_BY_SIGNAL")
     BY_EXIT, BY_MEMORY = number("LEFT_BY_EXIT"), number("LEFT_BY_MEMORY")
+    BY_ABORT = number("LEFT_BY_ABORT")
 
 
 CALLS_INSIDE = number("CALLS_INSIDE")  # mask of the threads that are inside
@@ -321,6 +322,11 @@ def loses_threads() -> bool:
 def is_in_call(entry: Process) -> bool:
     """A thread of this process is inside a call of MPI that may block."""
     return bool(entry.calls & CALLS_INSIDE)
+
+
+def waits(ctl: Control, p: Process) -> bool:
+    """A process waits for others: in a call, or at the program's end."""
+    return bool(p.waiting or is_in_call(p) or p.finished == ctl.entry)
 
 
 def note_death(proc: int) -> None:

@@ -44,7 +44,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
         yield _field("struct ftrma_proc", p, "ordinal", "finished"), words
     for p in procs:
         yield _field("struct ftrma_proc", p, "pid", "death_round"), words
-        yield _field("struct ftrma_proc", p, "blocks", "spare"), words
+        yield _field("struct ftrma_proc", p, "blocks", "leaving"), words
         yield _field("struct ftrma_proc", p, "waiting", "syncs"), hot
     for s in slots:
         yield _field("struct ftrma_slot", s, "events", "atomic_done"), hot

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import settings
-from ..errors import FtrmaError
+from ..errors import CATASTROPHE, FtrmaError, on_host
 from ..fabric import link
 from ..fabric.world import World, check_log_budget, make_control
 from ..host import lineoutput
 from ..host.key import SECRET_BYTES, Key
-from ..host.outfile import tell
 from ..machine.topology import NO_LEVEL, Layout
 from ..native import job
 from ..native.shared import Proc
@@ -162,8 +161,9 @@ def join_spread(
         return SpreadWorld(options, proc, connection)
     except (FtrmaError, ValueError) as error:
         if connection.request("claim")["granted"]:
-            tell(f"error: {error}")
-            connection.send("abort", status=2 if isinstance(error, ValueError) else 1)
+            status = 2 if isinstance(error, ValueError) else CATASTROPHE
+            why = on_host(error, socket.gethostname())
+            connection.send("abort", status=status, why=f"error: {why}")
         time.sleep(REFUSED_S)  # the supervisor ends all
         raise
 

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import settings
-from ..errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError, Rollback
+from ..errors import (
+    CATASTROPHE,
+    CatastrophicFailure,
+    CorruptVault,
+    FtrmaError,
+    Rollback,
+    on_host,
+)
 from ..fabric import killrules
 from ..fabric.story import Recovery
 from ..fabric.world import World
@@ -311,7 +318,8 @@ def main(words: list[str]) -> None:
     except (FtrmaError, ValueError) as error:
         if supervised and not begun and lacks_a_process():
             time.sleep(WAIT_S)  # the supervisor sees it, too, and launches the job again
-        give_up(world, f"ftrma: error: {error}\n", supervised)
+        host = world.host_of(world.proc) if world else ""
+        give_up(world, f"ftrma: error: {on_host(error, host)}\n", supervised)
     except BaseException:
         give_up(world, traceback.format_exc(), supervised)
     finish(world, mine, status, supervised)

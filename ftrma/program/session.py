@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from .. import settings
-from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback
+from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
 from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.world import LOOK_S, World
 from ..native import job, logs
@@ -280,7 +280,8 @@ class Session:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
             while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
                 time.sleep(LOOK_S)
-            self.world.tell(f"error: slot {self.slot} cannot checkpoint: {error}")
+            why = on_host(error, self.world.host_of(self.world.proc))
+            self.world.tell(f"error: slot {self.slot} cannot checkpoint: {why}")
             self.world.abort(CATASTROPHE)
             raise Ended from None
         if taken:

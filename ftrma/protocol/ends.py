@@ -4,7 +4,7 @@ A process notes how it ends if that is its own making (see ``csrc/job/leave.c``)
 failure: the job ends with the same status. Two notes need a second look, and so this is decided a
 moment after the death: a crash beside somebody else's death is taken for its consequence; and a
 process that ended well by ``os._exit(0)``, before the others, may be all right, if they do the
-same.
+same. Here are the words for the ends that a repair decides on, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import CATASTROPHE
 from ..fabric.story import Event, Failure
+from ..native.constants import PlanKind
 
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
 STRIKES = 3  # once is an accident, twice a coincidence
@@ -82,6 +83,29 @@ def by_signal(slot: int, number: int) -> End:
         f"slot {slot} died of {signal.Signals(number).name}, which had been sent to 'ftrma run' "
         "and handed on to it; no failure, so it is not replaced",
     )
+
+
+def why_given_up(kind: PlanKind, reason: str) -> str:
+    """Say why a repair has given the job up; empty for plans by which it goes on. Pure.
+
+    Args:
+        kind, reason: of the plan.
+    """
+    if kind == PlanKind.CATASTROPHIC:
+        return f"error: CatastrophicFailure: {reason}"
+    if kind in (PlanKind.REPEATED, PlanKind.FULL):
+        return f"error: {reason}"
+    if kind == PlanKind.REFUSED:
+        return (
+            f"error: NotRecoverable: {reason}; with --policy auto the job goes back to its last "
+            "checkpoint"
+        )
+    return ""
+
+
+def why_aborted(name: str, status: int) -> str:
+    """Say whose call of MPI_Abort has ended the job. Pure."""
+    return f"{name} called MPI_Abort with status {status}"
 
 
 def decide(left: Mapping[int, Left], slots: int, *, failing: bool, waiting: bool) -> End | None:

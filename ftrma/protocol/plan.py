@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import NO_ROOM, CatastrophicFailure
+from ..errors import CatastrophicFailure
 from ..machine.placement import choose_spare
 from ..machine.topology import NO_LEVEL, Domains, domains_of_nodes
 from ..native.constants import PlanKind
@@ -39,7 +39,7 @@ class Situation:
         claimant: the framework that recovers; empty if there is none.
         forfeit: it does so without a checkpoint, too.
         fresh: who goes back does so in fresh processes.
-        starved: shared memory was full, and somebody died of it.
+        starved: in words, that shared memory was full and somebody died of it; empty if nobody did.
         offered: not all have taken over their vaults from the launch before, where they stay whole.
         doomed: the slot that is killed again and again (see `ends`); None if there is none.
         domains: elements of each process; None: all run on one node.
@@ -60,7 +60,7 @@ class Situation:
     claimant: str = ""
     forfeit: bool = False
     fresh: bool = False
-    starved: bool = False
+    starved: str = ""
     offered: bool = False
     doomed: int | None = None
     domains: Domains | None = None
@@ -114,7 +114,7 @@ def plan(now: Situation) -> Plan:
     """Say how the job goes on after a failure: the cheapest way that nothing stands against."""
     chosen = seat(now)
     if now.starved:
-        return replace(chosen, kind=PlanKind.FULL, reason=NO_ROOM)
+        return replace(chosen, kind=PlanKind.FULL, reason=now.starved)
     if now.doomed is not None:
         reason = (
             f"slot {now.doomed} was killed {ends.STRIKES} times running at the same place of its "

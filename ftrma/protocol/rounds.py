@@ -319,7 +319,7 @@ def lead(world: World, number: int) -> None:
         repeated = chosen.kind == PlanKind.REPEATED
         request = relaunch if chosen.kind == PlanKind.RELAUNCH else abort
         status = ends.KILLED if repeated else CATASTROPHE
-        world.ask_for_end(request, status, chosen.reason)
+        world.ask_for_end(request, status)
     world.store("plan_round", number)  # last: who waits for it finds all the rest
     job.ring()
 

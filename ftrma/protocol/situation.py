@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import no_room
 from ..fabric.world import World
 from ..native import job, logs
 from ..native.shared import Slot
@@ -33,7 +34,7 @@ def seats(world: World) -> Situation:
     )
 
 
-def observe(world: World, *, starved: bool = False) -> Situation:
+def observe(world: World, *, starved: str = "") -> Situation:
     """Read the situation that `plan` needs from the control file.
 
     Args:
@@ -106,11 +107,14 @@ def hindrance(world: World) -> str:
     return ""
 
 
-def starved(world: World) -> bool:
-    """Somebody whose death is not reported yet died because shared memory was full."""
-    entries = [world.ctl.proc[p] for p in world.procs_of_job()]
-    dead = [entry for entry in entries if entry.state == job.State.DEAD]
-    return any(p.leaving & job.Left.BY_MEMORY and not p.reported for p in dead)
+def starved(world: World) -> str:
+    """Say that shared memory was full and somebody died of it, whose death is not reported yet."""
+    for proc in world.procs_of_job():
+        entry = world.ctl.proc[proc]
+        if (entry.state == job.State.DEAD and not entry.reported
+                and entry.leaving & job.Left.BY_MEMORY):
+            return no_room(world.host_of(proc))
+    return ""
 
 
 def has_begun(world: World, slot: Slot) -> bool:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from ..errors import FtrmaError
+from ..errors import CATASTROPHE, FtrmaError, no_room
 from ..fabric import clock, killrules
 from ..fabric import link as links
 from ..fabric.agents import Asking, NodeAgent
@@ -38,10 +38,11 @@ from ..fabric.base import RoundChanged
 from ..fabric.link import Link
 from ..fabric.listening import own_addresses
 from ..fabric.remote import File, Files
-from ..fabric.story import Event, Seats, parse, plain
+from ..fabric.story import Agentdeath, Event, Seats, parse, plain
 from ..fabric.world import World, capacity_blocks, log_bytes, make_control
 from ..host import private
 from ..host.helper import Helper
+from ..host.sharedmemory import is_full
 from ..machine.placement import Placement
 from ..machine.topology import NO_LEVEL, NODES, Domains, Layout, domains_of_nodes
 from ..machine.topologyfile import read_topology
@@ -50,7 +51,7 @@ from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Control, Proc, Slot, Version
 from ..native.wire import Origin
 from ..vault import salvage
-from . import farlogs
+from . import ends, farlogs
 from .stock import Stock
 
 THERE_S = 1.0  # an agent answers within milliseconds
@@ -108,7 +109,8 @@ class SpreadWorld(World):
         job.set_link(link.socket.fileno())
         self._make_node(comm, placement)
         super().__init__(self.directory, link.key, proc)
-        link.gone = self._gone
+        link.gone, link.over = self._gone, self._over
+        link.waits = lambda: job.waits(self.ctl, self.me)
         self.stock.hold(proc, self.hosts, self.holders(), self.servers(), strays=self.first_on_node)
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
@@ -174,7 +176,8 @@ class SpreadWorld(World):
         room = min(comm.allgather(log_bytes(self.directory, self.layout.slots, least)))
         near, mine, slots = self.link.socket.getsockname()[0], "", self.layout.slots
         bind = replace(options.bind, where=options.bind.here(own_addresses(), near))
-        agent = NodeAgent(self.directory, self.link.key, self._without_agent, bind, self.node)
+        agent = NodeAgent(self.directory, self.link.key, bind, self.node, self._without_agent,
+                          self._agent_followed)
         if self.first_on_node:
             path = self.directory / "control"
             path.unlink(missing_ok=True)  # of a launch before
@@ -259,9 +262,17 @@ class SpreadWorld(World):
         program = self.asking.origin.alarm if self.asking else -1
         job.set_agent(self.bell, self.poke, program, self.service.origin.alarm)
 
-    def _without_agent(self) -> None:
+    def _agent_followed(self) -> None:
+        if not self.ctl.request:
+            self.emit(Agentdeath(self.host))
+            self.tell(f"the agent of {self.host} died; another one goes on for it")
+
+    def _without_agent(self, why: str) -> None:
         """Nobody reaches this node's parts any more: as good as a death, and so it is made one."""
-        self.tell(f"error: agents of {self.host} end as soon as they are started")
+        if is_full(self.directory):  # and would be in the next launch
+            self.abort(CATASTROPHE, f"error: an agent ended: {no_room(self.host)}")
+            return
+        self.tell(f"error: agents of {self.host} end as soon as they are started: {why}")
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- a vault has the name of its role, by which the next launch knows it ---------------------
@@ -467,18 +478,24 @@ class SpreadWorld(World):
     def release_error(self) -> None:
         self.link.send("release")
 
-    def abort(self, status: int) -> None:
-        self.link.send("abort", status=status)
+    def abort(self, status: int, why: str = "") -> None:
+        self.link.send("abort", status=status, why=why)
+        self._over()
+
+    def _over(self) -> None:
+        """The launch ends: whose death is noticed from here on has not failed."""
+        self.exchange("request", job.Request.NOTHING, job.Request.ABORT)
 
     def ask_for_relaunch(self, reason: str) -> None:
         self.link.send("relaunch", reason=reason)
         self.store("request", job.Request.RELAUNCH)
 
-    def ask_for_end(self, request: job.Request, status: int, reason: str) -> None:
+    def ask_for_end(self, request: job.Request, status: int) -> None:
+        kind, reason = self.plan.kind, self.plan.reason
         if request == job.Request.RELAUNCH:
             self.link.send("relaunch", reason=reason)
         else:
-            self.link.send("abort", status=status)
+            self.link.send("abort", status=status, why=ends.why_given_up(kind, reason))
         self.store("request", request)
 
     def emit(self, event: Event) -> None:

@@ -25,7 +25,8 @@ ORIGINS, TARGETS = 4, 1
 def main(directory: Path, node: int, first: bool) -> None:
     key = Key.take()
     assert key
-    agent = NodeAgent(directory, key, lambda: print("lost", flush=True), Bind("127.0.0.1"), node)
+    agent = NodeAgent(directory, key, Bind("127.0.0.1"), node,
+                      lambda why: print(f"lost: {why}", flush=True))
     if first:
         agent.make(ORIGINS, TARGETS, REGIONS)
         print(agent.start().text(), flush=True)

@@ -427,7 +427,8 @@ def test_last_words(how: str, status: int) -> None:
     assert sorted(result.stdout.splitlines()) == [f'{{"gone": {me}}}' for me in gone], result
     said = [line for line in result.stderr.splitlines() if not line.startswith(" ")]
     mine = ["Traceback (most recent call last):", "ValueError: mine"]
-    assert said == {"one well": mine, "hook that fails": [
+    aborted = ["ftrma: slot 1 called MPI_Abort with status 7"]
+    assert said == {"one well": mine, "hook that aborts": aborted, "hook that fails": [
         "Error in sys.excepthook:", "Traceback (most recent call last):",
         "ZeroDivisionError: division by zero", "", "Original exception was:", *mine,
     ], "interrupted": ["KeyboardInterrupt"]}.get(how, []), result

@@ -13,6 +13,7 @@ import pytest
 from ftrma.fabric import story
 from ftrma.fabric.story import (
     KINDS,
+    Agentdeath,
     Checkpoint,
     Event,
     Failure,
@@ -43,6 +44,7 @@ EVENTS: list[Event] = [
     Seats((0, 1, 0, 1)),
     Scrub("checksum", 1, 3),
     Restored("slot", 0, 1.5),
+    Agentdeath("node2"),
     Note(3, {"step": 7, "what": "emitted"}),
 ]
 
@@ -106,7 +108,8 @@ def test_statistics() -> None:
     """Law: `--stats` has these fields, with these names, in this order."""
     found = summary(EVENTS, make_layout(4), 3)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "checkpoints",
-                           "failures", "recoveries", "reseats", "degraded_seconds", "notes"]
+                           "failures", "agents", "recoveries", "reseats", "degraded_seconds",
+                           "notes"]
     assert json.dumps(found["checkpoints"]) == json.dumps([
         {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0},
         {"version": 4, "kind": "demand", "slot": 0, "seconds": 0.25, "bytes": 4096,
@@ -117,6 +120,7 @@ def test_statistics() -> None:
         {"checksum": 0, "place": "unknown", "pid": 4712, "host": "node2"},
         {"slot": 1, "place": "unknown", "pid": 4713},
     ])
+    assert found["agents"] == [{"host": "node2"}]
     assert json.dumps(found["recoveries"]) == json.dumps([
         {"kind": "causal", "slots": [2], "version": 3, "seconds": 0.876,
          "phases": {"detect": 0.001, "repair": 0.25, "restore": 0.5, "replay": 0.125},

@@ -1,0 +1,14 @@
+"""Whether shared memory is full: who touches a page there for the first time is killed then."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FULL_BYTES = 1 << 20  # less than what any repair takes
+
+
+def is_full(directory: Path | int) -> bool:
+    """Whether shared memory has next to nothing left, by a directory or an open file there."""
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize < FULL_BYTES
