@@ -84,7 +84,7 @@ while state.step < 6:
                 mmap.mmap(file.fileno(), 1 << 26)[:] = bytes(1 << 26)
     state.step += 1
 """
-# Rank 3 dies when it is about to begin MPI.
+# Rank 3 dies when it is about to begin MPI, or says before why it cannot take part.
 AT_BIRTH = """
 import os, sys
 
@@ -94,6 +94,12 @@ class Finder:
             os.kill(os.getpid(), 9)
 
 sys.meta_path.insert(0, Finder())
+"""
+REFUSES = """
+import os, sys
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "3":
+    print("ftrma: error: not on this machine", file=sys.stderr, flush=True)
+    os._exit(1)
 """
 
 
@@ -144,7 +150,10 @@ ENDS = {
     "no relaunch": Case(
         "give_up", 70, r"error: .*launched again 0 times already \(--max-relaunch\); giving up",
         options=("--kill", "1@fence:3", "--spares", "0", "--max-relaunch", "0")),
-    "at birth": Case("did_not_start", 70, "error: the job did not start: ", site=AT_BIRTH),
+    "at birth": Case("give_up", 70, "error: .*a process died before ", site=AT_BIRTH,
+                     options=("--max-relaunch", "0")),
+    "refuses": Case("did_not_start", 70, "error: the job did not start: .*not on this machine",
+                    site=REFUSES),
 }
 PLAIN = ("has received", "touches")  # in a plain run, over several nodes
 
@@ -171,7 +180,7 @@ def on_one(home: Path, how: str, case: Case) -> Result:
     command = [FTRMA, "run", "-n", str(SLOTS), "--log-budget", "4M", *case.options]
     return run_command(["unshare", "--mount", "sh", "-c", f'{mount}; exec "$@"', "sh", *command,
                         str(home / "program.py"), str(home), how],
-                       env={"PYTHONPATH": str(home)}, timeout=40)
+                       env={"PYTHONPATH": str(home)}, timeout=60)
 
 
 def on_several(home: Path, how: str, case: Case) -> Result:
@@ -179,7 +188,7 @@ def on_several(home: Path, how: str, case: Case) -> Result:
     before_daemons(f"{mount}; export PYTHONPATH={home}")
     try:
         return run_on_nodes(PROGRAM, SLOTS, "--log-budget", "4M", *case.options, args=[how],
-                            in_turn=2, timeout=40, files=home, tidy=how != "at birth")
+                            in_turn=2, timeout=60, files=home, tidy=not case.site)
     finally:
         before_daemons("")
 
