@@ -41,6 +41,7 @@ OURS = re.compile(
     r"/dev/shm/(ftrma-\d+-\w{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
 )
 # Or NumPy starts as many as there are cores, in each process of each job, for nothing.
+NODE_DIRECTORY = str(Path(__file__).parents[1] / "ftrma/host/nodedirectory.py")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 MADE_OF_S = 5.0  # an emulated node ends with its last process, on a crowded machine within seconds
 LOOK_S = 0.1  # how often a job is asked which files it has
@@ -260,8 +261,10 @@ def command_line(pid: int) -> str:
 
 
 def is_of_a_node(command: str) -> bool:
-    """What an emulated node is made of: its namespaces, its first process; or it has just ended."""
-    return command.startswith(("unshare ", "?")) or " -ISc " in command
+    """What an emulated node is made of: its namespaces, its first process, who looks after it; or
+    it has just ended."""
+    return (command.startswith(("unshare ", "?")) or " -ISc " in command
+            or f" -I {NODE_DIRECTORY} " in command)
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 from ..errors import FtrmaError
-
-GAP_S = 600.0  # another node's part of a living job is nobody's between two launches
+from .nodedirectory import GAP_S
 
 
 def lock_shared(directory: Path) -> io.FileIO:

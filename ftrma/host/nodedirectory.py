@@ -5,14 +5,25 @@
 The launcher starts its daemon on each node by this (`mpirun.words_for_nodes`), since the daemon
 would otherwise put its sockets into whatever another user has made under the directory's name. It
 is run by its path and imports next to nothing.
+
+It leaves a process behind that looks after the node. When nobody of the job is there any more, that
+one removes the launch's session directory, and the job's where no rank has come; what ranks have
+left waits for the next launch, GAP_S at most: then the job is over, or has gone on without this
+node, which was cut off. So a node cleans itself when nobody can reach it. It sleeps meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import shutil
 import stat
 import sys
+import time
+
+GAP_S = 600.0  # another node's part of a living job is nobody's between two launches
+LOOK_S = 0.25  # how often it is looked in that time whether there is a next launch
 
 
 def why_foreign(path: str | os.PathLike[str]) -> str:
@@ -31,18 +42,81 @@ def why_foreign(path: str | os.PathLike[str]) -> str:
 
 
 def main(session: str, command: list[str]) -> None:
-    for directory in (os.path.dirname(session), session):
-        try:
-            os.mkdir(directory, 0o700)
-        except FileExistsError:
-            why = why_foreign(directory)
-            if why:
-                sys.exit(f"ftrma: error: {directory} on {os.uname().nodename} {why}")
-    # The daemon and what it starts hold it, so that nobody takes the directory for a dead job's.
-    lock = os.open(os.path.join(os.path.dirname(session), "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+    lock = take(session)
     os.set_inheritable(lock, True)
+    if not (child := os.fork()):
+        if os.fork():
+            os._exit(0)  # the daemon gets no child that it has not started
+        leave_terminal(lock)
+        look_after(session)
+        os._exit(0)
+    os.waitpid(child, 0)
     os.execvp(command[0], command)
+
+
+def take(session: str) -> int:
+    """Make the directories, and share the lock of the job's: the daemon and what it starts hold it,
+    so that nobody takes the directory for a dead job's. It names the newest launch."""
+    job = os.path.dirname(session)
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # it is being removed in this moment
+            for directory in (job, session):
+                try:
+                    os.mkdir(directory, 0o700)
+                except FileExistsError:
+                    why = why_foreign(directory)
+                    if why:
+                        sys.exit(f"ftrma: error: {directory} on {os.uname().nodename} {why}")
+            lock = os.open(os.path.join(job, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if is_there(lock, job) and os.path.isdir(session):
+                name = os.path.basename(session).encode()
+                os.pwrite(lock, name, 0)
+                os.ftruncate(lock, len(name))
+                return lock
+            os.close(lock)
+
+
+def is_there(lock: int, job: str) -> bool:
+    """The lock is still that of the job's directory."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(lock), os.stat(os.path.join(job, "lock")))
+    return False
+
+
+def leave_terminal(lock: int) -> None:
+    """Keep nobody waiting: neither whoever reads what the daemon says, nor the lock."""
+    os.setsid()
+    os.close(lock)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def look_after(session: str) -> None:
+    """Wait until nobody of the job is on this node, and then remove what is of no use."""
+    job, name = os.path.dirname(session), os.path.basename(session).encode()
+    try:
+        lock = os.open(os.path.join(job, "lock"), os.O_RDWR)
+    except OSError:
+        return
+
+    def is_newest() -> bool:
+        return is_there(lock, job) and os.pread(lock, 64, 0) == name
+
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    if os.path.exists(os.path.join(job, "control")):
+        return  # the supervisor is, or was, on this host, and sees to it
+    shutil.rmtree(session, ignore_errors=True)
+    until = time.monotonic()
+    until += GAP_S if os.path.exists(os.path.join(job, os.uname().nodename)) else 0.0
+    while is_newest() and time.monotonic() < until:
+        time.sleep(LOOK_S)
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_newest():  # and who comes now waits for the lock, and makes a directory anew
+            shutil.rmtree(job, ignore_errors=True)
 
 
 if __name__ == "__main__":

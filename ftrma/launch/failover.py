@@ -6,13 +6,12 @@ The supervisor looks after its own machine itself; here is what concerns the oth
 from __future__ import annotations
 
 import functools
-import os
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from .. import settings
@@ -25,24 +24,14 @@ from ..host.tomlfile import read_text
 from ..machine.topology import Layout
 from ..trace.records import CLOCK_MARK
 from ..vault import salvage
-from .guardian import end_launcher
+from .eachhost import sweep
 from .job import LAUNCHER_DIED, Cause
-from .mpirun import (
-    launcher_environment,
-    launchers_name,
-    make_session,
-    mpirun_command,
-    named_hosts,
-    on_hosts,
-    once_per_node,
-    words_for_nodes,
-)
+from .mpirun import launchers_name, named_hosts, on_hosts
 from .switchboard import Switchboard
 
 RETURN_S, LOOK_S = 60.0, 1.0  # how long, and how often, it is looked whether nodes are there again
 ANSWER_S = 1.0
 SSH_PORT = 22
-CLEAN_UP_S = 10.0  # starting one process per node takes a second or two
 
 
 def past(directory: Path, options: settings.Options) -> dict[str, Any]:
@@ -97,12 +86,14 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     hosts = {peer.host for peer in board.ranks.links.values()}
     if board.cause:
         hosts |= set(board.cause.hosts)
-    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)))
+    return Cause(reason, slots, died_at, noticed_at, tuple(sorted(hosts)),
+                 addresses=tuple(addresses(board).items()))
 
 
 def next_hosts(
     board: Switchboard, words: list[str], layout: Layout,
-    ended: Callable[[], bool] = lambda: False,
+    ended: Callable[[], bool] = lambda: False, failed: Mapping[str, str] = MappingProxyType({}),
+    fails: Callable[[str], bool] = lambda host: False,
 ) -> list[str]:
     """The launcher's options for the next launch: without the nodes that did not answer.
 
@@ -111,36 +102,67 @@ def next_hosts(
 
     Args:
         ended: whether the user has asked for the job's end meanwhile.
+        failed: why nothing could be started on some hosts, by the names that the launcher has.
+        fails: whether that is still so on one of them.
 
     Raises:
         NotRecoverable: no node is left.
     """
-    lost = board.lost - {"", socket.gethostname()}
-    ranks = [board.ranks.links[rank] for rank in sorted(board.ranks.links)]
-    address = {peer.host: peer.address for peer in ranks}
+    named, address = named_hosts(words), addresses(board)
+    names = {host: launchers_name(host, ip, named) for host, ip in address.items()}
+    silent = board.lost - {"", socket.gethostname()}
+    lost = silent | {host for host, name in names.items() if name in failed}
+
+    def is_back(host: str) -> bool:
+        name = names.get(host, host)
+        return answers(address.get(host, host)) and not (name in failed and fails(name))
+
     deadline = time.monotonic() + RETURN_S
     if needed := are_needed(board, lost, layout):
         tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
              f"waiting up to {RETURN_S:.0f} s for it")
     while needed and time.monotonic() < deadline and not ended():
         time.sleep(LOOK_S)
-        lost = {host for host in lost if not answers(address.get(host, host))}
+        lost = {host for host in lost if not is_back(host)}
         needed = are_needed(board, lost, layout)
-    if not lost:
+    # Who has no rank yet was not there to be needed.
+    back = {name for host, name in names.items() if host not in lost}
+    gone = {names.get(host, host) for host in lost} | {name for name in failed if name not in back}
+    if not gone:
         return words
-    left = {host: ip for host, ip in address.items() if host not in lost}
-    names = " and ".join(sorted(lost))
+    known = named if named else list(names.values())
+    left = [name for name in dict.fromkeys((*known, *names.values())) if name not in gone]
+    quiet = " and ".join(sorted(gone))
     if not left:
-        raise NotRecoverable(f"no node is left: no answer from {names}")
-    tell(f"no answer from {names}; going on with {', '.join(left)}")
-    named = named_hosts(words)
-    known = [launchers_name(host, ip, named) for host, ip in left.items()]
-    return on_hosts(words, known, layout.processes)
+        raise NotRecoverable(f"no node is left: no answer from {quiet}")
+    tell(f"no answer from {quiet}; going on with {', '.join(left)}")
+    return on_hosts(words, left, layout.processes)
+
+
+def addresses(board: Switchboard) -> dict[str, str]:
+    """Of each host that the job has run on, in the order of ranks, then of launches before."""
+    links = board.ranks.links
+    found = {links[rank].host: links[rank].address for rank in sorted(links)}
+    before = dict(board.cause.addresses) if board.cause else {}
+    return {**found, **{host: ip for host, ip in before.items() if host not in found}}
+
+
+def can_do_without(failed: Mapping[str, str], words: list[str], layout: Layout) -> bool:
+    """Whether a first launch can be tried without these hosts: what they would have had of its
+    processes is no more than its spares, so that none need be where another one was to be."""
+    hosts = len(named_hosts(words))
+    share = -(-layout.processes * len(failed) // max(1, hosts))
+    return 0 < len(failed) < hosts and share <= layout.spares
+
+
+def tell_failed(failed: Mapping[str, str]) -> str:
+    """Say on which hosts nothing can be started, and why."""
+    return "; ".join(f"nothing can be started on {host} ({why})" for host, why in failed.items())
 
 
 def are_needed(board: Switchboard, lost: Set[str], layout: Layout) -> bool:
     """Whether without these hosts nobody is left, or a group lacks more than it survives."""
-    if not {peer.host for peer in board.ranks.links.values()} - lost:
+    if not {*addresses(board)} - lost:
         return bool(lost)
     events = board.read_story()
     if not any(isinstance(event, Checkpoint) for event in events):
@@ -164,34 +186,21 @@ def answers(host: str) -> bool:
 
 
 def clean_up(board: Switchboard, directory: Path, words: list[str]) -> None:
-    """Remove what the job has on nodes where no process was left to do it, by the launcher.
+    """Remove what the job has on nodes where no process was left to do it, each by itself.
 
     Args:
         board: of the job's last launch.
         directory: of the job, the same on all nodes.
         words: the launcher's options.
 
-    See `sweep` for what it cannot do.
+    See `eachhost.sweep` for what it cannot do.
     """
     before = board.cause
     here = {peer.host for peer in board.ranks.links.values()}
     unclean = board.unclean | (set(before.hosts) - here if before else set())
-    if unclean - board.lost - {socket.gethostname()}:
-        sweep(directory, words)
-
-
-def sweep(directory: Path, words: list[str]) -> None:
-    """Remove what a job has on all nodes that the launcher's options name; arguments: `clean_up`.
-
-    Bounded in time; what cannot be reached stays.
-    """
-    # All of it, but where the supervisor still reads the job's story from it.
-    script = 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"'
-    session = make_session(directory)
-    command = mpirun_command(None, session, [*words_for_nodes(session), *once_per_node(words)])
-    launcher = subprocess.Popen(
-        [*command, "sh", "-c", script, str(directory)], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, **launcher_environment()}, start_new_session=True,
-    )
-    end_launcher(launcher, CLEAN_UP_S)
+    address, named = addresses(board), named_hosts(words)
+    unclean -= {socket.gethostname()}
+    unclean -= {host for host in board.lost if not answers(address.get(host, host))}
+    if unclean:
+        hosts = [launchers_name(host, address.get(host, ""), named) for host in sorted(unclean)]
+        sweep(directory, words, hosts)

@@ -32,7 +32,7 @@ class Cause:
         reason: in words.
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
-        hosts: on which the job has run so far.
+        hosts: on which the job has run so far; addresses: name and address of each.
         entry: number of the next launch's first entry of the program.
         homes: kind, number and host of each role, as all knew them last; several hosts where a
             launch ended before it had moved all.
@@ -45,6 +45,7 @@ class Cause:
     hosts: tuple[str, ...] = ()
     entry: int = 1
     homes: tuple[tuple[str, int, str], ...] = ()
+    addresses: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -73,7 +74,12 @@ class Job:
     ended: Callable[[], bool] = field(default=lambda: False, init=False)
 
     def __post_init__(self) -> None:
-        self.words = split_mpirun(self.options.mpirun)
+        self.words = self.first_words
+
+    @property
+    def first_words(self) -> list[str]:
+        """The user's options for the launcher, with all hosts of the first launch."""
+        return split_mpirun(self.options.mpirun)
 
     @property
     def ctl(self) -> Control:

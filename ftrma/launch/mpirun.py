@@ -263,6 +263,11 @@ def addresses_of(name: str) -> list[str]:
     return []
 
 
+def alone_on(words: Sequence[str], host: str) -> list[str]:
+    """Options that start one process on this host."""
+    return [*without(words, WHERE | HOW), "--host", f"{host}:1", "-n", "1"]
+
+
 def once_per_node(words: Sequence[str]) -> list[str]:
     """Options that start one process on each of the same hosts."""
     return [*without(words, HOW), "--map-by", "ppr:1:node"]

@@ -20,11 +20,12 @@ from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
 from ..protocol.ends import SUSPECT_S, End, Left, why_aborted, why_given_up
+from . import eachhost, failover
 from .arranging import holders
 from .endings import did_not_start, give_up, tell_own_end
-from .failover import sweep
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
+from .mpirun import named_hosts, on_hosts
 from .relaunch import relaunch
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
@@ -145,12 +146,21 @@ class OneNode:
         if was_full:
             tell(f"error: {reason}: {NO_ROOM}")
             return CATASTROPHE
+        failed: dict[str, str] = {}
         if not ctl.start_ns and not ctl.resume and made.may_spread:
-            sweep(made.directory, made.words)  # daemons may have come up there
-        if hopeless:
-            return did_not_start(launch, reason)
-        if made.exhausted:
+            failed = eachhost.failing(made.directory, made.words)
+        if failed:
+            reason = f"{reason}: {failover.tell_failed(failed)}"
+        without = failover.can_do_without(failed, made.words, made.layout)
+        if made.exhausted or (hopeless and not without):
+            if made.may_spread:
+                eachhost.sweep(made.directory, made.first_words)  # daemons may have come up there
+            if hopeless:
+                return did_not_start(launch, reason)
             return give_up(reason, made.relaunches)
+        if without:
+            left = [host for host in named_hosts(made.words) if host not in failed]
+            made.words = on_hosts(made.words, left, made.layout.processes)
         return None if relaunch(made, reason, died, noticed_ns) else CATASTROPHE
 
     def abandon(self) -> None:

@@ -13,7 +13,7 @@ from ..fabric import story
 from ..fabric.story import Relaunch
 from ..host.outfile import tell
 from ..protocol.ends import End, Left
-from . import failover
+from . import eachhost, failover
 from .endings import did_not_start, give_up, tell_own_end
 from .job import LAUNCHER_DIED
 from .launch import Launch
@@ -65,13 +65,19 @@ class SeveralNodes:
         cause = failover.cause_of(board, made.directory, made.options, reason)
         # A launch that follows another and to which nobody has come would come to nothing again.
         started = board.ranks.entered or (board.cause is not None and board.spread)
-        final = made.exhausted or (not started and self.launch.says_why())
-        self.end(final=final)
-        if final:
+        hopeless = not started and self.launch.says_why()
+        self.end(final=made.exhausted)
+        failed = {} if board.ranks.entered else eachhost.failing(made.directory, made.words)
+        if failed:
+            reason = f"{reason}: {failover.tell_failed(failed)}"
+        if made.exhausted or (hopeless and not failed):
+            eachhost.sweep(made.directory, made.first_words)
             return give_up(reason, made.relaunches) if started else did_not_start(
                 self.launch, reason
             )
-        made.words = failover.next_hosts(board, made.words, made.layout, made.ended)
+        made.words = failover.next_hosts(
+            board, made.words, made.layout, made.ended, failed,
+            lambda host: bool(eachhost.failing_of(made.directory, made.words, [host])))
         # Only now, since a rank may have begun an entry up to its end.
         homes = {(*role, host) for role, host in board.ranks.homes.items()}
         if board.cause and not board.ranks.entered:
@@ -89,7 +95,7 @@ class SeveralNodes:
         self.board.end(final=final)
         self.launch.end(patience_s=PATIENCE_S)
         if final:
-            failover.clean_up(self.board, self.made.directory, self.made.words)
+            failover.clean_up(self.board, self.made.directory, self.made.first_words)
 
     def trouble(self) -> str:
         """Why this launch cannot go on, in words; empty while it can."""

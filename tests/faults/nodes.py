@@ -53,6 +53,10 @@ except ChildProcessError:
 FAKE_SSH = r"""
 while [[ $1 == -* ]]; do shift; done
 host=$1 node=$nodes/$1; shift
+if grep -qxF "$host" "$0.refused" 2>/dev/null; then
+    echo "ssh: connect to host $host port 22: Connection refused" >&2
+    exit 255
+fi
 skew=$((${host##*.} * 10007)) # seconds
 mkdir -pm 1777 "$node/shm" "$node/tmp"
 
@@ -117,6 +121,11 @@ def before_daemons(command: str) -> None:
     """Have a shell command run on each node before the launcher's daemon; empty: none."""
     path = Path(fake_ssh() + ".first")
     path.write_text(command) if command else path.unlink(missing_ok=True)
+
+
+def refusing() -> Path:
+    """A file of the names of nodes, one in a line, to which there is no ssh: they are booting."""
+    return Path(fake_ssh() + ".refused")
 
 
 def home_of(node: str) -> Path:

@@ -6,11 +6,13 @@ same bits as without it, from its newest checkpoint and not from its start.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jobs import Result
-from nodes import PER_NODE, remove_fake_ssh, run_on_nodes, struck
+from nodes import NODES, PER_NODE, fake_ssh, refusing, remove_fake_ssh, run_on_nodes, struck
 from programs import kinds
 
 SLOTS = 4
@@ -29,9 +31,10 @@ win = MPI.Win.Allocate(8 * n, 8, comm=comm)
 cells = np.frombuffer(win.tomemory())
 cells[:] = comm.rank
 state = ftrma.protect("s", step=0, field=np.arange(n, dtype=float) * comm.rank, begun=0)
-FELL, STEP, DAEMON = {fell}, {step}, {daemon}
+FELL, STEP, DAEMON, REFUSED = {fell}, {step}, {daemon}, {refused!r}
 
 def fell_node():
+    Path(REFUSED or os.devnull).write_text(os.uname().nodename + chr(10))
     uts = os.stat("/proc/self/ns/uts").st_ino
     node = Path(os.environ["FTRMA_JOB"]) / os.uname().nodename
     while node.exists():  # others on it are still making and removing files
@@ -57,6 +60,8 @@ while state.step < 12:
     ftrma.safepoint()
     if state.step == STEP and comm.rank == FELL and not state.restored:
         fell_node()
+if REFUSED:  # the node is up again
+    Path(REFUSED).unlink(missing_ok=True)
 np.savez(f"{{sys.argv[1]}}/out-{{comm.rank}}.npz", cells=cells, field=state.field, first=first)
 """
 
@@ -67,10 +72,12 @@ def nodes() -> Iterator[None]:
     remove_fake_ssh()
 
 
-def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False) -> Result:
-    program = PROGRAM.format(fell=fell, step=step, daemon=daemon)
+def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False,
+        refused: str = "") -> Result:
+    program = PROGRAM.format(fell=fell, step=step, daemon=daemon, refused=refused)
     always = ("--spares", "0", "--group-size", "2", "--interval", "0")
-    return run_on_nodes(program, SLOTS, *always, *options, timeout=40, by_rank=False)
+    return run_on_nodes(program, SLOTS, *always, *options, timeout=60, by_rank=False,
+                        files=Path(fake_ssh()).parent)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +143,41 @@ def test_node_loss_with_its_daemon(reference: Result, repetition: int) -> None:
     result = run(fell=3, step=7, daemon=True)
     assert_same_bits(result, reference, 6)
     assert kinds(result) == ["relaunch"]
+
+
+@pytest.fixture
+def refused() -> Iterator[Path]:
+    """The file of nodes that refuse ssh; none does afterwards."""
+    yield refusing()
+    refusing().unlink(missing_ok=True)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("daemon", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: Path) -> None:
+    """Law: a node that answers, but on which nothing can be started, costs one launch, which names
+    it; the next one goes without it."""
+    result = run(fell=1, step=7, daemon=daemon, refused=str(refused))
+    assert result.status == 0, result
+    for found, expected in zip(result.of_slots("out", SLOTS), reference.of_slots("out", SLOTS),
+                               strict=True):
+        assert found["field"].tobytes() == expected["field"].tobytes() and found["first"] >= 6
+    (lost,) = set(re.findall("nothing can be started on ([0-9.]+)", result.stderr))
+    assert result.stderr.count("launching the job again") == 2, result
+    assert (f"nothing can be started on {lost} (ssh: connect to host {lost} port 22: Connection "
+            "refused)") in result.stderr, result
+    assert f"no answer from {lost}; going on with" in result.stderr, result
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("spares", [4, 0])
+def test_a_first_launch_without_a_node(spares: int, refused: Path) -> None:
+    """Law: it is tried without the node where that would have had no more than the spares; else the
+    node is named."""
+    refused.write_text(f"{NODES[2]}\n")
+    result = run("--spares", str(spares))
+    assert f"nothing can be started on {NODES[2]} (ssh: connect" in result.stderr, result
+    assert (result.status, result.stderr.count("error:")) == ((0, 0) if spares else (70, 1)), result
 
 
 def test_node_loss_without_awareness(repetition: int) -> None:

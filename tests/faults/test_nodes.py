@@ -399,6 +399,14 @@ def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
     assert sorted(out.splitlines()) == [f"{slot} {both}" for slot in range(SLOTS)], out
 
 
+@pytest.mark.rest
+def test_a_host_without_a_rank_keeps_nothing() -> None:
+    """Law: a daemon of the launcher's is there, too, and when it ends so does what it needed."""
+    words = launcher_options(NODES, 3).replace("ppr:3:node", "slot")
+    result = run_on_nodes(RING, SLOTS, "--spares", "0", "--mpirun", words)
+    assert result.status == 0 and NODES[2] not in result.stdout, result
+
+
 def test_nodes_without_a_place_for_each_process() -> None:
     """Law: what may ail a launcher that does not say why is told, and no node keeps a file."""
     result = run_on_nodes(RING, SLOTS, nodes=NODES[:2])

@@ -80,6 +80,9 @@ class MadeUp:
     def dead(self) -> list[int]:
         return []
 
+    def says_why(self) -> bool:
+        return True
+
     def refused(self) -> str:
         return ""
 
@@ -100,6 +103,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(switchboard, "END_S", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
     monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda *given: given[1])
+    monkeypatch.setattr(severalnodes.eachhost, "sweep", lambda *_: None)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())
     assert status == CATASTROPHE and MadeUp.made_up == 2

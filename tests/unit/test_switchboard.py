@@ -29,7 +29,7 @@ from ftrma.fabric.killrules import KillRule
 from ftrma.fabric.listening import Bind
 from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
-from ftrma.launch import failover, mpirun, reception, severalnodes, switchboard
+from ftrma.launch import eachhost, failover, mpirun, reception, severalnodes, switchboard
 from ftrma.launch.job import Cause
 from ftrma.launch.switchboard import Switchboard, describe
 from ftrma.machine.topology import make_layout
@@ -630,6 +630,35 @@ def test_who_is_needed_gets_time_to_answer(
     assert bool(asked) == (gone != {"node4"})
 
 
+def test_a_host_on_which_nothing_can_be_started_is_left_out(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: also if it answers; not if it is needed and comes back within the time."""
+    monkeypatch.setattr(failover, "answers", lambda address: True)
+    monkeypatch.setattr(failover, "LOOK_S", 0.01)
+    for rank in range(2):
+        board.connect(rank, f"node{rank + 1}")
+    words, failed = ["--host", "node1,node2,node3"], {"node2": "ssh: refused"}
+    layout = make_layout(4)
+    found = failover.next_hosts(board.board, words, layout, failed=failed)
+    assert found == ["--host", "node1:3,node3:3", "--map-by", "ppr:3:node"]
+    tries = iter([True, True, False])
+    both = {"node1": "", "node2": "", "node3": ""}
+    found = failover.next_hosts(board.board, words, layout, failed=both,
+                                fails=lambda host: host == "node2" or next(tries))
+    assert found == ["--host", "node1:6", "--map-by", "ppr:6:node"]
+
+
+@pytest.mark.parametrize(("failed", "spares", "possible"), [
+    (0, 5, False), (1, 2, False), (1, 3, True), (2, 9, False), (2, 10, True), (3, 9, False)])
+def test_a_first_launch_can_do_without(failed: int, spares: int, possible: bool) -> None:
+    """Law: without hosts that were to have no more processes than there are spares, and not without
+    all."""
+    some = {f"node{n}": "refused" for n in range(failed)}
+    words = ["--host", "node0:9,node1:9,node2:9"]
+    assert failover.can_do_without(some, words, make_layout(4, spares=spares)) == possible
+
+
 def test_a_repair_may_take_long_as_long_as_it_works(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -749,11 +778,11 @@ def test_the_end_reaches_a_rank(
     assert not board.board.unclean and not board.board.ranks.deaths
 
 
-def test_a_node_without_ranks_is_cleaned_by_the_launcher(
+def test_a_node_without_ranks_is_cleaned_by_a_launcher_of_its_own(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law: the job's directory goes from the node whose ranks are dead, but for what the supervisor
-    still reads where it has its own."""
+    """Law: the job's directory goes from the nodes whose ranks are dead, from each by itself, but
+    for what the supervisor still reads where it has its own."""
     commands = []
 
     def once(processes: int | None, session: Path, options: list[str]) -> list[str]:
@@ -761,25 +790,28 @@ def test_a_node_without_ranks_is_cleaned_by_the_launcher(
         commands.append(options[3:])
         return ["env"]
 
-    monkeypatch.setattr(failover, "mpirun_command", once)
+    monkeypatch.setattr(eachhost, "mpirun_command", once)
     directory = tmp_path / "job"
     ours, control = directory / socket.gethostname(), directory / "control"
     ours.mkdir(parents=True)
     control.touch()
     board.connect(0)[0].sendall(link.line("goodbye"))
     board.until(lambda: board.board.ranks.links[0].goodbye)
-    failover.clean_up(board.board, directory, ["--host", "node1"])
+    words = ["--host", "node1:3,node2:3", "--map-by", "node"]
+    failover.clean_up(board.board, directory, words)
     assert not commands and ours.exists()
-    board.connect(1, f"node2-{os.getpid()}")[0].close()
-    board.until(lambda: bool(board.board.ranks.deaths))
+    for rank in (1, 2):
+        board.connect(rank, f"node{rank}")[0].close()
+    board.until(lambda: len(board.board.ranks.deaths) == 2)
     board.open[0].close()
     board.board.end(final=True)
-    failover.clean_up(board.board, directory, ["--host", "node1"])
-    assert commands == [["--host", "node1", "--map-by", "ppr:1:node"]]
+    failover.clean_up(board.board, directory, words)
+    assert commands == [["--host", f"node{n}:1", "-n", "1"] for n in (2,)] or sorted(commands) == [
+        ["--host", f"node{n}:1", "-n", "1"] for n in (1, 2)]
     assert not ours.exists()
     assert control.exists(), "the supervisor still needs it"
     control.unlink()
-    failover.clean_up(board.board, directory, ["--host", "node1"])
+    failover.clean_up(board.board, directory, words)
     assert not directory.exists()
 
 

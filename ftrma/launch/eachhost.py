@@ -1,0 +1,105 @@
+"""A process on each host of a job, by a launcher of its own for each: what is wrong with one host
+keeps nothing from the others, and is known to be that host's.
+
+A launch that does not come up says at best that some daemon did not. So each host is asked by
+itself, in the way in which ranks are started there: ssh or the batch system, the directory of a
+launch, Python and ftrma. What a job has left on its nodes is removed in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .guardian import end_launcher
+from .mpirun import (
+    alone_on,
+    launcher_environment,
+    make_session,
+    mpirun_command,
+    named_hosts,
+    once_per_node,
+    words_for_nodes,
+)
+
+AT_ONCE = 16  # a launcher is a process of some MB here
+EACH_S = 20.0  # starting a process on a node takes a second or two, on crowded ones some more
+PROBE = (sys.executable, "-c", "import ftrma")
+# All of it, but where the supervisor still reads the job's story from it.
+REMOVE = ("sh", "-c", 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"')
+
+
+def failing(directory: Path, words: list[str]) -> dict[str, str]:
+    """Hosts of several that a launch was to have on which nothing can be started, and why.
+
+    Args:
+        directory: of the job, the same on all nodes.
+        words: the launcher's options.
+    """
+    hosts = named_hosts(words)
+    return failing_of(directory, words, hosts) if len(hosts) > 1 else {}
+
+
+def failing_of(directory: Path, words: list[str], hosts: Sequence[str]) -> dict[str, str]:
+    """Those of these hosts on which nothing can be started; arguments: `failing`."""
+    said = start_on_each(directory, words, hosts, PROBE)
+    return {host: why for host, why in said.items() if why}
+
+
+def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
+    """Remove what a job has on these hosts, or on all that the launcher's options name.
+
+    Bounded in time; what cannot be reached stays. Arguments: `failing`.
+    """
+    command = [*REMOVE, str(directory)]
+    if hosts or (hosts := named_hosts(words)):
+        start_on_each(directory, words, hosts, command)
+    else:  # a batch system knows them
+        _Started(directory, once_per_node(words), command).end(time.monotonic() + EACH_S)
+
+
+def start_on_each(
+    directory: Path, words: list[str], hosts: Sequence[str], command: Sequence[str]
+) -> dict[str, str]:
+    """Run a command on each host and wait for it; why it has failed, by host, "" where it has not.
+
+    Arguments: `failing`.
+    """
+    found: dict[str, str] = {}
+    for first in range(0, len(hosts), AT_ONCE):
+        some = {host: _Started(directory, alone_on(words, host), command)
+                for host in hosts[first : first + AT_ONCE]}
+        deadline = time.monotonic() + EACH_S
+        found |= {host: started.end(deadline) for host, started in some.items()}
+    return found
+
+
+class _Started:
+    """A launcher that starts a command somewhere."""
+
+    def __init__(self, directory: Path, words: list[str], command: Sequence[str]) -> None:
+        session = make_session(directory)
+        self.log = session / "said"
+        with self.log.open("wb") as said:
+            self.launcher = subprocess.Popen(
+                [*mpirun_command(None, session, [*words_for_nodes(session), *words]), *command],
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                env={**os.environ, **launcher_environment()}, start_new_session=True,
+            )
+
+    def end(self, deadline: float) -> str:
+        """Wait for the end, up to a time on the monotonic clock; why it failed, or ""."""
+        end_launcher(self.launcher, max(0.0, deadline - time.monotonic()))
+        if not self.launcher.returncode:
+            return ""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        # Behind it comes what may have caused it; in brackets is what the launcher warns of.
+        lines = [line.strip() for line in text.splitlines()]
+        told = [line for line in lines if line and not line.startswith(("-", "["))]
+        late = f"no answer within {EACH_S:.0f} s"
+        return told[0] if told else late if self.launcher.returncode < 0 else (
+            f"the launcher ends with status {self.launcher.returncode}")
