@@ -9,13 +9,16 @@ attempt, its stdin), and each rank one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
-                         handed, unheeded, waiting, goodbye; and what happens in the job (`story`)
-    supervisor to rank   the answers to hello, clock, claim and events; waiting, gone, signal, end
+                         handed, unheeded, waiting, stopped, goodbye; and what happens in the job
+                         (`story`)
+    supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, gone,
+                         signal, end
 
-``waiting`` asks whether the rank waits for others, and is answered by the same. ``gone`` tells of
-the death of a rank that was alone on its host, where nobody else sees it. At ``end`` the process
-kills itself, whatever its main thread is doing; only while that holds `Link.critical` it is waited
-for. A supervisor that is gone means the same as ``end``.
+``waiting`` asks whether the rank waits for others, ``stopped`` who of its node keeps a repair
+waiting because it is stopped; both are answered by the same. ``gone`` tells of the death of a rank
+that was alone on its host, where nobody else sees it. At ``end`` the process kills itself, whatever
+its main thread is doing; only while that holds `Link.critical` it is waited for. A supervisor that
+is gone means the same as ``end``.
 
 The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
 the supervisor sends a challenge, the rank answers it beside one of its own, the supervisor answers
@@ -39,7 +42,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +50,7 @@ from ..errors import FtrmaError
 from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.signals import SET_S, would_end
+from .absence import Stopped
 
 VARIABLE = "FTRMA_LINK"
 _exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
@@ -297,6 +301,7 @@ class Link:
         directory: this node's part of the job's directory, removed when the job ends for good.
         over: is called, by a thread, when the launch ends, before this process does.
         waits: says, by a thread, whether this process waits for others.
+        stopped: says, by a thread, who of its node keeps a repair waiting because it is stopped.
         gone: is called, by a thread, with a rank that died alone on its host, and how it said that
             it ends itself, as in the control file; 0: it did not.
 
@@ -311,6 +316,7 @@ class Link:
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
+        self.stopped: Callable[[], list[Stopped]] = list
         self.ending = False  # goodbye was said
         self.waiting: set[int] = set()  # signals that the program may still come to handle
         self.sending = threading.Lock()
@@ -358,6 +364,8 @@ class Link:
                     self.gone(message["rank"], message["leaving"])
                 elif message["event"] == "waiting":
                     self.send("waiting", waits=self.waits())
+                elif message["event"] == "stopped":
+                    self.send("stopped", found=[astuple(each) for each in self.stopped()])
                 elif message["event"] == "signal":
                     Helper(self._hand_on, message["number"]).start()
                 else:

@@ -66,7 +66,7 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
     Returns:
         Why the job is launched again.
     """
-    noticed_at = board.ranks.deaths[0].died_at if board.ranks.deaths else time.monotonic()
+    noticed_at = time.monotonic()
     deaths = board.ranks.deaths  # those before are in the story
     if reason == LAUNCHER_DIED:
         deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
@@ -82,7 +82,11 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
         ))
     options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
     slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
-    died_at = min([noticed_at, *(p.struck[1] for p in deaths if p.struck)])
+    died_at = min([noticed_at, *(peer.died_at for peer in board.ranks.deaths),
+                   *(p.struck[1] for p in deaths if p.struck)])
+    if board.cause and not board.ranks.entered:  # it came to nothing: it is the same failure still
+        died_at = min(died_at, board.cause.died_at)
+        slots = tuple(sorted({*slots, *board.cause.slots}))
     hosts = {peer.host for peer in board.ranks.links.values()}
     if board.cause:
         hosts |= set(board.cause.hosts)

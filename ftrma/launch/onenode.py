@@ -11,7 +11,9 @@ import signal
 import time
 
 from ..errors import CATASTROPHE, NO_ROOM
-from ..fabric import plans
+from ..fabric import plans, story
+from ..fabric.absence import is_stopped, stopped
+from ..fabric.story import Failure
 from ..host.children import children
 from ..host.outfile import tell
 from ..host.sharedmemory import is_full
@@ -20,12 +22,14 @@ from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
 from ..protocol.ends import SUSPECT_S, End, Left, why_aborted, why_given_up
+from ..protocol.rounds import struck_at
 from . import eachhost, failover
 from .arranging import holders
 from .endings import did_not_start, give_up, tell_own_end
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
 from .mpirun import named_hosts, on_hosts
+from .patience import Patience
 from .relaunch import relaunch
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
@@ -50,6 +54,7 @@ class OneNode:
         self.unnoticed_since: float | None = None
         self.handed: dict[int, tuple[int, int, float]] = {}  # by pid: slot, signal, when
         self.children, self.lacking_since = 0, time.monotonic()
+        self.patience = Patience()
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         ctl, launch = self.ctl, self.launch
@@ -140,6 +145,8 @@ class OneNode:
         noticed_ns = job.now_ns()
         ctl.request = job.Request.RELAUNCH  # deaths from here on are the launch's end: no failures
         died = {i for i, p in enumerate(launch.procs()) if p.state == job.State.DEAD}
+        if reason not in (LAUNCHER_DIED, ALL_DIED):  # else they did not die by themselves
+            self.report(died)
         was_full = self.memory_was_full()
         hopeless = not ctl.start_ns and not ctl.resume and launch.says_why()
         launch.end()
@@ -165,6 +172,15 @@ class OneNode:
 
     def abandon(self) -> None:
         self.launch.end()
+
+    def report(self, died: set[int]) -> None:
+        """Put deaths into the job's story that no repair has come to."""
+        for proc in sorted(died):
+            p, (role, index) = self.ctl.proc[proc], job.role_of(self.ctl, Proc(proc))
+            if job.exchange(p, "reported", 0, 1):
+                story.emit(self.made.directory, Failure(
+                    role=ROLE_NAMES[role], index=index, pid=p.pid,
+                    place=struck_at(self.ctl, role, index)))
 
     # -- what ails it -------------------------------------------------------------------------
 
@@ -193,7 +209,14 @@ class OneNode:
         gone = launch.dead()
         if len(gone) == len(launch.ranks):
             return ALL_DIED
-        return self.unnoticed(gone) or self.stuck() or self.absent()
+        return self.waits_in_vain() or self.unnoticed(gone) or self.stuck() or self.absent()
+
+    def waits_in_vain(self) -> str:
+        """A repair waits for a process that is stopped."""
+        dead = [self.name(i) for i, p in enumerate(self.launch.procs())
+                if p.state == job.State.DEAD and not p.reported]
+        died = f"{' and '.join(dead)} died" if dead else "a repair is under way"
+        return self.patience.look(stopped(self.ctl), died)
 
     def lost_at_birth(self) -> bool:
         """The launcher, which starts all its processes at once, has been lacking some for long."""
@@ -222,7 +245,7 @@ class OneNode:
         now = time.monotonic()
         for i, p in enumerate(self.launch.procs()):
             calls = p.calls
-            if p.state != job.State.ALIVE or not job.is_in_call(p):
+            if p.state != job.State.ALIVE or not job.is_in_call(p) or is_stopped(p.pid):
                 self.seen_call.pop(i, None)
             elif self.seen_call.get(i, (None, 0))[0] != calls:
                 self.seen_call[i] = (calls, now)
@@ -238,7 +261,7 @@ class OneNode:
         ctl, now = self.ctl, job.now_ns()
         for i, p in enumerate(self.launch.procs()):
             awaited = ctl.alarm != ctl.repaired and p.met >> 8 < ctl.alarm
-            if p.state != job.State.ALIVE or not awaited:
+            if p.state != job.State.ALIVE or not awaited or is_stopped(p.pid):
                 self.away_since.pop(i, None)
                 self.told_away.discard(i)
                 continue

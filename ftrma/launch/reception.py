@@ -23,10 +23,11 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from ..fabric import link
+from ..fabric.absence import Stopped
 from ..fabric.listening import Bind, listen, own_addresses, reachable
 from ..host import lineoutput
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
@@ -56,6 +57,7 @@ class Peer:
         struck: the --kill rule that struck it and when; None otherwise.
         handed: the signal that it handed on to its program last, and when; None otherwise.
         waits: it said last that it waits for others.
+        stopped: who of its node keeps a repair waiting, as it said last, at answered_at.
         left: how it said that it ends itself; None otherwise. leaving: the same as in the control
             file.
         file: that keeps what a "trace" brings; None where it could not be made, or is full.
@@ -80,6 +82,8 @@ class Peer:
     left: Left | None = None
     leaving: int = 0
     waits: bool = False
+    stopped: list[Stopped] = field(default_factory=list)
+    answered_at: float = 0.0
     file: BinaryIO | None = None
 
     @property

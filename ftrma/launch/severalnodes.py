@@ -18,6 +18,7 @@ from .endings import did_not_start, give_up, tell_own_end
 from .job import LAUNCHER_DIED
 from .launch import Launch
 from .onenode import come_up_s
+from .patience import Patience
 
 LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
 REPAIR_S = 10.0  # a repair takes milliseconds, unless it is told that bytes are on their way
@@ -30,6 +31,7 @@ class SeveralNodes:
     def __init__(self, launch: Launch) -> None:
         self.launch, self.made, self.board = launch, launch.made, launch.switchboard
         self.launcher_died: float | None = None
+        self.patience = Patience()
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
         return self.board.left()
@@ -108,6 +110,8 @@ class SeveralNodes:
             return board.ranks.wish
         if board.ranks.deaths and (board.nodes_gone() or not board.ranks.entered):
             return board.failure()
+        if in_vain := self.waits_in_vain():
+            return in_vain
         now, working = time.monotonic(), board.ranks.working
         if board.ranks.deaths and now - max(board.ranks.deaths[0].died_at, working) > REPAIR_S:
             return f"{board.failure()}, and the others have not come to an end with it"
@@ -123,3 +127,8 @@ class SeveralNodes:
         if missing and time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
             return f"{missing} of {launch.layout.processes} processes did not come up"
         return ""
+
+    def waits_in_vain(self) -> str:
+        """A repair waits for a process that is stopped."""
+        died = self.board.failure() or "a repair is under way"
+        return self.patience.look(self.board.stopped(), died)

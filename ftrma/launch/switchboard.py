@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from ..fabric import link
+from ..fabric.absence import Stopped
 from ..fabric.listening import Bind
 from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.key import Key
 from ..host.outfile import tell
 from ..native import job
+from ..native.shared import Proc
 from ..protocol.ends import SUSPECT_S, Left, why_aborted
 from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
@@ -32,6 +34,7 @@ from .reception import Peer, Reception
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
+SILENT_S = 2.0  # who is executed answers within milliseconds
 ALONE_S = 1.5  # the agent of the node of who died answers within milliseconds, if it is there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
@@ -95,7 +98,8 @@ class Switchboard:
         self.reception = Reception(key, bind, self._take, self._gone)
         self.claims: list[tuple[float, Peer, int]] = []  # since when; the program's entry
         self.ending = False
-        self.asked_at = 0.0  # when it was asked last who waits
+        self.asked_at = 0.0  # when it was asked last who waits, or is stopped
+        self.asked_since = 0.0  # since when it is asked who is stopped; 0: it is not
         self.spread = False  # a rank has come: the job runs over several nodes
         self.unclean: set[str] = set()  # hosts on which nobody could clean up
 
@@ -191,6 +195,10 @@ class Switchboard:
             self.ranks.wish = self.ranks.wish or str(message["reason"])
         elif event == "events":
             self.reception.send(peer, "events", events=[plain(e) for e in self.read_story()])
+        elif event == "stopped":
+            peer.answered_at = time.monotonic()
+            peer.stopped = [Stopped(Proc(proc), f"{name} on {peer.host}")
+                            for proc, name in message["found"]]
         elif event == "waiting":
             peer.waits = bool(message["waits"])
         elif event == "strike":
@@ -218,6 +226,7 @@ class Switchboard:
     def _awaited(self, peer: Peer, *, computes: bool) -> None:
         """A process does not come to a repair: it computes, or waits for something."""
         ranks, now = self.ranks, time.monotonic()
+        peer.answered_at = now
         if not computes:
             ranks.wish = ranks.wish or f"{peer.name} {ABSENT}"
             return
@@ -325,6 +334,30 @@ class Switchboard:
                 self.reception.send(peer, "waiting")
         waiting = bool(self.claims) or all(peer.waits for peer in others)
         return left, len(left) < len(deaths), waiting
+
+    def stopped(self) -> list[Stopped]:
+        """Who is stopped and keeps a repair waiting, as processes of each node see it.
+
+        They are asked now and then while a death is open. Where nobody of a node answers, nor says
+        that it computes, none of them is executed.
+        """
+        now = time.monotonic()
+        if not (self.ranks.deaths or self.ranks.repairing) or not self.ranks.entered:
+            self.asked_since = 0.0
+            return []
+        there = [peer for peer in self.ranks.links.values() if peer.open and not peer.goodbye]
+        self.asked_since = self.asked_since or now
+        if now - self.asked_at > ASK_S:
+            self.asked_at = now
+            for peer in there:
+                self.reception.send(peer, "stopped")
+        fresh = [peer for peer in there if now - peer.answered_at < SILENT_S]
+        found = {one.proc: one for peer in fresh for one in peer.stopped}
+        heard = {peer.host for peer in fresh}
+        if now - self.asked_since > SILENT_S:
+            found |= {Proc(peer.rank): Stopped(Proc(peer.rank), f"{peer.name} on {peer.host}")
+                      for peer in there if peer.host not in heard}
+        return list(found.values())
 
     def nodes_gone(self) -> bool:
         """Of some host with open deaths no rank is left: it is lost, or as good as lost.

@@ -25,7 +25,7 @@ from ..native.constants import (
     SPARE,
     PlanKind,
 )
-from ..native.shared import Proc, Process, Slot, Version
+from ..native.shared import Control, Proc, Process, Slot, Version
 from ..vault.group import forget_vault, own_vault, rebuild_parity, rebuild_slot, scrub
 from ..vault.vault import Vault
 from . import causal, ends
@@ -342,10 +342,9 @@ def report_deaths(world: World) -> None:
         if job.exchange(entry, "reported", 0, 1):
             name = ROLE_NAMES[role]
             at, waited = place_of(world, Slot(index), entry) if role == SLOT else (None, False)
-            world.emit(Failure(
-                role=name, index=index, pid=entry.pid,
-                place=struck_at(world, role, index), host=world.host_of(p), at=at, waited=waited,
-            ))
+            place = struck_at(world.ctl, role, index)
+            world.emit(Failure(role=name, index=index, pid=entry.pid, place=place,
+                               host=world.host_of(p), at=at, waited=waited))
             if role == SPARE:
                 world.tell(f"{name} {index} died (process {entry.pid}); the program goes on")
                 world.lost_spare(p)
@@ -361,11 +360,11 @@ def place_of(world: World, slot: Slot, entry: Process) -> tuple[tuple[int, int],
     return (version, int(events)), bool(entry.waiting or job.is_in_call(entry))
 
 
-def struck_at(world: World, role: int, index: int) -> str:
+def struck_at(ctl: Control, role: int, index: int) -> str:
     """Where a --kill rule struck, or "unknown" for deaths from outside."""
     names = {number: name for name, number in PLACES.items()}
-    for i in range(world.ctl.nrules):
-        rule = world.ctl.rules[i]
+    for i in range(ctl.nrules):
+        rule = ctl.rules[i]
         if rule.fired == 1 and rule.role == role and rule.index == index:
             rule.fired = 2
             return names.get(rule.place) or job.text(rule.name)

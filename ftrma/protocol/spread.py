@@ -33,6 +33,7 @@ from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, no_room
 from ..fabric import clock, killrules
 from ..fabric import link as links
+from ..fabric.absence import stopped
 from ..fabric.agents import Asking, NodeAgent
 from ..fabric.base import RoundChanged
 from ..fabric.link import Link
@@ -110,6 +111,7 @@ class SpreadWorld(World):
         self._make_node(comm, placement)
         super().__init__(self.directory, link.key, proc)
         link.gone, link.over = self._gone, self._over
+        link.stopped = lambda: stopped(self.ctl, self.node)
         link.waits = lambda: job.waits(self.ctl, self.me)
         self.stock.hold(proc, self.hosts, self.holders(), self.servers(), strays=self.first_on_node)
         job.comm_prepare()

@@ -1,0 +1,51 @@
+"""What is done about a process that is stopped and keeps a repair waiting.
+
+One rule for one node and several: it is told at once, and after STOPPED_S the job is launched
+again. The vault of such a process is whole and is gone on from; killed, the process would be one
+more loss of its group. Where a node does not answer at all the same holds for its processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..fabric.absence import Stopped
+from ..host.outfile import tell
+
+SOON_S = 0.5  # a signal may stop a process for a moment
+STOPPED_S = 5.0
+
+
+class Patience:
+    """Watches who is waited for, from one repair to the next."""
+
+    def __init__(self) -> None:
+        self.since: dict[int, float] = {}  # when each was seen first, in this repair
+        self.told: set[int] = set()
+
+    def look(self, found: Sequence[Stopped], died: str) -> str:
+        """Tell what is new.
+
+        Args:
+            found: who is stopped now.
+            died: who has died, in words.
+
+        Returns:
+            Why the job is to be launched again; empty while it is not.
+        """
+        now = time.monotonic()
+        self.since = {one.proc: self.since.get(one.proc, now) for one in found}
+        self.told &= self.since.keys()
+        new = [one for one in found
+               if now - self.since[one.proc] > SOON_S and one.proc not in self.told]
+        if new:
+            tell(f"{died}; {_names(new)} does not answer; if that lasts for {STOPPED_S:.0f} s, the "
+                 "job is launched again")
+            self.told |= {one.proc for one in new}
+        late = [one for one in found if now - self.since[one.proc] > STOPPED_S]
+        return f"{died}, and {_names(late)} does not answer" if late else ""
+
+
+def _names(some: Sequence[Stopped]) -> str:
+    return " and ".join(one.name for one in some)

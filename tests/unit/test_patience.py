@@ -1,0 +1,62 @@
+"""What is told of who is stopped and keeps a repair waiting, and when it is too late for him."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ftrma.fabric.absence import Stopped, is_stopped
+from ftrma.launch import patience
+from ftrma.launch.patience import SOON_S, STOPPED_S, Patience
+from ftrma.native.shared import Proc
+
+DIED, ONE = "slot 2 died", Stopped(Proc(1), "slot 1")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    made = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def test_who_is_stopped_is_told_once_and_is_too_late(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: told after SOON_S, relaunched after STOPPED_S; a new repair begins anew."""
+    it = Patience()
+    for begun in (1000.0, 2000.0):
+        for after in (0.0, SOON_S + 0.1, STOPPED_S - 0.1):
+            clock.now = begun + after
+            assert it.look([ONE], DIED) == ""
+        said = capsys.readouterr().err
+        assert said.count("slot 2 died; slot 1 does not answer") == said.count("\n") == 1
+        clock.now = begun + STOPPED_S + 0.1
+        assert it.look([ONE], DIED) == "slot 2 died, and slot 1 does not answer"
+        assert it.look([], DIED) == ""
+
+
+def test_who_goes_on_is_not_late(clock: SimpleNamespace) -> None:
+    """Law: a process that is stopped and goes on, and is stopped again, has its time each time."""
+    it = Patience()
+    for after in range(20):
+        clock.now = 1000.0 + after * STOPPED_S / 2
+        assert it.look([ONE] * (after % 2), DIED) == ""
+
+
+def test_a_stopped_process_is_known() -> None:
+    """Law: by a signal; neither one that sleeps nor one that is gone is."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert not is_stopped(process.pid)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            process.send_signal(number)
+            deadline = time.monotonic() + 5
+            while is_stopped(process.pid) != (number == signal.SIGSTOP):
+                assert time.monotonic() < deadline
+        process.kill()
+    assert not is_stopped(process.pid)
