@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from .. import __version__, settings
 from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
-from ..host import outfile
+from ..host import outfile, values
 from ..host.outfile import tell
 from ..host.values import number, whole
 from ..program import script
@@ -350,8 +350,7 @@ def command_graph(arguments: argparse.Namespace) -> int:
         words += ["--out", arguments.out]
     if arguments.graph.partition(":")[0] not in GRAPH_KINDS:
         try:
-            with open(arguments.graph, "rb"):
-                pass
+            values.open_file(arguments.graph).close()
         except OSError as error:
             raise ValueError(f"{arguments.graph}: {error.strerror}; give a file, rmat:SCALE, "
                              "lognormal:N, grid:SIDE or path:N") from None

@@ -7,7 +7,9 @@ keeps. Arrays and matrices are whole in each slot.
 from __future__ import annotations
 
 import gzip
+import math
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +17,17 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..host.outfile import one_line
+from ..host.values import open_file
 from . import kernels, parts
-from .parts import Graph, of_edges
-from .references import Edges
+from .parts import DoesNotFit, Graph, Watch, check_room, of_edges
+from .references import AnyArray, Edges
 
 TEXT_BYTES = 1 << 22  # of text that are read at a time; no line may be longer
 GZIP = b"\x1f\x8b"  # what a compressed file begins with, RFC 1952
+NPY = b"\x93NUMPY"  # and a single array
+ARRAYS = {"indptr", "indices", "shape", "format", "data", "src", "dst", "weight", "n"}
+EDGE_BYTES = 40  # that an edge of a matrix or of arrays takes at most, on its way to a graph
 Source = str | os.PathLike[str]
 
 
@@ -37,12 +44,14 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False) -> Graph:
         relabel: give those that have edges the ids 0 to k - 1, see `ftrma.graph.parts.relabel`.
 
     Raises:
-        ValueError: the file is missing, cut, or has something else in it.
+        ValueError: the file is missing, cut, has something else in it, or unpacks to more than the
+            machine has memory for.
     """
-    name = Path(path).name
+    name = one_line(Path(path).name)
     if relabel and n is not None:
         raise ValueError(f"{name}: n {n} and relabel, which finds out n; leave one of them out")
     kind = Path(name.removesuffix(".gz")).suffix
+    _check_file(path, name)
     if kind in (".npz", ".npy"):
         found = _arrays(path, name)
     elif kind == ".mtx":
@@ -100,10 +109,19 @@ def _lines(path: Source, name: str) -> Iterator[bytes]:
                                      "of source, target and perhaps a weight")
             if rest:
                 yield rest
-    except IsADirectoryError:
-        raise ValueError(f"{name}: is a directory; give a file") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name}: is damaged ({error}); copy or compress it anew") from None
+    except OSError as error:
+        raise ValueError(f"{name}: cannot be read: {error.strerror}; give the path of a file that "
+                         "every slot can read") from None
+
+
+def _check_file(path: Source, name: str) -> None:
+    """Refuse what is none: it is read several times, and nobody waits for who writes a FIFO."""
+    try:
+        open_file(Path(path)).close()
+    except IsADirectoryError:
+        raise ValueError(f"{name}: is a directory; give a file") from None
     except OSError as error:
         raise ValueError(f"{name}: cannot be read: {error.strerror}; give the path of a file that "
                          "every slot can read") from None
@@ -121,15 +139,18 @@ def _open(path: Source) -> IO[bytes]:
 def _matrix(path: Source, name: str) -> Graph:
     from scipy import io  # slow to import, and rarely needed
 
+    for _ in _lines(path, name):
+        pass  # no line is so long that it alone takes the memory
     try:
-        rows, columns, _, form, field, _ = io.mminfo(path)
-    except Exception as error:  # scipy's, or those of a file that is missing or damaged
+        rows, columns, entries, form, field, symmetry = io.mminfo(path)
+    except Exception as error:  # scipy's, or those of a file that is damaged
         raise ValueError(f"{name}: cannot be read as .mtx: {error}") from None
     if form != "coordinate" or field == "complex":
         raise ValueError(f"{name}: a matrix of {field} numbers in {form} format; save it with "
                          "real, integer or pattern ones in coordinate format")
     if rows != columns:
         raise ValueError(f"{name}: a matrix of {rows} x {columns}; that of a graph is square")
+    check_room(name, 0, EDGE_BYTES * entries * (1 if symmetry == "general" else 2))
     try:
         found: Any = io.mmread(path)
     except Exception as error:
@@ -138,15 +159,59 @@ def _matrix(path: Source, name: str) -> Graph:
     return of_edges(rows, found.row, found.col, weight, name)
 
 
+class _Unpacked:
+    """A member of a zip file, of which no more is read than there is memory for."""
+
+    def __init__(self, file: IO[bytes], size_bytes: int, name: str) -> None:
+        self._file, self._size_bytes, self._watch = file, size_bytes, Watch(name)
+        check_room(name, 0, size_bytes)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._watch.took(len(data), self._size_bytes - self._watch.taken - len(data))
+        return data
+
+
+def _check_head(file: IO[bytes], size_bytes: int) -> None:
+    """Refuse an array that says more of itself than its file has."""
+    read = {(1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in read:
+        raise ValueError(f"an array in format {version}; expected one that NumPy writes")
+    shape, _, dtype = read[version](file)
+    if math.prod(shape) * dtype.itemsize > size_bytes:
+        raise ValueError(f"an array of shape {shape} in {size_bytes} bytes")
+
+
+def _unpack(path: Source, name: str) -> dict[str, AnyArray]:
+    """What a graph may have of the arrays of an .npz file; of any other array the name alone."""
+    found: dict[str, AnyArray] = {}
+    with zipfile.ZipFile(path) as file:
+        for info in file.infolist():
+            key = info.filename.removesuffix(".npy")
+            found[key] = np.zeros(0)
+            if key in ARRAYS:
+                with file.open(info) as member:
+                    _check_head(member, info.file_size)
+                with file.open(info) as member:
+                    read: Any = _Unpacked(member, info.file_size, name)
+                    found[key] = np.lib.format.read_array(read, allow_pickle=False)
+    return found
+
+
 def _arrays(path: Source, name: str) -> Graph:
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise ValueError("one array; expected the arrays of a graph")
-        with file:
-            found = {key: file[key] for key in file.files}
+        with open(path, "rb") as file:
+            if file.read(len(NPY)) == NPY:
+                raise ValueError("one array; expected the arrays of a graph")
+        found = _unpack(path, name)
+    except DoesNotFit:
+        raise
     except Exception as error:  # NumPy's, or zipfile's and zlib's of one that is damaged
         raise ValueError(f"{name}: cannot be read as .npz: {error}") from None
+    edges = max((found[key].size for key in ("indices", "src") if key in found), default=0)
+    check_room(name, sum(array.nbytes for array in found.values()), EDGE_BYTES * edges)
     if {"indptr", "indices", "shape"} <= set(found):
         indptr = found["indptr"].astype(np.int64)
         if indptr.ndim != 1 or (np.diff(indptr, prepend=0) < 0).any():
@@ -162,9 +227,9 @@ def _arrays(path: Source, name: str) -> Graph:
         source, target = found["src"], found["dst"]
         most = max((int(ids.max()) for ids in (source, target)
                     if ids.size and ids.dtype.kind in "iu"), default=0)
-        n = found.get("n", np.array(1 + most))
-        if n.size != 1 or n.dtype.kind not in "iu":
+        n: Any = found.get("n", 1 + most)
+        if "n" in found and (n.size != 1 or n.dtype.kind not in "iu"):
             raise ValueError(f"{name}: n is {n.dtype} of shape {n.shape}; give a whole number")
-        return of_edges(int(n.item()), source, target, found.get("weight"), name)
+        return of_edges(int(n), source, target, found.get("weight"), name)
     raise ValueError(f"{name}: has {', '.join(sorted(found)) or 'nothing'}; a graph has indptr, "
                      "indices and shape, or src and dst")

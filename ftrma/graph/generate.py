@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kernels
-from .parts import Graph, of_edges
+from .parts import Graph
 from .references import Edges
 
 CHUNK = 1 << 16  # edges of R-MAT that are made at a time; measured: the fastest
@@ -23,7 +23,13 @@ WORD = 2**64
 
 def path(n: int) -> Graph:
     """0 to 1 to 2 ... to n - 1."""
-    return of_edges(n, np.arange(n - 1), np.arange(1, n), what="path", key="path")
+
+    def chunks() -> Iterator[Edges]:
+        for first in range(0, n - 1, VERTICES):
+            ids = np.arange(first, min(first + VERTICES, n - 1))
+            yield ids, ids + 1, None
+
+    return Graph(n, chunks, "path", edges=n - 1, key="path")
 
 
 def grid(rows: int, columns: int) -> Graph:

@@ -10,6 +10,7 @@ Law: a slot's part follows from the graph and the slot alone, whenever it is mad
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +18,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..host import cgroup
 from . import kernels
-from .references import Columns, Edges, Floats, Ints, Mask, Numbers
+from .references import MOST_ID, Columns, Edges, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
+MOST_VERTICES = 2**44  # of a graph: more than any job has memory for, and no product of it wraps
+LOOK_BYTES = 1 << 26  # that are taken between two looks at what memory is left
 
 
 def check_kind(kind: str) -> None:
@@ -44,7 +48,8 @@ class Partition:
         bounds: for "edges": slot s has vertices bounds[s] to bounds[s + 1] - 1, (N + 1,).
 
     Raises:
-        ValueError: there is no such kind, or bounds are missing or are none.
+        ValueError: there is no such kind, bounds are missing or are none, or there are too many
+            vertices.
     """
 
     def __init__(self, kind: str, n: int, slots: int, bounds: npt.ArrayLike | None = None) -> None:
@@ -52,6 +57,9 @@ class Partition:
         if (bounds is not None) != (kind == "edges"):
             raise ValueError(f"partition {kind!r} {'needs' if bounds is None else 'has no'} "
                              "bounds: partition_of() finds them")
+        if n > MOST_VERTICES:
+            raise ValueError(f"a graph of {n} vertices: more than 2**44; give a smaller one, or "
+                             "relabel it (load has relabel=True) if few vertices have edges")
         self.kind, self.n, self.slots = kind, n, slots
         self.bounds: Ints = np.arange(slots + 1, dtype=np.int64) * n // slots
         if bounds is not None:
@@ -166,6 +174,7 @@ class Graph:
             raise ValueError(f"{self.what}: {self.n} vertices on {partition.slots} slots, which "
                              "have less than 2**32 each; relabel it if few of them have edges")
         self._check_room(partition.slots)
+        watch = Watch(self.what)
         short = np.uint32 if self.n <= kernels.MOST else np.int64
         rows, targets, weights = [np.zeros(0, np.uint32)], [np.zeros(0, short)], []
         ids = partition.ids(slot)
@@ -176,6 +185,8 @@ class Graph:
             targets.append(target[mine].astype(short))
             if weight is not None:
                 weights.append(weight[mine])
+            size = len(mine) * (4 + targets[0].itemsize + (0 if weight is None else 8))
+            watch.took(size, 2 * (watch.taken + size))  # what is here is put together, then sorted
         row, target = np.concatenate(rows), np.concatenate(targets)
         there = np.zeros(self.n, bool)
         there[target] = True
@@ -195,6 +206,11 @@ class Graph:
         Raises:
             ValueError: as `part`.
         """
+        need, free = 8 * self.n, available_bytes()
+        if need > free:
+            raise DoesNotFit(f"{self.what}: {self.n} vertices do not fit: to count their edges "
+                             f"takes {_gib(need)}, and the machine has {_gib(free)} free; relabel "
+                             "the graph if few vertices have edges, or give another partition")
         found = np.zeros(self.n, np.int64)
         for source, target, weight in self.chunks():
             self._check(source, target, weight)
@@ -205,10 +221,10 @@ class Graph:
         # Of each vertex 5 bytes, of each edge of the slot row and target, twice.
         need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
         if need > free:
-            raise ValueError(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
-                             f"each of {slots} slots takes {need / 2**30:.1f} GiB at first, and "
-                             f"its machine has {free / 2**30:.1f} GiB free; use more slots on more "
-                             "machines, or relabel the graph if few vertices have edges")
+            raise DoesNotFit(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
+                             f"each of {slots} slots takes {_gib(need)} at first, and "
+                             f"its machine has {_gib(free)} free; use more slots on more machines, "
+                             "or relabel the graph if few vertices have edges")
 
     def _check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
         for name, ids in (("source", source), ("target", target)):
@@ -220,11 +236,63 @@ class Graph:
             raise ValueError(f"{self.what}: the weight of an edge is NaN")
 
 
+class DoesNotFit(ValueError):
+    """Something is larger than the memory that the machine has left."""
+
+
+class Watch:
+    """Memory that is taken little by little for something whose size nobody has told truly.
+
+    Attributes:
+        taken: bytes so far.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what, self.taken, self._looked = what, 0, 0
+
+    def took(self, size_bytes: int, more: int) -> None:
+        """Count what was taken.
+
+        Args:
+            more: bytes that are still to be taken.
+
+        Raises:
+            DoesNotFit: the machine has no memory for them.
+        """
+        self.taken += size_bytes
+        if self.taken - self._looked >= LOOK_BYTES:
+            self._looked = self.taken
+            check_room(self.what, self.taken, more)
+
+
+def check_room(what: str, taken: int, more: int) -> None:
+    """Refuse what is larger than the memory that is left.
+
+    Raises:
+        DoesNotFit: what it is, how much it takes, and the remedy.
+    """
+    free = available_bytes()
+    if more > free:
+        raise DoesNotFit(f"{what}: does not fit: {_gib(taken)} are here, {_gib(more)} more are "
+                         f"needed, and the machine has {_gib(free)} free; use machines with more, "
+                         "or a smaller graph (of text each slot keeps its own edges, of arrays "
+                         "all)")
+
+
 def available_bytes() -> int:
-    """Memory that the machine can still give."""
-    with open("/proc/meminfo") as file:
-        return next(int(line.split()[1]) * 1024 for line in file
-                    if line.startswith("MemAvailable:"))
+    """Memory that the machine, and the control groups of this process, can still give."""
+    try:
+        with open("/proc/meminfo") as file:
+            free = next(int(line.split()[1]) * 1024 for line in file
+                        if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = cgroup.room_bytes()
+    return free if allowed is None else min(free, allowed)
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"
 
 
 def partition_of(kind: str, graph: Graph, slots: int) -> Partition:
@@ -261,6 +329,9 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
     if any(array.size and array.dtype.kind not in "iu" for array in ends):
         kinds = " and ".join(str(array.dtype) for array in ends)
         raise ValueError(f"{what}: ids of dtype {kinds}; ids of vertices have to be whole numbers")
+    for array in ends:
+        if array.size and array.max() > MOST_ID:
+            raise ValueError(f"{what}: id {array.max()} is out of range; ids go up to 2**63 - 1")
     first, second = (array.astype(np.int64) for array in ends)
 
     def contents() -> str:
@@ -292,9 +363,10 @@ def relabel(graph: Graph) -> Graph:
     Raises:
         ValueError: it has no edges.
     """
-    names = np.zeros(0, np.int64)
+    names, watch = np.zeros(0, np.int64), Watch(graph.what)
     for source, target, _ in graph.chunks():
         names = np.union1d(names, np.concatenate([source, target]))
+        watch.took(names.nbytes - watch.taken, 2 * names.nbytes)
 
     def chunks() -> Iterator[Edges]:
         for source, target, weight in graph.chunks():

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..host.outfile import one_line
+
 AnyArray = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
@@ -197,5 +199,5 @@ def _id(word: bytes, where: str) -> int:
 
 
 def _shown(word: bytes, quote: str = "'") -> str:
-    text = word[:SHOWN].decode("ascii", "backslashreplace")
+    text = one_line(word[:SHOWN].decode("ascii", "backslashreplace"))
     return f"{quote}{text}{quote}{'...' if len(word) > SHOWN else ''}"

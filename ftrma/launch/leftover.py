@@ -24,6 +24,7 @@ from ..host import private
 from ..host.key import Key
 from ..host.lock import changed_s, lock_alone
 from ..host.nodedirectory import why_foreign
+from ..host.outfile import one_line
 from ..program import script
 
 SHARED = Path("/dev/shm")
@@ -123,7 +124,7 @@ class Leftover:
         what = "of a launch without a job"
         if self.start:
             what = " ".join(self.start.program)[:60]
-        return (
+        return one_line(
             f"{self.directory.name:<26} {self.size_bytes / 2**20:8.0f} MiB "
             f"{self.age_s / 60:8.0f} min  {what}"
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import stat
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -316,7 +319,7 @@ def test_slots_may_have_nothing(bounds: list[int], owners: list[int]) -> None:
     (lambda at: data.load(at / "pairs.txt", n=2).part(Partition("hash", 2, 1), 0),
      r"pairs\.txt: an edge has target 2; vertices are 0 to 1"),
     (lambda at: data.load(at / "pairs.txt", n=2, relabel=True), r"pairs\.txt: n 2 and relabel"),
-    (lambda at: data.load(at / "none.mtx"), r"none\.mtx: cannot be read as \.mtx"),
+    (lambda at: data.load(at / "none.mtx"), r"none\.mtx: cannot be read: No such file"),
     (lambda at: data.load(at / "cut.mtx"), r"cut\.mtx: cannot be read as \.mtx"),
     (lambda at: data.load(at / "text.mtx"), r"text\.mtx: cannot be read as \.mtx"),
     (lambda at: data.load(at / "wide.mtx"), r"wide\.mtx: a matrix of 2 x 3"),
@@ -324,12 +327,29 @@ def test_slots_may_have_nothing(bounds: list[int], owners: list[int]) -> None:
     (lambda at: data.load(at / "odd.npz"), r"odd\.npz: indptr does not ascend from 0"),
     (lambda at: data.load(at / "n.npz"), r"n\.npz: n is float64 of shape \(2,\)"),
     (lambda at: data.load(at / "names.npz"), r"names\.npz: ids of dtype <U1 and int64"),
+    (lambda at: data.load(at / "uint.npz"), r"uint\.npz: id 18446744073709551615 is out of range"),
+    (lambda at: data.load(at / "line.mtx"), r"line\.mtx: a line of more than 4194304 bytes"),
+    (lambda at: data.load(at / "fifo.txt"), r"fifo\.txt: cannot be read: it is a FIFO, a device"),
+    (lambda at: data.load(at / "esc\x1b[31m.txt"), r"^esc\\x1b\[31m\.txt: line 1: 'x\\x1b\]0;a\\"),
+    *((lambda at, make=make: data.partition_of("hash", make(at), 2),
+       r"a graph of \d{18,} vertices: more than 2\*\*44; give a smaller one, or relabel it")
+      for make in (lambda at: data.load(at / "most.txt"), lambda at: data.load(at / "most.npz"),
+                   lambda at: data.grid(10**11, 10**11), lambda at: data.path(10**20),
+                   lambda at: data.lognormal(10**25, 1, 1))),
+    (lambda at: data.partition_of("edges", data.path(2**43), 2),
+     "path: 8796093022208 vertices do not fit: to count their edges takes 65536.0 GiB"),
 ])
 def test_bad_graphs_are_told(tmp_path: Path, make: Any, words: str) -> None:
     """Law: a ValueError with what is wrong and where."""
     np.savez(tmp_path / "other.npz", x=1)
     np.save(tmp_path / "array.npy", np.arange(9))
     (tmp_path / "text.npz").write_text("0 1\n1 2\n")
+    np.savez(tmp_path / "uint.npz", src=np.array([0], "u8"), dst=np.array([2**64 - 1], "u8"))
+    np.savez(tmp_path / "most.npz", src=np.array([0]), dst=np.array([2**63 - 1]))
+    (tmp_path / "most.txt").write_text("0 9223372036854775807\n")
+    (tmp_path / "line.mtx").write_bytes(b"%" * (files.TEXT_BYTES + 9))
+    (tmp_path / "esc\x1b[31m.txt").write_text("x\x1b]0;a\x07 1\n")
+    os.mkfifo(tmp_path / "fifo.txt")
     scipy.sparse.save_npz(tmp_path / "blocks.npz", scipy.sparse.identity(4).tobsr())
     np.savez(tmp_path / "odd.npz", indptr=[0, 3, 1], indices=[0], shape=[2, 2])
     np.savez(tmp_path / "n.npz", src=[0], dst=[1], n=[2.0, 3.0])
@@ -357,12 +377,75 @@ def same(a: Part, b: Part) -> bool:
                    "ids", "ptr", "target", "weight", "targets", "bounds")))
 
 
+BOMB = 1 << 24  # bytes to which a file of a few KiB unpacks
+
+
+@pytest.mark.parametrize("name", ["a.npz", "lie.npz", "other.npz", "a.txt.gz", "a.mtx.gz", "n.mtx"])
+def test_what_unpacks_to_more_than_fits_is_told(tmp_path: Path, name: str,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: before it is there: what is taken of memory is bounded by what is left of it; an array
+    that no graph has is not read."""
+    path, zeros, fits = tmp_path / name, np.zeros(BOMB // 16, np.int64), name == "other.npz"
+    if name == "lie.npz":  # its length is told in a header that few would believe
+        with zipfile.ZipFile(path, "w") as file:
+            head = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                head, {"descr": "<i8", "fortran_order": False, "shape": (1 << 50,)})
+            file.writestr("src.npy", head.getvalue())
+            file.writestr("dst.npy", head.getvalue())
+    elif name.endswith(".npz"):
+        arrays = {"x": zeros} if fits else {"src": zeros, "dst": zeros}
+        np.savez_compressed(path, **({"src": [0], "dst": [1]} | arrays if fits else arrays))
+    elif name == "n.mtx":
+        path.write_text(f"%%MatrixMarket matrix coordinate pattern general\n9 9 {BOMB}\n1 1\n")
+    else:
+        head = b"" if "txt" in name else \
+            b"%%MatrixMarket matrix coordinate pattern general\n9 9 4194304\n"
+        path.write_bytes(gzip.compress(head + b"1 1\n" * (BOMB // 4), 1))
+    assert path.stat().st_size < BOMB // 100
+    room = 1 << 20
+    monkeypatch.setattr(parts, "LOOK_BYTES", 1 << 18)
+    monkeypatch.setattr(files, "TEXT_BYTES", 1 << 16)
+    monkeypatch.setattr(parts, "available_bytes", lambda: room)
+    tracemalloc.start()
+    try:
+        if fits:
+            data.load(path).part(Partition("hash", 2, 1), 0)
+        else:
+            words = "cannot be read as" if name == "lie.npz" else \
+                r"does not fit: \d\.\d GiB are here, \d\.\d GiB more are needed, and the machine"
+            with pytest.raises(ValueError, match=f"^{name}: {words}"):
+                data.load(path, n=9 if "txt" in name else None).part(Partition("hash", 9, 1), 0)
+            if "txt" in name:
+                with pytest.raises(parts.DoesNotFit):
+                    data.load(path, n=9).part(Partition("range", 9, 1), 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    text = 0 if name.endswith(".npz") else 20 * files.TEXT_BYTES  # of a stretch, as it is parsed
+    assert peak < 2 * room + text, (peak, room)
+
+
+def test_what_memory_is_left_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: the machine's or what a control group allows, whichever is less; also without /proc."""
+    assert 0 < parts.available_bytes() < 2**50
+    monkeypatch.setattr(parts.cgroup, "room_bytes", lambda: 12345)
+    assert parts.available_bytes() == 12345
+
+    def none(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(parts, "open", none, raising=False)
+    monkeypatch.setattr(parts.cgroup, "room_bytes", lambda: None)
+    assert 0 < parts.available_bytes() < 2**50
+
+
 def test_no_flipped_bit_is_taken(tmp_path: Path) -> None:
     """Law: wherever one is, the file is passed over in words."""
     path, arrays = str(tmp_path / "f.npz"), {"a": np.arange(9), "b": np.ones(3)}
     assert cache.leave(path, "key", arrays) == ""
     whole = Path(path).read_bytes()
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 7):
         Path(path).write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1:])
         found, why = cache.fetch(path, "key")
         assert found is None and "was damaged or changed" in why

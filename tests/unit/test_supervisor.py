@@ -17,7 +17,7 @@ from ftrma.fabric import story
 from ftrma.fabric.story import Relaunch
 from ftrma.fabric.world import make_control
 from ftrma.host.key import Key
-from ftrma.launch import relaunch, severalnodes, supervisor, switchboard
+from ftrma.launch import leftover, relaunch, severalnodes, supervisor, switchboard
 from ftrma.launch.job import LAUNCHER_DIED, Cause, Job
 from ftrma.launch.reception import Peer
 from ftrma.launch.supervisor import Interrupted, Signals
@@ -187,3 +187,10 @@ def test_who_died_with_the_launcher_has_lost_nothing(
     (event,) = story.read(tmp_path)
     assert isinstance(event, Relaunch)
     assert (list(event.slots), event.version, event.noticed_ns) == (lost, 5, 7)
+
+
+def test_what_is_left_is_listed_without_escapes() -> None:
+    """Law: names that a program was given do nothing to the terminal of who looks."""
+    start = leftover.Start({}, ["a\x1b]0;b\x07.py", "\x9b31m", "c\nd"], "/", "", False)
+    line = leftover.Leftover(Path("/dev/shm/ftrma-0-x"), 3 << 20, 60.0, start).line()
+    assert line.isprintable() and line.endswith(r"  a\x1b]0;b\x07.py \x9b31m c\nd"), line
