@@ -7,9 +7,9 @@ use, so that large-count forms and newer standards are covered where the library
 ========== =====================================================================================
 kind       treatment
 ========== =====================================================================================
-ours       written by hand (in interpose/): windows that are protected on one node never reach the
-           library, and neither do the blocking collective calls of all slots there;
-           others are passed on
+ours       written by hand (in interpose/): no window but a dynamic one reaches the library, and
+           neither do the blocking collective calls on the slots' world and what is derived from
+           it; others are passed on
 guard      may communicate or block: MPI_COMM_WORLD stands for the slots; not entered while a
            failure is pending; an error under a failure becomes "unwind"; new communicators are
            registered for revocation

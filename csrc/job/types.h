@@ -1,5 +1,5 @@
-/* Datatypes, as accesses and collective calls need them: sizes in nanoseconds, layouts
- * through the library. */
+/* Datatypes, as accesses and collective calls need them: how many bytes a predefined one has, from a
+ * table, without a call of the library; layouts from the library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H
 

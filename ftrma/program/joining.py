@@ -114,8 +114,8 @@ def join(
     if on_node != size and address is None:
         raise FtrmaError(
             f"the {size} processes run on several nodes ({on_node} of them on this one), and "
-            "such a job comes back by being launched again. Start it with 'ftrma run --mpirun "
-            "OPTIONS', or ask the launcher for one node"
+            "nothing connects these: 'ftrma run' starts an agent on each. Start the program with "
+            "'ftrma run --mpirun OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node != size or not address.here or link.SPREAD in os.environ):
         from ..protocol.distributed import Distributed  # importing it takes 10 ms

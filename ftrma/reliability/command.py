@@ -48,7 +48,7 @@ PLAN_OPTIONS = [
     ("--ranks", "N", "computing ranks"),
     ("--memory", "SIZE", "to protect per rank, such as 2GiB"),
     ("--target-pcf", "P", "highest probability of a catastrophic failure per day"),
-    ("--mtbf", "SECONDS", "mean time between failures of the job (default: the machine's)"),
+    ("--mtbf", "SECONDS", "mean time between failures of the job"),
     ("--bandwidth", "SIZE", f"bytes per second that a process copies (default: "
                             f"{FIRST_GUESS_BYTES_PER_S:g})"),
 ]
@@ -209,20 +209,14 @@ def plan(arguments: argparse.Namespace) -> int:
     from . import machine, provision, report
 
     found = machine.load(needed(arguments, "machine"))
-    per_day = sum(level.total_per_day() for level in found.levels)
-    if not arguments.mtbf and not per_day:
-        raise ValueError(f"--mtbf is missing, and {found.name} never fails; give seconds")
     bandwidth, target = FIRST_GUESS_BYTES_PER_S, needed(arguments, "target_pcf")
     if arguments.bandwidth:
         bandwidth = at_least_one("--bandwidth", arguments.bandwidth)
-    mtbf_s = min(86400 / per_day, MTBF_S[1]) if per_day else 0.0
-    if arguments.mtbf:
-        mtbf_s = number("--mtbf", arguments.mtbf, *MTBF_S, "seconds")
     demand = provision.Demand(
         whole("--ranks", needed(arguments, "ranks"), 1, MOST_RANKS),
         at_least_one("--memory", needed(arguments, "memory")),
         number("--target-pcf", target, 1e-300, 1.0, "a probability"),
-        mtbf_s,
+        mean_time(arguments, found),
         bandwidth,
     )
     offers, safest = provision.search(found, demand)
@@ -246,6 +240,24 @@ def plan(arguments: argparse.Namespace) -> int:
             f"lowest is {safest.p_cf_per_day:.3g} with:\n{safest.command(demand.mtbf_s)}"
         )
     return 0 if offers else 1
+
+
+def mean_time(arguments: argparse.Namespace, found: Any) -> float:
+    """Return the seconds between failures of the job, which no machine's rates stand in for.
+
+    What a job's interval and losses follow from is how often it fails. The rates of a machine are
+    good for ratios (TSUBAME2.0's, as printed, add up to a failure in 910 days where there were two
+    a day), and they are those of all of it.
+    """
+    if arguments.mtbf:
+        return number("--mtbf", arguments.mtbf, *MTBF_S, "seconds")
+    per_day = sum(level.total_per_day() for level in found.levels)
+    rates = f"a failure every {86400 / per_day:.6g} s" if per_day else "no failure at all"
+    raise ValueError(
+        f"--mtbf is missing: give the seconds between failures of the job, from a record of "
+        f"yours ('ftrma reliability --fit CSV' tells them); the rates of {found.name} add up to "
+        f"{rates}, on all of it"
+    )
 
 
 # ---- values ---------------------------------------------------------------------------------

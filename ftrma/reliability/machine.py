@@ -122,15 +122,16 @@ def read(path: Path) -> Machine:
             )
         failures = None
         if "failures" in table:
-            failures = read_failures(table.table("failures"), path.parent, name)
+            failures = read_failures(table.table("failures"), path.parent, name, count)
         levels.append(Level(name, count, failures))
     if not levels:
         raise root.error("level", "a machine needs at least one [[level]]")
     return Machine(root.text("name"), root.text("source", ""), tuple(levels))
 
 
-def read_failures(table: TomlTable, directory: Path, name: str) -> Distribution:
-    """Return the distribution that ``[level.failures]`` of the level `name` describes."""
+def read_failures(table: TomlTable, directory: Path, name: str, count: int) -> Distribution:
+    """Return the distribution that ``[level.failures]`` of the level `name` describes, which has so
+    many elements."""
     if "history" in table:
         from . import history
 
@@ -142,15 +143,19 @@ def read_failures(table: TomlTable, directory: Path, name: str) -> Distribution:
         file = directory / table.text("history")
         try:
             found = history.read(file, days)
+            most_hit = max(found.counts_of(name))
+            if most_hit > count:
+                raise ValueError(f"{file}: {most_hit} {name} failed at once, and there are {count} "
+                                 "of them; correct the one or the other")
             return history.fit_by_likelihood(found.counts_of(name), found.days).distribution
         except ValueError as error:
             raise table.error("history", str(error)) from None
     if "per_day" in table:
         table.allow("per_day")
-        return Table.of(entries(table, "per_day", MOST_PER_DAY))
+        return Table.of(entries(table, "per_day", MOST_PER_DAY, count))
     if "shares" in table:
         table.allow("shares", "total_per_day")
-        shares = entries(table, "shares", 1.0)
+        shares = entries(table, "shares", 1.0, count)
         total = table.number("total_per_day", most=MOST_PER_DAY)
         if sum(shares) > 1 + 1e-9:
             raise table.error(
@@ -164,10 +169,14 @@ def read_failures(table: TomlTable, directory: Path, name: str) -> Distribution:
     return Exponential(amplitude, table.number("decay", least=DECAYS[0], most=DECAYS[1]))
 
 
-def entries(table: TomlTable, key: str, most: float) -> list[float]:
-    """Return the values of a table of failures."""
-    if len(table.array(key)) > MOST_ENTRIES:
+def entries(table: TomlTable, key: str, most: float, count: int) -> list[float]:
+    """Return the values of a table of failures, of a level with so many elements."""
+    given = len(table.array(key))
+    if given > MOST_ENTRIES:
+        raise table.error(key, f"{given} values; give at most {MOST_ENTRIES}, or an exponential")
+    if given > count:
         raise table.error(
-            key, f"{len(table.array(key))} values; give at most {MOST_ENTRIES}, or an exponential"
+            key, f"{given} values, for 1 to {given} failures at once, and the level has {count} "
+            f"element{'s' * (count != 1)}; leave out what is behind that, or correct the count"
         )
     return table.numbers(key, most=most)

@@ -176,7 +176,9 @@ def fit_object(
         }
         if name in problems:
             levels[name]["problem"] = problems[name]
-    return {"history": str(history.path), "days": history.days, "levels": levels}
+    failures = sum(level["failures"] for level in levels.values())
+    return {"history": str(history.path), "days": history.days,
+            "mtbf_s": 86400 * history.days / failures, "levels": levels}
 
 
 def fit_text(found: JsonObject) -> str:
@@ -200,7 +202,8 @@ def fit_text(found: JsonObject) -> str:
             snippets += ["", f"# {name}", "[level.failures]",
                          f"amplitude_per_day = {best['amplitude_per_day']:.6g}",
                          f"decay = {best['decay']:.6g}"]
-    title = f"{found['history']}: {found['days']:g} days"
+    title = (f"{found['history']}: {found['days']:g} days, a failure every {found['mtbf_s']:.6g} s "
+             "on all that is recorded (--mtbf)")
     body = [table(rows)] if len(rows) > 1 else []
     return "\n".join(
         [title, "", *body, *lines, "", "For a machine file, by maximum likelihood:", *snippets]

@@ -23,6 +23,7 @@ TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
              "ftrma/graph/_kerneldeclarations.py"}
 WALK = "ftrma/README.md"
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def text(page: str) -> str:
@@ -111,6 +112,15 @@ def test_the_walk_counts_its_files() -> None:
             assert len(set(named)) == int(match[1]), heading
             counted += 1
     assert counted == 3
+
+
+def test_the_calls_upward_are_counted() -> None:
+    """Law: the page of C names every function that it calls Python by, and says how many."""
+    header = (ROOT / "csrc/ftrma.h").read_text()
+    setters = set(re.findall(r"void (ftrma_set_\w+)\(ftrma_\w+_function ", header))
+    (paragraph,) = re.findall(r"(?ms)^\*\*Calls upward\.\*\*.*?$\n$", text("csrc/README.md"))
+    assert set(re.findall(r"`(ftrma_set_\w+)\(\)`", paragraph)) == setters
+    assert f"by {NUMBERS[len(setters)]} function pointers" in paragraph
 
 
 def test_the_table_has_every_option() -> None:

@@ -116,6 +116,7 @@ def test_fits_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: 
     fits = found["levels"]["nodes"]["fits"]
     assert [fit["method"] for fit in fits] == ["least squares", "maximum likelihood"]
     assert all(fit["p_value"] > 0.01 and fit["r_squared"] > 0.98 for fit in fits)
+    assert found["mtbf_s"] == pytest.approx(50 * 86400 / 86) and "a failure every 50232.6 s" in out
     assert found["days"] == 50 and found["levels"]["racks"]["fits"] == []
     described = tmp_path / "m.toml"
     snippet = out[out.index("[level.failures]") :]
@@ -158,6 +159,8 @@ def test_fits_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: 
         (PLAN.replace("36000", "nan").join(["plan ", ""]), "--mtbf nan: expected"),
         (PLAN.replace("36000", "1e-3").join(["plan ", ""]), "the program never gets on"),
         ("plan --machine tsubame2", "--target-pcf is missing"),
+        (f"plan {PLAN.split(' --mtbf')[0]}", "--mtbf is missing: give the seconds between"),
+        (f"plan {PLAN.split(' --mtbf')[0]}", "TSUBAME2.0 add up to a failure every 7.8"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
@@ -279,7 +282,7 @@ def test_the_plan_as_a_user_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: status 1, and the safest layout there is."""
-    line = "plan --machine bluewaters --ranks 1000 --memory 1GiB --target-pcf 1e-6"
+    line = "plan --machine bluewaters --ranks 1000 --memory 1GiB --target-pcf 1e-6 --mtbf 15500"
     status, out, _ = call(capsys, line)
     assert status == 1 and "no layout on Blue Waters keeps P_cf at 1e-06" in out
     assert "the lowest is 0.149" in out and "ftrma run -n 1000" in out

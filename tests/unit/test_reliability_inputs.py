@@ -77,6 +77,9 @@ def test_failures_from_a_record(tmp_path: Path) -> None:
         (f'name = "m"\n{LEVEL}total_per_day = 1\nshares = [0.5, 1.5]\n', "7:16", "between 0 and 1"),
         (f'name = "m"\n{LEVEL}total_per_day = 1\nshares = [0.5, 0.6]\n', "7:1", "add up to 1.1;"),
         (f'name = "m"\n{LEVEL}total_per_day = -1\nshares = [0.5]\n', "6:1", "total_per_day = -1:"),
+        (f'name = "m"\n{LEVEL}per_day = {[0.1] * 11}\n', "6:1",
+         "11 values, for 1 to 11 failures at once, and the level has 10 elements; leave out"),
+        (f'name = "m"\n{LEVEL}total_per_day = 1\nshares = {[0.05] * 12}\n', "7:1", "12 values"),
         (f'name = "m"\n{LEVEL}amplitude_per_day = -1e-3\ndecay = 1.0\n', "6:1", "= -0.001: exp"),
         (f'name = "m"\n{LEVEL}amplitude_per_day = 1e-3\ndecay = 0\n', "7:1", "must be above 0"),
         (f'name = "m"\n{LEVEL}amplitude_per_day = 1e-3\n', "5:1", "decay is missing"),
@@ -96,6 +99,14 @@ def test_bad_machines_are_told(tmp_path: Path, text: str, where: str, words: str
         machine.read(path)
     assert str(error.value).startswith(f"{path}:{where}: ") and words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_record_of_more_than_there_are_is_told(tmp_path: Path) -> None:
+    """Law: failures of more elements than the level has are an error, not left out."""
+    write(tmp_path, "time,level,count\n0,nodes,1\n5,nodes,11\n10,nodes,2\n", "f.csv")
+    path = write(tmp_path, f'name = "m"\n{LEVEL}history = "f.csv"\n')
+    with pytest.raises(ValueError, match=r":6:1: .* 11 nodes failed at once, and there are 10"):
+        machine.read(path)
 
 
 def test_unknown_names_are_told() -> None:
