@@ -41,7 +41,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -223,13 +223,19 @@ def _read_line(connection: Stream) -> dict[str, Any]:
 
 def take_terminal(address: Address, key: Key, rank: int) -> None:
     """Make connections to the supervisor this process's stdout and stderr; stdin is empty."""
+    hello = {"rank": rank, "host": socket.gethostname(), "siblings": siblings(os.environ)}
     for kind, target in (("out", 1), ("err", 2)):
-        connection, _ = connect(address, key, kind, rank=rank, host=socket.gethostname())
+        connection, _ = connect(address, key, kind, **hello)
         os.dup2(connection.fileno(), target)
         connection.close()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+
+
+def siblings(environment: Mapping[str, str]) -> int:
+    """How many ranks the launcher starts on the node of one with this environment; 0: unknown."""
+    return int(environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
 
 
 def take_stdin(address: Address, key: Key, rank: int) -> None:

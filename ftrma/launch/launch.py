@@ -24,9 +24,11 @@ import time
 
 from .. import settings
 from ..fabric import story
+from ..fabric.link import siblings
 from ..host import private
 from ..host.key import VARIABLE as KEY_VARIABLE
 from ..host.key import Key
+from ..host.processes import environment
 from ..native import job
 from ..native.shared import Process
 from . import failover
@@ -34,7 +36,7 @@ from .guardian import end_launcher, kill_all_of, remove_sessions
 from .job import Job
 from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
 from .reception import raise_file_limit
-from .switchboard import Switchboard
+from .switchboard import Arrivals, Switchboard
 
 # As 'python -m ftrma', but never from a source directory that happens to be the current one. What
 # starts threads before the program does, NumPy among them, starts them with the program's signals
@@ -59,7 +61,7 @@ class Launch:
         made: the job.
 
     Attributes:
-        ranks: on this node: pidfd of each pid.
+        ranks: on this node: pidfd of each pid. arrivals: how many they are.
         came_up: when it began, time.monotonic().
     """
 
@@ -69,6 +71,7 @@ class Launch:
         directory, layout = self.directory, self.layout
         self.ctl = job.open_control(directory / "control")
         self.ranks: dict[int, int] = {}  # pid -> pidfd
+        self.arrivals = Arrivals(0)
         self.living: set[int] = set()  # pidfds that are not known to have ended
         self.came_up = time.monotonic()
         terminal = directory / "terminal"
@@ -134,6 +137,8 @@ class Launch:
             ]
             if pid not in self.ranks:
                 self.ranks[pid] = os.pidfd_open(pid)
+                self.arrivals.expected = siblings(environment(pid))
+                self.arrivals.note()
                 self.living.add(self.ranks[pid])
             if link.recv(1) == b"s":
                 with open(self.stdin.serve(), "rb", buffering=0) as stdin:

@@ -14,8 +14,8 @@ from ..errors import CATASTROPHE, NO_ROOM
 from ..fabric import plans, story
 from ..fabric.absence import is_stopped, stopped
 from ..fabric.story import Failure
-from ..host.children import children
 from ..host.outfile import tell
+from ..host.processes import children
 from ..host.sharedmemory import is_full
 from ..host.signals import death_of, would_end
 from ..native import job

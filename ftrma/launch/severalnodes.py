@@ -6,6 +6,7 @@ they do not come to an end; then the job is launched again on the nodes that ans
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import replace
 
@@ -124,9 +125,17 @@ class SeveralNodes:
         known = {peer.pid for peer in board.ranks.links.values()}
         if missing and (board.ranks.unborn or any(pid not in known for pid in launch.dead())):
             return "a process died before it had joined"
+        if missing and (host := self.lost_at_birth()):
+            return f"a process on {host} died before it had come up"
         if missing and time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
             return f"{missing} of {launch.layout.processes} processes did not come up"
         return ""
+
+    def lost_at_birth(self) -> str:
+        """A host on which all have come but some; empty if there is none."""
+        here = self.launch.arrivals
+        hosts = [*self.board.ranks.arrivals.items(), (socket.gethostname(), here)]
+        return next((host for host, arrivals in hosts if arrivals.lacking), "")
 
     def waits_in_vain(self) -> str:
         """A repair waits for a process that is stopped."""

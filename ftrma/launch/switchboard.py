@@ -31,6 +31,7 @@ from ..protocol.ends import SUSPECT_S, Left, why_aborted
 from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
 
+SIBLINGS_S = 10.0  # processes of a node begin within milliseconds, and read the same files
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
@@ -38,6 +39,29 @@ SILENT_S = 2.0  # who is executed answers within milliseconds
 ALONE_S = 1.5  # the agent of the node of who died answers within milliseconds, if it is there
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
+
+
+@dataclass
+class Arrivals:
+    """Who has come of the ranks that the launcher starts on one host, all at once.
+
+    Attributes:
+        expected: so many; 0: that is not known.
+        came: so many have. newest_at: when the newest did, time.monotonic().
+    """
+
+    expected: int
+    came: int = 0
+    newest_at: float = 0.0
+
+    def note(self) -> None:
+        """One more has come."""
+        self.came, self.newest_at = self.came + 1, time.monotonic()
+
+    @property
+    def lacking(self) -> bool:
+        """The others have come long ago."""
+        return self.came < self.expected and time.monotonic() - self.newest_at > SIBLINGS_S
 
 
 @dataclass
@@ -61,6 +85,7 @@ class Ranks:
     homes: dict[tuple[str, int], str] = field(default_factory=dict)
     spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
+    arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
     unborn: set[int] = field(default_factory=set)  # died between their output and their link
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
     unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
@@ -246,6 +271,8 @@ class Switchboard:
         if kind == "trace":
             self.reception.keep(peer, lambda: self.keep_trace(
                 peer.rank, f"{peer.host} {self.first_entry}"))
+        if kind == "out":
+            self.ranks.arrivals.setdefault(peer.host, Arrivals(int(hello.get("siblings", 0)))).note()
         if kind != "link":
             self.reception.send(peer, "hello")
             if kind == "in" and peer.open:

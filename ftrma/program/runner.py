@@ -32,9 +32,9 @@ from ..fabric import killrules
 from ..fabric.story import Recovery
 from ..fabric.world import World
 from ..host import lineoutput
-from ..host.children import children
 from ..host.helper import Helper
 from ..host.key import Key
+from ..host.processes import children
 from ..native import job, loading, logs
 from ..native.constants import SLOT
 from ..native.shared import Proc, Slot

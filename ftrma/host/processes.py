@@ -1,0 +1,24 @@
+"""What the kernel tells of other processes of this user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """Living children of a process; none where the kernel does not tell them."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment with which a process began; empty where the kernel does not tell it."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return dict(os.fsdecode(word).split("=", 1) for word in words if b"=" in word)
+    return {}
