@@ -174,7 +174,7 @@ class Launch:
         """
         status = self.mpirun.poll()
         if status is None:
-            return bool(self.log.read_bytes().strip())
+            return bool(re.search(r"-----|error", self.log.read_text(errors="replace"), re.I))
         return status > 0 or bool(self.refused())
 
     def procs(self) -> list[Process]:
