@@ -146,8 +146,8 @@ def _names_hosts(path: Path) -> bool:
 def on_nodes(session: Path, *, several: bool) -> tuple[list[str], dict[str, str]]:
     """Options for the launcher, and its environment, of a launch on one node, or on several."""
     if several:
-        return words_for_nodes(session), {}
-    return [], loopback_environment(session)
+        return words_for_nodes(session), preload(session / "door.so")
+    return [], preload(session / "loopback.so")
 
 
 def words_for_nodes(session: Path) -> list[str]:
@@ -175,14 +175,15 @@ def launcher_environment() -> dict[str, str]:
     }
 
 
-def loopback_environment(session: Path) -> dict[str, str]:
-    """Has the launcher of a job on one node listen on loopback alone (see ``csrc/loopback.c``).
+def preload(link: Path) -> dict[str, str]:
+    """Has the launcher let in this user's processes alone, and listen on loopback if the link's
+    name says so (see ``csrc/loopback.c``); its daemons have it from `nodedirectory`.
 
-    The library goes by a link in the session directory, since the linker splits paths at blanks.
+    Args:
+        link: to be made in the session directory, since the linker splits paths at blanks.
     """
-    ours = session / "loopback.so"
-    ours.symlink_to(LOOPBACK)
-    return {"LD_PRELOAD": ":".join([str(ours), *filter(None, [os.environ.get("LD_PRELOAD")])])}
+    link.symlink_to(LOOPBACK)
+    return {"LD_PRELOAD": ":".join([str(link), *filter(None, [os.environ.get("LD_PRELOAD")])])}
 
 
 def without(words: Sequence[str], names: set[str]) -> list[str]:

@@ -7,9 +7,11 @@ needed to play them, and what needs it is skipped without.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -249,6 +251,72 @@ def test_strangers_at_the_port_cost_nothing(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         job.ends_well()
+
+
+BESIEGE = """
+import os, socket, sys, threading
+"x".encode("idna")
+count, uid, *doors = sys.argv[1:]
+os.setuid(int(uid))
+held = []
+
+def knock(address, port):
+    for _ in range(int(count)):
+        held.append(socket.create_connection((address, int(port)), 20))
+
+threads = [threading.Thread(target=knock, args=door.rsplit(":", 1)) for door in doors]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+def besieged(home: Path, count: int, options: list[str]) -> list[tuple[str, float]]:
+    """Kind and seconds of the recoveries of a job, a slot of which is killed while another user has
+    so many idle connections to each port of its launcher and daemons."""
+    home.mkdir()
+    stats = home / "stats.json"
+    with Job(home, "--stats", str(stats), *options, seconds=2 + count / 200) as job:
+        daemons = [p for p in marked(job.mark)
+                   if Path(f"/proc/{p}/comm").read_text().strip() in ("prterun", "prted")]
+        anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+        ports = listening(daemons)
+        doors = [f"{anywhere.get(address, address)}:{port}"
+                 for found in ports.values() for address, port in found]
+        assert len(doors) >= 3 * len(ports) >= 3
+        with subprocess.Popen(
+            [sys.executable, "-c", BESIEGE, str(count), str(STRANGER), *doors], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as strangers:
+            assert strangers.stdout and strangers.stdout.readline() == f"{count * len(doors)}\n"
+            (victim,) = [p for p in marked(job.mark)
+                         if b"OMPI_COMM_WORLD_RANK=1" in environment(p).split(b"\0")]
+            os.kill(victim, signal.SIGKILL)
+            job.ends_well()
+            strangers.kill()
+    return [(r["kind"], r["seconds"]) for r in json.loads(stats.read_text())["recoveries"]]
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to play another user")
+@pytest.mark.parametrize(("several", "count"), [
+    (False, 200), pytest.param(False, 2000, marks=pytest.mark.long),
+    pytest.param(True, 200, marks=pytest.mark.long)])
+def test_idle_connections_of_another_user_change_no_recovery(
+    tmp_path: Path, several: bool, count: int
+) -> None:
+    """Law: a stranger's idle connections to each of the launcher's ports keep nothing from being
+    repaired, neither in the same way nor in about the same time."""
+    if several and why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    options = ["--aware", "none", "--mpirun", launcher_options()] if several else []
+    ((calm, calm_s),) = besieged(tmp_path / "calm", 0, options)
+    ((kind, seconds),) = besieged(tmp_path / "besieged", count, options)
+    assert kind == calm == ("rollback" if several else "causal")
+    assert seconds < calm_s + 2.0 + count / 200  # a replay takes as long as there is to replay
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1", "lo:PORTS", "[::1]:PORTS"])
