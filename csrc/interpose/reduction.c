@@ -31,6 +31,15 @@ struct reduction {
 
 /* ---- combining ------------------------------------------------------------------------------ */
 
+/* The operation may be the program's. */
+static int apply(const void *from, void *to, size_t n, const struct reduction *r)
+{
+    ftrma_thread.called++;
+    int rc = PMPI_Reduce_local(from, to, (int)n, r->type, r->op);
+    ftrma_thread.called--;
+    return rc;
+}
+
 /* Elements a .. b - 1 of the result, from the slots' elements from `base` on. */
 static int combine(const struct reduction *r, const char *const *source, size_t base, size_t a,
                    size_t b, char *to)
@@ -39,7 +48,7 @@ static int combine(const struct reduction *r, const char *const *source, size_t 
     if (r->direct) {
         memcpy(to, source[r->last] + skip, n * size);
         for (int s = r->last - 1; s >= 0; s--) {
-            int rc = PMPI_Reduce_local(source[s] + skip, to, (int)n, r->type, r->op);
+            int rc = apply(source[s] + skip, to, n, r);
             if (rc)
                 return rc;
         }
@@ -49,7 +58,7 @@ static int combine(const struct reduction *r, const char *const *source, size_t 
     for (int s = r->last - 1; s >= 0 && !rc; s--) {
         rc = ftrma_unpack(source[s] + skip, n, &r->layout, r->given);
         if (!rc)
-            rc = PMPI_Reduce_local(r->given, r->result, (int)n, r->type, r->op);
+            rc = apply(r->given, r->result, n, r);
     }
     return rc ? rc : ftrma_pack(r->result, n, &r->layout, to);
 }

@@ -9,6 +9,7 @@ struct ftrma_thread {
     uint64_t round;   /* alarm that its calls need not heed */
     uint64_t attempt; /* of the program that it belongs to; 0: not known yet */
     unsigned calls;   /* of MPI that may block, which it is in: a repair can begin inside one */
+    unsigned called;  /* up from a call of ours, as an operation of the program's: not to be unwound */
 };
 extern _Thread_local struct ftrma_thread ftrma_thread __attribute__((tls_model("initial-exec")));
 /* The program's current one in this process, from 1 on; counted on where a timeline ends. */

@@ -70,7 +70,7 @@ void ftrma_wake_allow(int allowed)
 
 int ftrma_wake_inside(void)
 {
-    return ftrma_thread.calls > 0;
+    return ftrma_thread.calls || ftrma_thread.called;
 }
 
 void ftrma_wake_attend(int attends)
@@ -116,7 +116,7 @@ void ftrma_wake_look(void)
     static uint64_t asleep_since, doomed_since, computes_since, absent_since;
     struct ftrma_proc *me = &ftrma_ctl->proc[ftrma_me];
     uint64_t now = ftrma_now_ns(), attempt = LOAD(&ftrma_attempt);
-    int inside = LOAD(&its->calls) > 0;
+    int inside = LOAD(&its->calls) || LOAD(&its->called);
     int awaited = ftrma_pending() && LOAD(&me->met) >> 8 < LOAD(&ftrma_ctl->alarm);
     int over = LOAD(&its->attempt) != attempt;
     int lost = awaited && LOAD(&ftrma_thread_lost) == attempt, doomed = over || lost;

@@ -20,7 +20,7 @@ SUPERVISOR_DIED = "ftrma run was killed"
 LAUNCHER_DIED = "the launcher died"
 ALL_DIED = "all processes died"
 # Behind the name of a process that others wait for in a repair.
-ABSENT = "waits for something outside of MPI and does not come to the repair"
+ABSENT = "does not come to the repair: it waits for something outside of MPI, or is stopped"
 LATE = "computes, and comes to the repair with its next call of MPI; the others wait for it"
 
 

@@ -272,7 +272,8 @@ class Switchboard:
             self.reception.keep(peer, lambda: self.keep_trace(
                 peer.rank, f"{peer.host} {self.first_entry}"))
         if kind == "out":
-            self.ranks.arrivals.setdefault(peer.host, Arrivals(int(hello.get("siblings", 0)))).note()
+            expected = int(hello.get("siblings", 0))
+            self.ranks.arrivals.setdefault(peer.host, Arrivals(expected)).note()
         if kind != "link":
             self.reception.send(peer, "hello")
             if kind == "in" and peer.open:

@@ -29,6 +29,9 @@ PLACES = (
     (sys, "displayhook"), (threading, "excepthook"), (warnings, "showwarning"),
     (warnings, "formatwarning"), (logging, "_warnings_showwarning"),
 )
+# Of modules that the program may import, as they are then. A context manager of mpi4py 4.1 leaves
+# it set when it cannot free its communicators any more.
+LATER = (("mpi4py.futures._core", "SharedPool", None),)
 LISTS = ((sys, "path"), (sys, "argv"), (sys, "warnoptions"), (warnings, "filters"))
 # Their handlers are the crash handlers, in C, of which Python knows nothing (csrc/job/leave.c).
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
@@ -69,6 +72,9 @@ class Slate:
                 stream.flush()
         for module, name, value in self.places:
             setattr(module, name, value)
+        for library, name, value in LATER:
+            if library in sys.modules:
+                setattr(sys.modules[library], name, value)
         for module, name, content in self.lists:
             values = getattr(module, name)
             if values != content:

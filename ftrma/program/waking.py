@@ -17,11 +17,13 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from ..host import lineoutput
 from ..native import job
 from .script import __file__ as entry
 
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-FRAMEWORKS = os.path.join(OURS, "graph") + os.sep  # are programs like others
+# Of ours, but like a program's: a framework, and printing, which may wait for who reads it.
+LIKE_ITS_OWN = (os.path.join(OURS, "graph") + os.sep, lineoutput.__file__)
 
 
 class Waking:
@@ -68,7 +70,7 @@ def _in_program(frame: FrameType | None) -> bool:
         file = frame.f_code.co_filename
         if file == entry:
             return True
-        if file.startswith(OURS) and not file.startswith(FRAMEWORKS):
+        if file.startswith(OURS) and not file.startswith(LIKE_ITS_OWN):
             return False
         frame = frame.f_back
     return False

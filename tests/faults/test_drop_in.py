@@ -1,9 +1,9 @@
 """Programs that know nothing of ftrma, killed at random moments.
 
 Law: whatever a program does with threads, its stdin, directories, communicators of its own,
-polling and shared memory, it ends well after any kill, with the memory of the run without failure,
-bit for bit; `run_job` sees to it that nothing hangs and nothing is left. ``--sweep 30`` makes some
-280 kills.
+polling, pools and shared memory, it ends well after any kill, with the memory of the run without
+failure, bit for bit; `run_job` sees to it that nothing hangs and nothing is left. ``--sweep 30``
+makes some 280 kills.
 """
 
 from __future__ import annotations
@@ -52,3 +52,26 @@ def test_random_kills(program: str, repetition: int) -> None:
         for name, array in right.items():
             same = np.asarray(found[name]).tobytes() == np.asarray(array).tobytes()
             assert same, f"{program}: slot {slot}'s {name} differs\n{result}"
+
+
+POOLS = {"comm": (), "module": ("-m", "mpi4py.futures")}
+# How many calls of MPI a slot has made when it dies, of some 200.
+PLACES = [(victim, calls) for victim in range(N) for calls in (2, 8, 20, 50, 110)]
+REST = {(0, 50), (1, 50)}
+
+
+@pytest.mark.parametrize("how", POOLS)
+@pytest.mark.parametrize(("victim", "calls"), [
+    pytest.param(*place, marks=pytest.mark.rest if place in REST else pytest.mark.long)
+    for place in PLACES])
+def test_pools_of_mpi(how: str, victim: int, calls: int) -> None:
+    """Law: slot 0's main thread waits for futures, which a thread of its own fulfils by messages,
+    and the pool is not the worse for any death. The library can hang in MPI_Intercomm_create, by
+    which a pool begins (Open MPI 5.0.11): then all is launched again."""
+    result = run_job(HERE / "pools.py", N, "--kill", f"{victim}@call:{calls}", *POOLS[how],
+                     args=[how])
+    assert result.status == 0, result
+    assert result.results["slot-0"]["found"].tolist() == [n * n for n in range(150)]
+    hung = calls == 2 and "hangs inside the MPI library" in result.stderr
+    kinds = [r["kind"] for r in result.stats["recoveries"]]
+    assert kinds == ["relaunch" if hung else "rollback"], result

@@ -124,7 +124,7 @@ def test_nothing_wakes_it(way: str, run: functools.partial[Result]) -> None:
     result = run(LISTENS, 2, *KILL, args=[way], timeout=60)
     assert_all_came(result)
     assert kinds(result) == ["relaunch"], result
-    assert "slot 0 waits for something outside of MPI and does not come" in result.stderr, result
+    assert "slot 0 does not come to the repair: it waits for something" in result.stderr, result
 
 
 @pytest.mark.rest
