@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import socket
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from ..vault import salvage
 from .eachhost import sweep
 from .job import LAUNCHER_DIED, Cause
 from .mpirun import launchers_name, named_hosts, on_hosts
+from .reception import Peer
 from .switchboard import Switchboard
 
 RETURN_S, LOOK_S = 60.0, 1.0  # how long, and how often, it is looked whether nodes are there again
@@ -60,16 +61,22 @@ def _text(path: str) -> str:
     return read_text(Path(path))
 
 
-def cause_of(board: Switchboard, directory: Path, options: settings.Options, reason: str) -> Cause:
+def cause_of(
+    board: Switchboard, directory: Path, options: settings.Options, reason: str,
+    fell: Sequence[Peer] = (),
+) -> Cause:
     """Put the deaths of a launch into the job's story, and the rules that struck out of force.
+
+    Args:
+        fell: processes of the host whose loss has ended the launcher.
 
     Returns:
         Why the job is launched again.
     """
     noticed_at = time.monotonic()
     deaths = board.ranks.deaths  # those before are in the story
-    if reason == LAUNCHER_DIED:
-        deaths = [peer for peer in deaths if peer.struck]  # the others did not die by themselves
+    if fell or reason == LAUNCHER_DIED:  # the others did not die by themselves
+        deaths = [peer for peer in deaths if peer.struck or peer in fell]
     known = {(e.host, e.pid) for e in story.read(directory) if isinstance(e, Failure)}
     struck = {peer.struck[0] for peer in board.ranks.links.values() if peer.struck}
     struck |= board.ranks.spent
@@ -82,7 +89,7 @@ def cause_of(board: Switchboard, directory: Path, options: settings.Options, rea
         ))
     options.kill = [rule for i, rule in enumerate(options.kill) if i not in struck]
     slots = tuple(sorted(peer.index for peer in deaths if peer.role == "slot"))
-    died_at = min([noticed_at, *(peer.died_at for peer in board.ranks.deaths),
+    died_at = min([noticed_at, *(peer.heard_at or peer.died_at for peer in board.ranks.deaths),
                    *(p.struck[1] for p in deaths if p.struck)])
     if board.cause and not board.ranks.entered:  # it came to nothing: it is the same failure still
         died_at = min(died_at, board.cause.died_at)

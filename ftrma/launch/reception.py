@@ -21,6 +21,7 @@ import resource
 import secrets
 import select
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Peer:
         handed: the signal that it handed on to its program last, and when; None otherwise.
         waits: it said last that it waits for others.
         stopped: who of its node keeps a repair waiting, as it said last, at answered_at.
+        died_at: when its connection ended, time.monotonic(); heard_at: of one whose host did not
+            answer any more, the last sign of life; 0: there is none.
         left: how it said that it ends itself; None otherwise. leaving: the same as in the control
             file.
         file: that keeps what a "trace" brings; None where it could not be made, or is full.
@@ -77,6 +80,7 @@ class Peer:
     goodbye: bool = False
     open: bool = True
     died_at: float = 0.0
+    heard_at: float = 0.0
     struck: tuple[int, float] | None = None
     handed: tuple[int, float] | None = None
     left: Left | None = None
@@ -238,6 +242,7 @@ class Reception:
         except OSError as error:
             if not isinstance(error, ConnectionResetError):
                 self.lost.add(peer.host)  # no answer to keepalive probes
+                peer.heard_at = time.monotonic() - silent_s(peer.socket)
             data = b""
         if not data:
             self.cut(peer)
@@ -322,6 +327,16 @@ class Reception:
             if peer.file:
                 peer.file.close()
             peer.file = None
+
+
+def silent_s(connection: socket.socket) -> float:
+    """For how long nothing has come on a TCP connection, not even an acknowledgement.
+
+    Source: struct tcp_info of linux/tcp.h.
+    """
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60)
+    last_data_ms, last_ack_ms = struct.unpack_from("=II", info, 52)
+    return float(min(last_data_ms, last_ack_ms)) / 1000
 
 
 def raise_file_limit(needed: int) -> None:

@@ -6,6 +6,7 @@ they do not come to an end; then the job is launched again on the nodes that ans
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from dataclasses import replace
@@ -20,6 +21,8 @@ from .job import LAUNCHER_DIED
 from .launch import Launch
 from .onenode import come_up_s
 from .patience import Patience
+from .reception import Peer
+from .switchboard import describe
 
 LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
 REPAIR_S = 10.0  # a repair takes milliseconds, unless it is told that bytes are on their way
@@ -65,7 +68,8 @@ class SeveralNodes:
 
     def go_on(self, reason: str) -> int | None:
         made, board = self.made, self.board
-        cause = failover.cause_of(board, made.directory, made.options, reason)
+        fell = self.fell() if self.launcher_died else []
+        cause = failover.cause_of(board, made.directory, made.options, reason, fell)
         # A launch that follows another and to which nobody has come would come to nothing again.
         started = board.ranks.entered or (board.cause is not None and board.spread)
         hopeless = not started and self.launch.says_why()
@@ -106,7 +110,7 @@ class SeveralNodes:
         if launch.mpirun.poll() is not None:
             self.launcher_died = self.launcher_died or time.monotonic()
             late = time.monotonic() - self.launcher_died > LAUNCHER_S
-            return LAUNCHER_DIED if board.failure() or late else ""
+            return self.launchers_end() if board.failure() or late else ""
         if board.ranks.wish:
             return board.ranks.wish
         if board.ranks.deaths and (board.nodes_gone() or not board.ranks.entered):
@@ -136,6 +140,26 @@ class SeveralNodes:
         here = self.launch.arrivals
         hosts = [*self.board.ranks.arrivals.items(), (socket.gethostname(), here)]
         return next((host for host, arrivals in hosts if arrivals.lacking), "")
+
+    def fell(self) -> list[Peer]:
+        """All processes of a host, if they were the first to die, and the launcher was not killed:
+        it ends by itself, and with it all others, when it has lost a daemon."""
+        ranks, status = self.board.ranks, self.launch.mpirun.poll()
+        if not ranks.deaths or (status is not None and status < 0):
+            return []
+        host = ranks.deaths[0].host
+        first = list(itertools.takewhile(lambda peer: peer.host == host, ranks.deaths))
+        there = {p.rank for p in ranks.links.values() if p.host == host}
+        whole = there - ranks.spared == {peer.rank for peer in first}
+        return first if whole and len(there) < len(ranks.links) else []
+
+    def launchers_end(self) -> str:
+        """Why the launcher has ended, in words."""
+        if not (fell := self.fell()):
+            return LAUNCHER_DIED
+        hosts = [peer.host for peer in self.board.ranks.links.values()]
+        died = describe([(peer.name, peer.host) for peer in fell], hosts)
+        return f"{died}, and the launcher with it"
 
     def waits_in_vain(self) -> str:
         """A repair waits for a process that is stopped."""

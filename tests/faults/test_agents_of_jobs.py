@@ -1,4 +1,4 @@
-"""The agent of a node dies amid a job, and nobody but its successor notices.
+"""The agent of a node dies amid a job, and no rank but those of its node notices.
 
 Law, where nothing else is said: after any number of such deaths the final memories are bit for bit
 those of the unprotected run, no rank is lost and nothing is launched again.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from jobs import Result, run_plain
-from nodes import remove_fake_ssh, run_on_nodes
+from nodes import NODES, remove_fake_ssh, run_on_nodes
 
 SLOTS = 4
 KILLS = 4  # of the agent of each node
@@ -113,6 +113,9 @@ def test_agents_die_amid_accesses_of_all_kinds(seed: int) -> None:
     assert_exact(result, raw)
     struck = [int(n) for n in result.of_slots("struck", SLOTS)]
     assert struck == [KILLS, 0, KILLS, 0] and not result.stats["failures"], (struck, result)
+    assert {agent["host"] for agent in result.stats["agents"]} == set(NODES[:2]), result.stats
+    for node in NODES[:2]:
+        assert f"the agent of {node} died; another one goes on for it\n" in result.stderr, result
 
 
 # Collective calls of one and of several areas, on the world and on communicators that come and go.

@@ -137,12 +137,19 @@ def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int)
     assert [f["host"] for f in failures].count(lost) == PER_NODE, failures
 
 
-@pytest.mark.long
+@pytest.mark.rest
 def test_node_loss_with_its_daemon(reference: Result, repetition: int) -> None:
-    """The launcher then ends all other ranks by itself, wherever they are."""
+    """Law: the launcher then ends all other ranks by itself, wherever they are; the node whose loss
+    it was is named, and its processes alone are the failures."""
     result = run(fell=3, step=7, daemon=True)
     assert_same_bits(result, reference, 6)
     assert kinds(result) == ["relaunch"]
+    failures = result.stats["failures"]
+    (lost,) = {failure["host"] for failure in failures}
+    assert len(failures) == PER_NODE and 3 in [f.get("slot") for f in failures], failures
+    words = f"all processes on {lost} died, and the launcher with it"
+    assert f"ftrma: {words}; launching the job again" in result.stderr, result
+    assert result.stats["recoveries"][0]["reason"] == words
 
 
 @pytest.fixture

@@ -113,6 +113,29 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     assert made.cause.entry == 7  # one was begun while the launch was being ended
 
 
+@pytest.mark.parametrize(("status", "first", "named"), [
+    (1, "aab", True), (None, "aabb", True), (-9, "aab", False), (1, "ab", False), (1, "a", False),
+    (1, "", False)])
+def test_the_host_whose_loss_ends_the_launcher_is_named(
+    tmp_path: Path, status: int | None, first: str, named: bool
+) -> None:
+    """Law: one all of whose processes were the first to die; not where the launcher was killed."""
+    made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
+    launch: Any = MadeUp(made)
+    launch.mpirun.poll = lambda: status
+    ranks = launch.switchboard.ranks
+    ranks.links, ranks.deaths = {}, []
+    for rank, host in enumerate("aabb"):
+        ranks.links[rank] = Peer(socket.socket(), "link", host=host, role="slot", index=rank,
+                                 rank=rank)
+    for host in first:
+        ranks.deaths.append(next(p for p in ranks.links.values()
+                                 if p.host == host and p not in ranks.deaths))
+    found = severalnodes.SeveralNodes(launch).launchers_end()
+    words = "all processes on a died, and the launcher with it"
+    assert found == (words if named else LAUNCHER_DIED)
+
+
 @pytest.mark.parametrize("entered", [False, True])
 def test_what_was_moving_is_looked_for_at_both_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entered: bool

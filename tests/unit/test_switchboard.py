@@ -547,6 +547,22 @@ def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPat
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
 
+def test_the_last_sign_of_life() -> None:
+    """Law: what has come last on a connection, if only an acknowledgement, is known."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
+            listener.getsockname()) as one:
+        other, _ = listener.accept()
+        with other:
+            time.sleep(0.3)
+            assert 0.2 < reception.silent_s(one) < 5
+            one.sendall(b"x")
+            deadline = time.monotonic() + 5
+            while reception.silent_s(one) > 0.1:
+                assert time.monotonic() < deadline
+            other.sendall(b"x")
+            assert reception.silent_s(one) < 0.2
+
+
 def test_a_host_is_named_as_the_launcher_knows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
