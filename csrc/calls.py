@@ -154,6 +154,8 @@ def wrapper(call: Call) -> str:
             place += f'    ftrma_foreign("MPI_{call.name}");\n'
         else:
             place += "".join(f'    ftrma_foreign_on({c}, "MPI_{call.name}");\n' for c in comms)
+    elif any(kind.startswith(("MPI_Request", "MPI_Message")) for kind, _ in call.parameters):
+        place = "    ftrma_note_wait();\n"
     if made:
         body = (
             f"    int rc = GUARDED({target});\n    if (rc == MPI_SUCCESS)\n"

@@ -172,7 +172,11 @@ enum ftrma_what {
     FTRMA_WHAT_END,
     FTRMA_WHAT_DEMAND,
     FTRMA_WHAT_REPLAY,
-    FTRMA_WHAT_ACK /* what a put to another node had been told when it was done */
+    FTRMA_WHAT_ACK, /* what a put to another node had been told when it was done */
+    FTRMA_WHAT_MADE,    /* a window is there */
+    FTRMA_WHAT_PEER,    /* whom a Post or Start names */
+    FTRMA_WHAT_REQUEST, /* an access has a request */
+    FTRMA_WHAT_MESSAGE  /* calls that the trace does not follow */
 };
 
 /* What a plan does after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
@@ -200,7 +204,8 @@ struct ftrma_trace_record {
     uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
     uint64_t ec, gc, sc, gnc;
     uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
-                                  Checkpoint, Commit, Rollback: version; Replay: and horizon */
+                                  Checkpoint, Commit, Rollback: version; Replay: and horizon;
+                                  of others see ftrma/trace/records.py */
     uint64_t spare;
 };
 

@@ -304,6 +304,8 @@ int ftrma_interposed(void)
 
 int ftrma_request_done(int rc, MPI_Request *request)
 {
+    if (!rc)
+        ftrma_trace_beside(FTRMA_WHAT_REQUEST, ftrma_trace.target, ftrma_tape.events);
     return rc ? rc : PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
 }
 

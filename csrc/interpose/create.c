@@ -282,6 +282,17 @@ static int says(MPI_Info info, const char *key, const char *word)
     return flag && !strcmp(value, word);
 }
 
+/* From here on the program has it.  A part from Allocate is all zeros then. */
+static void trace_made(const struct window *w, uint64_t size_bytes)
+{
+    struct ftrma_trace_record record = {
+        .what = FTRMA_WHAT_MADE, .mode = (uint32_t)ftrma_tape.mode,
+        .window = ftrma_trace_window(w->name_number), .target = -1, .bytes = size_bytes,
+        .event = ftrma_tape.events, .clock = ftrma_tape.clock, .value = {(uint64_t)w->allocated, 0}};
+    if (unlikely(ftrma_tracing))
+        ftrma_trace_write(&record);
+}
+
 static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_Info info,
                 void *baseptr, MPI_Win *win)
 {
@@ -320,6 +331,7 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
+    trace_made(w, (uint64_t)size);
     if (w->bare && w->n > 1)
         ftrma_hold(ftrma_window_held());
     ftrma_win_set_errhandler(w->handle, MPI_ERRORS_ARE_FATAL);

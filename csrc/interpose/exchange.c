@@ -196,6 +196,17 @@ static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, s
     return ftrma_mix(h, last);
 }
 
+/* Which exchange it is, and who must have come before whom goes: all, or by the root alone. */
+static void trace_exchange(const struct ftrma_transfer *t)
+{
+    int scatters = t->collective == FTRMA_BCAST || t->collective == FTRMA_SCATTER
+                   || t->collective == FTRMA_SCATTERV;
+    ftrma_trace.at = ftrma_on->spec.id;
+    ftrma_trace.seq = t->number;
+    ftrma_trace.value[0] = t->root < 0 ? 0 : scatters ? 1 : 2;
+    ftrma_trace.value[1] = t->root < 0 ? 0 : (uint64_t)ftrma_on->spec.slots[t->root];
+}
+
 static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     uint64_t h = ftrma_mix(ftrma_mix((uint64_t)t->collective, t->round), t->detail);
@@ -207,6 +218,8 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
         return rc;
     t->answered = rc;
     t->number = ++ftrma_on->exchanges;
+    if (unlikely(ftrma_tracing))
+        trace_exchange(t);
     if (!t->answered && !ftrma_on->ghost) { /* a ghost's others have all been here */
         struct ftrma_area *a = area(ftrma_rank(), t->number);
         a->collective = (uint64_t)t->collective;

@@ -120,14 +120,23 @@ static void pass_all(struct window *w)
             ftrma_far_pass(w, t);
 }
 
+/* Whose part, and how: an exclusive lock; a flush that is remote. */
+static void trace_reach(const struct window *w, int rank, int how)
+{
+    if (likely(!ftrma_tracing))
+        return;
+    ftrma_trace.target = rank < 0 ? -1 : w->members[rank].slot;
+    ftrma_trace.value[0] = (uint64_t)how;
+}
+
 static int lock_event(struct window *w, int what, int rank, int exclusive)
 {
     int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
+    trace_reach(w, rank, exclusive);
     if (rc == 1 && is_far(w, rank))
         ftrma_far_pass(w, rank);
     if (rc)
         return rc == 1 ? MPI_SUCCESS : rc;
-    ftrma_trace.value[0] = (uint64_t)exclusive;
     return take(w, rank, exclusive);
 }
 
@@ -177,6 +186,7 @@ int MPI_Win_unlock(int rank, MPI_Win win)
     if (!w->locked[rank])
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
+    trace_reach(w, rank, 0);
     if (rc == 1 && is_far(w, rank) && !w->nocheck[rank])
         ftrma_far_pass(w, rank);
     if (!rc)
@@ -266,6 +276,7 @@ static int flush(struct window *w, int rank, int remote)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
                                  "belong between Lock and Unlock", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH, w->ordinal, rank, (uint64_t)remote);
+    trace_reach(w, rank, remote);
     if (!rc && remote)
         rc = complete(w, rank);
     if (unlikely(rc > 1))
@@ -287,6 +298,7 @@ static int flush_all(struct window *w, int remote)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
                                  "flushes belong between Lock and Unlock");
     int rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH_ALL, w->ordinal, -1, (uint64_t)remote);
+    trace_reach(w, -1, remote);
     if (!rc && remote)
         rc = complete(w, -1);
     if (rc > 1)

@@ -140,6 +140,14 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
     return rc;
 }
 
+/* The trace has whom a Post or Start names, each in a record beside it. */
+static void trace_peers(const struct window *w, const unsigned char *set)
+{
+    for (int i = 0; ftrma_tracing && i < w->n; i++)
+        if (set[i])
+            ftrma_trace_beside(FTRMA_WHAT_PEER, w->members[i].slot, ftrma_tape.events + 1);
+}
+
 int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
 {
     struct window *w = ftrma_window(win);
@@ -174,6 +182,7 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
     if (!rc)
         ftrma_wake(&w->header->bell);
     w->exposure_open = 1;
+    trace_peers(w, w->exposed);
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -201,6 +210,7 @@ int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
     if (rc > 1)
         return rc;
     w->access_open = 1;
+    trace_peers(w, w->started);
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -278,6 +288,7 @@ int MPI_Win_wait(MPI_Win win)
     if (rc > 1)
         return rc;
     end_exposure(w);
+    ftrma_trace.value[0] = 1;
     ftrma_event_end();
     return MPI_SUCCESS;
 }
@@ -304,6 +315,7 @@ int MPI_Win_test(MPI_Win win, int *flag)
         return rc;
     if (*flag)
         end_exposure(w);
+    ftrma_trace.value[0] = (uint64_t)*flag;
     ftrma_event_end();
     return MPI_SUCCESS;
 }

@@ -64,6 +64,8 @@ static void blame_all(uint32_t why, const char *call)
 
 void ftrma_foreign(const char *call)
 {
+    ftrma_tape.messages++;
+    ftrma_tape.unfollowed++;
     blame_all(FTRMA_BROKEN_FOREIGN, call);
 }
 

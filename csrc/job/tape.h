@@ -17,6 +17,8 @@ struct ftrma_tape {
     uint64_t ended;          /* the clock when the newest event ended: a call that waits has begun only */
     uint64_t dropped;        /* bytes not logged since the budget was spent */
     uint64_t first;          /* number of the first event after the newest mark */
+    uint64_t messages, unfollowed; /* calls that no replay repeats, which may wait for others; of
+                                      these, those since the trace was told */
 };
 extern struct ftrma_tape ftrma_tape;
 
@@ -39,6 +41,12 @@ static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * 0x9e3779b97f4a7c15ull;
     return h ^ (h >> 29);
+}
+
+/* A call that may wait for what another slot has sent. */
+static inline void ftrma_note_wait(void)
+{
+    ftrma_tape.unfollowed += ftrma_tape.messages > 0;
 }
 
 /* The first event behind the newest mark is complete. */

@@ -38,10 +38,11 @@ int ftrma_slots_barrier(void)
         return FTRMA_ALARM;
     int slot, rc = ftrma_sync_begin(FTRMA_WHAT_COLLECTIVE, -1, -1, 0);
     if (rc) {
-        ftrma_barriers++;
+        ftrma_trace.seq = ++ftrma_barriers;
         ftrma_event_end();
         return rc == 1 ? FTRMA_OK : FTRMA_ALARM;
     }
+    ftrma_trace.seq = ftrma_barriers + 1;
     ftrma_my_role(&slot);
     uint32_t seen = LOAD(&c->barrier.word);
     STORE(&c->slots[slot].arrived, ++ftrma_barriers);

@@ -66,9 +66,21 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
     append((const char *)record, sizeof *record);
 }
 
+/* Between the event before and this one the program has made calls that the trace does not follow. */
+static void write_messages(void)
+{
+    struct ftrma_trace_record record = {
+        .begin_ns = ftrma_trace.end_ns, .what = FTRMA_WHAT_MESSAGE, .window = -1, .target = -1,
+        .event = ftrma_tape.events, .clock = ftrma_tape.clock, .value = {ftrma_tape.unfollowed, 0}};
+    ftrma_tape.unfollowed = 0;
+    ftrma_trace_write(&record);
+}
+
 void ftrma_trace_begin(int what, int window)
 {
     const struct window *w;
+    if (unlikely(ftrma_tape.unfollowed))
+        write_messages();
     ftrma_trace = (struct ftrma_trace_record){.begin_ns = ftrma_now_ns(), .what = (uint32_t)what,
                                               .window = -1, .target = -1};
     for (int i = 0; window >= 0 && (w = ftrma_window_number(i)); i++)
@@ -83,6 +95,19 @@ void ftrma_trace_end(int mode, uint64_t event, uint64_t clock)
     ftrma_trace.mode = (uint32_t)mode;
     ftrma_trace.event = event;
     ftrma_trace_write(&ftrma_trace);
+}
+
+void ftrma_trace_beside(int what, int target, uint64_t event)
+{
+    if (likely(!ftrma_tracing) || !ftrma_counts())
+        return;
+    struct ftrma_trace_record record = ftrma_trace;
+    record.what = (uint32_t)what;
+    record.target = target;
+    record.event = event;
+    record.mode = (uint32_t)ftrma_tape.mode;
+    record.begin_ns = 0;
+    ftrma_trace_write(&record);
 }
 
 void ftrma_trace_note(int what, uint64_t value, uint64_t other)

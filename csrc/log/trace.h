@@ -15,6 +15,8 @@ static inline int32_t ftrma_trace_window(uint64_t name_number)
 {
     return (int32_t)(name_number >> 32 << 16 | (name_number & 0xffff));
 }
+/* A record beside one of an event: the one under way, or the last one. */
+void ftrma_trace_beside(int what, int target, uint64_t event);
 void ftrma_trace_end(int mode, uint64_t event, uint64_t clock);
 
 #endif

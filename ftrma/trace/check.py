@@ -11,11 +11,14 @@ nothing of how the library keeps it, so that a mistake there cannot hide here. I
 4. of every rollback that all slots went back to one committed version, and that nothing of the
    entry before comes later.
 
+It warns of data races of the program (`races`), which are no mistake of a run.
+
 Of all violations the first in time is told: the others may be its consequences.
 
 Not judged: loads and stores of a slot to its own memory, which nobody sees. They may change a
 location between two atomics; then the slot has synchronized in between, or they would race. So a
-trail may be broken where the slot's clock has moved on, and the report counts those places.
+trail may be broken where the slot's clock has moved on, and the report counts those places. And
+right behind the making of a window a store is a race that programs often have, and is told as one.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 
 from .attempts import attempts, begun_twice_or_never
 from .cuts import Violation, committed, describe, inconsistencies
+from .races import races
 from .records import (
     ACCESSES,
     ATOMIC_BYTES,
@@ -42,6 +46,8 @@ from .records import (
 )
 from .replays import check_replays
 
+MOST_WARNINGS = 10  # that are printed
+
 
 @dataclass
 class Report:
@@ -55,6 +61,8 @@ class Report:
         recoveries, applied, replayed: causal recoveries that ended, and what all attempts applied
             and replayed.
         rollbacks: entries that began with one, or with a relaunch.
+        warnings: data races of the program, by time.
+        assumed: pairs of accesses that are ordered by what the trace does not show.
     """
 
     accesses: int
@@ -67,6 +75,8 @@ class Report:
     replayed: int
     rollbacks: int
     violation: Violation | None
+    warnings: list[Violation]
+    assumed: int
 
     def lines(self, began_ns: int) -> list[str]:
         """Return the report for people; times are those of the timeline."""
@@ -80,9 +90,20 @@ class Report:
              f"{counted(self.applied, 'access', 'accesses')} applied"),
             ("rollbacks", f"{self.rollbacks}"),
         ]
+        if self.assumed:
+            rows.append(("assumed", f"{counted(self.assumed, 'pair')} of accesses in order by "
+                         "messages, or by a slot that looks at its own part: not recorded"))
+
+        def told(name: str, what: Violation) -> None:
+            rows.append((name, f"at {(what.at_ns - began_ns) / 1e6:.3f} ms: {what.text}"))
+
+        for warning in self.warnings[:MOST_WARNINGS]:
+            told("warning", warning)
+        if len(self.warnings) > MOST_WARNINGS:
+            rows.append(("warning", f"{len(self.warnings) - MOST_WARNINGS} more of other slots, "
+                         "calls or windows"))
         if self.violation:
-            after_ms = (self.violation.at_ns - began_ns) / 1e6
-            rows.append(("violation", f"at {after_ms:.3f} ms: {self.violation.text}"))
+            told("violation", self.violation)
         else:
             rows.append(("result", "consistent"))
         return [f"{name:12} {text}" for name, text in rows]
@@ -101,7 +122,8 @@ def check(trace: Trace) -> Report:
     live = records[(records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)]
     cuts, violations = committed(trace)
     found = list(attempts(trace, cuts))
-    trails = Trails(live)
+    trails = Trails(live, made_in(trace))
+    raced, assumed = races(trace)
     violations += [
         *inconsistencies(trace, cuts), *begun_twice_or_never(trace),
         *check_replays(trace, found), *trails.violations, *check_rollbacks(trace),
@@ -116,7 +138,16 @@ def check(trace: Trace) -> Report:
         applied=sum(len(a.applied) for a in found), replayed=sum(len(a.replayed) for a in found),
         rollbacks=len(np.unique(rollbacks["entry"])),
         violation=min(violations, key=lambda v: v.at_ns, default=None),
+        warnings=sorted([*trails.stores, *(Violation(*race) for race in raced)],
+                        key=lambda v: v.at_ns),
+        assumed=assumed,
     )
+
+
+def made_in(trace: Trace) -> dict[tuple[int, int, int], Record]:
+    """Return the making of each part, by entry, owner and window."""
+    rows = trace.rows(trace.records["what"] == What.Made)
+    return {(r.entry, r.slot, r.window): r for r in rows}
 
 
 def done_twice(live: Records) -> Iterator[Violation]:
@@ -143,7 +174,9 @@ def done_twice(live: Records) -> Iterator[Violation]:
 class Trails:
     """The atomics of a run by location, and whether each found what the one before left."""
 
-    def __init__(self, live: Records) -> None:
+    def __init__(self, live: Records, made: dict[tuple[int, int, int], Record]) -> None:
+        self.made = made
+        self.stores: list[Violation] = []  # that race with the atomics
         self.atomics = self.locations = self.breaks = 0
         self.violations: list[Violation] = []
         writes = live[np.isin(live["what"], WRITING)]
@@ -173,6 +206,8 @@ class Trails:
                 ))
             touched = slice(bisect_left(cells, r.at), bisect_left(cells, r.at + r.bytes))
             if r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES:
+                if i + 1 == r.seq and (last[touched] < 0).all():
+                    self.first(r)
                 j = before.get((r.at, r.bytes))
                 # A number that is missing in between belongs to an access of which a killed
                 # process could not leave a record.
@@ -184,8 +219,23 @@ class Trails:
         self.atomics += len(with_values)
         self.locations += len(before)
 
+    def behind_making(self, r: Record) -> bool:
+        """The part's owner had called nothing since the window was made."""
+        made = self.made.get((r.entry, r.target, r.window))
+        return made is not None and made.clock == r.clock
+
+    def first(self, r: Record) -> None:
+        """Look at an atomic whose location no access has changed before."""
+        if (r.entry == 1 and r.value0 and self.behind_making(r)
+                and self.made[r.entry, r.target, r.window].value0):
+            self.stores.append(stored(r, f"found {r.value0}"))
+
     def step(self, old: Record, new: Record) -> None:
         if old.value1 == new.value0:
+            return
+        if self.behind_making(new):
+            self.stores.append(stored(new, f"found {new.value0} where {describe(old)}, had left "
+                                      f"{old.value1}"))
             return
         if old.clock != new.clock:
             self.breaks += 1
@@ -194,6 +244,13 @@ class Trails:
             new.begin_ns, f"{describe(new)}, found {new.value0}, but {describe(old)}, had left "
             f"{old.value1}, and nothing came between",
         ))
+
+
+def stored(r: Record, seen: str) -> Violation:
+    return Violation(
+        r.begin_ns, f"data race: slot {r.target} has stored into its part of window {r.window} "
+        f"right behind its making, and nothing orders that with {describe(r)}, which {seen}",
+    )
 
 
 # ---- rollbacks ------------------------------------------------------------------------------

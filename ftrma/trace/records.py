@@ -19,9 +19,16 @@ Conventions of the records:
   slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
 * Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
 * The two values are old and new value of an atomic of at most 8 bytes; when a Put to another node
-  was known to be done, and 0; 1 and 0 for Lock if it is
-  exclusive; source slot and its event for Apply; version and horizon for Replay; the version for
-  Checkpoint, Commit and Rollback.
+  was known to be done, and 0; 1 and 0 for Lock if it is exclusive, for Flush and Flush_all if they
+  are not local, for Wait if it has found all; source slot and its event for Apply; version and
+  horizon for Replay; the version for Checkpoint, Commit and Rollback.
+* Collective is one exchange of all members of a communicator: ``at`` is the communicator, 0 for
+  ftrma's own barrier of all slots, ``seq`` the number of the exchange there. Its values are 0: all
+  learn from all; 1 and a slot: all from that one; 2 and a slot: that one from all.
+* Made says that a window is there; its values are 1 and 0 if its part began as zeros.
+* Peer names a slot, the target, of the group of the Post or Start with that event. Request says
+  that the access with that event has a request, whose end nobody sees. Message stands for all calls
+  between two events that the trace does not follow, such as messages; its first value counts them.
 * Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
   slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
   last event of that slot that was complete before the copying began; ``seq`` is the number of
@@ -89,6 +96,10 @@ class What(IntEnum):
     Demand = WHAT["DEMAND"]
     Replay = WHAT["REPLAY"]
     Ack = WHAT["ACK"]
+    Made = WHAT["MADE"]
+    Peer = WHAT["PEER"]
+    Request = WHAT["REQUEST"]
+    Message = WHAT["MESSAGE"]
 
 
 ACCESSES = range(What.Put, What.Fence)
@@ -97,7 +108,8 @@ ATOMICS = (What.Get_accumulate, What.Fetch_and_op, What.Compare_and_swap)
 ATOMIC_BYTES = 8  # larger ones have no values in their records
 COMBINING = (What.Accumulate, *ATOMICS)
 WRITING = (What.Put, *COMBINING)
-INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End)
+INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End, What.Made, What.Peer,
+            What.Request)
 
 MODES = ("live", "replay", "prologue")
 LIVE, REPLAY, PROLOGUE = (constant(name.upper()) for name in MODES)
@@ -145,7 +157,7 @@ assert Record._fields == RECORD.names and {what.name.upper() for what in What} =
 
 Records = npt.NDArray[np.void]
 
-FORMAT, VERSION = "ftrma trace", 2
+FORMAT, VERSION = "ftrma trace", 3
 MAX_SLOTS = MAX_PROCS
 STORY_THREAD = MAX_SLOTS  # no process has this number
 STORY = "story"  # category of what comes from the job's events
@@ -217,7 +229,8 @@ def microseconds(ns: int) -> str:
 def category(what: int) -> str:
     if what in ACCESSES:
         return "access"
-    return "synchronization" if what in OWN_EVENTS else "protection"
+    followed = what in OWN_EVENTS or what in (What.Peer, What.Request, What.Message)
+    return "synchronization" if followed else "protection"
 
 
 def metadata(records: Records, slots: int) -> Iterator[dict[str, Any]]:

@@ -6,13 +6,14 @@ demands; and it is not blind, for without one applied access the same trace is n
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import FTRMA
+from jobs import FTRMA, run_job
 from programs import SLOTS, assert_same_bits, kinds, run
 
 from ftrma.trace.check import check
@@ -45,6 +46,7 @@ def test_a_causal_recovery_is_exact_by_its_trace(
     trace = traced(tmp_path, program, *options, kind="causal")
     report = check(trace)
     assert report.violation is None, report.lines(trace.began_ns)
+    assert not report.warnings, report.lines(trace.began_ns)
     assert (report.recoveries, report.rollbacks) == (1, 0) and report.accesses > 0
     assert report.checkpoints > 1 or interval == "never"
     records = trace.records
@@ -74,6 +76,65 @@ def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
     )
     violation = check(replace(trace, records=changed)).violation
     assert violation and "lies above the horizon" in violation.text
+
+
+RACES = """
+import numpy as np
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+me = world.rank
+win = MPI.Win.Allocate(64, 8, comm=world)
+one, got = np.ones(1), np.zeros(1)
+world.Barrier()
+group = world.Get_group().Incl([1])
+for step in range(4):
+    win.Fence()
+    if me in (0, 2 * (step == 1)):  # once two put at once
+        win.Put(one, 1, me if step == 2 else 0)
+    win.Fence()
+win.Lock_all()
+if me == 0:
+    win.Put(one, 1, 4)
+    win.Flush(1)
+    world.send(None, 2)
+if me == 2:
+    world.recv(source=0)
+    win.Rget(got, 1, 4).Wait()
+world.Barrier()
+if me == 1:
+    win.Put(one, 1, 4)
+if me == 0:
+    win.Put(one, 1, 5)
+    win.Flush_local(1)
+world.Barrier()  # nothing has completed it
+if me == 2:
+    win.Get(got, 1, 5)
+win.Unlock_all()
+if me == 1:
+    win.Post(world.Get_group().Excl([1]))
+    win.Wait()
+else:
+    win.Start(group)
+    (win.Accumulate if me else win.Put)(one, 1, 7)
+    win.Complete()
+win.Free()
+"""
+
+
+@pytest.mark.rest
+def test_races_of_a_program_are_told(tmp_path: Path) -> None:
+    """Law: each pair of calls that races is told once, with status 0, and no other one."""
+    path = tmp_path / "trace.json"
+    assert run_job(RACES, 3, "--trace", str(path)).status == 0
+    trace = read(path)
+    report = check(trace)
+    assert report.violation is None and report.assumed == 1, report.lines(trace.began_ns)
+    told = [re.findall(r"slot (\d)'s (\w+).*?bytes (\d+)", w.text) for w in report.warnings]
+    assert sorted(map(sorted, told)) == [
+        [("0", "Put", "0"), ("2", "Put", "0")],
+        [("0", "Put", "40"), ("2", "Get", "40")],
+        [("0", "Put", "56"), ("2", "Accumulate", "56")],
+    ], report.lines(trace.began_ns)
 
 
 @pytest.mark.rest

@@ -1,0 +1,421 @@
+"""Which conflicting accesses of a run had no order between them: data races of its program.
+
+Everything that ftrma promises is promised for programs without data races. Two accesses conflict if
+they touch common bytes, one of them writes, and not both are atomic. They race if neither happens
+before the other: A happens before B if A is complete at its target (by a flush, an unlock, a fence,
+a Complete; a read also by a local flush) and a chain of synchronization leads from there to B's
+call. `Races` walks through a run in time with a vector clock for each slot, as FastTrack does
+(Flanagan & Freund 2009), here with one component for each slot, its event number. Order comes
+
+* from fences and Free, and from exchanges (collective calls, the making of windows): all to all,
+  or by the root alone as MPI has it for rooted calls;
+* from Post to Start and from Complete to Wait;
+* from an unlock to each later lock of the same part, unless both are shared;
+* from an atomic to each later one on common bytes.
+
+What the trace does not show may be order, too: messages and other calls that it does not follow,
+and a slot that looks at its own part, between two calls of Sync, Flush, Lock or Unlock, until a put
+is there. So there are two clocks: the second one takes for granted that such a call knows all that
+any other slot has sent, and that such a look has seen all that has come. Pairs that are
+ordered by the second clock alone are counted (`Races.assumed`) and not told as races.
+
+Loads and stores are not recorded: two accesses race here only if both are calls. (What stores leave
+in the trails of atomics: see `check.Trails`.)
+
+Cost: each event takes a time that does not depend on the length of the trace. What all slots know
+is forgotten, so memory is that of the accesses since the last synchronization of all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .cuts import describe
+from .records import ACCESSES, ATOMICS, COMBINING, LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
+
+Clock = npt.NDArray[np.uint64]  # [2, slots]: what is shown, what is possible
+SHOWN, POSSIBLE = 0, 1
+
+WRITES, READS, ATOMIC_WRITES, ATOMIC_READS = range(4)
+CONFLICTS = {WRITES: {WRITES, READS, ATOMIC_WRITES, ATOMIC_READS},
+             READS: {WRITES, ATOMIC_WRITES}, ATOMIC_WRITES: {WRITES, READS}, ATOMIC_READS: {WRITES}}
+FLUSHES = (What.Flush, What.Flush_all)
+LOOKS = (*FLUSHES, What.Sync, What.Lock, What.Unlock, What.Lock_all, What.Unlock_all, What.Wait)
+COMPLETING = (*FLUSHES, What.Unlock, What.Unlock_all, What.Fence, What.Free, What.Complete)
+# Whoever comes without order behind the first comes so behind the second.
+COVERED = {(a, b) for a in CONFLICTS for b in CONFLICTS if CONFLICTS[a] <= CONFLICTS[b]}
+CELL = 8  # bytes: atomics on one cell order what is around them
+MOST_CELLS = 64  # of one atomic: larger ones are data, and no signals
+SWEEP = 4096  # segments at least between two times that what all know is forgotten
+
+
+class Access:
+    """An access, and since when it is complete.
+
+    Attributes:
+        done: the event of its slot by which it is complete; 0: it is not yet.
+    """
+
+    __slots__ = ("done", "fetches", "kind", "r")
+
+    def __init__(self, r: Record) -> None:
+        self.r, self.done = r, 0
+        self.fetches = r.what == What.Get or r.what in ATOMICS
+        if r.what in COMBINING:
+            self.kind = ATOMIC_WRITES if r.seq or r.what == What.Accumulate else ATOMIC_READS
+        else:
+            self.kind = READS if r.what == What.Get else WRITES
+
+    def known(self, clock: Clock) -> bool:
+        return 0 < self.done <= int(clock[self.r.slot])
+
+
+Known = dict[tuple[int, int, bool], Access]  # by slot, kind and whether it fetches: the newest
+
+
+class Part:
+    """What is still to be compared with, of one slot's part of a window: disjoint segments."""
+
+    def __init__(self) -> None:
+        self.begins: list[int] = []
+        self.segments: list[tuple[int, Known]] = []  # its end, what was there
+
+    def cut(self, low: int, high: int) -> slice:
+        """Make segments of [low, high); where nothing was, too."""
+        self.split(low)
+        self.split(high)
+        i = bisect_left(self.begins, low)
+        at, first = low, i
+        while at < high:
+            if i == len(self.begins) or self.begins[i] > at:
+                end = min(high, self.begins[i]) if i < len(self.begins) else high
+                self.begins.insert(i, at)
+                self.segments.insert(i, (end, {}))
+            at, i = self.segments[i][0], i + 1
+        return slice(first, i)
+
+    def split(self, at: int) -> None:
+        i = bisect_left(self.begins, at) - 1
+        if i >= 0 and self.begins[i] < at < self.segments[i][0]:
+            end, known = self.segments[i]
+            self.segments[i] = at, known
+            self.begins.insert(i + 1, at)
+            self.segments.insert(i + 1, (end, dict(known)))
+
+    def forget(self, floor: Clock) -> None:
+        kept = []
+        for begin, (end, known) in zip(self.begins, self.segments, strict=True):
+            left = {key: a for key, a in known.items() if not a.known(floor)}
+            if left:
+                kept.append((begin, (end, left)))
+        self.begins = [begin for begin, _ in kept]
+        self.segments = [segment for _, segment in kept]
+
+
+class Races:
+    """The races of one entry of the program.
+
+    Attributes:
+        found: of the pairs of slots, calls and parts that race, the first accesses.
+        assumed: pairs of accesses that are ordered if what the trace does not show is order.
+    """
+
+    def __init__(self, trace: Trace, entry: int) -> None:
+        mine = trace.records[trace.records["entry"] == entry]
+        self.slots = trace.slots
+        self.clocks: Clock = np.zeros((trace.slots, 2, trace.slots), np.uint64)
+        self.found: dict[tuple[int, ...], tuple[Access, Access]] = {}
+        self.assumed = 0
+        self.parts: defaultdict[tuple[int, int], Part] = defaultdict(Part)
+        self.swept = 0  # segments that were left by the last sweep
+        self.segments = 0
+        self.open: defaultdict[tuple[int, int], defaultdict[int, list[Access]]] = defaultdict(
+            lambda: defaultdict(list))  # slot and window, target: what is not complete
+        self.published: dict[Any, Clock] = {}
+        self.locked: dict[tuple[int, int, int], int] = {}
+        self.counts: Counter[Any] = Counter()
+        self.groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self.requests: set[tuple[int, int]] = set()
+        for r in records_of(mine, (What.Peer, What.Request)):
+            if r.what == What.Peer:
+                self.groups[r.slot, r.event].append(r.target)
+            else:
+                self.requests.add((r.slot, r.event))
+        # Whom a slot has named, and how often so far.
+        self.started: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.exposed: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.walk(events_of(mine))
+
+    # -- walking ------------------------------------------------------------------------------
+
+    def walk(self, events: list[Record]) -> None:
+        """What an event tells others leaves it at its begin, what it learns has come at its end."""
+        self.left = Counter(key for r in events if (key := exchange(r)))
+        times = [(r.begin_ns, 0, i) for i, r in enumerate(events)]
+        times += [(r.end_ns, 1, i) for i, r in enumerate(events)]
+        times.sort()
+        inside: dict[int, int] = {}
+        for _, ends, i in times:
+            slot = events[i].slot
+            if not ends:
+                before = inside.get(slot)
+                if before is not None:
+                    self.end(events[before])
+                inside[slot] = i
+                self.begin(events[i])
+            elif inside.get(slot) == i:
+                del inside[slot]
+                self.end(events[i])
+
+    def tell(self, key: Any, clock: Clock) -> None:
+        if key in self.published:
+            np.maximum(self.published[key], clock, out=self.published[key])
+        else:
+            self.published[key] = clock.copy()
+
+    def learn(self, slot: int, key: Any) -> None:
+        told = self.published.get(key)
+        if told is not None:
+            np.maximum(self.clocks[slot], told, out=self.clocks[slot])
+
+    def begin(self, r: Record) -> None:
+        clock = self.clocks[r.slot]
+        clock[:, r.slot] = max(r.event, int(clock[SHOWN, r.slot]))
+        if r.what in COMPLETING:
+            self.complete(r)
+        if r.what in ACCESSES:
+            for key in cells(r):
+                self.tell(key, clock)
+            if r.slot != r.target and r.what != What.Get:
+                self.tell(("part", r.target), clock)
+        elif r.what == What.Message:
+            self.tell("messages", clock)
+        elif r.what in (What.Unlock, What.Unlock_all):
+            self.unlock(r, clock)
+        elif r.what == What.Post:
+            for other in self.groups[r.slot, r.event]:
+                self.tell(("post", r.window, r.slot, other, self.next("post", r, other)), clock)
+        elif r.what == What.Complete:
+            for other, number in self.started.pop((r.slot, r.window), ()):
+                self.tell(("complete", r.window, r.slot, other, number), clock)
+        else:
+            key = self.meeting(r)
+            if key and not (r.what == What.Collective and r.value0 == 1 and r.slot != r.value1):
+                self.tell(key, clock)
+
+    def end(self, r: Record) -> None:
+        if r.what in ACCESSES:
+            self.access(r)
+            for key in cells(r):
+                self.learn(r.slot, key)
+        elif r.what == What.Message:
+            self.learn_possible(r.slot, "messages")
+        elif r.what in (What.Lock, What.Lock_all):
+            self.lock(r)
+        elif r.what == What.Start:
+            self.started[r.slot, r.window] = [
+                (other, self.next("start", r, other)) for other in self.groups[r.slot, r.event]]
+            for other, number in self.started[r.slot, r.window]:
+                self.learn(r.slot, key := ("post", r.window, other, r.slot, number))
+                self.published.pop(key, None)
+        elif r.what == What.Post:
+            self.exposed[r.slot, r.window] = [
+                (other, self.counts["post", r.slot, other, r.window])
+                for other in self.groups[r.slot, r.event]]
+        elif r.what == What.Wait and r.value0:
+            for other, number in self.exposed.pop((r.slot, r.window), ()):
+                self.learn(r.slot, key := ("complete", r.window, other, r.slot, number))
+                self.published.pop(key, None)
+        else:
+            self.leave(r)
+        if r.what in LOOKS:
+            self.learn_possible(r.slot, ("part", r.slot))
+
+    def next(self, kind: str, r: Record, other: int) -> int:
+        self.counts[kind, r.slot, other, r.window] += 1
+        return self.counts[kind, r.slot, other, r.window]
+
+    def learn_possible(self, slot: int, key: Any) -> None:
+        told = self.published.get(key)
+        if told is not None:
+            mine = self.clocks[slot, POSSIBLE]
+            np.maximum(mine, told[POSSIBLE], out=mine)
+
+    # -- synchronization ----------------------------------------------------------------------
+
+    def meeting(self, r: Record) -> Any:
+        """Where all members meet: an exchange, a fence or Free of a window by its number."""
+        if r.what in (What.Fence, What.Free):
+            return r.what, r.window, self.next("meeting", r, r.what)
+        return exchange(r)
+
+    def leave(self, r: Record) -> None:
+        if r.what in (What.Fence, What.Free):
+            number = self.counts["meeting", r.slot, int(r.what), r.window]
+            self.learn(r.slot, (r.what, r.window, number))
+            if r.what == What.Fence:
+                # Nobody leaves a fence before all have left the one before.
+                self.published.pop((r.what, r.window, number - 2), None)
+            return
+        key = exchange(r)
+        if key is None:
+            return
+        if r.value0 != 2 or r.slot == r.value1:
+            self.learn(r.slot, key)
+        self.left[key] -= 1
+        if not self.left[key]:
+            self.published.pop(key, None)
+
+    def lock(self, r: Record) -> None:
+        if r.what == What.Lock_all:
+            self.learn(r.slot, ("exclusive", r.window))
+            return
+        self.locked[r.slot, r.window, r.target] = r.value0
+        self.learn(r.slot, ("exclusive", r.window, r.target))
+        if r.value0:
+            self.learn(r.slot, ("shared", r.window, r.target))
+            self.learn(r.slot, ("shared", r.window))
+
+    def unlock(self, r: Record, clock: Clock) -> None:
+        if r.what == What.Unlock_all:
+            self.tell(("shared", r.window), clock)
+            return
+        exclusive = self.locked.pop((r.slot, r.window, r.target), None)
+        if exclusive is None:  # locked with MODE_NOCHECK
+            return
+        if exclusive:
+            self.tell(("exclusive", r.window), clock)
+        self.tell(("exclusive" if exclusive else "shared", r.window, r.target), clock)
+
+    def complete(self, r: Record) -> None:
+        targets = self.open.get((r.slot, r.window))
+        if not targets:
+            return
+        local = r.what in FLUSHES and not r.value0
+        for target in [r.target] if r.target >= 0 else list(targets):
+            waiting = targets.pop(target, [])
+            for a in waiting:
+                if a.fetches or not local:
+                    a.done = r.event
+            if local:
+                targets[target] = [a for a in waiting if not a.done]
+
+    # -- accesses -----------------------------------------------------------------------------
+
+    def access(self, r: Record) -> None:
+        if not r.bytes or r.target < 0:
+            return
+        b, clock = Access(r), self.clocks[r.slot]
+        part = self.parts[r.target, r.window]
+        before = len(part.begins)
+        place = part.cut(r.at, r.at + r.bytes)
+        seen: set[int] = set()  # one access may be in many segments
+        ordered = True
+        for _, known in part.segments[place]:
+            for key, a in list(known.items()):
+                shown = a.known(clock[SHOWN])
+                ordered &= shown
+                if shown:
+                    if (a.kind, b.kind) in COVERED:
+                        del known[key]
+                elif a.kind in CONFLICTS[b.kind] and id(a) not in seen:
+                    seen.add(id(a))
+                    self.race(a, b, clock)
+            known[r.slot, b.kind, b.fetches] = b
+        if ordered and b.kind == WRITES:  # whoever comes behind it comes behind all of them
+            part.begins[place] = [r.at]
+            part.segments[place] = [(r.at + r.bytes, {(r.slot, b.kind, b.fetches): b})]
+        if (r.slot, r.event) in self.requests and b.fetches:
+            b.done = r.event  # when its request was waited for is not known
+        else:
+            self.open[r.slot, r.window][r.target].append(b)
+        self.segments += len(part.begins) - before
+        if self.segments > 2 * self.swept + SWEEP:
+            self.sweep()
+
+    def race(self, a: Access, b: Access, clock: Clock) -> None:
+        if a.known(clock[POSSIBLE]):
+            self.assumed += 1
+            return
+        pair = sorted([(a.r.slot, a.r.what), (b.r.slot, b.r.what)])
+        self.found.setdefault((b.r.window, b.r.target, *pair[0], *pair[1]), (a, b))
+
+    def sweep(self) -> None:
+        """Forget what all slots know: nothing that comes can race with it."""
+        floor = self.clocks[:, SHOWN].min(axis=0)
+        for part in self.parts.values():
+            part.forget(floor)
+        known = [key for key, told in self.published.items()
+                 if key[0] == "atomic" and (told <= floor).all()]
+        for key in known:
+            del self.published[key]
+        self.segments = self.swept = sum(len(p.begins) for p in self.parts.values())
+
+
+# ---- the events of an entry -----------------------------------------------------------------
+
+
+def records_of(records: npt.NDArray[np.void], kinds: Iterable[int]) -> list[Record]:
+    return [Record._make(row) for row in records[np.isin(records["what"], list(kinds))].tolist()]
+
+
+def cells(r: Record) -> Iterable[Any]:
+    """Where an atomic is a signal to those that come to the same place."""
+    if r.what not in COMBINING or not 0 < r.bytes <= CELL * MOST_CELLS:
+        return ()
+    cells = range(r.at // CELL, (r.at + r.bytes - 1) // CELL + 1)
+    return [("atomic", r.target, r.window, cell) for cell in cells]
+
+
+def exchange(r: Record) -> Any:
+    return ("exchange", r.at, r.seq) if r.what == What.Collective else None
+
+
+def events_of(records: npt.NDArray[np.void]) -> list[Record]:
+    """What the slots did, each event once, and their calls that are not followed.
+
+    What a killed process had done last may not be recorded; then its replay tells of it. It took
+    place right behind the event before.
+    """
+    own = records[(records["what"] < OWN_EVENTS.stop) & np.isin(records["mode"], (LIVE, REPLAY))]
+    own = own[np.lexsort((own["mode"] != LIVE, own["event"], own["slot"]))]
+    first = np.ones(len(own), np.bool_)
+    first[1:] = (own["slot"][1:] != own["slot"][:-1]) | (own["event"][1:] != own["event"][:-1])
+    own = own[first].copy()
+    for i in np.flatnonzero(own["mode"] == REPLAY):
+        if i and own["slot"][i - 1] == own["slot"][i]:
+            own["begin_ns"][i] = min(own["begin_ns"][i], own["end_ns"][i - 1])
+    events = [Record._make(row) for row in own.tolist()]
+    messages = records_of(records, [What.Message])
+    last = {r.slot: r for r in events}  # its process may have been killed amid such calls
+    if messages:
+        messages += [r._replace(what=What.Message, begin_ns=r.end_ns) for r in last.values()]
+    return events + messages
+
+
+# ---- words ----------------------------------------------------------------------------------
+
+
+def words(a: Access, b: Access) -> str:
+    """Name two accesses that race."""
+    low, high = max(a.r.at, b.r.at), min(a.r.at + a.r.bytes, b.r.at + b.r.bytes) - 1
+    why = "nothing orders them" if a.done else f"slot {a.r.slot} had not completed the first one"
+    return (f"data race: {describe(a.r)}, and {describe(b.r)}, have bytes {low} to {high} in "
+            f"common, and {why}")
+
+
+def races(trace: Trace) -> tuple[list[tuple[int, str]], int]:
+    """Return the races of a run, each with its time, and how many pairs are assumed in order."""
+    told: list[tuple[int, str]] = []
+    assumed = 0
+    for entry in np.unique(trace.records["entry"]).tolist():
+        found = Races(trace, entry)
+        told += [(b.r.begin_ns, words(a, b)) for a, b in found.found.values()]
+        assumed += found.assumed
+    return sorted(told), assumed
