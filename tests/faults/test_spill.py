@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Result, run_job, run_plain
+from jobs import FTRMA, Result, run_command, run_job, run_plain
 from programs import final_memory, kinds
 
 GRAPHS = Path(__file__).parent / "graphs.py"
@@ -20,6 +20,7 @@ PHOENIXES = Path(__file__).parent / "phoenixes.py"
 SLOTS = 4
 LOST = ("1@graph.compute:12", "2@graph.compute:12")  # of one group, which stands one loss
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
+STRANGER = 20002  # uid
 
 
 def kill(*rules: str) -> list[str]:
@@ -178,3 +179,44 @@ def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
     again(others, *names, "component")
     fill()
     again(others, *names, slots=3)
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is played by files of his")
+def test_files_of_another_user_change_nothing(tmp_path: Path) -> None:
+    """Law: in a directory that all can write to, under the names that a job will look for, files,
+    FIFOs and links of somebody else are neither believed nor waited for nor followed; the result
+    is that of a job without any."""
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    victim.write_text("precious")
+    words = [FTRMA, "graph", "pagerank", "rmat:8", "-n", "2", "--checkpoint", "3"]
+    files = ["--cache", str(shared), "--spill", str(shared), "--out", str(tmp_path / "out.npy")]
+
+    def run(*more: str) -> tuple[bytes, str]:
+        result = run_command([*words, *more])
+        assert result.status == 0, result
+        return (tmp_path / "out.npy").read_bytes(), result.stderr
+
+    plain = run("--out", str(tmp_path / "out.npy"))
+    theirs = run(*files)
+    names = sorted(path for path in shared.iterdir())
+    assert theirs == plain and len(names) == 4, names  # a part and a result of each slot
+    shared.chmod(0o777)
+    for chosen in (("fifo", "link", "file", "fifo"), ("file", "fifo", "link", "link")):
+        for path, kind in zip(names, chosen, strict=True):
+            whole = path.read_bytes()
+            path.unlink()
+            if kind == "file":
+                path.write_bytes(whole)
+                path.chmod(0o666)
+            elif kind == "fifo":
+                os.mkfifo(path, 0o666)
+            else:
+                path.symlink_to(victim)
+            os.lchown(path, STRANGER, STRANGER)
+        found, told = run(*files)
+        assert found == plain[0] and "run 1 begins anew: " in told, told
+        assert told.count("makes its part of rmat again: ") == 2, told
+        assert victim.read_text() == "precious" and victim.stat().st_uid == 0
+        assert all(path.is_file() and path.stat().st_uid == 0 for path in names)
