@@ -39,7 +39,7 @@ SOURCES = {
         *("demand.c", "replay.c", "event.c", "pending.c"),
     ],
     "vault": [
-        *("vault.c", "checkpoint.c"),
+        *("vault.c", "checkpoint.c", "ahead.c"),
     ],
     "job": [
         *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),

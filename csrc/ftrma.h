@@ -680,8 +680,9 @@ void ftrma_vault_close(struct ftrma_vault *vault);
 /* Make sure that so many blocks of the copy and of the stage can be written (memory is taken now).
    0 or -errno. */
 int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
-/* Take and map memory for `blocks` blocks of an unused vault, ahead of its use. 0 or -errno. */
-int ftrma_vault_stand_by(struct ftrma_vault *vault, uint64_t blocks);
+/* Have memory for so many blocks of the copy and of the stage taken and mapped while the program
+   computes, by a thread of its own; ftrma_vault_reserve() takes what is not there by then. */
+void ftrma_vault_ahead(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
 /* Map what is in use of a vault that may have to be read in a hurry. */
 void ftrma_vault_map(struct ftrma_vault *vault);
 uint64_t ftrma_vault_used(const struct ftrma_vault *vault); /* blocks reserved */

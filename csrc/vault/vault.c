@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#ifndef MADV_POPULATE_WRITE
+#ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14; before, nothing happens and pages fault */
-#define MADV_POPULATE_WRITE 23
 #endif
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "control.h"
 #include "vault.h"
 
@@ -99,26 +99,33 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
         v->header->capacity = capacity;
         v->header->magic = MAGIC;
     }
+    pthread_mutex_init(&v->ahead.lock, NULL);
     *vault = v;
     return 0;
 }
 
 void ftrma_vault_close(struct ftrma_vault *v)
 {
+    ftrma_ahead_close(v);
+    pthread_mutex_destroy(&v->ahead.lock);
     munmap(v->header, v->file_bytes);
     close(v->fd);
     free(v);
 }
 
-static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t blocks)
+/* taken: so many blocks of the area are there already, though not in use. */
+static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t blocks,
+                uint64_t taken)
 {
     uint64_t have = __atomic_load_n(room, __ATOMIC_ACQUIRE);
     if (blocks <= have)
         return 0;
     if (blocks > v->header->capacity)
         return -ENOSPC;
-    int error = posix_fallocate(v->fd, (off_t)(area + have * BLOCK),
-                                (off_t)((blocks - have) * BLOCK));
+    uint64_t from = have > taken ? have : taken;
+    int error = from < blocks ? posix_fallocate(v->fd, (off_t)(area + from * BLOCK),
+                                                (off_t)((blocks - from) * BLOCK))
+                              : 0;
     if (!error)
         __atomic_store_n(room, blocks, __ATOMIC_RELEASE);
     return -error;
@@ -126,17 +133,16 @@ static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t b
 
 int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, uint64_t staging)
 {
-    int error = take(v, &v->header->used, v->copy_at, blocks);
-    return error ? error : take(v, &v->header->stage_room, v->stage_at, staging);
-}
-
-int ftrma_vault_stand_by(struct ftrma_vault *v, uint64_t blocks)
-{
-    uint64_t room = 0; /* not `used`: the vault is empty as before */
-    int error = take(v, &room, v->copy_at, blocks);
-    if (!error && madvise(v->copy, blocks * BLOCK, MADV_POPULATE_WRITE) && errno != EINVAL)
-        error = -errno; /* kernels before 5.14 do not know this and fault later */
-    return error;
+    struct vault_header *h = v->header;
+    ftrma_ahead_stop(v);
+    for (int again = 0;; again = 1) {
+        int error = take(v, &h->used, v->copy_at, blocks, v->ahead.taken[0]);
+        if (!error)
+            error = take(v, &h->stage_room, v->stage_at, staging, v->ahead.taken[1]);
+        if (error != -ENOSPC || again)
+            return error;
+        ftrma_ahead_give_back(v, blocks, staging); /* one part may have had what the other needs */
+    }
 }
 
 void ftrma_vault_map(struct ftrma_vault *v)

@@ -21,6 +21,8 @@
 #ifndef FTRMA_VAULT_H
 #define FTRMA_VAULT_H
 
+#include <pthread.h>
+
 #include "gf.h"
 #include "internal.h"
 #include "kernels.h"
@@ -43,6 +45,14 @@ struct vault_header {
 };
 _Static_assert(sizeof(struct vault_header) <= BLOCK, "the header fills at most one block");
 
+/* What is taken of the vault's memory before it is needed; see ahead.c.  Of the copy, of the stage. */
+struct ahead {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    uint64_t wanted[2], taken[2]; /* blocks, from the first one on */
+    int begun, working, stopped;  /* a thread is to be joined; it takes more; it may not */
+};
+
 struct ftrma_vault {
     struct vault_header *header;
     uint32_t *dirty;     /* [capacity] blocks that the stage holds, in its order */
@@ -54,6 +64,7 @@ struct ftrma_vault {
     size_t file_bytes;
     int fd;
     uint64_t copy_at, stage_at;
+    struct ahead ahead;
 };
 
 static inline uint64_t blocks_of(uint64_t bytes)

@@ -84,9 +84,10 @@ def reserve(vault: Handle, blocks: int, staging: int) -> None:
     c.check(result, f"taking {(blocks + staging) * BLOCK} bytes")
 
 
-def stand_by(vault: Handle, blocks: int) -> None:
-    """Take memory ahead of use, if there is some."""
-    c.lib.ftrma_vault_stand_by(vault, blocks)
+def ahead(vault: Handle, blocks: int, staging: int) -> None:
+    """Have memory for so many blocks of the copy, and of deltas, taken while the program computes,
+    if there is some."""
+    c.lib.ftrma_vault_ahead(vault, blocks, staging)
 
 
 def map_in_use(vault: Handle) -> None:

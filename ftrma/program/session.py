@@ -28,7 +28,7 @@ from ..protocol.rounds import Ended
 from ..state import State
 from ..vault.vault import Region, Vault
 from . import imports
-from .entries import Entries
+from .entries import Entries, size_of
 from .openfiles import OpenFiles
 
 SAFEPOINT = WHAT["SAFEPOINT"]
@@ -126,6 +126,7 @@ class Session:
             state._load(saved, self.source.copy_out)
         self.world.barrier()
         logs.log_prefix()
+        self._expect()
         return state
 
     def safepoint(self, take: bool | None = None) -> Version:
@@ -137,6 +138,8 @@ class Session:
             return NONE
         self.ordinal += 1
         self.restoring = False
+        if self.ordinal == 1:
+            self._expect()
         done, taken = logs.event_begin(SAFEPOINT), NONE
         if done > 1:
             raise Rollback("a process failed")
@@ -240,11 +243,22 @@ class Session:
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    def _size_bytes(self) -> int:
-        arrays = sum(
+    def _sizes_bytes(self) -> list[int]:
+        """Of all that is protected, one by one, about."""
+        arrays = [
             getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
-        )
-        return int(arrays + sum(w.size_bytes for w in logs.windows()))
+        ]
+        return arrays + [w.size_bytes for w in logs.windows()]
+
+    def _size_bytes(self) -> int:
+        return sum(self._sizes_bytes())
+
+    def _expect(self) -> None:
+        """Have memory taken for the first checkpoint while the program computes."""
+        if self.vault and self.policy.interval != "never":
+            forms = self.entries.forms().values()
+            sizes_bytes = self._sizes_bytes() + [size_of(form) for form in forms]
+            self.coordinated.expect(self.vault, sizes_bytes)
 
     def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
         """Everything that a checkpoint holds, and what describes it; of one that this slot takes

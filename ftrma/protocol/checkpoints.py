@@ -6,7 +6,7 @@ That is `coordinated`; over several nodes `distributed`, where only the beginnin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,6 +70,9 @@ class Checkpoints(Protocol):
 
     def start(self) -> Vault | None:
         """Everything between joining and running; the vault of this process's role."""
+
+    def expect(self, vault: Vault, sizes_bytes: Iterable[int]) -> None:
+        """A slot is going to checkpoint regions of these sizes: take memory ahead."""
 
     def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int],
             take: bool | None) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import CorruptVault, FtrmaError, Rollback
@@ -33,6 +33,7 @@ from ..native import job, logs
 from ..native.shared import Slot, Version
 from ..vault.group import scrub
 from ..vault.vault import Regions, Vault
+from .ahead import expect
 from .checkpoints import Policy, Repaired
 from .rounds import repair, tell_scrubbed
 from .server import Server
@@ -47,6 +48,9 @@ class Coordinated:
 
     def start(self) -> Vault | None:
         return start(self.world)
+
+    def expect(self, vault: Vault, sizes_bytes: Iterable[int]) -> None:
+        expect(self.world, vault, sizes_bytes)
 
     def due(self, policy: Policy, slot: int, ordinal: int, size_bytes: Callable[[], int],
             take: bool | None) -> bool:

@@ -36,7 +36,7 @@ class Server:
 
     def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
         self.world, self.vault, self.idle = world, vault, idle
-        self.room = 0
+        self.room = self.mapped = 0  # blocks: whose memory is being taken; of vaults mapped here
 
     def serve(self) -> bool:
         """Serve until a repair is due (True) or the job ends (False)."""
@@ -52,6 +52,8 @@ class Server:
             busy = False
             if role == CHECKSUM:
                 busy = self.step(index)
+                if not busy:
+                    self.prepare(index)
             elif role == SPARE:
                 busy = self.take_vacant_seat()
                 if not busy:
@@ -147,6 +149,17 @@ class Server:
         )
         return True
 
+    def prepare(self, checksum: int) -> None:
+        """A checksum rank takes the memory that its members are going to fill (see `ahead`)."""
+        world = self.world
+        holders = [world.roles.slot_proc[s] for s in
+                   world.members(world.group_of_checksum(checksum))]
+        need = max(world.ctl.proc[p].blocks for p in holders)
+        if need > self.room:
+            assert self.vault is not None
+            self.room = need
+            self.vault.ahead(need, staging=need)
+
     def stand_by(self) -> None:
         """A spare takes the memory that it will need, so that restoring does not wait for it."""
         world = self.world
@@ -156,7 +169,9 @@ class Server:
                 self.vault = own_vault(world, create=True)
             self.room = need
             # Without memory now there may be some later; taking over will tell.
-            vaults.stand_by(self.vault.c, need)
+            self.vault.ahead(need)
+        if world.committed and need > self.mapped:
+            self.mapped = need
             for number in range(world.ctl.ngroups):
                 group = Group(world, number)
                 for element in filter(group.near, range(group.k + group.m)):

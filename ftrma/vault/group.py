@@ -51,6 +51,8 @@ def forget_vault(world: World, proc: Proc) -> None:
 def own_vault(world: World, *, create: bool) -> Vault:
     """This process's vault: an empty one in place of any that it had, or the one that is there."""
     path = world.vault_path(world.proc)
+    if create:
+        path.unlink(missing_ok=True)  # whoever still has that mapped, a thread of its own, keeps it
     vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=create)
     world.place_vault()
     return vault

@@ -118,6 +118,7 @@ class Vault:
     def renew(self, path: Path) -> None:
         """Be an empty one, in place of the file that is there; who has mapped that keeps it, and
         views of it are good until `release`."""
+        self.reserve(0)  # and no memory is taken ahead any more
         self.left.append(self.c)
         path.unlink()
         self.c = vaults.open_vault(path, *self.sizes, create=True)
@@ -136,6 +137,10 @@ class Vault:
     def reserve(self, count: int, *, staging: int = 0) -> None:
         """Take memory for so many blocks of the copy, and of deltas."""
         vaults.reserve(self.c, count, staging)
+
+    def ahead(self, count: int, *, staging: int = 0) -> None:
+        """Have that done while the program computes, as far as there is memory."""
+        vaults.ahead(self.c, count, staging)
 
     def bytes_at(self, block: int, size_bytes: int) -> Buffer:
         """View of the committed copy."""

@@ -404,7 +404,7 @@ def test_a_spare_maps_what_is_on_its_node(
     """Law: a spare stands by with the vaults of its own node; the others are not read for it."""
     group = spread([3 * BLOCK, 3 * BLOCK, 3 * BLOCK], 1, versions=1)
     world: Any = group.world_of(2)
-    world.ctl.nprocs, world.ctl.proc[0].blocks = 4, 4
+    world.ctl.nprocs, world.ctl.proc[0].blocks, world.ctl.commit = 4, 4, 1 << 1
     monkeypatch.setattr(images, "Image", None)
     server = Server(world, group.members[2], None)
     server.stand_by()
