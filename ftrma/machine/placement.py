@@ -113,12 +113,13 @@ def level_held(
 
 def choose_spare(
     lost: int, others: Iterable[int], spares: Sequence[int], strength: int, domains: Domains,
-    aware: str,
+    aware: str, *, home: bool = False,
 ) -> int:
     """Return the spare that takes a lost role: eq. (6) first, then the nearest, then the lowest.
 
     The nearest before one that has less of the group around it: on its own node a slot can be
-    replayed.
+    replayed. With `home` such a spare comes before eq. (6), too: where that does not hold there, it
+    did not before.
 
     Args:
         lost: the process that held the role.
@@ -127,17 +128,18 @@ def choose_spare(
         strength: m of the group.
         domains: of all processes.
         aware: the level up to which eq. (6) is wanted; above it only nearness counts.
+        home: a spare on the lost one's node comes before all others.
     """
     paths, asked = domains.paths, domains.height(aware)
     # How many of the group are in each element, for each level from the top one wanted downward.
     counts = [Counter(paths[p][i] for p in others) for i in reversed(range(asked))]
 
-    def cost(spare: int) -> tuple[int, int, list[int], int]:
+    def cost(spare: int) -> tuple[bool, int, int, list[int], int]:
         above = reversed(paths[spare][:asked])
         around = [count[element] for count, element in zip(counts, above, strict=True)]
         crowded = sum(n >= strength for n in around)
         apart = sum(a != b for a, b in zip(paths[spare], paths[lost], strict=True))
-        return crowded, apart, around, spare
+        return home and paths[spare][0] != paths[lost][0], crowded, apart, around, spare
 
     return min(spares, key=cost)
 

@@ -79,12 +79,14 @@ class Situation:
             return False
         return self.domains.paths[one][:1] != self.domains.paths[other][:1]
 
-    def spare_for(self, lost: Proc, group: int, spares: Sequence[Proc]) -> Proc:
-        """The spare that takes a dead holder's seat in a group."""
+    def spare_for(
+        self, lost: Proc, group: int, spares: Sequence[Proc], *, home: bool = False
+    ) -> Proc:
+        """The spare that takes a dead holder's seat in a group; home: see `choose_spare`."""
         processes = 1 + max([*self.slot_proc, *self.checksum_proc, *spares])
         domains = self.domains or domains_of_nodes(["the node"] * processes)
         return Proc(choose_spare(
-            lost, self.others(group), spares, self.strength, domains, self.aware
+            lost, self.others(group), spares, self.strength, domains, self.aware, home=home
         ))
 
 
@@ -162,7 +164,8 @@ def seat(now: Situation) -> Plan:
         if not spares:
             reason = "no spare is left to take a dead rank's place"
             return Plan(PlanKind.RELAUNCH, *same, reason=reason)
-        seats[i] = now.spare_for(seats[i], group, spares)
+        # A slot is replayed where its logs are.
+        seats[i] = now.spare_for(seats[i], group, spares, home=seats is slot_proc)
         spares.remove(seats[i])
     seats_now = tuple(slot_proc), tuple(checksum_proc), lost_slots, lost_checksums
     moved = [s for s in lost_slots if now.apart(now.slot_proc[s], slot_proc[s])]

@@ -234,6 +234,25 @@ def test_no_other_spare_keeps_more_or_is_nearer(
     assert chosen in spares and quality(chosen) == max(map(quality, spares))
 
 
+@given(jobs(20), st.sampled_from(["none", *LEVELS]), st.data())
+def test_an_own_place_comes_before_all(
+    job: tuple[Layout, Domains], aware: str, data: st.DataObject
+) -> None:
+    """Law: with `home` a spare on the lost one's node is taken, if there is one, whatever else
+    holds; else the one that is taken without."""
+    layout, domains = job
+    assume(layout.spares)
+    processes = list(data.draw(st.permutations(range(layout.processes))))
+    lost, *others = processes[: layout.slots]
+    spares = processes[layout.slots + layout.checksums :]
+    given = lost, others, spares, data.draw(st.integers(1, 3)), domains, aware
+    chosen, own = choose_spare(*given, home=True), domains.paths[lost][0]
+    if any(domains.paths[p][0] == own for p in spares):
+        assert domains.paths[chosen][0] == own
+    else:
+        assert chosen == choose_spare(*given)
+
+
 @pytest.mark.parametrize(
     ("slots", "group_size", "strength"), [(2000, 20, 3), (6000, 15, 1), (6000, 2, 2)]
 )

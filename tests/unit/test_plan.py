@@ -250,3 +250,15 @@ def test_a_spare_is_chosen_by_awareness() -> None:
     assert plan(now).slot_proc == (3, 1)
     aware = dataclasses.replace(now, domains=domains, aware="nodes")
     assert plan(aware).slot_proc == (4, 1)
+
+
+def test_a_slot_comes_back_to_its_own_node_where_awareness_cannot_hold() -> None:
+    """Law: with more members than nodes a slot is replayed on its own node, if a spare is there,
+    though a lone one waits elsewhere; a checksum rank, which nobody replays, goes there."""
+    now = Situation(
+        [0, 1], [2], [0, 0], 1, frozenset({1, 2, 3, 4}), frozenset({1, 2}), [3, 4], 1, obstacle="",
+        domains=domains_of_nodes(["a", "a", "a", "a", "b"]), aware="nodes")
+    chosen = plan(now)
+    assert (chosen.kind, chosen.slot_proc) == (PlanKind.CAUSAL, (3, 1))
+    alive, ready = frozenset({0, 1, 3, 4}), frozenset({0, 1})
+    assert reseat(dataclasses.replace(now, alive=alive, ready=ready)) == (0, 4)
