@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from .. import __version__, settings
 from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
-from ..host import outfile, values
+from ..host import outfile, signals, values
 from ..host.outfile import tell
 from ..host.values import number, whole
 from ..program import script
@@ -412,6 +412,7 @@ def command_check(arguments: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> Any:
     """Entry point of the ``ftrma`` command; a user's mistake is one line and status 2."""
     outfile.open_terminal()
+    signals.heed_ending()
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
         status = int(arguments.run(arguments))
@@ -422,6 +423,8 @@ def main(argv: list[str] | None = None) -> Any:
     except KeyboardInterrupt:
         tell("interrupted")
         status = 130
+    except signals.Signalled as asked:
+        status = 128 + int(asked.args[0])
     except ValueError as error:
         tell(f"error: {error}", getattr(error, "usage", ""))
         status = 2

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from ..host import outfile
+from ..host.outfile import tell
 from . import apps
 
 SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
@@ -75,14 +77,8 @@ def demo(verbose: bool = False) -> int:
         with tempfile.TemporaryDirectory(prefix="ftrma-demo-") as directory:
             return _demo(program, Path(directory), verbose)
     except Stopped as reason:
-        print(f"ftrma demo: {reason}", file=sys.stderr)
+        tell(f"error: demo: {reason}")
         return 1
-    except BrokenPipeError:  # the reader of the output has left; so has the output
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        print("ftrma demo: interrupted", file=sys.stderr)
-        return 130
 
 
 def _demo(program: Path, directory: Path, verbose: bool) -> int:
@@ -119,7 +115,7 @@ def _demo(program: Path, directory: Path, verbose: bool) -> int:
 
 def say(what: str, text: str) -> None:
     """One aligned line; at once, since the runs take seconds."""
-    print(f"{what:<13} {text}", flush=True)
+    outfile.say(f"{what:<13} {text}")
 
 
 def said(verified: Any) -> str:

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError
-from ..host import cgroup
-from ..launch import mpirun
+from ..host import cgroup, outfile
+from ..launch import mpirun, surroundings
 from ..native import library
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
@@ -56,7 +56,7 @@ def doctor() -> int:
             except (FtrmaError, OSError, subprocess.SubprocessError, ValueError) as error:
                 verdict, text = "FAIL", str(error)
             failed += verdict == "FAIL"
-            print(f"{what:<17} {verdict:<5} {text}", flush=True)
+            outfile.say(f"{what:<17} {verdict:<5} {text}")
     return 1 if failed else 0
 
 
@@ -66,6 +66,7 @@ def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
     return [
         ("Python", check_python),
         ("mpi4py", check_mpi4py),
+        ("surroundings", check_surroundings),
         ("MPI library", lambda: check_library(directory, found)),
         ("ULFM", lambda: check_ulfm(directory, found)),
         ("launcher", lambda: check_launcher(directory, found)),
@@ -94,6 +95,11 @@ def check_mpi4py() -> Found:
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < (4, 1):
         return "FAIL", f"{version} is too old: pip install 'mpi4py>=4.1'"
     return "ok", version
+
+
+def check_surroundings() -> Found:
+    surroundings.check(JOB + 2)
+    return "ok", f"limits and shared memory are enough to start {JOB + 2} processes"
 
 
 LIBRARY = """
@@ -156,7 +162,7 @@ def judge_ulfm(name: str, revoke: bool, built: bool, told: str) -> Found:
 
 def check_launcher(directory: Path, found: dict[str, Any]) -> Found:
     path = mpirun.find_mpirun()
-    version = run_child([path, "--version"], directory)
+    version = run_child([path, "--version"], directory, mpirun.launcher_environment())
     kind = library.judge(version.stdout)
     if not kind.fits:
         return "FAIL", f"{path} is the launcher of {kind.words}; {library.NEEDED}"

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import signal
 import struct
 from pathlib import Path
+from typing import NoReturn
 
 # ioctl PIDFD_GET_INFO and the one bit of its mask that is asked for, of linux/pidfd.h since 6.15.
 GET_INFO, EXIT = 0xC040FF0B, 1 << 3
 INFO = struct.Struct("=Q52xi")  # mask; wait status
 
+# By which a process is asked to end; without a handler it ends at once and leaves what it has made.
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
+          signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT)
 SET_S = 2.0  # programs that handle signals say so at their top, behind what they import
+
+
+class Signalled(BaseException):
+    """A signal asks this process to end; its one argument is the signal's number."""
+
+
+def heed_ending() -> None:
+    """Have them raise Signalled in the main thread, where they are not ignored."""
+    def ask(number: int, _frame: object) -> NoReturn:
+        raise Signalled(number)
+
+    for number in ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, ask)
 
 
 def would_end(pid: int, number: int) -> bool:

@@ -31,7 +31,7 @@ from ..host.key import Key
 from ..host.processes import environment
 from ..native import job
 from ..native.shared import Process
-from . import failover
+from . import failover, surroundings
 from .guardian import end_launcher, kill_all_of, remove_sessions
 from .job import Job
 from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
@@ -46,6 +46,12 @@ RANK = (
     "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2)); "
     "from ftrma.__main__ import main; main()"
 )
+
+
+def flags() -> list[str]:
+    """Options that Python was started with (-O, -X dev, -W error): the program's are the same."""
+    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return found
 
 
 def hash_seed(key: Key) -> str:
@@ -98,6 +104,7 @@ class Launch:
         made = self.made
         ours = {**settings.to_environment(made.options), KEY_VARIABLE: made.key.text()}
         ours |= self.switchboard.environment()
+        surroundings.check_directory()
         words, more = on_nodes(self.session, several=made.may_spread)
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
@@ -111,7 +118,7 @@ class Launch:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*mpirun_command(self.layout.processes, self.session, options),
-                 sys.executable, "-c", RANK, *made.program],
+                 sys.executable, *flags(), "-c", RANK, *made.program],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
                 preexec_fn=job.die_with_parent(),
             )

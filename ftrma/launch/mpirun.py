@@ -55,7 +55,8 @@ def check_launcher() -> None:
         FtrmaError: which it is, and what helps.
     """
     path = find_mpirun()
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace",
+                          env={**os.environ, **launcher_environment()})
     why = library.refusal(said.stdout + said.stderr, f"the launcher {path}")
     if why:
         raise FtrmaError(why)
@@ -165,8 +166,10 @@ def words_for_nodes(session: Path) -> list[str]:
 
 
 def launcher_environment() -> dict[str, str]:
-    """Silences the launcher's notices and lets it run where the user is root (containers)."""
+    """Silences the launcher's notices and lets it run where the user is root (containers), or has
+    no HOME (cron, systemd), of which it makes nothing."""
     return {
+        "HOME": os.environ.get("HOME") or "/",
         "PMIX_MCA_plog": "^stdfd",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -26,10 +26,11 @@ from ..host import outfile
 from ..host.key import Key
 from ..host.lock import lock_shared, share
 from ..host.outfile import tell
+from ..host.signals import ENDING
 from ..native import job, loading
 from ..program import joining
 from ..trace import collect
-from . import leftover
+from . import leftover, surroundings
 from .arranging import finish_arranging
 from .guardian import Guardian, remove_sessions
 from .handing import ForProgram
@@ -70,7 +71,7 @@ class Signals:
         wanted = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self.__call__)
         # The others not where they are ignored, as under nohup.
         wanted |= {number: handler for number, handler in (
-            (signal.SIGHUP, self.__call__), (signal.SIGQUIT, self.__call__),
+            *((number, self.__call__) for number in ENDING if number != signal.SIGTERM),
             (signal.SIGUSR1, self.for_program.keep), (signal.SIGUSR2, self.for_program.keep),
         ) if signal.getsignal(number) is not signal.SIG_IGN}
         old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
@@ -110,6 +111,7 @@ def run(
     """
     layout = options.check()
     loading.load()
+    surroundings.check(layout.processes)
     check_launcher()
     signals = Signals()
     with signals.handled():

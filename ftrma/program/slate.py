@@ -48,7 +48,9 @@ class Slate:
     def __init__(self, owns: Callable[[str | None], bool]) -> None:
         self.places = [(module, name, getattr(module, name)) for module, name in PLACES]
         self.lists = [(module, name, list(getattr(module, name))) for module, name in LISTS]
-        self.cwd = os.getcwd()
+        self.cwd = ""  # somebody has removed it
+        with contextlib.suppress(OSError):
+            self.cwd = os.getcwd()
         self.environ, self.c_environ = dict(os.environb), _c_environ()
         self.handlers = {n: signal.getsignal(n) for n in signal.valid_signals() - CRASHES}
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -81,7 +83,7 @@ class Slate:
                 values[:] = content
         getattr(warnings, "_filters_mutated", lambda: None)()
         with contextlib.suppress(OSError):  # somebody has removed it: the program will tell
-            os.chdir(self.cwd)
+            os.chdir(self.cwd or ".")
         self._restore_environ()
 
     def _restore_environ(self) -> None:
