@@ -130,7 +130,8 @@ void ftrma_wake_look(void)
     if (awaited && (!asleep || inside))
         STORE(&me->busy_ns, now);
     int computes = for_long(&computes_since, awaited && !asleep && !inside, now, TELL_NS);
-    int absent = for_long(&absent_since, asleep && !inside, now, ABSENT_NS);
+    int away = asleep && !inside && !LOAD(&attending); /* what a repair waits for has other limits */
+    int absent = for_long(&absent_since, away, now, ABSENT_NS);
     if (ftrma_link >= 0 && (computes || absent))
         ftrma_tell("{\"event\": \"awaited\", \"computes\": %d}\n", computes);
 }
