@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Result
-from nodes import NODES, before_daemons, remove_fake_ssh, run_on_nodes
+from nodes import NODES, before_daemons, launcher_options, remove_fake_ssh, run_on_nodes
 from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
 from test_causal import DEAD_AT_ONCE, SLOW_TO_BEGIN, assert_replaced_early
 
@@ -595,3 +595,17 @@ def test_a_death_before_a_slot_elsewhere_has_begun(
     (tmp_path / "sitecustomize.py").write_text(SLOW_TO_BEGIN)
     monkeypatch.setenv("OMPI_MCA_mca_base_env_list", f"PYTHONPATH={tmp_path};LAST_PHASE=2")
     assert_replaced_early(run_on_nodes(DEAD_AT_ONCE, 3, *HERE, in_turn=2, files=tmp_path))
+
+
+@pytest.mark.rest
+def test_an_own_place_comes_before_one_where_fewer_of_the_group_are() -> None:
+    """Four slots and their checksum rank on two nodes, a spare on each and one on a third, so that
+    awareness cannot hold. The slot comes back to its own node and is replayed."""
+    words = launcher_options(NODES[:3], 4).replace(f"{NODES[2]}:4", f"{NODES[2]}:1")
+    words = words.replace("ppr:4:node", "slot")
+    script, args = words_of("stencil")
+    result = run_on_nodes(script, SLOTS, "--spares", "4", "--interval", "0", "--mpirun", words,
+                          "--kill", "1@put:30", args=args, timeout=60, by_rank=False)
+    assert "--aware nodes holds at no level" in result.stderr, result
+    assert_same_bits("stencil", result)
+    assert_causal(result, [1], SLOTS + 1)
