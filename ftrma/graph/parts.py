@@ -10,7 +10,6 @@ Law: a slot's part follows from the graph and the slot alone, whenever it is mad
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..host import cgroup
+from ..host.cgroup import available_bytes
 from . import kernels
 from .references import MOST_ID, Columns, Edges, Floats, Ints, Mask, Numbers
 
@@ -277,18 +276,6 @@ def check_room(what: str, taken: int, more: int) -> None:
                          f"needed, and the machine has {_gib(free)} free; use machines with more, "
                          "or a smaller graph (of text each slot keeps its own edges, of arrays "
                          "all)")
-
-
-def available_bytes() -> int:
-    """Memory that the machine, and the control groups of this process, can still give."""
-    try:
-        with open("/proc/meminfo") as file:
-            free = next(int(line.split()[1]) * 1024 for line in file
-                        if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    allowed = cgroup.room_bytes()
-    return free if allowed is None else min(free, allowed)
 
 
 def _gib(size_bytes: int) -> str:

@@ -4,6 +4,7 @@ than the machine has, and who takes more is killed without a word."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def room_bytes(root: Path = Path("/")) -> int | None:
             taken = int((group / used).read_text()) - _cached(group, cached)
             left.append(max(0, int((group / limit).read_text()) - taken))
     return min(left, default=None)
+
+
+def available_bytes() -> int:
+    """Memory that the machine, and the control groups of this process, can still give."""
+    try:
+        with open("/proc/meminfo") as file:
+            free = next(int(line.split()[1]) * 1024 for line in file
+                        if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = room_bytes()
+    return free if allowed is None else min(free, allowed)
 
 
 def _cached(group: Path, name: str) -> int:

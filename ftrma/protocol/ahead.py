@@ -12,13 +12,12 @@ tells if there is too little.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..fabric.world import World
-from ..host import cgroup
+from ..host.cgroup import available_bytes
 from ..native.vaults import BLOCK
 from ..vault.vault import Vault, blocks
 
@@ -34,18 +33,13 @@ def expect(world: World, vault: Vault, sizes_bytes: Iterable[int]) -> None:
     """
     count = RECORD_BLOCKS + sum(max(1, blocks(size_bytes)) for size_bytes in sizes_bytes)
     node = [p for p in world.procs_of_job() if world.files is None or world.files.here(p)]
-    if PARTS * count * BLOCK * len(node) <= available_bytes(world.directory):
+    if PARTS * count * BLOCK * len(node) <= room_bytes(world.directory):
         vault.ahead(count, staging=count)
         if count > world.me.blocks:
             world.put("blocks", count)
 
 
-def available_bytes(directory: Path) -> int:
+def room_bytes(directory: Path) -> int:
     """Memory that files in a directory of shared memory can still have."""
-    room = os.statvfs(directory)
-    found = [room.f_bavail * room.f_frsize if room.f_blocks else None, cgroup.room_bytes()]
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
-    return min((size_bytes for size_bytes in found if size_bytes is not None), default=0)
+    room, available = os.statvfs(directory), available_bytes()
+    return min(available, room.f_bavail * room.f_frsize) if room.f_blocks else available

@@ -40,3 +40,17 @@ def test_the_least_of_all_limits_counts(
 ) -> None:
     write(tmp_path, files)
     assert cgroup.room_bytes(tmp_path) == left
+
+
+def test_what_memory_is_left_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: the machine's or what a control group allows, whichever is less; also without /proc."""
+    assert 0 < cgroup.available_bytes() < 2**50
+    monkeypatch.setattr(cgroup, "room_bytes", lambda: 12345)
+    assert cgroup.available_bytes() == 12345
+
+    def none(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(cgroup, "open", none, raising=False)
+    monkeypatch.setattr(cgroup, "room_bytes", lambda: None)
+    assert 0 < cgroup.available_bytes() < 2**50

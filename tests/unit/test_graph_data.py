@@ -426,20 +426,6 @@ def test_what_unpacks_to_more_than_fits_is_told(tmp_path: Path, name: str,
     assert peak < 2 * room + text, (peak, room)
 
 
-def test_what_memory_is_left_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law: the machine's or what a control group allows, whichever is less; also without /proc."""
-    assert 0 < parts.available_bytes() < 2**50
-    monkeypatch.setattr(parts.cgroup, "room_bytes", lambda: 12345)
-    assert parts.available_bytes() == 12345
-
-    def none(*_: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(parts, "open", none, raising=False)
-    monkeypatch.setattr(parts.cgroup, "room_bytes", lambda: None)
-    assert 0 < parts.available_bytes() < 2**50
-
-
 def test_no_flipped_bit_is_taken(tmp_path: Path) -> None:
     """Law: wherever one is, the file is passed over in words."""
     path, arrays = str(tmp_path / "f.npz"), {"a": np.arange(9), "b": np.ones(3)}

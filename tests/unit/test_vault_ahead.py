@@ -147,7 +147,7 @@ def test_a_slot_expects_what_fits(
     world.ctl.nprocs, sizes = 4, (1, BLOCK, 100 * BLOCK + 1)
     monkeypatch.setattr(world, "put", lambda name, value: setattr(world.me, name, value))
     need = 4 * 2 * (2 + 1 + 1 + 101) * BLOCK
-    monkeypatch.setattr(ahead, "available_bytes", lambda directory: need - (room != "enough"))
+    monkeypatch.setattr(ahead, "room_bytes", lambda directory: need - (room != "enough"))
     ahead.expect(world, vault, sizes)
     expected = 105 if room == "enough" else 0
     assert world.me.blocks == expected
