@@ -30,13 +30,12 @@ from ..host.signals import ENDING
 from ..native import job, loading
 from ..program import joining
 from ..trace import collect
-from . import leftover, surroundings
+from . import leftover, mpirun, surroundings
 from .arranging import finish_arranging
 from .guardian import Guardian, remove_sessions
 from .handing import ForProgram
 from .job import SUPERVISOR_DIED, Job
 from .launch import Launch
-from .mpirun import check_launcher
 from .relaunch import relaunch
 from .stats import summary
 from .watch import Watch
@@ -111,8 +110,9 @@ def run(
     """
     layout = options.check()
     loading.load()
-    surroundings.check(layout.processes)
-    check_launcher()
+    here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
+    surroundings.check(layout.processes if here else 1)
+    mpirun.check_launcher()
     signals = Signals()
     with signals.handled():
         directory = joining.make_directory(layout, options.log_budget)
@@ -147,7 +147,7 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
     Its directory stays, unless the job has ended now.
     """
     loading.load()
-    check_launcher()
+    mpirun.check_launcher()
     directory, start, key, lock = leftover.take_over(name)
     with lock:
         os.chdir(start.cwd)

@@ -19,7 +19,10 @@ INODES, INODES_EACH = 20, 4
 
 
 def check(processes: int) -> None:
-    """Refuse what a launch of so many processes cannot do without.
+    """Refuse what a launch cannot do without.
+
+    Args:
+        processes: how many of it are on this node, as far as that is known.
 
     Raises:
         FtrmaError: what it is, how much there is, and what helps.
