@@ -235,9 +235,11 @@ def test_a_rank_that_dies_at_once_ends_the_job_soon(tmp_path: Path) -> None:
     """Law: a process that never comes up is told in words, long before the limit for coming up."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os\nif os.environ.get('OMPI_COMM_WORLD_RANK') == '3':\n    os.abort()\n")
-    result = run_job(BUSY, 3, env={"PYTHONPATH": str(tmp_path)}, timeout=30)
+    result = run_job(BUSY, 3, "--max-relaunch", "1", env={"PYTHONPATH": str(tmp_path)}, timeout=40)
     assert result.status == 70
-    assert "the job did not start: a process died before it had come up" in result.stderr
+    died = "a process died before it had come up"
+    assert f"{died}; launching the job again from the start" in result.stderr, result
+    assert f"{died}, and the job was launched again 1 times already" in result.stderr, result
 
 
 @LONG
