@@ -37,6 +37,8 @@ from .listening import Bind
 Regions = Sequence[tuple[int, int, Region]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
 KNOCK_S = 5.0  # an agent answers within milliseconds
+UNANSWERED_S = 10.0  # for which a connection between nodes may carry nothing that is acknowledged
+SPLIT_S, REPORT_S = 5.0, 2.0  # a node that was reached before is not; how often that is told
 REACH_S = 60.0  # an agent that dies is followed by another one within seconds
 COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
 PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
@@ -115,6 +117,49 @@ def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
     return ""
 
 
+def tune(connection: socket.socket) -> None:
+    """A connection between nodes ends if the network between them does, also with bytes under way,
+    which the kernel would send again for a quarter of an hour."""
+    link.tune(connection)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNANSWERED_S))
+
+
+class Splits:
+    """Tells the supervisor which nodes this one does not reach any more, as long as that is so.
+
+    Args:
+        key: of the job.
+    """
+
+    def __init__(self, key: Key) -> None:
+        self.key, self.supervisor = key, link.find()
+        self.reached: set[str] = set()
+        self.missed: dict[str, tuple[float, float]] = {}  # since when; when it was told last
+
+    def note(self, host: str, began: float, *, reached: bool) -> bool:
+        """One more try at a node's agent.
+
+        Args:
+            began: when the try did, time.monotonic().
+
+        Returns:
+            Whether the node was reached before, so that it is the supervisor's to decide what
+            becomes of it.
+        """
+        if reached:
+            self.reached.add(host)
+            self.missed.pop(host, None)
+        if reached or host not in self.reached or self.supervisor is None:
+            return reached
+        now = time.monotonic()
+        since, told = self.missed.setdefault(host, (began, 0.0))
+        if now - since > SPLIT_S and now - told > REPORT_S:
+            self.missed[host] = since, now
+            with contextlib.suppress(FtrmaError, OSError, ValueError):
+                link.tell_split(self.supervisor, self.key, host)
+        return True
+
+
 class Interrupted(OSError):
     """The alarm rang while a connection was made."""
 
@@ -160,7 +205,7 @@ def knock(
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
-        link.tune(connection)
+        tune(connection)
         hasty = _Hasty(connection, alarm, min(deadline, time.monotonic() + KNOCK_S))
         hasty.connect(ip, port)
         answer = link.introduce(hasty, key, link.line("hello", **said))
@@ -186,7 +231,7 @@ class Asking:
         find: Callable[[int], link.Address | None],
         acked: Callable[[int, list[Ack]], object] | None = None,
     ) -> None:
-        self.key, self.find = key_of_wire(key), find
+        self.key, self.find, self.splits = key_of_wire(key), find, Splits(key)
         self.said = hello(slot, incarnation, "")
         self.missed: dict[int, tuple[float, float]] = {}  # the first and the last time in vain
         self.trouble = ""
@@ -195,7 +240,8 @@ class Asking:
     def _connect(self, node: int, limit_ms: int) -> int:
         """A descriptor, or a negative errno value: EPROTO for who has been refused."""
         address = self.find(node)
-        deadline = time.monotonic() + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
+        began = time.monotonic()
+        deadline = began + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
         likely = link.likely_first(address.addresses, link.worked.get("agent")) if address else ()
         for ip in likely:
             assert address is not None
@@ -206,9 +252,11 @@ class Asking:
                 self.trouble = f"{ip}: {error}"
                 if isinstance(error, Interrupted):
                     return -errno.EINTR
+                self.splits.note(address.host, began, reached=False)
                 continue
             if answer.get("event") == "welcome":
                 self.missed.pop(node, None)
+                self.splits.note(address.host, began, reached=True)
                 link.worked["agent"] = ip
                 return fd
             socket.socket(fileno=fd).close()
@@ -220,7 +268,9 @@ class Asking:
         since, last = self.missed.get(node, (now, now))
         since = now if now - last > REACH_S else since  # nobody has tried meanwhile
         self.missed[node] = since, now
-        if address is None or now - since < REACH_S:
+        if address is None or self.splits.note(address.host, began, reached=False):
+            return -errno.EAGAIN
+        if now - since < REACH_S:
             return -errno.EAGAIN
         self.origin.refusal = (
             f"{socket.gethostname()} has not reached the agent of {address.host}, port "

@@ -136,7 +136,8 @@ class CutOff(ValueError):
 def connect(
     address: Address, key: Key, kind: str, **hello: Any
 ) -> tuple[socket.socket, dict[str, Any]]:
-    """Open a connection of this kind ("link", "out", "err", "in" or "trace") and say hello.
+    """Open a connection of this kind ("link", "out", "err", "in", "trace" or "split") and say
+    hello.
 
     Returns:
         The connection, blocking, and the supervisor's answer.
@@ -162,6 +163,15 @@ def connect(
         f"{socket.gethostname()} cannot reach the supervisor on {address.host}, port "
         f"{address.port} ({'; '.join(tried)}): let the nodes of a job connect to each other by TCP"
     )
+
+
+def tell_split(address: Address, key: Key, other: str) -> None:
+    """Tell the supervisor that this node does not reach another one any more.
+
+    Raises:
+        FtrmaError: nor does it reach the supervisor.
+    """
+    connect(address, key, "split", rank=-1, host=socket.gethostname(), other=other)[0].close()
 
 
 def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket, dict[str, Any]]:

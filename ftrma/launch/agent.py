@@ -81,6 +81,7 @@ class Door(Reception):
 
     def _hand_over(self, peer: Peer, said: dict[str, Any]) -> None:
         """Adopted first and welcomed then, so that who is too late learns it in words."""
+        agents.tune(peer.socket)
         voice = peer.socket.dup()
         with voice:
             del self.peers[peer.socket.fileno()]

@@ -104,7 +104,7 @@ def cause_of(
 def next_hosts(
     board: Switchboard, words: list[str], layout: Layout,
     ended: Callable[[], bool] = lambda: False, failed: Mapping[str, str] = MappingProxyType({}),
-    fails: Callable[[str], bool] = lambda host: False,
+    fails: Callable[[str], bool] = lambda host: False, without: Set[str] = frozenset(),
 ) -> list[str]:
     """The launcher's options for the next launch: without the nodes that did not answer.
 
@@ -115,6 +115,7 @@ def next_hosts(
         ended: whether the user has asked for the job's end meanwhile.
         failed: why nothing could be started on some hosts, by the names that the launcher has.
         fails: whether that is still so on one of them.
+        without: hosts that answer, and are left nevertheless (`side_to_leave`).
 
     Raises:
         NotRecoverable: no node is left.
@@ -122,14 +123,14 @@ def next_hosts(
     named, address = named_hosts(words), addresses(board)
     names = {host: launchers_name(host, ip, named) for host, ip in address.items()}
     silent = board.lost - {"", socket.gethostname()}
-    lost = silent | {host for host, name in names.items() if name in failed}
+    lost = silent | {host for host, name in names.items() if name in failed} | without
 
     def is_back(host: str) -> bool:
         name = names.get(host, host)
         return answers(address.get(host, host)) and not (name in failed and fails(name))
 
     deadline = time.monotonic() + RETURN_S
-    if needed := are_needed(board, lost, layout):
+    if needed := not without and are_needed(board, lost, layout):
         tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
              f"waiting up to {RETURN_S:.0f} s for it")
     while needed and time.monotonic() < deadline and not ended():
@@ -146,8 +147,19 @@ def next_hosts(
     quiet = " and ".join(sorted(gone))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {quiet}")
-    tell(f"no answer from {quiet}; going on with {', '.join(left)}")
+    why = "going on" if gone <= {names.get(host, host) for host in without} else (
+        f"no answer from {quiet}; going on")
+    tell(f"{why} with {', '.join(left)}")
     return on_hosts(words, left, layout.processes)
+
+
+def side_to_leave(board: Switchboard, pair: Set[str], layout: Layout) -> str:
+    """Which of two hosts that do not reach each other the job goes on without: one that it can do
+    without, of those the one with fewer processes, of those the one without slot 0."""
+    free = [host for host in pair if not are_needed(board, {host}, layout)]
+    ranks = [peer.host for peer in board.ranks.links.values()]
+    first = board.ranks.homes.get(("slot", 0))
+    return min(free or pair, key=lambda host: (ranks.count(host), host == first, host))
 
 
 def addresses(board: Switchboard) -> dict[str, str]:

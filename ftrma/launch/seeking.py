@@ -35,6 +35,7 @@ class Seeking:
 
     def __init__(self, key: Key, node: int, regions: str) -> None:
         self.key, self.node, self.regions = agents.key_of_wire(key), node, regions
+        self.splits = agents.Splits(key)
         self.hub: link.Address | None = None
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.never = os.eventfd(0, os.EFD_CLOEXEC)  # an alarm that does not ring
@@ -79,6 +80,7 @@ class Seeking:
         """One try at each address of the hub: a descriptor, or why it is refused."""
         hub = self.hub
         assert hub
+        began = time.monotonic()
         said = agents.hello_of_node(self.node, self.regions, hub.host)
         for ip in link.likely_first(hub.addresses, link.worked.get("agent")):
             deadline = time.monotonic() + agents.KNOCK_S
@@ -86,8 +88,10 @@ class Seeking:
                 fd, answer = agents.knock(ip, hub.port, self.key, said, self.never, deadline)
                 if answer.get("event") == "welcome":
                     link.worked["agent"] = ip
+                    self.splits.note(hub.host, began, reached=True)
                     return fd
                 socket.socket(fileno=fd).close()
                 if answer.get("host") == hub.host:  # and not one that happens to be there
                     return str(answer.get("why", "refused"))
+            self.splits.note(hub.host, began, reached=False)
         return None

@@ -25,6 +25,7 @@ from .reception import Peer
 from .switchboard import describe
 
 LAUNCHER_S = 2.0  # its daemons take the ranks along; whoever has not ended by then is made to
+HEALED_S = 20.0  # a split that nobody has told for so long is over: a try takes 5 s and more
 REPAIR_S = 10.0  # a repair takes milliseconds, unless it is told that bytes are on their way
 PATIENCE_S = 2.0  # a launcher whose ranks are gone takes its daemons on other nodes along, if let
 
@@ -35,6 +36,7 @@ class SeveralNodes:
     def __init__(self, launch: Launch) -> None:
         self.launch, self.made, self.board = launch, launch.made, launch.switchboard
         self.launcher_died: float | None = None
+        self.without: set[str] = set()  # hosts that are left because of a split
         self.patience = Patience()
 
     def left(self) -> tuple[dict[int, Left], bool, bool]:
@@ -84,7 +86,8 @@ class SeveralNodes:
             )
         made.words = failover.next_hosts(
             board, made.words, made.layout, made.ended, failed,
-            lambda host: bool(eachhost.failing_of(made.directory, made.words, [host])))
+            lambda host: bool(eachhost.failing_of(made.directory, made.words, [host])),
+            self.without)
         # Only now, since a rank may have begun an entry up to its end.
         homes = {(*role, host) for role, host in board.ranks.homes.items()}
         if board.cause and not board.ranks.entered:
@@ -115,7 +118,7 @@ class SeveralNodes:
             return board.ranks.wish
         if board.ranks.deaths and (board.nodes_gone() or not board.ranks.entered):
             return board.failure()
-        if in_vain := self.waits_in_vain():
+        if in_vain := self.waits_in_vain() or self.parted():
             return in_vain
         now, working = time.monotonic(), board.ranks.working
         if board.ranks.deaths and now - max(board.ranks.deaths[0].died_at, working) > REPAIR_S:
@@ -133,6 +136,25 @@ class SeveralNodes:
             return f"a process on {host} died before it had come up"
         if missing and time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
             return f"{missing} of {launch.layout.processes} processes did not come up"
+        return ""
+
+    def parted(self) -> str:
+        """Two nodes that the supervisor reaches do not reach each other, for longer than a network
+        gets to come back: then the job goes on without one of them."""
+        board, now = self.board, time.monotonic()
+        for pair, split in list(board.ranks.splits.items()):
+            both = " and ".join(sorted(pair))
+            if now - split.newest > HEALED_S or not pair <= board.hosts_alive() or len(pair) < 2:
+                del board.ranks.splits[pair]
+                if split.told and pair <= board.hosts_alive():
+                    tell(f"{both} reach each other again")
+            elif not split.told:
+                split.told = True
+                tell(f"{both} do not reach each other; if that lasts for "
+                     f"{failover.RETURN_S:.0f} s, the job goes on without one of them")
+            elif now - split.since > failover.RETURN_S:
+                self.without = {failover.side_to_leave(board, pair, self.launch.layout)}
+                return f"{both} do not reach each other"
         return ""
 
     def lost_at_birth(self) -> str:

@@ -32,6 +32,7 @@ from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
 
 SIBLINGS_S = 10.0  # processes of a node begin within milliseconds, and read the same files
+KINDS = ("link", "out", "err", "in", "trace", "split")  # of connections
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
 LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
@@ -65,6 +66,20 @@ class Arrivals:
 
 
 @dataclass
+class Split:
+    """Two nodes that do not reach each other, as one of them says again and again.
+
+    Attributes:
+        since, newest: when it was said first, and last, time.monotonic().
+        told: the user knows.
+    """
+
+    since: float
+    newest: float
+    told: bool = False
+
+
+@dataclass
 class Ranks:
     """What the links have told so far."""
 
@@ -86,6 +101,7 @@ class Ranks:
     spared: set[int] = field(default_factory=set)  # dead ranks without whom the others go on
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
+    splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
     unborn: set[int] = field(default_factory=set)  # died between their output and their link
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
     unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
@@ -262,11 +278,15 @@ class Switchboard:
 
     def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
         kind = hello.get("kind")
-        if event != "hello" or kind not in ("link", "out", "err", "in", "trace") or self.ending:
+        if event != "hello" or kind not in KINDS or self.ending:
             self.reception.cut(peer)
             return
         peer.rank = peer.index = int(hello["rank"])
         peer.host, peer.kind = str(hello["host"]), kind
+        if kind == "split":
+            self._split(frozenset((peer.host, str(hello["other"]))))
+            self.reception.send(peer, "hello")
+            return
         self.spread = True
         if kind == "trace":
             self.reception.keep(peer, lambda: self.keep_trace(
@@ -284,6 +304,14 @@ class Switchboard:
         homes = self.cause.homes if self.cause else ()
         self.reception.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
                             homes=homes, **self.past)
+
+    def _split(self, hosts: frozenset[str]) -> None:
+        now = time.monotonic()
+        self.ranks.splits.setdefault(hosts, Split(now, now)).newest = now
+
+    def hosts_alive(self) -> set[str]:
+        """Hosts of which a rank is reached."""
+        return {peer.host for peer in self.ranks.links.values() if peer.open}
 
     def _grant(self) -> None:
         """Answer who asks to report an error, once it is clear that no death caused it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import FILES, FTRMA, MARK, marked
+from jobs import FILES, FTRMA, MARK, marked, until
 
 SLOTS, STEPS, END_S = 3, 60, 5.0
 PROGRAM = """
@@ -47,14 +47,14 @@ np.savez(f"{home}/out-{comm.rank}.npz", cells=cells, field=state.field)
 class Job:
     """A job under ``ftrma run`` that is going to be killed."""
 
-    def __init__(self, home: Path, *options: str, nap: str = "0.01") -> None:
-        self.home, self.mark = home, secrets.token_hex(8)
+    def __init__(self, home: Path, *options: str, slots: int = SLOTS, nap: str = "0.01") -> None:
+        self.home, self.slots, self.mark = home, slots, secrets.token_hex(8)
         self.found: Path | None = None
         self.env = {**os.environ, MARK: self.mark, FILES: str(home), "NAP": nap}
         (home / "program.py").write_text(PROGRAM)
         # By a name that only its own directory gives a meaning.
         self.process = subprocess.Popen(
-            [FTRMA, "run", "-n", str(SLOTS), "--interval", "0.05", *options, "program.py",
+            [FTRMA, "run", "-n", str(slots), "--interval", "0.05", *options, "program.py",
              str(home)], cwd=home, env=self.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
@@ -78,6 +78,14 @@ class Job:
             time.sleep(0.005)
         return found
 
+    def read_until(self, wanted: str, seconds: float) -> str:
+        """What it says until this has come."""
+        assert self.process.stdout
+        return until(self.process.stdout.fileno(), wanted, "", time.monotonic() + seconds)
+
+    def results(self) -> list[dict[str, Any]]:
+        return results(self.home, self.slots)
+
     def resume(self, directory: Path) -> None:
         """Go on with it, after `kill`."""
         assert self.process.stdout
@@ -100,8 +108,8 @@ def ftrma(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([FTRMA, *words], capture_output=True, text=True, timeout=60, **more)
 
 
-def results(home: Path) -> list[dict[str, Any]]:
-    return [dict(np.load(home / f"out-{s}.npz")) for s in range(SLOTS)]
+def results(home: Path, slots: int = SLOTS) -> list[dict[str, Any]]:
+    return [dict(np.load(home / f"out-{s}.npz")) for s in range(slots)]
 
 
 def same(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
