@@ -8,6 +8,7 @@ launch, Python and ftrma. What a job has left on its nodes is removed in the sam
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -27,7 +28,9 @@ from .mpirun import (
 )
 
 AT_ONCE = 16  # a launcher is a process of some MB here
+LOOK_S = 0.05  # how often it is looked how a launcher is
 EACH_S = 20.0  # starting a process on a node takes a second or two, on crowded ones some more
+OURS = "ftrma: error: "  # begins what `host.nodedirectory` says
 PROBE = (sys.executable, "-c", "import ftrma")
 # All of it, but where the supervisor still reads the job's story from it.
 REMOVE = ("sh", "-c", 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"')
@@ -91,15 +94,26 @@ class _Started:
                 env={**os.environ, **launcher_environment()}, start_new_session=True,
             )
 
+    def refused(self) -> bool:
+        with contextlib.suppress(OSError):
+            return OURS.encode() in self.log.read_bytes()
+        return False
+
     def end(self, deadline: float) -> str:
-        """Wait for the end, up to a time on the monotonic clock; why it failed, or ""."""
-        end_launcher(self.launcher, max(0.0, deadline - time.monotonic()))
+        """Wait for the end, up to a time on the monotonic clock; why it failed, or "".
+
+        A launcher waits on for a daemon that a host has refused, in words of ftrma's.
+        """
+        while self.launcher.poll() is None and time.monotonic() < deadline and not self.refused():
+            time.sleep(LOOK_S)
+        end_launcher(self.launcher)
         if not self.launcher.returncode:
             return ""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         # Behind it comes what may have caused it; in brackets is what the launcher warns of.
         lines = [line.strip() for line in text.splitlines()]
-        told = [line for line in lines if line and not line.startswith(("-", "["))]
+        told = [line.removeprefix(OURS) for line in lines if line.startswith(OURS)]
+        told += [line for line in lines if line and not line.startswith(("-", "["))]
         late = f"no answer within {EACH_S:.0f} s"
         return told[0] if told else late if self.launcher.returncode < 0 else (
             f"the launcher ends with status {self.launcher.returncode}")

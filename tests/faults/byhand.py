@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import FILES, FTRMA, MARK, marked, until
+from jobs import FILES, FTRMA, MARK, command_line, is_of_a_node, marked, until
 
 SLOTS, STEPS, END_S = 3, 60, 5.0
 PROGRAM = """
@@ -96,10 +96,14 @@ class Job:
         )
 
     def kill(self) -> Path:
-        """Kill ``ftrma run`` and wait for the end of its processes; the directory that is left."""
+        """Kill ``ftrma run`` and wait for the end of its processes; the directory that is left.
+
+        On another node one process waits there for a next launch, and cleans the node then.
+        """
         directory = self.directory
         self.process.send_signal(signal.SIGKILL)
-        self.until(lambda: not [p for p in marked(self.mark) if p != self.process.pid], END_S)
+        self.until(lambda: not [p for p in marked(self.mark) if p != self.process.pid
+                                and not is_of_a_node(command_line(p))], END_S)
         self.process.wait()
         return directory
 

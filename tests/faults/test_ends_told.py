@@ -113,7 +113,8 @@ class Case:
         words: that are told, a regular expression; several: over several nodes, where other ones.
         options: of ``ftrma run``.
         site: of each process: its sitecustomize.
-        room: shared memory on one node, or on each.
+        room: shared memory on one node, or on each, where each launch finds another one; "": it is
+            the same one, but what a node but the first has of vaults is lost between launches.
     """
 
     kind: str
@@ -141,7 +142,7 @@ ENDS = {
     "no room": Case("NoRoom", 70, "no shared memory for the job",
                     several=f"error: making .*: {FULL_THERE}", room="1m"),
     "two at once": Case(PlanKind.CATASTROPHIC.name, 70, f"error: {LOST}",
-                        options=("--interval", "0", "--aware", "none", "--spares", "4")),
+                        options=("--interval", "0", "--aware", "none", "--spares", "4"), room=""),
     "raises": Case("Traceback", 1, "Traceback .*ValueError: mine"),
     "MPI_Abort": Case("tell_own_end", 9, "slot 1 called MPI_Abort with status 9"),
     "os._exit": Case("tell_own_end", 7, "slot 1 ended itself with status 7"),
@@ -176,7 +177,7 @@ def test_the_table_is_whole() -> None:
 
 
 def on_one(home: Path, how: str, case: Case) -> Result:
-    mount = f"mount -t tmpfs -o size={case.room} tmpfs /dev/shm"
+    mount = f"mount -t tmpfs -o size={case.room or ROOM} tmpfs /dev/shm"
     command = [FTRMA, "run", "-n", str(SLOTS), "--log-budget", "4M", *case.options]
     return run_command(["unshare", "--mount", "sh", "-c", f'{mount}; exec "$@"', "sh", *command,
                         str(home / "program.py"), str(home), how],
@@ -185,6 +186,8 @@ def on_one(home: Path, how: str, case: Case) -> Result:
 
 def on_several(home: Path, how: str, case: Case) -> Result:
     mount = f"[ $(hostname) = 127.0.1.1 ] || mount -t tmpfs -o size={case.room} tmpfs /dev/shm"
+    lose = "[ $(hostname) = 127.0.1.1 ] || rm -f /dev/shm/ftrma-*/*/slot-* /dev/shm/ftrma-*/*/c*-*"
+    mount = mount if case.room else lose
     before_daemons(f"{mount}; export PYTHONPATH={home}")
     try:
         return run_on_nodes(PROGRAM, SLOTS, "--log-budget", "4M", *case.options, args=[how],
