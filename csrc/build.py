@@ -32,7 +32,7 @@ SOURCES = {
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
         *("turn.c", "far.c", "farbytes.c", "faratomic.c"),
         *("opening.c", "derived.c", "partitioned.c", "session.c", "spawn.c", "errhandler.c"),
-        *("ends.c", "probe.c"),
+        *("ends.c", "probe.c", "sendrecv.c"),
     ],
     "log": [
         *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),

@@ -38,6 +38,7 @@ File_set_errhandler File_get_errhandler Errhandler_free
 Comm_dup Comm_dup_with_info Comm_split Comm_split_type Comm_create Cart_create Cart_sub Comm_free
 Comm_disconnect Comm_size Comm_rank Comm_compare Comm_group
 Comm_spawn Comm_spawn_multiple Psend_init Precv_init Iprobe Improbe
+Sendrecv Sendrecv_replace
 Group_from_session_pset Session_get_pset_info
 """.split()  # noqa: SIM905
 

@@ -1,4 +1,4 @@
-"""Calls that are the library's own affair: partitioned communication, and sessions.
+"""Calls that are the library's own affair: partitioned communication, sessions, borders of halos.
 
 Both see to it by themselves which processes there are, among them a job's servers. Law: they work
 as without ftrma, and after a death of anybody the program ends with the same bits.
@@ -105,3 +105,46 @@ def test_a_server_dies_before_partitioned_communication(repetition: int) -> None
 def test_a_death_with_a_session(repetition: int) -> None:
     """Its communicator is made again by the replacement and the survivors."""
     assert kinds(killed("sessions", "1@safepoint:20")) == ["rollback"]
+
+
+# Messages too long to be sent before somebody takes them, and borders where there is nobody.
+HALO = """
+import sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+up, down = (me - 1 if me else MPI.PROC_NULL), (me + 1 if me < n - 1 else MPI.PROC_NULL)
+field, above, below = np.arange(2000.0) + me, np.zeros(2000), np.zeros(2000)
+status = MPI.Status()
+state = ftrma.protect("state", step=0, field=field)
+while state.step < 30:
+    ftrma.safepoint()
+    for _ in range(10):
+        comm.Sendrecv(field, dest=down, recvbuf=above, source=up, status=status)
+        assert status.source == up and status.Get_count(MPI.DOUBLE) == (0 if me == 0 else 2000)
+        comm.Sendrecv(field, dest=up, recvbuf=below, source=down)
+        moved = field.copy()
+        comm.Sendrecv_replace(moved, dest=down, source=up)
+    field[:] = 0.5 * field + 0.25 * (above + below) + moved / 8
+    state.step += 1
+np.save(f"{sys.argv[1]}/out-{me}.npy", field)
+"""
+
+
+@functools.cache
+def halo(*options: str) -> Result:
+    return run_job(HALO, 4, "--interval", "0", "--spares", "2", *options, timeout=40)
+
+
+@pytest.mark.parametrize("count", [
+    pytest.param(count, marks=pytest.mark.rest if count < 400 else pytest.mark.long)
+    for count in range(300, 890, 37)])
+def test_a_border_outlives_its_neighbour(count: int, repetition: int) -> None:
+    """Law: who sends to the dead, and receives from nobody, is no second loss."""
+    result = halo("--kill", f"1@call:{count}")
+    assert result.status == 0, result
+    assert [failure.get("slot") for failure in result.stats["failures"]] == [1], result
+    for mine, undisturbed in zip(result.of_slots("out", 4), halo().of_slots("out", 4), strict=True):
+        assert (mine == undisturbed).all()
