@@ -116,7 +116,7 @@ static int ask(const union address *here, const union address *there)
     return whose;
 }
 
-/* The same from the kernel's list of all sockets, where its part for questions is not there. */
+/* Find the owner of a socket in the kernel's list of all sockets, for kernels without sock_diag. */
 static int search(const union address *here, const union address *there)
 {
     int six = here->any.sa_family == AF_INET6, whose = ELSEWHERE, words = six ? 4 : 1;

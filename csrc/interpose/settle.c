@@ -1,4 +1,5 @@
-/* What a dead slot left half done in the words that all members of a window share, and a put. */
+/* After a death, survivors settle what the dead slot left half done: words that all members of a window
+ * share, and a put. */
 #include <errno.h>
 #include <string.h>
 

@@ -28,7 +28,7 @@
 /* Many looks at a thread that computes find it running once, also where others use the processor. */
 #define ASLEEP_NS 200000000u
 #define LOST_NS 20000000u /* nothing that it computes is of use any more */
-/* What an attempt that is over does at its end, such as joining threads, has so long. */
+/* An attempt that is over gets so long for what it does at its end, such as joining threads. */
 #define DOOMED_NS 1000000000u
 #define TELL_NS 1000000000u
 #define ABSENT_NS 5000000000u /* see ABSENT_S in ftrma/launch/onenode.py */

@@ -19,7 +19,8 @@
 #define FTRMA_PUT_IS_SMALL(put) ((put) & 1)
 _Static_assert(FTRMA_MAX_PROCS <= 0x7ff, "a slot has room in the note");
 
-/* Of the event that has been begun; logged: this record is the newest in the put log, as a whole. */
+/* Note the put of the event that has been begun.  [in] logged: its record is the newest in the put log,
+   and whole. */
 static inline void ftrma_note_put(const struct ftrma_record *record, size_t bytes, int logged)
 {
     struct ftrma_tape *t = &ftrma_tape;

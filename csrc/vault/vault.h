@@ -45,7 +45,8 @@ struct vault_header {
 };
 _Static_assert(sizeof(struct vault_header) <= BLOCK, "the header fills at most one block");
 
-/* What is taken of the vault's memory before it is needed; see ahead.c.  Of the copy, of the stage. */
+/* How much memory a thread takes before it is needed; see ahead.c.  Of each pair the first number is that
+   of the copy, the second that of the stage. */
 struct ahead {
     pthread_mutex_t lock;
     pthread_t thread;

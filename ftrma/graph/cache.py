@@ -51,8 +51,11 @@ def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> t
 
 
 def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part | None:
-    """What a file has of a slot's part; None: there is no such file, or it does not serve, which is
-    told."""
+    """Read a slot's part from its file.
+
+    Returns:
+        The part; None if there is no such file, or if it does not serve, which is told.
+    """
     if not graph.key:
         return None
     arrays, why = fetch(*place_of(directory, graph, partition, slot))
@@ -143,7 +146,7 @@ def _begin(path: str, key: str) -> hmac.HMAC:
 
 
 class _Tagged(io.RawIOBase):
-    """What is written, goes to a file and to its tag."""
+    """A file for writing that adds all bytes written to it to a tag, too."""
 
     def __init__(self, file: BinaryIO, tag: hmac.HMAC) -> None:
         self._file, self._tag = file, tag

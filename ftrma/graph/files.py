@@ -185,7 +185,7 @@ def _check_head(file: IO[bytes], size_bytes: int) -> None:
 
 
 def _unpack(path: Source, name: str) -> dict[str, AnyArray]:
-    """What a graph may have of the arrays of an .npz file; of any other array the name alone."""
+    """Read the arrays of an .npz file that a graph may consist of; others are listed, not read."""
     found: dict[str, AnyArray] = {}
     with zipfile.ZipFile(path) as file:
         for info in file.infolist():

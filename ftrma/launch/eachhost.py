@@ -48,7 +48,7 @@ def failing(directory: Path, words: list[str]) -> dict[str, str]:
 
 
 def failing_of(directory: Path, words: list[str], hosts: Sequence[str]) -> dict[str, str]:
-    """Those of these hosts on which nothing can be started; arguments: `failing`."""
+    """Find which of these hosts nothing can be started on, and why; arguments: as `failing`."""
     said = start_on_each(directory, words, hosts, PROBE)
     return {host: why for host, why in said.items() if why}
 
