@@ -24,7 +24,7 @@ from mpicc import check_compiler  # noqa: E402
 from mpicc import find as find_mpicc  # noqa: E402
 
 # Each folder uses those below it alone, and no file of a folder one that uses it
-# (tests/unit/test_c_layers.py).
+# (tests/unit/house/test_c_layers.py).
 SOURCES = {
     "graph": ["sums.c", "sort.c", "text.c", "rmat.c"],
     "interpose": [

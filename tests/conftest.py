@@ -21,16 +21,16 @@ MANY = {f"faults/test_{name}.py" for name in (
     "agent", "attempts", "causal", "communicators", "demand", "dht", "drop_in", "ends",
     "killed_supervisor", "library_calls", "lines", "mirror", "node_loss", "not_replayable",
     "polling", "reentry", "stdin", "strength", "sweep", "trace")}
-MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/test_bad_input.py",
-         "unit/test_protocol_model.py", "unit/test_result_log.py"}
+MANY |= {"mpi/test_collectives.py", "mpi/test_errors.py", "unit/command/test_bad_input.py",
+         "unit/protocol/test_protocol_model.py", "unit/native/test_result_log.py"}
 # Files that wait for --rest: output and input of jobs, other users, the library's own corners.
 REST = {f"faults/test_{name}.py" for name in (
     "adversary", "attempts", "communicators", "ends", "fabric_nodes", "full_memory",
     "honest_nodes", "killed_supervisor", "library_calls", "lines", "not_replayable", "polling",
     "stdin", "strength", "trace_nodes")}
-REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/test_bench_logs.py",
-         "unit/test_kernels_c.py", "unit/test_mirror_looks.py", "unit/test_result_log.py",
-         "unit/test_selection.py"}
+REST |= {"mpi/test_errors.py", "mpi/test_mpi4py_suite.py", "unit/bench/test_bench_logs.py",
+         "unit/native/test_kernels_c.py", "unit/native/test_mirror_looks.py",
+         "unit/native/test_result_log.py", "unit/house/test_selection.py"}
 # Tests of the other files that take long, or are about an edge.
 SLOW = (
     "-sanitized]", "test_a_damaged_one_is_no_answer", "test_a_death_in_the_making_of_a_window",
@@ -145,7 +145,7 @@ def when(item: pytest.Item, seen: dict[str, int]) -> str:
         return "sweep"
     if item.get_closest_marker("rest") or any(part in item.nodeid for part in SLOW):
         return "rest"
-    file = f"{item.path.parent.name}/{item.path.name}"
+    file = item.path.relative_to(Path(__file__).parent).as_posix()
     now = "rest" if file in REST else "plain"
     if file not in MANY or not hasattr(item, "callspec"):
         return now

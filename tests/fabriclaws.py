@@ -1,8 +1,8 @@
 """The laws of a `Fabric`: what each slot does, and what must be true of what they saw.
 
 They are tried on a fake, on real processes of one node and, those without a death, over several
-nodes (`tests/unit/test_fabric.py`, `tests/faults/test_fabric_nodes.py`). What a slot saw is plain
-enough for JSON; times are of the time of day, which nodes have in common.
+nodes (`tests/unit/fabric/test_fabric.py`, `tests/faults/test_fabric_nodes.py`). What a slot saw is
+plain enough for JSON; times are of the time of day, which nodes have in common.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared memory of a job as Python sees it: ``struct ftrma_ctl`` of ``csrc/ftrma.h`` and its parts.
 
 The objects are cffi's. These classes say what is in them, to readers and to mypy; that they say
-what C does is held by ``tests/unit/test_shared.py``. Who writes a word and when stands in C.
+what C does is held by ``tests/unit/native/test_shared.py``. Who writes a word and when stands in C.
 
 Numbers of slots, processes and versions are types of their own, so that none is taken for another.
 """
