@@ -63,7 +63,7 @@ WIRE = ("wire",)  # in the library of agents
 GRAPH = ("graph",)  # in that of vertex programs
 # What Python knows of C, and the header it is made from.
 DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h",
-            "graph._kerneldeclarations": "graph/graph.h"}
+            "frameworks.graph._kerneldeclarations": "graph/graph.h"}
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
@@ -100,7 +100,7 @@ class BuildExtension(build_ext):
         out.mkdir(parents=True, exist_ok=True)
         calls.generate(mpicc, out / "guards.c")
         package = HERE.parent / "ftrma" if self.inplace else Path(self.build_lib) / "ftrma"
-        (package / "graph").mkdir(parents=True, exist_ok=True)
+        (package / "frameworks" / "graph").mkdir(parents=True, exist_ok=True)
         for module, header in DECLARED.items():
             ffi = FFI()
             ffi.cdef(declarations(header))

@@ -23,8 +23,7 @@ import phoenix
 import pregel
 
 from ftrma import MPI, graph
-from ftrma.graph import data, protected, rounds, superstep
-from ftrma.graph.phoenix import Program
+from ftrma.graph import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, PhoenixProgram, data
 from ftrma.host import outfile
 
 # Programs: what is made of the graph; the field that is the result by `pregel`, by `phoenix`.
@@ -40,10 +39,6 @@ MADE: dict[str, Callable[[int], data.Graph]] = {
     "grid": lambda side: data.grid(side, side), "path": data.path}
 
 
-# Recoveries of the programs of `pregel`.
-PREGELS = (*superstep.RECOVERIES, *protected.RECOVERIES)
-
-
 class Parser(argparse.ArgumentParser):
     """One line from slot 0 alone."""
 
@@ -55,7 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="graph", description=__doc__, add_help=False, allow_abbrev=False)
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("graph")
-    parser.add_argument("--recovery", choices=(*PREGELS, *rounds.RECOVERIES))
+    parser.add_argument("--recovery", choices=(*PREGEL_RECOVERIES, *PHOENIX_RECOVERIES))
     parser.add_argument("--checkpoint")
     parser.add_argument("--cache")
     parser.add_argument("--spill")
@@ -74,8 +69,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.checkpoint = checkpoint_of(options.checkpoint)
     options.recovery = options.recovery or ("phoenix" if options.program == "colour" else "lwlog")
     _, pregels, phoenixs = PROGRAMS[options.program]
-    if not (phoenixs if options.recovery in rounds.RECOVERIES else pregels):
-        fitting = PREGELS if pregels else rounds.RECOVERIES
+    if not (phoenixs if options.recovery in PHOENIX_RECOVERIES else pregels):
+        fitting = PREGEL_RECOVERIES if pregels else PHOENIX_RECOVERIES
         raise ValueError(f"--recovery {options.recovery} is not for {options.program}; give one of "
                          f"{', '.join(fitting)}")
     return options
@@ -110,15 +105,15 @@ def check_weights(found: data.Graph) -> None:
 
 
 def program_of(options: argparse.Namespace,
-               found: data.Graph) -> graph.VertexProgram | Program:
+               found: data.Graph) -> graph.VertexProgram | PhoenixProgram:
     if not 0 <= options.source < found.n:
         raise ValueError(f"--source {options.source}: vertices are 0 to {found.n - 1}")
     if options.program == "matching" and not 0 < (options.left or 0) < found.n:
         left = "is missing" if options.left is None else options.left
         raise ValueError(f"--left {left}: vertices below it are on one side, the others on the "
                          f"other; give 1 to {found.n - 1}")
-    if options.recovery in rounds.RECOVERIES:
-        corrected: dict[str, Program] = {
+    if options.recovery in PHOENIX_RECOVERIES:
+        corrected: dict[str, PhoenixProgram] = {
             "pagerank": phoenix.Residual(found.n, options.tolerance),
             "bfs": phoenix.Distance(options.source, weighted=False),
             "sssp": phoenix.Distance(options.source, weighted=True),
@@ -167,7 +162,7 @@ def main(arguments: list[str]) -> int:
     try:
         options = parse(arguments)
         make, *fields = PROGRAMS[options.program]
-        corrects = options.recovery in rounds.RECOVERIES
+        corrects = options.recovery in PHOENIX_RECOVERIES
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
                               cache=options.cache, spill=options.spill,
@@ -195,7 +190,7 @@ def main(arguments: list[str]) -> int:
             outfile.tell(f"error: {options.graph} does not fit: {error}; use more slots on more "
                          "machines, or a smaller graph", who="graph")
         return 2
-    except (ValueError, OSError, superstep.NotEnded) as error:
+    except (ValueError, OSError, graph.NotEnded) as error:
         if slot == 0:
             outfile.tell(f"error: {error}", who="graph")
         return 2

@@ -20,6 +20,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ftrma.frameworks.graph import kernels
+from ftrma.frameworks.graph.references import EdgeArrays
 from ftrma.graph import (
     Block,
     Field,
@@ -28,10 +30,8 @@ from ftrma.graph import (
     LocallyCorrecting,
     Round,
     SelfStabilizing,
-    kernels,
 )
 from ftrma.graph.data import Part, Partition, symmetric
-from ftrma.graph.references import Edges
 
 DAMPING = 0.85
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two ids have one priority
@@ -72,7 +72,7 @@ class Colour(SelfStabilizing):
 def reverse(graph: Graph) -> Graph:
     """The same with each edge in the other direction."""
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for source, target, weight in graph.chunks():
             yield target, source, weight
 

@@ -1,6 +1,6 @@
 /*
  * What vertex programs spend their time with: sums along edges, counting sorts, edge lists as text,
- * a generator. A library of its own, which uses nothing of the others; ftrma/graph/kernels.py is
+ * a generator. A library of its own, which uses nothing of the others; ftrma/frameworks/graph/kernels.py is
  * its only caller, and has a reference in NumPy for each function.
  *
  * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do

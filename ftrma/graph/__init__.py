@@ -1,26 +1,27 @@
-"""Vertex programs that survive the death of processes: LWCP, LWLog and Phoenix over ftrma's core.
+"""Vertex programs that survive the death of processes: the names that programs use.
 
-Source: D. Yan, J. Cheng, F. Yang, "Lightweight Fault Tolerance in Large-Scale Distributed Graph
-Processing" (LWCP, LWLog), R. Dathathri et al., "Phoenix: A Substrate for Resilient Distributed
-Graph Analytics", ASPLOS 2019, and G. Malewicz et al., "Pregel", SIGMOD 2010.
+The code is in `ftrma.frameworks.graph`.
 """
 
 from __future__ import annotations
 
-from .engine import Engine, Result
-from .parts import Graph
-from .phoenix import (
+from ..frameworks.graph.engine import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, Engine, Result
+from ..frameworks.graph.parts import Graph
+from ..frameworks.graph.phoenix_program import (
     Block,
     Field,
     GloballyConsistent,
     GloballyCorrecting,
     LocallyCorrecting,
+    PhoenixProgram,
     Round,
     SelfStabilizing,
 )
-from .program import Context, Inbox, VertexProgram, Vertices
+from ..frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices
+from ..frameworks.graph.pregel_runner import NotEnded
 
 __all__ = [
-    "Block", "Context", "Engine", "Field", "GloballyConsistent", "GloballyCorrecting", "Graph",
-    "Inbox", "LocallyCorrecting", "Result", "Round", "SelfStabilizing", "VertexProgram", "Vertices",
+    "PHOENIX_RECOVERIES", "PREGEL_RECOVERIES", "Block", "Context", "Engine", "Field",
+    "GloballyConsistent", "GloballyCorrecting", "Graph", "Inbox", "LocallyCorrecting", "NotEnded",
+    "PhoenixProgram", "Result", "Round", "SelfStabilizing", "VertexProgram", "Vertices",
 ]

@@ -1,10 +1,23 @@
-"""Graphs, for programs: where they come from, and what slots have of them."""
+"""Graphs for programs: the names that programs use of `ftrma.frameworks.graph.data`."""
 
 from __future__ import annotations
 
-from .files import load
-from .generate import grid, lognormal, path, rmat
-from .parts import Graph, Part, Partition, of_edges, partition_of, relabel, symmetric
+from ..frameworks.graph.data import (
+    Graph,
+    Part,
+    Partition,
+    grid,
+    load,
+    lognormal,
+    of_edges,
+    partition_of,
+    path,
+    relabel,
+    rmat,
+    symmetric,
+)
 
-__all__ = ["Graph", "Part", "Partition", "grid", "load", "lognormal", "of_edges",
-           "partition_of", "path", "relabel", "rmat", "symmetric"]
+__all__ = [
+    "Graph", "Part", "Partition", "grid", "load", "lognormal", "of_edges", "partition_of", "path",
+    "relabel", "rmat", "symmetric",
+]

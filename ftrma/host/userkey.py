@@ -1,7 +1,7 @@
 """The user's own key: it proves that a file which outlives its job was left by this user's jobs.
 
-A job's key ends with the job. Files that later jobs read (`ftrma.graph.cache`,
-`ftrma.graph.spill`) lie where the user wants them, often where others can write, too; so each has a
+A job's key ends with the job. Files that later jobs read (parts of graphs, checkpoints that a
+framework leaves) lie where the user wants them, often where others can write, too; so each has a
 tag by this key, which lies in the user's state directory, mode 0600, and is made when it is first
 asked for. Who loses it loses nothing but what those files save: they no longer serve.
 

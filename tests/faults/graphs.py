@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ftrma import graph
-from ftrma.graph import Context, Inbox, Vertices, data
-from ftrma.graph.superstep import NotEnded
+from ftrma.graph import Context, Inbox, NotEnded, Vertices, data
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "apps"))
 import pregel

@@ -23,11 +23,11 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.graph import cache, changes, data, files, generate, parts
+from ftrma.frameworks.graph import cache, changes, data, files, generate, parts
+from ftrma.frameworks.graph.messages import Sending, neutral
+from ftrma.frameworks.graph.pregel_program import VertexProgram, Vertices, check
+from ftrma.frameworks.graph.pregel_runner import PregelSlot
 from ftrma.graph.data import Graph, Part, Partition
-from ftrma.graph.messages import Sending, neutral
-from ftrma.graph.program import VertexProgram, Vertices, check
-from ftrma.graph.superstep import Slot
 
 
 def edges_of(part: Part) -> list[tuple[int, int, float]]:
@@ -594,5 +594,5 @@ class Masked(VertexProgram):
 def test_a_program_of_compute_alone_is_saved_heavily(recovery: str, expected: str) -> None:
     """Law: where messages cannot be emitted again the heavy form of the same recovery is taken."""
     part, saved = data.path(4).part(Partition("range", 4, 1), 0), SimpleNamespace()
-    slot = Slot(Masked(), part, 4, [np.arange(4)], recovery, {}, saved, 1)
+    slot = PregelSlot(Masked(), part, 4, [np.arange(4)], recovery, {}, saved, 1)
     assert slot.recovery == expected and slot.logs == expected.endswith("log")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ftrma.graph import generate, kernels, references
-from ftrma.graph.references import AnyArray
+from ftrma.frameworks.graph import generate, kernels, references
+from ftrma.frameworks.graph.references import AnyArray
 
 SEEDS = st.integers(0, 2**32)
 TYPES = [np.float64, np.float32, np.int64, np.int32, np.uint64]

@@ -1,4 +1,4 @@
-"""The supersteps of all slots in one process, killed at random: `graph.superstep` by a model.
+"""The supersteps of all slots in one process, killed at random: `pregel_runner` by a model.
 
 Each slot is a thread; `Away` stands for what is between them. A kill takes some slots' memory and
 interrupts all, at any place of any step; then all enter again, with what that has left them. The
@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ftrma.graph import changes, data, superstep
+from ftrma.frameworks.graph import changes, data, pregel_runner
+from ftrma.frameworks.graph.messages import Lane, Records, Sending
+from ftrma.frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices
+from ftrma.frameworks.graph.pregel_runner import RECOVERIES, PregelSlot, StepReport
 from ftrma.graph.data import Partition
-from ftrma.graph.messages import Lane, Records, Sending
-from ftrma.graph.program import Context, Inbox, VertexProgram, Vertices
-from ftrma.graph.superstep import RECOVERIES, Report, Slot
 
 SLOTS, STEPS, EVERY = 4, 11, 3
 PLACES = ("recover", "compute", "update", "emitting", "emit", "exchange", "sync", "meet",
@@ -231,7 +231,7 @@ class Away:
     def due(self) -> bool:
         return False
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: StepReport) -> None:
         pass
 
     def checkpoint(self) -> int:
@@ -276,12 +276,13 @@ def attempt(job: Job, parts: Sequence[data.Part], partition: Partition, recovery
         way = here.way = Away(job, me, saved, parts, partition)
         try:
             for run in (1, 2):
-                found = superstep.concluded(program, job.kept[me], saved, run, 7)
+                found = pregel_runner.concluded(program, job.kept[me], saved, run, 7)
                 if found is None:
                     rows = [partition.local(part.targets[part.to(me)]) for part in parts]
-                    slot = Slot(program, parts[me], 40, rows, recovery, job.kept[me], saved, run, 7)
+                    slot = PregelSlot(program, parts[me], 40, rows, recovery, job.kept[me], saved,
+                                      run, 7)
                     every = EVERY if recovery != "none" else 0
-                    found = superstep.run(slot, way, every=every, most=60)
+                    found = pregel_runner.run(slot, way, every=every, most=60)
                 results[me] = found
         except Killed:
             results[me] = None
@@ -369,57 +370,57 @@ def test_many_failures_are_recovered(recovery: str, program: str) -> None:
     assert wrong(recovery, range(30, 530), program) == 0
 
 
-def newest(slot: Slot, i: int) -> dict[str, Any]:
+def newest(slot: PregelSlot, i: int) -> dict[str, Any]:
     finals = [int(key.split()[2]) for key in slot.kept if key.startswith(f"{slot.run} final ")]
     final = slot.get(f"final {max(finals)}")
     return {name: final[name] for name in slot.program.aggregates}
 
 
-def from_logs_alone(slot: Slot, i: int, to: Sequence[bool], *, due: bool) -> Sending:
+def from_logs_alone(slot: PregelSlot, i: int, to: Sequence[bool], *, due: bool) -> Sending:
     if i > slot.step:
         return slot._compute(i, None, due=due)
     return slot._emit(i, slot.fields(i), slot.get(f"state {i} computed"))
 
 
-def silent(slot: Slot, i: int, to: Sequence[bool], *, due: bool) -> Sending:
+def silent(slot: PregelSlot, i: int, to: Sequence[bool], *, due: bool) -> Sending:
     if i > slot.step:
         return slot._compute(i, None, due=due)
     return Sending(slot.topology(i), slot.program)
 
 
-def uncut(slot: Slot, step: int) -> None:
+def uncut(slot: PregelSlot, step: int) -> None:
     whole = slot.get("changes") if slot.has("step") else None
     resume(slot, step)
     if whole is not None and slot.step != step:
         slot.keep({"changes": whole})
 
 
-resume, commit = Slot.resume, Slot.commit
+resume, commit = PregelSlot.resume, PregelSlot.commit
 
 
-def unsent(slot: Slot, i: int, state: Any, sent: Sending | None) -> None:
+def unsent(slot: PregelSlot, i: int, state: Any, sent: Sending | None) -> None:
     commit(slot, i, state, None)
 
 
-def unaware(slot: Slot, i: int) -> changes.Topology:
+def unaware(slot: PregelSlot, i: int) -> changes.SlotEdges:
     return changes.topology(slot.part, slot.get("changes"))
 
 
-def elsewhere(of: changes.Topology, slots: Sequence[bool]) -> changes.Topology:
+def elsewhere(of: changes.SlotEdges, slots: Sequence[bool]) -> changes.SlotEdges:
     return towards(of, [not slot for slot in slots])
 
 
 towards = changes.towards
 
 RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "messages are emitted with F of the step before": (Slot, "before", newest),
-    "the checkpoint's copy is the log of its step": (Slot, "outgoing", from_logs_alone),
-    "who has a step behind it sends again": (Slot, "outgoing", silent),
-    "F is the survivors'": (Slot, "finals", lambda slot: []),
-    "messages go along the edges of their step": (Slot, "topology", unaware),
-    "edges of a step that was not finished are undone": (Slot, "resume", uncut),
+    "messages are emitted with F of the step before": (PregelSlot, "before", newest),
+    "the checkpoint's copy is the log of its step": (PregelSlot, "outgoing", from_logs_alone),
+    "who has a step behind it sends again": (PregelSlot, "outgoing", silent),
+    "F is the survivors'": (PregelSlot, "finals", lambda slot: []),
+    "messages go along the edges of their step": (PregelSlot, "topology", unaware),
+    "edges of a step that was not finished are undone": (PregelSlot, "resume", uncut),
     "messages emitted again go to whom they are for": (changes, "towards", elsewhere),
-    "messages of masked steps are logged": (Slot, "commit", unsent),
+    "messages of masked steps are logged": (PregelSlot, "commit", unsent),
     "logs stay until the checkpoint is committed": (Away, "committed", lambda way: 1 << 30),
 }
 

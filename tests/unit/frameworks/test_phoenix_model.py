@@ -1,4 +1,4 @@
-"""Phoenix's rounds of all slots in one process, killed at random: `graph.rounds` by a model.
+"""Phoenix's rounds of all slots in one process, killed at random: `phoenix_runner` by a model.
 
 Each slot is a thread; `Away` stands for what is between them. A kill takes the memory of one slot
 or more and interrupts all, at any place of a round, of the recovery or of the end; then all enter
@@ -22,6 +22,8 @@ import scipy.sparse
 from scipy.sparse import csgraph
 from tree import APPS
 
+from ftrma.frameworks.graph import phoenix_program, phoenix_runner, pregel_runner
+from ftrma.frameworks.graph.phoenix_runner import PhoenixSlot
 from ftrma.graph import (
     Block,
     Field,
@@ -30,12 +32,8 @@ from ftrma.graph import (
     Round,
     SelfStabilizing,
     data,
-    phoenix,
-    rounds,
-    superstep,
 )
 from ftrma.graph.data import Partition
-from ftrma.graph.rounds import Slot
 
 sys.path.insert(0, str(APPS))
 
@@ -116,7 +114,7 @@ class Away:
     def due(self) -> bool:
         return False
 
-    def tell(self, report: superstep.Report) -> None:
+    def tell(self, report: pregel_runner.StepReport) -> None:
         pass
 
     def wait(self) -> None:
@@ -263,7 +261,8 @@ def counted(graph: data.Graph, program: Any) -> Any:
     source, target, _ = edges_of(graph)
     program = Counting()
     part = data.of_edges(N, source, target).part(Partition("range", N, 1), 0)
-    slot = Slot(program, part, N, [np.arange(N)[part.targets]], "cr", {}, Saved({}), 1, 7, [(0, 0)])
+    rows = [np.arange(N)[part.targets]]
+    slot = PhoenixSlot(program, part, N, rows, "cr", {}, Saved({}), 1, 7, [(0, 0)])
 
     class Alone(Away):
         def gather(self, value: Any) -> list[Any]:
@@ -278,7 +277,7 @@ def counted(graph: data.Graph, program: Any) -> Any:
         def incoming(self, turn: int) -> list[Any]:
             return [self.job.lanes[0, 0, turn % 2]]
 
-    return rounds.run(slot, Alone(Job(0, 0), 0, Saved({})), every=0, most=60)["value"]
+    return phoenix_runner.run(slot, Alone(Job(0, 0), 0, Saved({})), every=0, most=60)["value"]
 
 
 class Size(SelfStabilizing):
@@ -336,14 +335,14 @@ def attempt(job: Job, parts: Sequence[data.Part], rows: Sequence[Sequence[Any]],
         try:
             both = []
             for run in (1, 2):
-                found = superstep.concluded(program, kept, saved, run, 7)
+                found = pregel_runner.concluded(program, kept, saved, run, 7)
                 if found is None:
-                    levels = way.gather(rounds.level(kept, run, 7))
-                    found = rounds.concluded(program, kept, run, levels)
+                    levels = way.gather(phoenix_runner.level(kept, run, 7))
+                    found = phoenix_runner.concluded(program, kept, run, levels)
                 if found is None:
-                    slot = Slot(program, parts[me], N, rows[me], recovery, kept, saved, run, 7,
-                                levels)
-                    found = rounds.run(slot, way, every=every, most=600)
+                    slot = PhoenixSlot(program, parts[me], N, rows[me], recovery, kept, saved, run,
+                                       7, levels)
+                    found = phoenix_runner.run(slot, way, every=every, most=600)
                 both.append(found)
             results[me] = both
         except Killed:
@@ -388,7 +387,7 @@ def right(name: str, found: Any, seed: int) -> bool:
 def play(name: str, seed: int, deaths: int, recovery: str, every: int) -> bool:
     """Whether a job has the right result, in both of its runs."""
     program, field = made(name, seed % 7)[0], CASES[name].field
-    phoenix.check(program, recovery)
+    phoenix_program.check(program, recovery)
     partition, parts, rows = parts_of(name, seed % 7, "hash" if seed % 2 else "range")
     job = Job(seed, deaths)
     for turn in range(deaths + 2):
@@ -414,7 +413,7 @@ def wrong(name: str, seeds: range, recovery: str = "phoenix") -> int:
     for seed in seeds:
         try:
             count += not play(name, seed, 1 + seed % 4, recovery, EVERY * (seed % 3 == 0))
-        except (AssertionError, KeyError, superstep.NotEnded):
+        except (AssertionError, KeyError, pregel_runner.NotEnded):
             count += 1
     return count
 
@@ -441,18 +440,18 @@ def test_many_failures_are_recovered(name: str, recovery: str) -> None:
     assert wrong(name, range(24, 424), recovery) == 0
 
 
-resume, derive, operate = Slot.resume, Slot.derive, Slot.operate
+resume, derive, operate = PhoenixSlot.resume, PhoenixSlot.derive, PhoenixSlot.operate
 
 
-def resets(slot: Slot) -> None:
+def resets(slot: PhoenixSlot) -> None:
     for name in slot.pushed:
         slot.ghosts[name][...] = slot.program.fields[name].neutral()
 
 
-def nobody(state: int) -> Callable[[Slot], None]:
+def nobody(state: int) -> Callable[[PhoenixSlot], None]:
     """Slots that have so much of the run begin with nobody active."""
 
-    def begin(slot: Slot) -> None:
+    def begin(slot: PhoenixSlot) -> None:
         resume(slot)
         if slot.state == state and not slot.begins:
             slot.active[...] = False
@@ -460,7 +459,7 @@ def nobody(state: int) -> Callable[[Slot], None]:
     return begin
 
 
-def unasked(slot: Slot) -> Any:
+def unasked(slot: PhoenixSlot) -> Any:
     """The round after a failure is not taken; it ends if nobody is active."""
     if slot.mends() and not hasattr(slot, "asked"):
         slot.asked = True  # type: ignore[attr-defined]
@@ -471,31 +470,32 @@ def unasked(slot: Slot) -> Any:
     return operate(slot)
 
 
-def adds_on(slot: Slot) -> None:
+def adds_on(slot: PhoenixSlot) -> None:
     """Ghosts that add up go on from the half of a round."""
     slot.clear = lambda: None  # type: ignore[method-assign]
     derive(slot)
     del slot.clear
 
 
-def at_once(slot: Slot) -> None:
+def at_once(slot: PhoenixSlot) -> None:
     resume(slot)
     slot.settle()
 
 
 RULES: dict[str, tuple[str, Any, str]] = {
     "ghosts are never reset": ("clear", resets, "cc"),
-    "who is active stays so": ("resume", nobody(rounds.KEPT), "path"),
+    "who is active stays so": ("resume", nobody(phoenix_runner.KEPT), "path"),
     "ghosts are reduced into what is lost": ("mend", lambda *_: None, "bfs"),
     "mirrors are filled": ("mirror", lambda *_: None, "colour"),
     "one more round is taken": ("operate", unasked, "colour"),
     "it is mended if nobody was lost": ("mends", lambda slot: not slot.begins and any(
-        state == rounds.FRESH for state, _ in slot.levels), "core"),
+        state == phoenix_runner.FRESH for state, _ in slot.levels), "core"),
     "derived fields are made again": ("derive", lambda slot: None, "core"),
     "sums of half a round are dropped": ("derive", adds_on, "core"),
     "a slot is fresh until its ghosts are filled": ("resume", at_once, "mirrored"),
-    "a result is begun from with all": ("resume", nobody(rounds.ENDED), "bfs"),
-    "labels of a checkpoint are begun from with all": ("resume", nobody(rounds.FRESH), "cc"),
+    "a result is begun from with all": ("resume", nobody(phoenix_runner.ENDED), "bfs"),
+    "labels of a checkpoint are begun from with all": (
+        "resume", nobody(phoenix_runner.FRESH), "cc"),
     "aggregates take two rounds": ("least", 1, "size"),
 }
 
@@ -506,5 +506,5 @@ def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None
     name, instead, case = RULES[rule]
     if name == "least":
         instead = property(lambda slot: 1, lambda slot, value: None)
-    monkeypatch.setattr(Slot, name, instead, raising=False)
+    monkeypatch.setattr(PhoenixSlot, name, instead, raising=False)
     assert any(wrong(case, range(seed, seed + 1)) for seed in range(200))

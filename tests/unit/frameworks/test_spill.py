@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from ftrma.frameworks.graph.parts import Graph, Partition
+from ftrma.frameworks.graph.spill import Spill, key_of
 from ftrma.graph import VertexProgram, data
-from ftrma.graph.parts import Graph, Partition
-from ftrma.graph.spill import Spill, key_of
 
 
 class Program(VertexProgram):

@@ -16,17 +16,20 @@ from tree import ROOT
 PACKAGE = ROOT / "ftrma"
 
 # From the top down: packages, and the modules beside them. The front is what users import.
-ORDER = ("__main__", "command", "launch", "graph", "framework", "__init__", "program", "protocol",
-         "settings", "vault", "fabric", "trace", "reliability", "machine", "native", "host",
-         "state", "errors")
+ORDER = ("__main__", "command", "launch", "frameworks", "framework", "__init__", "program",
+         "protocol", "settings", "vault", "fabric", "trace", "reliability", "machine", "native",
+         "host", "state", "errors")
 LEVEL = {name: i for i, name in enumerate(ORDER)}
 CALLERS = {"native.job", "native.logs", "native.vaults", "native.mirrored"}  # of functions in C
 WIRE = "native.wire"  # of those in the library of agents, which it loads
 WIRE_NUMBERS = "native.wireconstants"
-KERNELS = "graph.kernels"  # of functions in the library of vertex programs, which it loads
+KERNELS = "frameworks.graph.kernels"  # of those in the library of vertex programs, which it loads
 # By the build; they hold no code.
 GENERATED = {"_declarations", "_wiredeclarations", "_kerneldeclarations"}
 FRONT = "__init__"  # all may ask it for the version
+# All frameworks are one room, and so are the fronts beside it that their users import.
+FRAMEWORKS = {path.parent.name for path in (PACKAGE / "frameworks").glob("*/__init__.py")}
+DOOR = {"framework", "errors", "host", FRONT}  # what they may use
 
 
 def name_of(path: Path) -> str:
@@ -69,7 +72,14 @@ def used_by(name: str) -> set[str]:
 
 
 def package_of(name: str) -> str:
-    return name.split(".")[0]
+    first = name.split(".")[0]
+    return "frameworks" if first in FRAMEWORKS else first
+
+
+def framework_of(name: str) -> str:
+    """The framework that a module belongs to; "": to none."""
+    first, *parts = name.split(".")
+    return first if first in FRAMEWORKS else parts[0] if first == "frameworks" and parts else ""
 
 
 def users(target: str) -> set[str]:
@@ -91,6 +101,14 @@ def test_imports_go_down(name: str) -> None:
               if LEVEL[package_of(other)] <= LEVEL[package_of(name)]
               and package_of(other) != package_of(name)}
     assert not upward, f"{name} imports {sorted(upward)}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if framework_of(name)])
+def test_frameworks_use_the_door(name: str) -> None:
+    """Law: a framework uses the door and nothing else of the core, and no other framework."""
+    for other in used_by(name):
+        own = framework_of(other) == framework_of(name)
+        assert own or other == "frameworks" or package_of(other) in DOOR, other
 
 
 def test_no_circles() -> None:
@@ -120,7 +138,7 @@ def test_only_native_knows_the_extension() -> None:
     openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
     assert openers - GENERATED == {"native.loading", WIRE, KERNELS}
     assert users("ftrma._wiredeclarations") == {WIRE_NUMBERS} and not users("ftrma._wire")
-    assert users("ftrma.graph._kerneldeclarations") == {KERNELS}
+    assert users("ftrma.frameworks.graph._kerneldeclarations") == {KERNELS}
 
 
 def test_only_the_loader_imports_mpi4py() -> None:

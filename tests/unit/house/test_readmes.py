@@ -15,12 +15,12 @@ from ftrma.command import cli
 FRONT = "README.md"
 MOST_LINES = 220  # of the front page
 # The folders that explain themselves.
-ROOMS = ("ftrma", "ftrma/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
+ROOMS = ("ftrma", "ftrma/frameworks/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
          "ftrma/trace", "csrc", "bench", "tests")
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS))
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
-             "ftrma/graph/_kerneldeclarations.py"}
+             "ftrma/frameworks/graph/_kerneldeclarations.py"}
 WALK = "ftrma/README.md"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

@@ -1,7 +1,7 @@
 """Slots' parts of graphs in files of a directory, for replaced slots and later jobs.
 
 A part follows from the graph and the slot alone, so a file serves whoever needs the same part. It
-is of the same graph if that has the same `ftrma.graph.parts.Graph.key`; a graph without one has no
+is of the same graph if that has the same `parts.Graph.key`; a graph without one has no
 files. Of a part that is missing, damaged or not this user's nothing is taken: it is made again.
 
 Directories may be shared with others, so a name in them proves nothing: a file is this user's alone
@@ -31,9 +31,9 @@ import numpy as np
 
 import ftrma
 
-from ..errors import FtrmaError
-from ..host import outfile, private, userkey
-from ..host.key import TAG_BYTES
+from ...errors import FtrmaError
+from ...host import outfile, private, userkey
+from ...host.key import TAG_BYTES
 from .parts import Graph, Part, Partition
 from .references import AnyArray
 
@@ -79,7 +79,7 @@ def write(directory: str, graph: Graph, partition: Partition, slot: int, part: P
                      "is made again when it is needed", who="graph")
 
 
-# ---- files of arrays, also those of `ftrma.graph.spill` -------------------------------------
+# ---- files of arrays, also those of `spill` -------------------------------------
 
 
 def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:

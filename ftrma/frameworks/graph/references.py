@@ -1,4 +1,4 @@
-"""The kernels of `ftrma.graph.kernels` in NumPy and Python: what they do, plain enough to be read.
+"""The kernels of `kernels` in NumPy and Python: what they do, plain enough to be read.
 
 They stand for C where it has no loop for a dtype or a combiner, and tests compare both bit by bit
 (of NaN, that it is one).
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..host.outfile import one_line
+from ...host.outfile import one_line
 
 AnyArray = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Edges = tuple[Ints, Ints, Floats | None]  # sources, targets, weights
+EdgeArrays = tuple[Ints, Ints, Floats | None]  # sources, targets, weights
 
 USES: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {"plus": np.add,
                                                              "times": np.multiply}
@@ -47,7 +47,7 @@ class Columns:
 
 def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, target: Numbers,
             weight: Floats | None, op: str | None, rows: Ints | None, x: AnyArray) -> None:
-    """See `ftrma.graph.kernels.scatter`."""
+    """See `kernels.scatter`."""
     if rows is None:
         edges: Any = slice(int(ptr[0]), int(ptr[-1]))
         degree = np.diff(ptr)
@@ -63,7 +63,7 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
 def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
            sending: Mask | None, op: str | None = None, *, first: int = 0,
            last: int | None = None) -> None:
-    """See `ftrma.graph.kernels.gather`."""
+    """See `kernels.gather`."""
     ptr = by.ptr[first : None if last is None else last + 1]
     edges: Any = np.arange(ptr[0], ptr[-1])
     target = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
@@ -76,7 +76,7 @@ def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x
 
 def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, theirs: AnyArray,
          there: Mask | None) -> None:
-    """See `ftrma.graph.kernels.fold`."""
+    """See `kernels.fold`."""
     if there is not None:
         rows, theirs = rows[there], theirs[there]
     _combine(combine, values, got, rows, theirs, None, None)
@@ -95,14 +95,14 @@ def _combine(combine: np.ufunc, values: AnyArray, got: Mask | None, target: AnyA
 
 
 def by_target(ptr: Ints, target: Numbers, weight: Floats | None, size: int) -> Columns:
-    """See `ftrma.graph.kernels.by_target`."""
+    """See `kernels.by_target`."""
     row = np.repeat(np.arange(len(ptr) - 1, dtype=np.uint32), np.diff(ptr))
     return Columns(*csr(target, row, weight, size))
 
 
 def csr(row: Numbers, target: Numbers, weight: Floats | None,
         size: int) -> tuple[Ints, Numbers, Floats | None]:
-    """See `ftrma.graph.kernels.csr`."""
+    """See `kernels.csr`."""
     counts = np.bincount(row, minlength=size)
     if len(counts) > size:
         raise ValueError(f"row {row.max()} of {size}")
@@ -113,7 +113,7 @@ def csr(row: Numbers, target: Numbers, weight: Floats | None,
 
 def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
          count: int) -> tuple[Ints, Ints]:
-    """See `ftrma.graph.kernels.rmat`."""
+    """See `kernels.rmat`."""
     draws = (scale + 1) // 2
     number = np.arange(first, first + count, dtype=np.uint64) * np.uint64(-(-draws // 4))
     start = _mix(np.array([seed], np.uint64))
@@ -138,8 +138,8 @@ def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 # ---- edge lists as text ---------------------------------------------------------------------
 
 
-def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> Edges:
-    """See `ftrma.graph.kernels.parse`."""
+def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> EdgeArrays:
+    """See `kernels.parse`."""
     found = []
     for number, line in enumerate(text.split(b"\n"), line0 + 1):
         one = edge(line, f"{what}: line {number}", weighted)

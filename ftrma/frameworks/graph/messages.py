@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kernels
-from .changes import Topology, places
+from .changes import SlotEdges, places
 from .references import USES, AnyArray, Ints, Mask
 
 Lane = tuple[AnyArray, Mask | None]  # values, and which of them are messages; None: all
 Records = tuple[Ints, AnyArray]  # whom each is for, and values
 
 
-class Kind(Protocol):
+class MessageKind(Protocol):
     """What a program says of its messages."""
 
     @property
@@ -34,16 +34,16 @@ class Kind(Protocol):
     def combine(self) -> np.ufunc | None: ...
 
 
-def nothing(kind: Kind, size: int) -> tuple[AnyArray, Mask]:
+def nothing(kind: MessageKind, size: int) -> tuple[AnyArray, Mask]:
     """No message to any of so many vertices."""
     return neutral(kind, size), np.zeros(size, bool)
 
 
-def no_records(kind: Kind) -> Records:
+def no_records(kind: MessageKind) -> Records:
     return np.zeros(0, np.int64), np.zeros(0, kind.message)
 
 
-def neutral(kind: Kind, size: int) -> AnyArray:
+def neutral(kind: MessageKind, size: int) -> AnyArray:
     """So many messages that change nothing."""
     dtype = np.dtype(kind.message)
     if kind.combine is None:
@@ -68,7 +68,7 @@ class Sending:
         records: the others.
     """
 
-    def __init__(self, topology: Topology, kind: Kind) -> None:
+    def __init__(self, topology: SlotEdges, kind: MessageKind) -> None:
         self.topology, self.kind = topology, kind
         size = 0 if kind.combine is None else len(topology.part.targets)
         self.values, self.got = nothing(kind, size)
@@ -138,7 +138,7 @@ class Received:
     ptr: Ints | None = None
 
 
-def receive(kind: Kind, size: int, rows: Sequence[Ints], lanes: Sequence[Lane | None],
+def receive(kind: MessageKind, size: int, rows: Sequence[Ints], lanes: Sequence[Lane | None],
             records: Records) -> Received:
     """Take what has come.
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .. import framework
+from ... import framework
 from .messages import Lane, Records, Sending, no_records
 from .parts import Part, Partition
-from .program import VertexProgram
+from .pregel_program import VertexProgram
+from .pregel_runner import StepReport
 from .references import AnyArray, Ints
-from .superstep import Report
 
 PIECE = 1 << 30  # bytes that leave a slot at a time
 NONE, ALL, SOME = 0, 1, 2  # of a lane: nothing is in it, messages to all, to those that it says
@@ -47,13 +47,13 @@ def pass_by(comm: Any) -> None:
     window(comm, 0).Free()
 
 
-class Files(Protocol):
-    """As `ftrma.graph.spill.Spill`."""
+class CheckpointFiles(Protocol):
+    """As `spill.Spill`."""
 
     def write(self) -> None: ...
 
 
-class Run:
+class WindowTransport:
     """A run's dealings with its job.
 
     Args:
@@ -63,8 +63,8 @@ class Run:
         files: where checkpoints go, too.
     """
 
-    def __init__(self, comm: Any, interval_s: float | None, tell: Callable[[Report], None],
-                 files: Files | None = None) -> None:
+    def __init__(self, comm: Any, interval_s: float | None, tell: Callable[[StepReport], None],
+                 files: CheckpointFiles | None = None) -> None:
         self.comm, self.interval_s, self.tell, self.files = comm, interval_s, tell, files
         self.taken_s = time.monotonic()
 
@@ -98,11 +98,11 @@ class Run:
         framework.kill_place(f"graph.{name}")
 
 
-class Lanes(Run):
+class PregelWindow(WindowTransport):
     """The slots of a run, as one of them reaches the others.
 
     Args:
-        comm, interval_s, tell, files: see `Run`.
+        comm, interval_s, tell, files: see `WindowTransport`.
         partition, part: of the graph.
         program: whose messages these are.
         met: what the lanes of the same run had before: then no slot is asked.
@@ -118,9 +118,10 @@ class Lanes(Run):
     """
 
     def __init__(self, comm: Any, partition: Partition, part: Part, program: VertexProgram,
-                 interval_s: float | None, tell: Callable[[Report], None],
+                 interval_s: float | None, tell: Callable[[StepReport], None],
                  met: tuple[Ints, Ints, Ints, Ints] | None = None,
-                 made: Callable[[Ints], Any] | None = None, files: Files | None = None) -> None:
+                 made: Callable[[Ints], Any] | None = None,
+                 files: CheckpointFiles | None = None) -> None:
         super().__init__(comm, interval_s, tell, files)
         self.part, self.partition, self.program = part, partition, program
         self.message = np.dtype(program.message)
@@ -159,7 +160,7 @@ class Lanes(Run):
         if not self.lent:
             self.window.Free()
 
-    # -- as `superstep.Way` -------------------------------------------------------------------
+    # -- as `pregel_runner.PregelTransport` ---------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
         found: list[Any] = self.comm.allgather(value)

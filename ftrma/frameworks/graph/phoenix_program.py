@@ -62,18 +62,18 @@ class Field:
 
     @property
     def message(self) -> npt.DTypeLike:
-        """As `messages.Kind`."""
+        """As `messages.MessageKind`."""
         return self.dtype
 
     @property
     def combine(self) -> np.ufunc | None:
-        """As `messages.Kind`."""
+        """As `messages.MessageKind`."""
         if self.reduce is np.fmin:
             return np.minimum
         return np.maximum if self.reduce is np.fmax else self.reduce
 
 
-class Program:
+class PhoenixProgram:
     """A program in rounds, of one of the four classes below.
 
     Attributes:
@@ -95,19 +95,19 @@ class Program:
         raise NotImplementedError
 
 
-class SelfStabilizing(Program):
+class SelfStabilizing(PhoenixProgram):
     """From whatever state, it comes to its result.
 
     All vertices operate in each round, and the run ends with one in which none activates itself.
     """
 
 
-class LocallyCorrecting(Program):
+class LocallyCorrecting(PhoenixProgram):
     """Each vertex has values from which the result is reached, whatever the others have; that of
     `init` is one."""
 
 
-class GloballyCorrecting(Program):
+class GloballyCorrecting(PhoenixProgram):
     """Values have to fit each other: those of derived fields follow from the others'.
 
     `reinit` and `recompute` make them anew after a failure, of all vertices, which are all active
@@ -123,7 +123,7 @@ class GloballyCorrecting(Program):
         raise NotImplementedError
 
 
-class GloballyConsistent(Program):
+class GloballyConsistent(PhoenixProgram):
     """Only states of a run without failures lead to the result: it needs ``recovery="cr"``."""
 
 
@@ -160,7 +160,7 @@ class Block:
         ids: of the vertices, ascending; degree: edges that leave each, (k,).
     """
 
-    def __init__(self, program: Program, part: Part, values: dict[str, AnyArray], rows: Ints,
+    def __init__(self, program: PhoenixProgram, part: Part, values: dict[str, AnyArray], rows: Ints,
                  ghosts: Mapping[str, AnyArray] | None) -> None:
         object.__setattr__(self, "_program", program)
         object.__setattr__(self, "_part", part)
@@ -169,7 +169,7 @@ class Block:
         object.__setattr__(self, "_ghosts", ghosts)
         object.__setattr__(self, "_active", np.zeros(len(rows), bool))
 
-    _program: Program
+    _program: PhoenixProgram
     _part: Part
     _values: dict[str, AnyArray]
     _rows: Ints
@@ -326,7 +326,7 @@ class Block:
                              "out, or give the edges some")
 
 
-def check(program: Program, recovery: str) -> None:
+def check(program: PhoenixProgram, recovery: str) -> None:
     """Refuse a program that cannot be recovered so, or whose names cannot be.
 
     Raises:
@@ -360,7 +360,7 @@ def check(program: Program, recovery: str) -> None:
         _check_field(f"{name}: {field}", declared, program)
 
 
-def _check_field(what: str, field: Field, program: Program) -> None:
+def _check_field(what: str, field: Field, program: PhoenixProgram) -> None:
     for use, by in (("reduce", field.reduce), ("recover", field.recover)):
         if by is not None and (not isinstance(by, np.ufunc) or by.nin != 2 or (
                 by.identity is None and by not in IDEMPOTENT)):

@@ -2,7 +2,7 @@
 
 The library is one of its own and knows nothing of MPI; it is loaded here, at its first use. It has
 loops for np.add, np.minimum and np.maximum of float64, float32, int64, int32 and uint64; anything
-else, or what does not lie in one piece, is done by `ftrma.graph.references`. Both have the same
+else, or what does not lie in one piece, is done by `references`. Both have the same
 results, bit by bit (of NaN, that it is one).
 """
 
@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FtrmaError
+from ...errors import FtrmaError
 from . import references
-from .references import AnyArray, Columns, Edges, Floats, Ints, Mask, Numbers
+from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 LIBRARY = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
 MOST = 2**32  # rows or targets that indices have numbers for
@@ -27,7 +27,7 @@ MOST = 2**32  # rows or targets that indices have numbers for
 How: TypeAlias = Any  # struct ftrma_graph_how
 
 try:
-    _ffi: Any = import_module("ftrma.graph._kerneldeclarations").ffi
+    _ffi: Any = import_module("ftrma.frameworks.graph._kerneldeclarations").ffi
 except ModuleNotFoundError:
     raise FtrmaError(f"{Path(__file__).parents[1]} is not built: pip install -e .") from None
 
@@ -278,7 +278,7 @@ def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
 # ---- edge lists as text ---------------------------------------------------------------------
 
 
-def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> Edges:
+def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> EdgeArrays:
     """Edges from lines of text: source, target and perhaps a weight, between blanks or commas.
 
     Lines that are empty, or begin with # or %, are left out. Either all lines have a weight, or

@@ -20,7 +20,7 @@ ends. Who is active is forgotten only by having operated. All this is done at ea
 no slot was lost: half of a round may have passed. A fresh slot counts as one until its ghosts are
 filled.
 
-Nothing here communicates: that is `Way`'s business.
+Nothing here communicates: that is `PhoenixTransport`'s business.
 
 Source: Phoenix, sections 4.2 to 4.5. Other than there, an owner that was not lost keeps the value
 of a field that only it writes, and `reinit` sees labels that have been repaired.
@@ -38,9 +38,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .parts import Part
-from .phoenix import COUNTS, Block, GloballyCorrecting, Program, Round, SelfStabilizing
+from .phoenix_program import (
+    COUNTS,
+    Block,
+    GloballyCorrecting,
+    PhoenixProgram,
+    Round,
+    SelfStabilizing,
+)
+from .pregel_runner import NotEnded, Saved, StepReport, check_what, forget
 from .references import AnyArray, Ints
-from .superstep import NotEnded, Report, Saved, check_what, forget
 
 RECOVERIES = ("phoenix", "cr")
 FRESH, STOPPED, ENDED, KEPT = range(4)  # what a slot has of a run: nothing, no result, one, all
@@ -51,7 +58,7 @@ Level = tuple[int, int]  # of these four, and the round
 Received = tuple[Mapping[str, AnyArray], Mapping[str, AnyArray]]  # pushed, mirrored
 
 
-class Way(Protocol):
+class PhoenixTransport(Protocol):
     """How a slot reaches the others, and the job."""
 
     def send(self, turn: int, lanes: Sequence[Bytes]) -> None:
@@ -75,7 +82,7 @@ class Way(Protocol):
     def place(self, name: str) -> None:
         """Be where tests may strike."""
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: StepReport) -> None:
         """A round has been taken."""
 
 
@@ -93,7 +100,7 @@ def level(kept: Mapping[str, Any], run: int, what: int) -> Level:
     return KEPT if f"{run} active" in kept else ENDED, int(kept[f"{run} round"])
 
 
-def concluded(program: Program, kept: Mapping[str, Any], run: int,
+def concluded(program: PhoenixProgram, kept: Mapping[str, Any], run: int,
               levels: Sequence[Level]) -> dict[str, AnyArray] | None:
     """The result of a run that no slot has to come by again.
 
@@ -109,7 +116,7 @@ def concluded(program: Program, kept: Mapping[str, Any], run: int,
 
 
 @dataclass
-class Slot:
+class PhoenixSlot:
     """One slot's part in a run of a program.
 
     Attributes:
@@ -124,7 +131,7 @@ class Slot:
         levels: what each slot has of the run at this entry.
     """
 
-    program: Program
+    program: PhoenixProgram
     part: Part
     n: int
     rows: Sequence[Ints]
@@ -391,7 +398,7 @@ class Slot:
         self.fields[name][rows] = values
 
 
-def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
+def run(slot: PhoenixSlot, way: PhoenixTransport, *, every: int, most: int) -> dict[str, AnyArray]:
     """Run a program to its end, from its begin or from where it was.
 
     Args:
@@ -429,7 +436,7 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
         slot.derive()
         slot.fold(sync(slot.pushed, ()))
     for taken in itertools.count(1):
-        report = Report(slot.round + 1, "normal", forwarded=False)
+        report = StepReport(slot.round + 1, "normal", forwarded=False)
         began = time.monotonic()
         way.place("compute")
         partial = slot.operate()

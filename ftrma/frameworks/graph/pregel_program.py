@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import changes
-from .changes import CHANGE, Changes, Edges, Topology
+from .changes import CHANGE, Changes, Edges, SlotEdges
 from .messages import Received, Sending
 from .references import AnyArray, Ints, Mask
 
@@ -164,7 +164,7 @@ class Vertices:
             edges: those edges. In `update` and `compute` as the step before has left them.
     """
 
-    def __init__(self, topology: Topology, fields: dict[str, AnyArray], rows: Ints,
+    def __init__(self, topology: SlotEdges, fields: dict[str, AnyArray], rows: Ints,
                  sending: Sending | None, n: int, before: Changes, *, writes: bool) -> None:
         block = {"_topology": topology, "_fields": fields, "_rows": rows, "_sending": sending,
                  "_n": n, "_before": before, "_writes": writes, "_changes": [], "_edges": None,
@@ -172,7 +172,7 @@ class Vertices:
         for name, value in block.items():
             object.__setattr__(self, name, value)
 
-    _topology: Topology
+    _topology: SlotEdges
     _fields: dict[str, AnyArray]
     _rows: Ints
     _sending: Sending | None

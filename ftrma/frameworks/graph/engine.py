@@ -15,22 +15,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import framework
-from ..framework import entries, kept
-from . import cache, data, halo, phoenix, protected, rounds, superstep
-from . import program as programs
-from .lanes import Lanes, pass_by
+from ... import framework
+from ...framework import entries, kept
+from . import (
+    cache,
+    data,
+    declared_runner,
+    phoenix_program,
+    phoenix_runner,
+    phoenix_transport,
+    pregel_program,
+    pregel_runner,
+)
 from .parts import Graph, Part, Partition, check_kind, partition_of
-from .program import VertexProgram
+from .pregel_program import VertexProgram
+from .pregel_runner import PregelSlot, Saved, StepReport
+from .pregel_transport import PregelWindow, pass_by
 from .references import AnyArray, Ints
 from .spill import Spill, key_of
-from .superstep import Report, Saved, Slot
 
 MOST = 10_000  # steps of a program, unless it says otherwise
 LOG_BYTES = 1 << 30  # of a slot's logs
 PROGRESS_S = 0.5  # between two lines
 PART = ("ids", "ptr", "target", "weight", "targets", "bounds")
-RECOVERIES = (*superstep.RECOVERIES, *protected.RECOVERIES, *rounds.RECOVERIES)
+PREGEL_RECOVERIES = (*pregel_runner.RECOVERIES, *declared_runner.RECOVERIES)
+PHOENIX_RECOVERIES = phoenix_runner.RECOVERIES
+RECOVERIES = (*PREGEL_RECOVERIES, *PHOENIX_RECOVERIES)
 TOPOLOGIES = ("parity", "files", "loader")
 
 
@@ -46,7 +56,7 @@ class Result:
     """
 
     def __init__(self, comm: Any, graph: Graph, ids: npt.NDArray[np.int64],
-                 fields: Mapping[str, AnyArray], reports: list[Report],
+                 fields: Mapping[str, AnyArray], reports: list[StepReport],
                  wholes: dict[str, AnyArray | None]) -> None:
         self._comm, self._graph, self.ids, self._fields = comm, graph, ids, fields
         self.reports, self._wholes = reports, wholes
@@ -80,21 +90,21 @@ class Engine:
 
     Args:
         recovery: "hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback" or "none"; "phoenix" or
-            "cr" for programs of Phoenix's classes; see ``ftrma/graph/README.md``.
+            "cr" for programs of Phoenix's classes; see ``ftrma/frameworks/graph/README.md``.
         checkpoint: steps or rounds between two (int), seconds (float), "daly": as ``ftrma run
             --interval`` has it, or "never": none but that of a result. By default 10; with
             "phoenix" never.
         partition: of the vertices: "hash", "range" or "edges", see
-            `ftrma.graph.parts.Partition`.
+            `parts.Partition`.
         topology: what a slot's part of the graph is taken from when its process is replaced:
             "parity": it is saved with the first checkpoint; "files": it is in `cache`; "loader": it
             is loaded or made again. By default files if there is a cache, else parity for what
             comes from a file; loader with "phoenix", "cr", "causal" and "rollback".
         cache: a directory where each slot leaves its part of a graph, also for later jobs, see
-            `ftrma.graph.cache`.
+            `cache`.
         spill: a directory where checkpoints go, too, each slot's in a file: a job that has lost
             more than its parity has goes on from there when it is started again, see
-            `ftrma.graph.spill`.
+            `spill`.
         log_bytes: of a slot's logs, from which on a checkpoint is due.
         progress: slot 0 tells steps on standard error.
 
@@ -116,7 +126,7 @@ class Engine:
             raise ValueError(f"topology {topology!r}: give one of {', '.join(TOPOLOGIES)}")
         if topology == "files" and cache is None:
             raise ValueError("topology 'files': give a directory too, as cache")
-        declared = recovery in protected.RECOVERIES
+        declared = recovery in declared_runner.RECOVERIES
         if declared and topology == "parity":
             raise ValueError(f"topology 'parity' with recovery {recovery!r}, which saves no graph; "
                              "give \"loader\", or \"files\" and a cache")
@@ -149,21 +159,21 @@ class Engine:
         self._told_s = -math.inf
         if runs.declared not in (None, declared):
             raise ValueError(f"recovery {recovery!r} beside an engine of another kind: those of a "
-                             f"program have {' or '.join(protected.RECOVERIES)} all, or none")
+                             f"program have {' or '.join(declared_runner.RECOVERIES)} all, or none")
         runs.declared = declared
         if not declared:
             framework.claim("graph", forfeit=recovery == "phoenix")
 
     def load(self, path: str | os.PathLike[str], *, n: int | None = None,
              relabel: bool = False) -> Graph:
-        """A graph from a file, see `ftrma.graph.files.load`."""
+        """A graph from a file, see `files.load`."""
         return data.load(path, n=n, relabel=relabel)
 
     def rmat(self, scale: int, degree: int = 16, seed: int = 1) -> Graph:
-        """A power-law graph, see `ftrma.graph.generate.rmat`."""
+        """A power-law graph, see `generate.rmat`."""
         return data.rmat(scale, degree, seed)
 
-    def run(self, graph: Graph, program: VertexProgram | phoenix.Program, *,
+    def run(self, graph: Graph, program: VertexProgram | phoenix_program.PhoenixProgram, *,
             most: int = MOST) -> Result:
         """Run a program to its end.
 
@@ -184,14 +194,14 @@ class Engine:
         """
         self._check(program)
         run = number()
-        if self.recovery in protected.RECOVERIES:
+        if self.recovery in declared_runner.RECOVERIES:
             return self._declared(graph, program, run, most)
         partition = self._partition(graph, run)
         what = self._what(graph, program)
         reports = runs.reports.setdefault(run, [])
         try:
             fields = self._fields(graph, partition, program, run, what, most, reports)
-        except superstep.NotEnded:
+        except pregel_runner.NotEnded:
             self._end(run)
             raise
         self._end(run)
@@ -199,7 +209,7 @@ class Engine:
 
     def _declared(self, graph: Graph, program: Any, run: int, most: int) -> Result:
         """A run of which ftrma recovers what is declared."""
-        state = protected.declare(program, run, self._what(graph, program))
+        state = declared_runner.declare(program, run, self._what(graph, program))
         reports = runs.reports.setdefault(run, [])
         bounds = None
         if self.partition == "edges":
@@ -212,37 +222,39 @@ class Engine:
             framework.kill_place("graph.load")
             return self._made(graph, partition)
 
-        def tell(report: Report) -> None:
+        def tell(report: StepReport) -> None:
             reports.append(report)
             self._tell(report)
 
         never = not self.every and self.interval_s == math.inf
-        fields = protected.run(self.comm, partition, part_of, program, self.recovery, state, run,
-                               runs.windows, tell, every=self.every, never=never, most=most)
+        fields = declared_runner.run(self.comm, partition, part_of, program, self.recovery, state,
+                                     run, runs.windows, tell, every=self.every, never=never,
+                                     most=most)
         return Result(self.comm, graph, partition.ids(self.comm.rank), fields, reports,
                       state.wholes)
 
-    def _what(self, graph: Graph, program: VertexProgram | phoenix.Program) -> int:
+    def _what(self, graph: Graph, program: VertexProgram | phoenix_program.PhoenixProgram) -> int:
         """A number for what is run on what."""
         words = (type(program).__name__, *program.fields.items(), graph.n, self.partition,
                  self.recovery)
         return zlib.crc32(" ".join(map(str, words)).encode())
 
-    def _check(self, program: VertexProgram | phoenix.Program) -> None:
+    def _check(self, program: VertexProgram | phoenix_program.PhoenixProgram) -> None:
         """Refuse a program that cannot be run so."""
-        if isinstance(program, phoenix.Program) != (self.recovery in rounds.RECOVERIES):
-            fitting: tuple[str, ...] = rounds.RECOVERIES
+        in_rounds = isinstance(program, phoenix_program.PhoenixProgram)
+        if in_rounds != (self.recovery in phoenix_runner.RECOVERIES):
+            fitting: tuple[str, ...] = phoenix_runner.RECOVERIES
             if isinstance(program, VertexProgram):
-                fitting = (*superstep.RECOVERIES, *protected.RECOVERIES)
+                fitting = (*pregel_runner.RECOVERIES, *declared_runner.RECOVERIES)
             raise ValueError(f"{type(program).__name__}: recovery {self.recovery!r} is not for "
                              f"programs of its kind; give one of {', '.join(fitting)}")
-        if isinstance(program, phoenix.Program):
-            phoenix.check(program, self.recovery)
+        if isinstance(program, phoenix_program.PhoenixProgram):
+            phoenix_program.check(program, self.recovery)
         else:
-            programs.check(program)
+            pregel_program.check(program)
 
     def _fields(self, graph: Graph, partition: Partition, program: Any, run: int, what: int,
-                most: int, reports: list[Report]) -> dict[str, AnyArray]:
+                most: int, reports: list[StepReport]) -> dict[str, AnyArray]:
         """This slot's part of the result: one that a checkpoint has, or run for."""
         files = None
         if self.spill is not None:
@@ -251,15 +263,15 @@ class Engine:
             files.recover(kept)
         saved: Saved = files or entries
         try:
-            found = superstep.concluded(program, kept, saved, run, what)
-        except superstep.NotEnded:
+            found = pregel_runner.concluded(program, kept, saved, run, what)
+        except pregel_runner.NotEnded:
             pass_by(self.comm)
             raise
         if found is not None:
             pass_by(self.comm)
             return found
 
-        def tell(report: Report) -> None:
+        def tell(report: StepReport) -> None:
             reports.append(report)
             self._tell(report)
 
@@ -268,37 +280,38 @@ class Engine:
             self._save_part(graph, found, run, saved, heavy=False)
             return found
 
-        if isinstance(program, phoenix.Program):
-            return halo.run(self.comm, partition, part_of, program, self.recovery, kept, saved,
-                            run, what, tell, every=self.every, interval_s=self.interval_s,
-                            most=most, files=files)
+        if isinstance(program, phoenix_program.PhoenixProgram):
+            return phoenix_transport.run(
+                self.comm, partition, part_of, program, self.recovery, kept, saved, run, what, tell,
+                every=self.every, interval_s=self.interval_s, most=most, files=files)
         part = self._part(graph, partition, run)
-        lanes = Lanes(self.comm, partition, part, program, self.interval_s, tell, files=files)
-        slot = Slot(program, part, graph.n, lanes.rows, self.recovery, kept, saved, run, what,
-                    self.log_bytes)
+        lanes = PregelWindow(self.comm, partition, part, program, self.interval_s, tell,
+                             files=files)
+        slot = PregelSlot(program, part, graph.n, lanes.rows, self.recovery, kept, saved, run, what,
+                          self.log_bytes)
         if slot.recovery != self.recovery and self.comm.rank == 0 and framework.attempt() < 2:
             print(f"graph: {type(program).__name__} defines compute() alone, so its messages are "
                   f"saved: recovery is {slot.recovery}", file=sys.stderr, flush=True)
         self._save_part(graph, part, run, saved, heavy=not slot.light)
         try:
-            found = superstep.run(slot, lanes, every=self.every, most=most)
-        except superstep.NotEnded:
+            found = pregel_runner.run(slot, lanes, every=self.every, most=most)
+        except pregel_runner.NotEnded:
             lanes.free()
             raise
         lanes.free()
         return found
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: StepReport) -> None:
         if self.progress and time.monotonic() - self._told_s >= PROGRESS_S:
             self._told_s = time.monotonic()
             told = f"step {report.step}: {report.active} active, {report.messages} messages"
-            if self.recovery in rounds.RECOVERIES:
+            if self.recovery in phoenix_runner.RECOVERIES:
                 told = f"round {report.step}: {report.active} active"
             print(f"graph: {told}", file=sys.stderr, flush=True)
 
     def _end(self, run: int) -> None:
         """The run has a result, or none by its limit; the next checkpoint belongs to the next."""
-        superstep.forget(kept, f"part {run} ")
+        pregel_runner.forget(kept, f"part {run} ")
         for name in PART:
             entries.drop(f"part {run} {name}")
         entries.put("run", run + 1)
@@ -353,7 +366,7 @@ class Engine:
                    heavy: bool) -> None:
         """Have checkpoints hold what the slot has of the graph, if they are to; files only have
         what changes with each."""
-        by_default = graph.file and self.recovery not in rounds.RECOVERIES
+        by_default = graph.file and self.recovery not in phoenix_runner.RECOVERIES
         topology = self.topology or ("parity" if by_default else "loader")
         if not heavy and topology != "parity":
             return
@@ -399,8 +412,8 @@ class Runs:
     attempt: int = -1
     made: int = 0
     moved: bool = False
-    reports: dict[int, list[Report]] = field(default_factory=dict)
-    windows: protected.Windows = field(default_factory=protected.Windows)
+    reports: dict[int, list[StepReport]] = field(default_factory=dict)
+    windows: declared_runner.Windows = field(default_factory=declared_runner.Windows)
     declared: bool | None = None
 
 
@@ -411,7 +424,7 @@ def number() -> int:
     """Of the run that begins now, from 1: the same when it is gone on with."""
     if runs.attempt != framework.attempt():
         runs.attempt, runs.made, runs.moved = framework.attempt(), 0, False
-        runs.windows = protected.Windows()
+        runs.windows = declared_runner.Windows()
     if runs.declared:
         runs.made += 1
         return runs.made

@@ -28,7 +28,7 @@ Changes = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True)
-class Topology:
+class SlotEdges:
     """The edges that leave a slot's vertices in a step.
 
     Attributes:
@@ -93,11 +93,11 @@ def until(changes: Changes, step: int) -> Changes:
     return found
 
 
-def topology(part: Part, now: Changes) -> Topology:
+def topology(part: Part, now: Changes) -> SlotEdges:
     """The edges that are there after some changes."""
     nothing = np.zeros(0, np.int64)
     if not len(now):
-        return Topology(part, part.ptr, part.target, part.weight, None, nothing, nothing,
+        return SlotEdges(part, part.ptr, part.target, part.weight, None, nothing, nothing,
                         np.zeros(0), nothing)
     m = len(part.target)
     came = now[now["edge"] < 0]
@@ -106,13 +106,13 @@ def topology(part: Part, now: Changes) -> Topology:
     number = np.flatnonzero(there[:m])
     ptr = np.concatenate([[0], np.cumsum(there[:m])])[part.ptr]
     left = came[there[m:]]
-    return Topology(part, ptr, part.target[number],
+    return SlotEdges(part, ptr, part.target[number],
                     None if part.weight is None else part.weight[number], number,
                     left["row"].copy(), left["target"].copy(), left["weight"].copy(),
                     m + np.flatnonzero(there[m:]))
 
 
-def towards(of: Topology, slots: Sequence[bool]) -> Topology:
+def towards(of: SlotEdges, slots: Sequence[bool]) -> SlotEdges:
     """The same without those of the part's edges that lead to vertices of the other slots."""
     at = np.flatnonzero(np.repeat(slots, np.diff(of.part.bounds))[of.target])
     return replace(of, ptr=np.searchsorted(at, of.ptr), target=of.target[at],
@@ -128,7 +128,7 @@ def places(ptr: Ints, rows: Ints) -> Ints:
     return first + np.arange(len(first))
 
 
-def edges(of: Topology, rows: Ints) -> Edges:
+def edges(of: SlotEdges, rows: Ints) -> Edges:
     """The edges of a block of vertices, which are ascending."""
     at = places(of.ptr, rows)
     row = np.repeat(np.arange(len(rows)), of.ptr[rows + 1] - of.ptr[rows])

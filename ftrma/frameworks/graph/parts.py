@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..host.cgroup import available_bytes
+from ...host.cgroup import available_bytes
 from . import kernels
-from .references import MOST_ID, Columns, Edges, Floats, Ints, Mask, Numbers
+from .references import MOST_ID, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
 MOST_VERTICES = 2**44  # of a graph: more than any job has memory for, and no product of it wraps
@@ -145,7 +145,7 @@ class Graph:
         ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
     """
 
-    def __init__(self, n: int, chunks: Callable[[], Iterator[Edges]], what: str,
+    def __init__(self, n: int, chunks: Callable[[], Iterator[EdgeArrays]], what: str,
                  names: Ints | None = None, *, file: bool = False, edges: int = 0,
                  key: str | Callable[[], str] = "") -> None:
         if n < 1:
@@ -173,7 +173,7 @@ class Graph:
             raise ValueError(f"{self.what}: {self.n} vertices on {partition.slots} slots, which "
                              "have less than 2**32 each; relabel it if few of them have edges")
         self._check_room(partition.slots)
-        watch = Watch(self.what)
+        watch = MemoryWatch(self.what)
         short = np.uint32 if self.n <= kernels.MOST else np.int64
         rows, targets, weights = [np.zeros(0, np.uint32)], [np.zeros(0, short)], []
         ids = partition.ids(slot)
@@ -239,7 +239,7 @@ class DoesNotFit(ValueError):
     """Something is larger than the memory that the machine has left."""
 
 
-class Watch:
+class MemoryWatch:
     """Memory that is taken little by little for something whose size nobody has told truly.
 
     Attributes:
@@ -334,7 +334,7 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
 def symmetric(graph: Graph) -> Graph:
     """The same with each edge in both directions."""
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for source, target, weight in graph.chunks():
             yield source, target, weight
             yield target, source, weight
@@ -350,12 +350,12 @@ def relabel(graph: Graph) -> Graph:
     Raises:
         ValueError: it has no edges.
     """
-    names, watch = np.zeros(0, np.int64), Watch(graph.what)
+    names, watch = np.zeros(0, np.int64), MemoryWatch(graph.what)
     for source, target, _ in graph.chunks():
         names = np.union1d(names, np.concatenate([source, target]))
         watch.took(names.nbytes - watch.taken, 2 * names.nbytes)
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for source, target, weight in graph.chunks():
             yield np.searchsorted(names, source), np.searchsorted(names, target), weight
 

@@ -24,7 +24,7 @@ Edges that have come or gone by then are in every checkpoint, as one record that
 A masked step is one whose messages depend on those received: there `lwlog` logs messages as well,
 and a checkpoint by `lwcp` and `lwlog` waits for the next step that is not.
 
-Nothing here communicates: that is `Way`'s business.
+Nothing here communicates: that is `PregelTransport`'s business.
 
 Laws: messages of step i are emitted from the fields after step i, along the edges there were then,
 with F of step i - 1, also when that is done again; what a slot keeps of a step is complete before
@@ -43,10 +43,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import changes, messages
-from .changes import Topology
+from .changes import SlotEdges
 from .messages import Lane, Received, Records, Sending
 from .parts import Part
-from .program import COUNTS, Context, VertexProgram, Vertices, inbox_of, ways
+from .pregel_program import COUNTS, Context, VertexProgram, Vertices, inbox_of, ways
 from .references import AnyArray, Mask
 
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog", "none")
@@ -64,7 +64,7 @@ class Saved(Protocol):
     def __contains__(self, key: str) -> bool: ...
 
 
-class Way(Protocol):
+class PregelTransport(Protocol):
     """How a slot reaches the others, and the job."""
 
     def gather(self, value: Any) -> list[Any]:
@@ -95,12 +95,12 @@ class Way(Protocol):
     def place(self, name: str) -> None:
         """Be where tests may strike."""
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: StepReport) -> None:
         """A step has been taken."""
 
 
 @dataclass
-class Report:
+class StepReport:
     """A step as one slot took it.
 
     Attributes:
@@ -127,7 +127,7 @@ class Report:
 
 
 @dataclass
-class Slot:
+class PregelSlot:
     """One slot's part in a run of a program.
 
     Attributes:
@@ -159,8 +159,8 @@ class Slot:
                              + [(name, np.dtype(np.int64)) for name in COUNTS])
         self.start = 0  # step of the checkpoint that this entry begins with
         self.inbox = self.received()
-        self._topology: tuple[int, Topology] | None = None
-        self._some: tuple[list[bool], Topology] | None = None
+        self._topology: tuple[int, SlotEdges] | None = None
+        self._some: tuple[list[bool], SlotEdges] | None = None
         if self.recovery in ("lwcp", "lwlog") and not ways(self.program)[0]:
             self.recovery = "h" + self.recovery[1:]  # messages can only be saved as they are
 
@@ -178,7 +178,7 @@ class Slot:
         return messages.receive(self.program, len(self.part.ids), [], [],
                                 messages.no_records(self.program))
 
-    def topology(self, i: int) -> Topology:
+    def topology(self, i: int) -> SlotEdges:
         """The edges as step i has left them."""
         now = changes.until(self.get("changes"), i)
         if self._topology is None or self._topology[0] != len(now):
@@ -358,7 +358,7 @@ class Slot:
         self.program.emit(v, Context(i, self.n, self.before(i), None, self.program.seed))
         return sending
 
-    def _towards(self, edges: Topology, to: Sequence[bool] | None) -> Topology:
+    def _towards(self, edges: SlotEdges, to: Sequence[bool] | None) -> SlotEdges:
         """Edges that messages to these slots go along, or more of them."""
         if to is None or all(to) or edges.number is not None:
             return edges
@@ -480,7 +480,7 @@ def total(i: int, partials: Sequence[AnyArray]) -> AnyArray:
     return found
 
 
-def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
+def run(slot: PregelSlot, way: PregelTransport, *, every: int, most: int) -> dict[str, AnyArray]:
     """Run a program to its end, from its begin or from where it was.
 
     Args:
@@ -507,8 +507,8 @@ def run(slot: Slot, way: Way, *, every: int, most: int) -> dict[str, AnyArray]:
     taken: list[tuple[int, int]] = []
     last, due = start, False
     for i in steps(start, light=slot.light):
-        report = Report(i, "checkpoint" if i == start else "again" if i <= reached else "normal",
-                        i <= slot.step)
+        kind = "checkpoint" if i == start else "again" if i <= reached else "normal"
+        report = StepReport(i, kind, i <= slot.step)
         began = time.monotonic()
         way.place("compute")
         to = [step <= i for step in table]

@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from .. import framework
-from . import rounds
-from .lanes import Files, Run, pass_by, window
+from ... import framework
+from . import phoenix_runner
 from .parts import Part, Partition
-from .phoenix import Program
+from .phoenix_program import PhoenixProgram
+from .phoenix_runner import Bytes
+from .pregel_runner import NotEnded, Saved, StepReport
+from .pregel_transport import CheckpointFiles, WindowTransport, pass_by, window
 from .references import AnyArray
-from .rounds import Bytes
-from .superstep import NotEnded, Report, Saved
 
 
-class Halo(Run):
-    """As `rounds.Way`: for each pair of slots a lane of two turns in a window.
+class PhoenixWindow(WindowTransport):
+    """As `phoenix_runner.PhoenixTransport`: for each pair of slots a lane of two turns in a window.
 
     A turn's lanes are full when all have met after it; those of the next turn are others, and for
     the one after that nobody begins before all have taken what was here.
 
     Args:
-        comm, interval_s, tell, files: see `ftrma.graph.lanes.Run`.
+        comm, interval_s, tell, files: see `pregel_transport.WindowTransport`.
         room: bytes that each slot's lane to this one needs.
 
     MPI: collective over all slots.
@@ -32,7 +32,7 @@ class Halo(Run):
     """
 
     def __init__(self, comm: Any, room: Sequence[int], interval_s: float | None,
-                 tell: Callable[[Report], None], files: Files | None = None) -> None:
+                 tell: Callable[[StepReport], None], files: CheckpointFiles | None = None) -> None:
         super().__init__(comm, interval_s, tell, files)
         self.at = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
         self.there = comm.alltoall([int(at) for at in self.at[:-1]])
@@ -70,17 +70,17 @@ class Halo(Run):
                 for slot in range(self.comm.size)]
 
 
-def run(comm: Any, partition: Partition, part: Callable[[], Part], program: Program, recovery: str,
-        kept: MutableMapping[str, Any], saved: Saved, number: int, what: int,
-        tell: Callable[[Report], None], *, every: int, interval_s: float | None,
-        most: int, files: Files | None) -> dict[str, AnyArray]:
+def run(comm: Any, partition: Partition, part: Callable[[], Part], program: PhoenixProgram,
+        recovery: str, kept: MutableMapping[str, Any], saved: Saved, number: int, what: int,
+        tell: Callable[[StepReport], None], *, every: int, interval_s: float | None,
+        most: int, files: CheckpointFiles | None) -> dict[str, AnyArray]:
     """Run a program to its end, or come by its result.
 
     Args:
         comm: of the slots.
         partition: of the vertices; `part` makes what this slot has of the graph.
-        recovery, kept, saved, what: see `rounds.Slot`; `number` is that of the run.
-        tell, interval_s, files: see `Halo`; every, most: see `rounds.run`.
+        recovery, kept, saved, what: see `phoenix_runner.PhoenixSlot`; `number` is that of the run.
+        tell, interval_s, files: see `PhoenixWindow`; every, most: see `phoenix_runner.run`.
 
     Returns:
         The slot's fields.
@@ -92,19 +92,19 @@ def run(comm: Any, partition: Partition, part: Callable[[], Part], program: Prog
     MPI: collective over all slots; waits for them in each round.
     Fault: unwinds when all go back; by the entry that follows the run goes on.
     """
-    levels = comm.allgather(rounds.level(kept, number, what))
-    found = rounds.concluded(program, kept, number, levels)
+    levels = comm.allgather(phoenix_runner.level(kept, number, what))
+    found = phoenix_runner.concluded(program, kept, number, levels)
     if found is not None:
         pass_by(comm)
         return found
     mine = part()
     asked = comm.alltoall([mine.targets[mine.to(slot)] for slot in range(comm.size)])
     rows = [partition.local(ids) for ids in asked]
-    slot = rounds.Slot(program, mine, partition.n, rows, recovery, kept, saved, number, what,
-                       levels)
-    way = Halo(comm, slot.room(), interval_s, tell, files)
+    slot = phoenix_runner.PhoenixSlot(program, mine, partition.n, rows, recovery, kept, saved,
+                                      number, what, levels)
+    way = PhoenixWindow(comm, slot.room(), interval_s, tell, files)
     try:
-        found = rounds.run(slot, way, every=every, most=most)
+        found = phoenix_runner.run(slot, way, every=every, most=most)
     except NotEnded:
         way.free()
         raise

@@ -17,13 +17,13 @@ from typing import Any
 
 import ftrma
 
-from .. import framework
-from .lanes import Lanes, pass_by, window
+from ... import framework
 from .messages import Received
 from .parts import Part, Partition
-from .program import VertexProgram
+from .pregel_program import VertexProgram
+from .pregel_runner import NotEnded, PregelSlot, StepReport, check_what, total
+from .pregel_transport import PregelWindow, pass_by, window
 from .references import AnyArray, Ints
-from .superstep import NotEnded, Report, Slot, check_what, total
 
 RECOVERIES = ("causal", "rollback")
 LANES = ("ids", "counts", "there", "halves")
@@ -69,7 +69,7 @@ def declare(program: VertexProgram, run: int, what: int) -> Any:
     return state
 
 
-def store(state: Any, slot: Slot) -> None:
+def store(state: Any, slot: PregelSlot) -> None:
     """Declare the step that has been taken, with what has come in it."""
     state.step, state.active = slot.step, slot.now("active")
     state.final, state.changes = slot.get(f"final {slot.step}").reshape(1), slot.get("changes")
@@ -79,7 +79,7 @@ def store(state: Any, slot: Slot) -> None:
         setattr(state, name, getattr(slot.inbox, name))
 
 
-def load(state: Any, slot: Slot) -> None:
+def load(state: Any, slot: PregelSlot) -> None:
     """Have the slot be where it is declared to be."""
     names = ["active", *(f"field {name}" for name in slot.program.fields)]
     slot.keep({f"final {state.step}": state.final[0], "changes": state.changes,
@@ -97,7 +97,7 @@ def conclude(state: Any, *, ended: bool) -> None:
 
 def run(comm: Any, partition: Partition, part: Callable[[], Part], program: VertexProgram,
         recovery: str, state: Any, number: int, windows: Windows,
-        tell: Callable[[Report], None], *, every: int, never: bool,
+        tell: Callable[[StepReport], None], *, every: int, never: bool,
         most: int) -> dict[str, AnyArray]:
     """Run a program to its end, from its begin or from where its state was.
 
@@ -123,7 +123,7 @@ def run(comm: Any, partition: Partition, part: Callable[[], Part], program: Vert
     if state.ended is None:
         met = None if state.ids is None else tuple(getattr(state, name) for name in LANES)
         made = partial(windows.take, comm, state) if recovery == "causal" else None
-        lanes = Lanes(comm, partition, part(), program, None, tell, met, made)
+        lanes = PregelWindow(comm, partition, part(), program, None, tell, met, made)
         _run(lanes, state, number, every, never, most)
     elif recovery == "causal":
         windows.take(comm, state, state.halves)
@@ -134,12 +134,12 @@ def run(comm: Any, partition: Partition, part: Callable[[], Part], program: Vert
     return {name: getattr(state, f"field {name}").copy() for name in program.fields}
 
 
-def _run(lanes: Lanes, state: Any, number: int, every: int, never: bool, most: int) -> None:
+def _run(lanes: PregelWindow, state: Any, number: int, every: int, never: bool, most: int) -> None:
     begins, size = state.ids is None, lanes.comm.size
     for name, array in zip(LANES, lanes.met, strict=True):
         setattr(state, name, array)
     # It saves nothing by itself.
-    slot = Slot(lanes.program, lanes.part, lanes.partition.n, lanes.rows, "none", {},
+    slot = PregelSlot(lanes.program, lanes.part, lanes.partition.n, lanes.rows, "none", {},
                 framework.entries, number, state.what)
     if begins:
         slot.resume(0)
@@ -157,9 +157,9 @@ def _run(lanes: Lanes, state: Any, number: int, every: int, never: bool, most: i
     lanes.free()
 
 
-def _step(slot: Slot, lanes: Lanes, everybody: Sequence[bool]) -> bool:
+def _step(slot: PregelSlot, lanes: PregelWindow, everybody: Sequence[bool]) -> bool:
     """Take a step; whether there is more to do."""
-    report, began = Report(slot.step + 1, "normal", forwarded=False), time.monotonic()
+    report, began = StepReport(slot.step + 1, "normal", forwarded=False), time.monotonic()
     lanes.place("compute")
     sending = slot.outgoing(report.step, everybody)
     report.sending_s = time.monotonic() - began

@@ -17,11 +17,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..host.outfile import one_line
-from ..host.values import open_file
+from ...host.outfile import one_line
+from ...host.values import open_file
 from . import kernels, parts
-from .parts import DoesNotFit, Graph, Watch, check_room, of_edges
-from .references import AnyArray, Edges
+from .parts import DoesNotFit, Graph, MemoryWatch, check_room, of_edges
+from .references import AnyArray, EdgeArrays
 
 TEXT_BYTES = 1 << 22  # of text that are read at a time; no line may be longer
 GZIP = b"\x1f\x8b"  # what a compressed file begins with, RFC 1952
@@ -36,12 +36,12 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False) -> Graph:
 
     ``.npz``: as scipy.sparse writes CSR or CSC, or with ``src``, ``dst`` and perhaps ``weight`` and
     ``n``. ``.mtx``: a square matrix, whose rows are sources; its numbers are weights. Any other:
-    lines of a source, a target and perhaps a weight, see `ftrma.graph.kernels.parse`. The last two
+    lines of a source, a target and perhaps a weight, see `kernels.parse`. The last two
     may be compressed, ``.gz``.
 
     Args:
         n: vertices; by default what the file says, or one more than the largest id.
-        relabel: give those that have edges the ids 0 to k - 1, see `ftrma.graph.parts.relabel`.
+        relabel: give those that have edges the ids 0 to k - 1, see `parts.relabel`.
 
     Raises:
         ValueError: the file is missing, cut, has something else in it, or unpacks to more than the
@@ -69,7 +69,7 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False) -> Graph:
 
 
 def _text(path: Source, name: str, n: int | None) -> Graph:
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         return _edges(path, name)
 
     if n is not None:
@@ -81,7 +81,7 @@ def _text(path: Source, name: str, n: int | None) -> Graph:
     return Graph(most + 1, chunks, name)
 
 
-def _edges(path: Source, name: str) -> Iterator[Edges]:
+def _edges(path: Source, name: str) -> Iterator[EdgeArrays]:
     """All edges of a text, a stretch of lines at a time; no chunk is empty."""
     line0, weighted = 0, None
     for text in _lines(path, name):
@@ -163,7 +163,7 @@ class _Unpacked:
     """A member of a zip file, of which no more is read than there is memory for."""
 
     def __init__(self, file: IO[bytes], size_bytes: int, name: str) -> None:
-        self._file, self._size_bytes, self._watch = file, size_bytes, Watch(name)
+        self._file, self._size_bytes, self._watch = file, size_bytes, MemoryWatch(name)
         check_room(name, 0, size_bytes)
 
     def read(self, size: int = -1) -> bytes:

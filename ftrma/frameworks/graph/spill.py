@@ -5,10 +5,10 @@ before when all have theirs; a result is the last one. A job that is started aga
 command goes on from the newest one that all slots have. Within a job checkpoints in memory are
 newer, or equal.
 
-A file says what it is of: the graph (`ftrma.graph.parts.Graph.key`), the partition, the recovery,
+A file says what it is of: the graph (`parts.Graph.key`), the partition, the recovery,
 the run's number, the program with its attributes and the text of its module, and the command line.
 If any is another now, the run begins anew, and is told to. So it does where a file was damaged, or
-was not written by a job of this user, which the tag tells (`ftrma.graph.cache`).
+was not written by a job of this user, which the tag tells (`cache`).
 
 Law: what all slots have a file of stays until all have one of something later.
 """
@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 import ftrma
 
-from .. import framework
-from ..host import outfile
+from ... import framework
+from ...host import outfile
 from . import cache
 from .parts import Graph, Partition
 from .references import AnyArray

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from . import kernels
 from .parts import Graph
-from .references import Edges
+from .references import EdgeArrays
 
 CHUNK = 1 << 16  # edges of R-MAT that are made at a time; measured: the fastest
 VERTICES = 1 << 12  # whose edges are made at a time
@@ -24,7 +24,7 @@ WORD = 2**64
 def path(n: int) -> Graph:
     """0 to 1 to 2 ... to n - 1."""
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, n - 1, VERTICES):
             ids = np.arange(first, min(first + VERTICES, n - 1))
             yield ids, ids + 1, None
@@ -42,7 +42,7 @@ def grid(rows: int, columns: int) -> Graph:
         raise ValueError(f"grid: {rows} rows of {columns}; give 1 or more")
     n = rows * columns
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, n, VERTICES):
             ids = np.arange(first, min(first + VERTICES, n))
             row, column = np.divmod(ids, columns)
@@ -67,7 +67,7 @@ def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
         raise ValueError(f"rmat: degree {degree}; give 0 or more")
     edges = degree << scale
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, edges, CHUNK):
             yield (*kernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
                    None)
@@ -95,7 +95,7 @@ def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
     if not (np.isfinite(mu) and np.isfinite(sigma) and sigma >= 0):
         raise ValueError(f"lognormal: mu {mu}, sigma {sigma}; give numbers, sigma not negative")
 
-    def chunks() -> Iterator[Edges]:
+    def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, n, VERTICES):
             random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
             ids = np.arange(first, min(first + VERTICES, n))

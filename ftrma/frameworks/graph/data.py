@@ -1,0 +1,10 @@
+"""Graphs, for programs: where they come from, and what slots have of them."""
+
+from __future__ import annotations
+
+from .files import load
+from .generate import grid, lognormal, path, rmat
+from .parts import Graph, Part, Partition, of_edges, partition_of, relabel, symmetric
+
+__all__ = ["Graph", "Part", "Partition", "grid", "load", "lognormal", "of_edges",
+           "partition_of", "path", "relabel", "rmat", "symmetric"]
