@@ -111,7 +111,7 @@ def running_agent() -> Iterator[tuple[agents.Asking, int]]:
             return link.Address.parse(address.read_text()) if address.exists() else None
 
         asking = agents.Asking(key, 0, 0, 1, 1, find)
-        asking.origin.set_patience(int(1000 * PATIENCE_S))
+        asking.origin.set_timeout(int(1000 * PATIENCE_S))
         try:
             asking.origin.get(0, WINDOW, 0, 8)
         except wire.Unfinished as error:

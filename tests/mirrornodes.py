@@ -157,7 +157,7 @@ class Looks:
     ``ftrma_synchronize`` does in a job (``csrc/job/meet.c``)."""
 
     def __init__(self, node: Mirrored) -> None:
-        looks, settled = wire.mirror_looks(node.directory / "mirror")
+        looks, settled = wire.mirror_scans(node.directory / "mirror")
         self.node = node
         self.looks = ctypes.c_uint64.from_address(looks)
         self.settled = ctypes.c_uint64.from_address(settled)

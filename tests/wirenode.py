@@ -133,7 +133,7 @@ class User:
             lambda target, acks: self.acks.extend((target, ack) for ack in acks),
         )
         self.origin = self.asking.origin
-        self.origin.set_patience(int(1000 * patience_s))
+        self.origin.set_timeout(int(1000 * patience_s))
 
     def numbers(self, target: int = 0) -> list[int]:
         """Numbers that were acknowledged, in that order."""
@@ -157,7 +157,7 @@ class User:
 class Reply(NamedTuple):
     kind: Kind
     number: int
-    epoch: int
+    roles_number: int
     target: int
     offset: int
     operand: int
@@ -181,12 +181,12 @@ class Raw:
         """The next reply; None when the connection is over."""
         while True:
             if len(self.bytes) >= HEAD.size:
-                kind, _, _, length, number, epoch, _, target, _, offset, operand = HEAD.unpack(
+                kind, _, _, length, number, roles, _, target, _, offset, operand = HEAD.unpack(
                     self.bytes[: HEAD.size])
                 end = HEAD.size + length
                 if len(self.bytes) >= end:
                     payload, self.bytes = self.bytes[HEAD.size:end], self.bytes[end:]
-                    return Reply(Kind(kind), number, epoch, target, offset, operand, payload)
+                    return Reply(Kind(kind), number, roles, target, offset, operand, payload)
             try:
                 more = self.socket.recv(1 << 16)
             except ConnectionResetError:
@@ -207,13 +207,13 @@ class Raw:
 
 def message(kind: Kind | int, payload: bytes = b"", *, number: int = 0, op: int = 0, type_: int = 0,
             window: int | None = None, target: int = 0, generation: int = 1, offset: int = 0,
-            operand: int = 0, epoch: int = 0, length: int | None = None,
+            operand: int = 0, roles_number: int = 0, length: int | None = None,
             format_: int = wire.FORMAT) -> bytes:
     """A message; what its kind does not have is 0."""
     about = kind <= Kind.GETV
     head = HEAD.pack(kind, format_, op << 4 | type_, len(payload) if length is None else length,
-                     number, epoch, (WINDOW if about else 0) if window is None else window, target,
-                     generation, offset, operand)
+                     number, roles_number, (WINDOW if about else 0) if window is None else window,
+                     target, generation, offset, operand)
     return head + payload
 
 

@@ -35,14 +35,14 @@ int ftrma_far_place(struct window *w)
     if (w->placed < 0) /* of this slot's process before, with the locks that others hold there */
         w->placed = ftrma_parts_find(ledger, w->wire, place.target, place.generation);
     if (w->placed < 0)
-        w->placed = ftrma_parts_choose(ledger, w->wire, place.target);
+        w->placed = ftrma_parts_reserve(ledger, w->wire, place.target);
     return w->placed < 0 ? -EMFILE : ftrma_parts_place(ledger, (uint32_t)w->placed, &place);
 }
 
 void ftrma_far_leave(struct window *w)
 {
     if (w->placed >= 0)
-        ftrma_parts_leave(ftrma_wire_ledger(), (uint32_t)w->placed);
+        ftrma_parts_release(ftrma_wire_ledger(), (uint32_t)w->placed);
     w->placed = -1;
 }
 
@@ -138,7 +138,7 @@ void ftrma_far_pass(struct window *w, int target)
 {
     uint32_t slot = slot_of(w, target);
     if (is_replayed())
-        ftrma_origin_continue(ORIGIN, slot, ftrma_origin_last(ORIGIN, slot) + 1);
+        ftrma_origin_continue(ORIGIN, slot, ftrma_origin_last_number(ORIGIN, slot) + 1);
 }
 
 void ftrma_far_pass_tell(struct window *w)

@@ -55,7 +55,8 @@ static int type_for(int kind, MPI_Op op, MPI_Datatype type)
 
 int ftrma_far_can(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type)
 {
-    size_t size = ftrma_basic_size(type), most = kind == FTRMA_WIRE_ACC ? FTRMA_WIRE_IMAGE : size;
+    size_t size = ftrma_basic_size(type);
+    size_t most = kind == FTRMA_WIRE_ACC ? FTRMA_WIRE_ATOMIC_BYTES : size;
     int floating = type == MPI_DOUBLE || type == MPI_FLOAT, code = wire_op(op);
     if (!size || r->at % size || !r->span || r->span > most || !type_for(kind, op, type))
         return 0;
@@ -128,7 +129,7 @@ static int finish(struct flight *f)
 static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
                   const void *from, const void *compare, void *result)
 {
-    static const char nothing[FTRMA_WIRE_IMAGE];
+    static const char nothing[FTRMA_WIRE_ATOMIC_BYTES];
     struct flight own, *f = ftrma_counted ? &flight : &own;
     uint32_t target = slot_of(r->w, r->target);
     uint64_t expected = 0;
@@ -136,10 +137,11 @@ static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Data
         memcpy(&expected, compare, r->span);
     int code = kind == FTRMA_WIRE_CAS ? 0 : wire_op(op), done;
     *f = (struct flight){.r = r, .what = what};
-    ALONE(done, begin_one(ftrma_origin_flush(ORIGIN, target)
-                              ?: ftrma_origin_ask(ORIGIN, kind, code, type_for(kind, op, type),
-                                                  target, r->w->wire, r->at, expected,
-                                                  op == MPI_NO_OP ? nothing : from, r->span)));
+    ALONE(done,
+          begin_one(ftrma_origin_flush(ORIGIN, target)
+                        ?: ftrma_origin_atomic_begin(ORIGIN, kind, code, type_for(kind, op, type),
+                                                     target, r->w->wire, r->at, expected,
+                                                     op == MPI_NO_OP ? nothing : from, r->span)));
     if (!done)
         done = finish(f);
     f->r = NULL;

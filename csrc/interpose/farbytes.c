@@ -30,9 +30,9 @@ static int pass_put(uint32_t slot, int *done)
     if (!reached[slot].known)
         ALONE(result, ftrma_origin_reached(ORIGIN, slot, &reached[slot].number));
     reached[slot].known = !result;
-    *done = !result && ftrma_origin_last(ORIGIN, slot) < reached[slot].number;
+    *done = !result && ftrma_origin_last_number(ORIGIN, slot) < reached[slot].number;
     if (*done)
-        ftrma_origin_continue(ORIGIN, slot, ftrma_origin_last(ORIGIN, slot) + 1);
+        ftrma_origin_continue(ORIGIN, slot, ftrma_origin_last_number(ORIGIN, slot) + 1);
     return result;
 }
 
@@ -65,7 +65,7 @@ int ftrma_far_move(const struct reach *r, void *local, int write)
     if (!write)
         ALONE(result, ftrma_origin_get(ORIGIN, target, r->w->wire, at, local, r->span));
     for (size_t done = 0, n; write && !result && done < r->span; done += n) {
-        n = r->span - done < FTRMA_WIRE_MOST ? r->span - done : FTRMA_WIRE_MOST;
+        n = r->span - done < FTRMA_WIRE_PAYLOAD_BYTES ? r->span - done : FTRMA_WIRE_PAYLOAD_BYTES;
         result = put(r, at + done, (const char *)local + done, n);
     }
     return judge(r->w, r->target, result);
@@ -73,11 +73,11 @@ int ftrma_far_move(const struct reach *r, void *local, int write)
 
 /* Runs that are sent together. */
 struct bundle {
-    struct ftrma_wire_run runs[FTRMA_WIRE_CUT];
+    struct ftrma_wire_run runs[FTRMA_WIRE_SENT_RUNS];
     size_t n, bytes;
     char *packed;
 };
-#define BUNDLE (FTRMA_WIRE_MOST - FTRMA_WIRE_CUT * sizeof(struct ftrma_wire_run))
+#define BUNDLE (FTRMA_WIRE_PAYLOAD_BYTES - FTRMA_WIRE_SENT_RUNS * sizeof(struct ftrma_wire_run))
 
 /* Add what fits of a run; [out] how much that is. */
 static size_t add(struct bundle *b, uint64_t offset, const char *from, size_t bytes)
@@ -108,7 +108,7 @@ int ftrma_far_runs(const struct reach *r, const char *local, const char *mask)
         end = hole ? (size_t)(hole - mask) : r->span;
         while (!result && at < end) {
             at += add(&b, first + at, local + at, end - at);
-            if (b.n == FTRMA_WIRE_CUT || b.bytes == BUNDLE)
+            if (b.n == FTRMA_WIRE_SENT_RUNS || b.bytes == BUNDLE)
                 result = send(r, &b);
         }
     }
@@ -131,7 +131,7 @@ static void take_acks(void *unused, int target, const struct ftrma_wire_ack *ack
 int ftrma_far_log_open(const struct reach *r)
 {
     take_turn();
-    ftrma_origin_tell(ORIGIN, take_acks);
+    ftrma_origin_set_acked(ORIGIN, take_acks);
     int error = ftrma_pending_open(r->w->members[r->target].slot);
     give_turn(FTRMA_OK);
     return error ? MPI_ERR_NO_MEM : MPI_SUCCESS;
@@ -141,7 +141,7 @@ void ftrma_far_log_close(const struct reach *r)
 {
     uint32_t slot = slot_of(r->w, r->target);
     take_turn();
-    ftrma_pending_close((int)slot, ftrma_origin_last(ORIGIN, slot));
+    ftrma_pending_close((int)slot, ftrma_origin_last_number(ORIGIN, slot));
     give_turn(FTRMA_OK);
 }
 

@@ -31,7 +31,7 @@ int ftrma_turn_give(int result)
 {
     /* Before the failure is looked for, whose ring is not to be lost. */
     if (unlikely(result == FTRMA_ALARM))
-        ftrma_origin_hush(ORIGIN);
+        ftrma_origin_clear_alarm(ORIGIN);
     int busy = result == -EBUSY && LOAD(&ftrma_turn.begun); /* maybe no more, once others have it */
     pthread_mutex_unlock(&ftrma_turn.alone);
     int again = busy || (result == FTRMA_ALARM && !ftrma_unwinding());
@@ -71,7 +71,7 @@ int ftrma_turn_insist(uint64_t round, int (*call)(void))
     do {
         pthread_mutex_lock(&ftrma_turn.alone);
         if (result == FTRMA_ALARM)
-            ftrma_origin_hush(ORIGIN);
+            ftrma_origin_clear_alarm(ORIGIN);
         result = LOAD(&ftrma_ctl->alarm) == round ? call() : FTRMA_ALARM;
         pthread_mutex_unlock(&ftrma_turn.alone);
     } while (result == FTRMA_ALARM && LOAD(&ftrma_ctl->alarm) == round);

@@ -50,7 +50,7 @@ uint64_t ftrma_counters_save(uint8_t *image, uint64_t room)
         ftrma_comms_save((uint64_t *)(void *)(image + at), counts[2]);
     at += bytes;
     for (uint32_t s = 0; s < counts[3]; s++) {
-        uint64_t number = ftrma_origin_last(origin, s);
+        uint64_t number = ftrma_origin_last_number(origin, s);
         at = copy(image, room, at, &number, sizeof number);
     }
     for (int i = 0; (w = ftrma_window_number(i)); i++) {

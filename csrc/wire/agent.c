@@ -4,19 +4,19 @@
  * now is parked (grant.c) or sent back; one that cannot be done by anybody ends its connection, and
  * that one only.
  */
-#include "agent.h"
+#include "agent_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "apply.h"
+#include "failpoint.h"
 #include "grant.h"
 #include "message.h"
 #include "peer.h"
 #include "reply.h"
 #include "spokes.h"
-#include "strike.h"
 
 #define LOOK 1024 /* messages after which the rest is looked at: others' connections, who knocks */
 
@@ -28,34 +28,34 @@ static void tell_live(struct ftrma_agent *a, uint32_t target)
     struct ftrma_wire_head head = {.target = target};
     for (struct ftrma_peer *p = a->peers; p; p = p->next)
         if (p->refused[target])
-            ftrma_reply(p, &head, FTRMA_WIRE_LIVE, 0, NULL, 0);
+            ftrma_reply(p, &head, FTRMA_WIRE_RELEASE, 0, NULL, 0);
 }
 
 static void send_back(const struct ftrma_parked *p)
 {
-    ftrma_reply_back(p->peer, &p->head, FTRMA_WIRE_HELD, 0);
+    ftrma_reply_reject(p->peer, &p->head, FTRMA_WIRE_HELD, 0);
 }
 
 static void tell_old(const struct ftrma_parked *p)
 {
-    ftrma_reply(p->peer, &p->head, FTRMA_WIRE_OLD, 0, NULL, 0);
+    ftrma_reply(p->peer, &p->head, FTRMA_WIRE_OLD_ROLES, 0, NULL, 0);
 }
 
 static void between_roles(void *agent)
 {
-    ftrma_strike(agent, FTRMA_WIRE_AT_ROLES);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_ROLES);
 }
 
 static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head)
 {
     struct ftrma_ledger *l = a->ledger;
-    if (head->epoch <= l->header->epoch)
+    if (head->roles_number <= l->header->roles_number)
         return;
     int forgets = head->operand == 1;
-    ftrma_parts_roles(l, head->epoch, forgets, between_roles, a);
+    ftrma_parts_roles(l, head->roles_number, forgets, between_roles, a);
     ftrma_grant_drop(a, NULL, -1, tell_old);
     for (struct ftrma_peer *p = a->peers; forgets && p; p = p->next)
-        ftrma_reply_forget(p);
+        ftrma_reply_forget_puts(p);
     for (uint32_t t = 0; t < l->header->targets; t++)
         if (!l->targets[t].hold)
             tell_live(a, t);
@@ -64,7 +64,7 @@ static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head
 static void take_again(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     peer->refused[head->target] = 0;
-    peer->again[head->target] = head->number;
+    peer->resends[head->target] = head->number;
 }
 
 /* Requests that no part has to do with. 0: it is none of them. */
@@ -81,14 +81,14 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
         STORE(&l->targets[head->target].hold, 1);
         ftrma_grant_drop(a, NULL, head->target, send_back);
         break;
-    case FTRMA_WIRE_LIVE:
+    case FTRMA_WIRE_RELEASE:
         STORE(&l->targets[head->target].hold, 0);
         tell_live(a, head->target);
         break;
     case FTRMA_WIRE_NUMBER: /* also of a target on HOLD: its recovery asks */
         told = ftrma_ledger_number(l, peer->origin, head->target);
         break;
-    case FTRMA_WIRE_AGAIN:
+    case FTRMA_WIRE_RESEND:
         take_again(peer, head);
         return 1;
     default:
@@ -144,7 +144,7 @@ static int attempt(const struct ftrma_request *parked)
     struct ftrma_ledger *l = r.peer->agent->ledger;
     int same = LOAD(&l->parts[r.part].place.generation) == r.head->generation;
     if (!same || !ftrma_parts_map(l, (uint32_t)r.part)) {
-        ftrma_reply_back(r.peer, r.head, FTRMA_WIRE_MOVED, 0);
+        ftrma_reply_reject(r.peer, r.head, FTRMA_WIRE_MOVED, 0);
         return 1;
     }
     if (r.head->kind == FTRMA_WIRE_LOCK)
@@ -169,7 +169,7 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
         return NULL;
     }
     if (r.part < 0) {
-        ftrma_reply_back(peer, head, FTRMA_WIRE_MOVED, 0);
+        ftrma_reply_reject(peer, head, FTRMA_WIRE_MOVED, 0);
         return NULL;
     }
     const char *fault = ftrma_apply_fault(&r);
@@ -177,7 +177,7 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
         return fault;
     if (ftrma_message_numbered(head)) {
         if (head->number > reached + 1) {
-            ftrma_reply_back(peer, head, FTRMA_WIRE_GAP, reached);
+            ftrma_reply_reject(peer, head, FTRMA_WIRE_GAP, reached);
             return NULL;
         }
         if (already_parked(peer, head->target))
@@ -202,27 +202,27 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     const char *fault = ftrma_message_payload_fault(head, payload);
     if (fault)
         return fault;
-    if (peer->mirrors)
+    if (peer->is_agent)
         return ftrma_spokes_obey(peer, head, payload);
     if (ftrma_message_among_agents(head))
         return "not a request";
     if (head->target >= l->header->targets)
         return "no such target";
-    if (head->epoch < l->header->epoch && head->kind != FTRMA_WIRE_ROLES) {
-        ftrma_reply(peer, head, FTRMA_WIRE_OLD, 0, NULL, 0);
+    if (head->roles_number < l->header->roles_number && head->kind != FTRMA_WIRE_ROLES) {
+        ftrma_reply(peer, head, FTRMA_WIRE_OLD_ROLES, 0, NULL, 0);
         return NULL;
     }
-    int early = head->epoch > l->header->epoch && head->kind != FTRMA_WIRE_ROLES;
+    int early = head->roles_number > l->header->roles_number && head->kind != FTRMA_WIRE_ROLES;
     if (!early && administer(peer, head))
         return NULL;
-    if (early && head->kind == FTRMA_WIRE_AGAIN) {
+    if (early && head->kind == FTRMA_WIRE_RESEND) {
         take_again(peer, head);
         return NULL;
     }
     if (peer->refused[head->target])
-        return NULL; /* it comes again behind AGAIN */
+        return NULL; /* it comes again behind RESEND */
     if (early || (l->targets[head->target].hold && !is_done_atomic(peer, head))) {
-        ftrma_reply_back(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
+        ftrma_reply_reject(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
     }
     if (head->kind == FTRMA_WIRE_FLUSH) {
@@ -237,7 +237,8 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
 static void take(int got, struct ftrma_peer *peer, const struct ftrma_wire_head *head,
                  const void *payload)
 {
-    const char *fault = got > 0 ? obey(peer, head, payload) : ftrma_way_failure(peer->way);
+    const char *fault =
+        got > 0 ? obey(peer, head, payload) : ftrma_connection_failure(peer->connection);
     if (!fault)
         return;
     ftrma_reply_broken(peer, fault); /* goes nowhere if the connection is broken */
@@ -255,27 +256,29 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
                 break;
             take(got, peer, &head, payload);
         }
-        if (a->busy)
+        if (a->parked_changes)
             ftrma_grant_retry(a, attempt);
-        if (a->look)
-            ftrma_spokes_look(a);
-        if (a->left) {
-            a->left = 0;
+        if (a->scan_due)
+            ftrma_spokes_scan(a);
+        if (a->hub_lost) {
+            a->hub_lost = 0;
             return 0;
         }
-        int soon = (a->busy || a->polite) && timeout_ms, pause = ftrma_spokes_pause(a);
+        int soon = (a->parked_changes || a->neighbours_until) && timeout_ms;
+        int pause = ftrma_spokes_scan_in_ms(a);
         int nap = pause >= 0 && (timeout_ms < 0 || pause < timeout_ms) ? pause : timeout_ms;
         int found = ftrma_engine_wait(a->engine, soon ? 1 : nap);
-        a->look |= pause >= 0;
+        a->scan_due |= pause >= 0;
         if (found & FTRMA_WIRE_RUNG) {
-            a->look = 1;
-            ftrma_ledger_hush(a->ledger);
-            ftrma_parts_tidy(a->ledger);
+            a->scan_due = 1;
+            ftrma_ledger_drain_bell(a->ledger);
+            ftrma_parts_unmap_released(a->ledger);
         }
-        if (found & FTRMA_WIRE_RUNG || (a->polite && ftrma_engine_ns() >= a->polite))
+        if (found & FTRMA_WIRE_RUNG
+            || (a->neighbours_until && ftrma_engine_ns() >= a->neighbours_until))
             ftrma_grant_all(a);
         int over = !found && !soon && (nap == timeout_ms || timeout_ms >= 0);
-        if (over || found & FTRMA_WIRE_KNOCK)
+        if (over || found & FTRMA_WIRE_WATCHED)
             return found;
     }
 }
@@ -293,7 +296,7 @@ int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
         error = ftrma_ledger_lock(a->ledger);
     if (!error)
         error = ftrma_engine_open(FTRMA_WIRE_REQUESTS, a->ledger->bell, &a->engine);
-    if (!error && !(a->scratch = malloc(FTRMA_WIRE_MOST)))
+    if (!error && !(a->scratch = malloc(FTRMA_WIRE_PAYLOAD_BYTES)))
         error = -ENOMEM;
     if (error) {
         if (a)
@@ -301,7 +304,7 @@ int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
         return error;
     }
     a->last_parked = &a->parked;
-    ftrma_parts_put_back(a->ledger);
+    ftrma_parts_undo_unfinished(a->ledger);
     ftrma_parts_finish_roles(a->ledger);
     STORE(&a->ledger->header->agent, (int32_t)getpid());
     __atomic_add_fetch(&a->ledger->header->agents, 1, __ATOMIC_SEQ_CST);

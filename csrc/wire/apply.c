@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "combine.h"
+#include "failpoint.h"
 #include "message.h"
 #include "reply.h"
-#include "strike.h"
 
 #define NO_MEMORY "the agent has no memory for it"
 #define WORD sizeof(uint64_t)
@@ -110,21 +110,21 @@ const char *ftrma_apply_put(const struct ftrma_request *r)
         struct ftrma_wire_run run = run_of(r, i);
         fault = reach(r, run.offset, from, run.bytes, 1);
         from += run.bytes;
-        ftrma_strike(agent, FTRMA_WIRE_AT_HALF);
+        ftrma_failpoint(agent, FTRMA_WIRE_AT_HALF);
     }
     if (!n) {
-        size_t half = agent->place == FTRMA_WIRE_AT_HALF ? head->length / 2 : 0;
+        size_t half = agent->failpoint == FTRMA_WIRE_AT_HALF ? head->length / 2 : 0;
         if (half) {
             fault = reach(r, head->offset, from, half, 1);
-            ftrma_strike(agent, FTRMA_WIRE_AT_HALF);
+            ftrma_failpoint(agent, FTRMA_WIRE_AT_HALF);
         }
         fault = fault ? fault : reach(r, head->offset + half, from + half, head->length - half, 1);
     }
     if (fault)
         return fault;
-    ftrma_strike(agent, FTRMA_WIRE_AT_PUT);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_PUT);
     STORE(&ftrma_ledger_pair(agent->ledger, r->peer->origin, head->target)->number, head->number);
-    return ftrma_reply_owe(r->peer, head, clock, seq) ? NO_MEMORY : NULL;
+    return ftrma_reply_note_put(r->peer, head, clock, seq) ? NO_MEMORY : NULL;
 }
 
 /* The number comes first, and the word is raised again when the request comes again: whoever sees the
@@ -134,9 +134,9 @@ const char *ftrma_apply_set(const struct ftrma_request *r)
     struct ftrma_ledger *l = r->peer->agent->ledger;
     const struct ftrma_wire_head *head = r->head;
     STORE(&ftrma_ledger_pair(l, r->peer->origin, head->target)->number, head->number);
-    ftrma_strike(r->peer->agent, FTRMA_WIRE_AT_NUMBER);
+    ftrma_failpoint(r->peer->agent, FTRMA_WIRE_AT_NUMBER);
     ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
-    return ftrma_reply_owe(r->peer, head, 0, 0) ? NO_MEMORY : NULL;
+    return ftrma_reply_note_put(r->peer, head, 0, 0) ? NO_MEMORY : NULL;
 }
 
 const char *ftrma_apply_get(const struct ftrma_request *r)
@@ -225,7 +225,7 @@ static const char *write_back(const struct ftrma_request *r, unsigned char *valu
         const char *fault = reach(r, r->head->offset, value, half, 1);
         if (fault)
             return fault;
-        ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
+        ftrma_failpoint(agent, FTRMA_WIRE_AT_APPLY);
         return reach(r, r->head->offset + half, value + half, bytes - half, 1);
     }
     return NULL;
@@ -238,7 +238,7 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     const struct ftrma_wire_head *head = r->head;
     struct ftrma_ledger_pair *pair = ftrma_ledger_pair(agent->ledger, r->peer->origin, head->target);
     struct ftrma_wire_words *words = words_of(r);
-    unsigned char value[FTRMA_WIRE_IMAGE];
+    unsigned char value[FTRMA_WIRE_ATOMIC_BYTES];
     size_t bytes = head->length;
     if (!enter(words))
         return ftrma_apply_parked;
@@ -255,7 +255,7 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     int changes = memcmp(value, undo->old, bytes) != 0; /* or its owner may store there meanwhile */
     if (!fault && changes)
         STORE(&undo->number, head->number);
-    ftrma_strike(agent, FTRMA_WIRE_AT_UNDO);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_UNDO);
 
     if (!fault && changes)
         fault = write_back(r, value, bytes);
@@ -263,7 +263,7 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
         leave(r, words);
         return fault == dead ? NULL : fault;
     }
-    ftrma_strike(agent, FTRMA_WIRE_AT_APPLY);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_APPLY);
 
     struct ftrma_wire_answer *answer = &pair->answer;
     STORE(&answer->number, 0);
@@ -273,10 +273,10 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     memcpy(answer->data, undo->old, bytes);
     memcpy(answer->data + bytes, value, bytes);
     STORE(&answer->number, head->number);
-    ftrma_strike(agent, FTRMA_WIRE_AT_ANSWER);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_ANSWER);
 
     STORE(&pair->number, head->number);
-    ftrma_strike(agent, FTRMA_WIRE_AT_NUMBER);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_NUMBER);
     leave(r, words);
     tell(r->peer, head, answer);
     return NULL;
@@ -293,12 +293,13 @@ void ftrma_apply_repeat(const struct ftrma_request *r)
     switch (head->kind) {
     case FTRMA_WIRE_PUT:
     case FTRMA_WIRE_PUTV: /* any moment between call and flush is as good as the first time */
-        (void)ftrma_reply_owe(peer, head, clock_of(peer, head->target), r->part < 0 ? 0 : next_seq(r));
+        (void)ftrma_reply_note_put(peer, head, clock_of(peer, head->target),
+                                   r->part < 0 ? 0 : next_seq(r));
         break;
     case FTRMA_WIRE_SET:
         if (r->part >= 0 && !ftrma_apply_fault(r))
             ftrma_parts_set(l, (uint32_t)r->part, head->offset, head->operand);
-        (void)ftrma_reply_owe(peer, head, 0, 0);
+        (void)ftrma_reply_note_put(peer, head, 0, 0);
         break;
     case FTRMA_WIRE_LOCK:
     case FTRMA_WIRE_UNLOCK:

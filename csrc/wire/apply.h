@@ -2,7 +2,7 @@
 #ifndef FTRMA_APPLY_H
 #define FTRMA_APPLY_H
 
-#include "agent.h"
+#include "agent_state.h"
 
 /* Why it reaches outside of the part; NULL: it does not. */
 const char *ftrma_apply_fault(const struct ftrma_request *request);

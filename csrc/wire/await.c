@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sent.h"
+#include "retransmit.h"
 
 #define MOST_MS 20 /* between two tries to connect; an agent is replaced in 200 */
 
@@ -25,8 +25,8 @@ static void refuse_in_words(struct ftrma_origin *o, const char *why)
 
 static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_ack ack)
 {
-    struct ftrma_sent *s = &o->targets[target].sent;
-    struct ftrma_wire_head *first = ftrma_sent_first(s);
+    struct ftrma_retransmit *s = &o->targets[target].kept;
+    struct ftrma_wire_head *first = ftrma_retransmit_first(s);
     if (!first || first->number >= ack.number + ack.count)
         return; /* told before */
     if (first->number < ack.number || ack.number + ack.count > o->targets[target].number + 1) {
@@ -36,7 +36,7 @@ static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_
     uint64_t before = first->number - ack.number;
     ack = (struct ftrma_wire_ack){first->number, ack.count - before, ack.clock, ack.seq + before};
     for (uint64_t i = 0; i < ack.count; i++)
-        ftrma_sent_pop(s);
+        ftrma_retransmit_pop(s);
     if (o->acked)
         o->acked(o->arg, (int)target, &ack, 1);
 }
@@ -45,8 +45,8 @@ static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_
 static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                         const void *payload)
 {
-    struct ftrma_toward *t = &o->targets[head->target];
-    const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
+    struct ftrma_origin_target *t = &o->targets[head->target];
+    const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     if (!t->asked || !first || first->number != head->number)
         return; /* a repeated one's */
     int atomic = first->kind == FTRMA_WIRE_ACC || first->kind == FTRMA_WIRE_FOP
@@ -66,15 +66,15 @@ static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *he
         memcpy(&t->answer.clock, payload, head->length);
     t->asked = 0;
     t->answered = 1;
-    ftrma_sent_pop(&t->sent);
+    ftrma_retransmit_pop(&t->kept);
 }
 
 static void take_back(struct ftrma_origin *o, const struct ftrma_wire_head *head)
 {
-    struct ftrma_toward *t = &o->targets[head->target];
-    const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
-    if (head->number != t->again)
-        return; /* of what was sent before the last AGAIN: it has come once more since */
+    struct ftrma_origin_target *t = &o->targets[head->target];
+    const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
+    if (head->number != t->resends)
+        return; /* of what was sent before the last RESEND: it has come once more since */
     if (head->operand != FTRMA_WIRE_GAP) {
         t->refused = 1;
         return;
@@ -82,14 +82,14 @@ static void take_back(struct ftrma_origin *o, const struct ftrma_wire_head *head
     if (first && first->number > head->offset + 1)
         refuse_in_words(o, "the agent has lost numbers that it had acknowledged");
     else
-        ftrma_sent_again(o, head->target);
+        ftrma_retransmit_target(o, head->target);
 }
 
 /* What the one request without a number waits for. */
 static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                       const void *payload)
 {
-    struct ftrma_ask *ask = &o->ask;
+    struct ftrma_origin_query *ask = &o->query;
     if (!ask->active || ask->head.number != head->number)
         return;
     int wants = ask->head.kind == FTRMA_WIRE_GET || ask->head.kind == FTRMA_WIRE_GETV;
@@ -106,12 +106,12 @@ static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head
 static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
                        const void *payload)
 {
-    int early = head->kind == FTRMA_WIRE_BACK && head->operand == FTRMA_WIRE_EARLY;
+    int early = head->kind == FTRMA_WIRE_REJECTED && head->operand == FTRMA_WIRE_EARLY;
     if (head->kind == FTRMA_WIRE_BROKEN)
         refuse(o, payload, head->length);
-    if (head->kind == FTRMA_WIRE_OLD)
-        o->stale |= head->epoch > o->epoch;
-    if (head->target >= o->ntargets || (head->epoch < o->epoch && !early))
+    if (head->kind == FTRMA_WIRE_OLD_ROLES)
+        o->stale |= head->roles_number > o->roles_number;
+    if (head->target >= o->ntargets || (head->roles_number < o->roles_number && !early))
         return; /* of a time that is over */
     int here = o->targets[head->target].node == node; /* else it has moved */
     struct ftrma_wire_ack ack;
@@ -126,20 +126,20 @@ static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma
     case FTRMA_WIRE_ANSWER:
     case FTRMA_WIRE_DONE:
     case FTRMA_WIRE_DATA:
-        if (o->ask.active && o->ask.head.number == head->number)
+        if (o->query.active && o->query.head.number == head->number)
             take_told(o, head, payload);
         else if (here && head->kind != FTRMA_WIRE_DATA)
             take_answer(o, head, payload);
         break;
-    case FTRMA_WIRE_BACK:
+    case FTRMA_WIRE_REJECTED:
         if (here)
             take_back(o, head);
         break;
-    case FTRMA_WIRE_LIVE:
+    case FTRMA_WIRE_RELEASE:
         if (here)
-            ftrma_sent_again(o, head->target);
+            ftrma_retransmit_target(o, head->target);
         else
-            ftrma_sent_ask_again(o, node, head->target);
+            ftrma_retransmit_query_again(o, node, head->target);
         break;
     default:;
     }
@@ -151,13 +151,13 @@ static void take_all(struct ftrma_origin *o)
     const void *payload;
     void *node;
     for (int got; (got = ftrma_engine_next(o->engine, &node, &head, &payload));) {
-        struct ftrma_node *n = node;
+        struct ftrma_origin_node *n = node;
         if (got > 0) {
             take_reply(o, (uint32_t)(n - o->nodes), &head, payload);
             continue;
         }
-        ftrma_way_close(n->way);
-        *n = (struct ftrma_node){0};
+        ftrma_connection_close(n->connection);
+        *n = (struct ftrma_origin_node){0};
     }
 }
 
@@ -165,20 +165,20 @@ static void take_all(struct ftrma_origin *o)
 
 uint64_t ftrma_await_deadline(const struct ftrma_origin *o)
 {
-    return o->patience_ms < 0 ? 0 : ftrma_engine_ns() + 1000000u * (uint64_t)o->patience_ms + 1;
+    return o->timeout_ms < 0 ? 0 : ftrma_engine_ns() + 1000000u * (uint64_t)o->timeout_ms + 1;
 }
 
 void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadline)
 {
-    struct ftrma_node *n = &o->nodes[node];
+    struct ftrma_origin_node *n = &o->nodes[node];
     uint64_t now = ftrma_engine_ns();
-    if (n->way || *o->reason || now < n->next_ns)
+    if (n->connection || *o->reason || now < n->next_ns)
         return;
     int left = !deadline ? -1 : deadline > now ? (int)((deadline - now) / 1000000u) : 0;
     int fd = o->connect(o->arg, (int)node, left);
-    if (fd >= 0 && !ftrma_engine_adopt(o->engine, fd, n, &n->way)) {
+    if (fd >= 0 && !ftrma_engine_adopt(o->engine, fd, n, &n->connection)) {
         n->tries = 0;
-        ftrma_sent_anew(o, node);
+        ftrma_retransmit_node(o, node);
         return;
     }
     if (fd == -EPROTO)
@@ -189,9 +189,9 @@ void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadlin
 }
 
 /* How long to sleep: until the deadline, or the next try to connect. */
-static int sleep_ms(const struct ftrma_node *n, uint64_t deadline, uint64_t now)
+static int sleep_ms(const struct ftrma_origin_node *n, uint64_t deadline, uint64_t now)
 {
-    uint64_t until = !n->way && (!deadline || n->next_ns < deadline) ? n->next_ns : deadline;
+    uint64_t until = !n->connection && (!deadline || n->next_ns < deadline) ? n->next_ns : deadline;
     if (!until)
         return -1;
     return until <= now ? 0 : (int)((until - now + 999999u) / 1000000u);
@@ -222,18 +222,18 @@ int ftrma_await(struct ftrma_origin *o, uint32_t node,
 static int is_done(const struct ftrma_origin *o, uint32_t target)
 {
     (void)target;
-    return o->ask.done;
+    return o->query.done;
 }
 
-int ftrma_await_ask(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
-                    const void *payload, void *data, size_t bytes)
+int ftrma_await_query(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
+                      const void *payload, void *data, size_t bytes)
 {
-    o->ask = (struct ftrma_ask){.active = 1, .node = node, .head = *head, .payload = payload,
-                                .data = data, .bytes = bytes};
-    o->ask.head.format = FTRMA_WIRE_FORMAT;
-    o->ask.head.number = FTRMA_TOKEN | ++o->token;
-    ftrma_sent_ask(o);
+    o->query = (struct ftrma_origin_query){
+        .active = 1, .node = node, .head = *head, .payload = payload, .data = data, .bytes = bytes};
+    o->query.head.format = FTRMA_WIRE_FORMAT;
+    o->query.head.number = FTRMA_TOKEN | ++o->token;
+    ftrma_retransmit_query(o);
     int result = ftrma_await(o, node, is_done, head->target);
-    o->ask.active = 0;
+    o->query.active = 0;
     return result;
 }

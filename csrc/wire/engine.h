@@ -12,30 +12,31 @@
 #include "wire.h"
 
 struct ftrma_engine;
-struct ftrma_way; /* one connection */
+struct ftrma_connection; /* one connection */
 
 /* side: what may arrive here (message.h). alarm: a descriptor that stays the caller's, -1: an eventfd
    of its own. 0 or -errno. */
 int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine);
-void ftrma_engine_close(struct ftrma_engine *engine); /* with all its ways */
+void ftrma_engine_close(struct ftrma_engine *engine); /* with all its connections */
 
-/* Make a way of a connected descriptor, which is the engine's from now on. 0 or -errno.
+/* Make a connection of a connected descriptor, which is the engine's from now on. 0 or -errno.
    owner: told with what arrives. */
-int ftrma_engine_adopt(struct ftrma_engine *engine, int fd, void *owner, struct ftrma_way **way);
-void ftrma_way_close(struct ftrma_way *way);
+int ftrma_engine_adopt(struct ftrma_engine *engine, int fd, void *owner,
+                       struct ftrma_connection **connection);
+void ftrma_connection_close(struct ftrma_connection *connection);
 /* Why it has failed, NULL: it has not. */
-const char *ftrma_way_failure(const struct ftrma_way *way);
+const char *ftrma_connection_failure(const struct ftrma_connection *connection);
 
 /* Bytes that its peer has not taken yet. */
-size_t ftrma_way_unsent(const struct ftrma_way *way);
+size_t ftrma_connection_unsent(const struct ftrma_connection *connection);
 
-/* Send a message; never waits.  It leaves at the latest with the next wait.  The failure of a way is
+/* Send a message; never waits.  It leaves at the latest with the next wait.  The failure of a connection is
    told by ftrma_engine_next() alone. */
-void ftrma_engine_send(struct ftrma_way *way, const struct ftrma_wire_head *head,
+void ftrma_engine_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
                        const void *payload);
 
-/* The next message, in turn from all ways. 1: there is one, valid until the next call; 0: none; -1:
-   this way has failed. */
+/* The next message, in turn from all connections. 1: there is one, valid until the next call; 0: none; -1:
+   this connection has failed. */
 int ftrma_engine_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
                       const void **payload);
 

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failpoint.h"
 #include "reply.h"
-#include "strike.h"
 
-#define POLITE_NS 1000000 /* what processes of the node have to come first, once they have waited */
+#define NEIGHBOURS_NS 1000000 /* head start of the node's processes that sleep for a lock */
 
 /* Whether the origin can have the lock beside other nodes'.  Its own hold, which an agent gave that
    died before it stored the number, is no obstacle. */
@@ -54,9 +54,9 @@ static int waits_for_lock(const struct ftrma_parked *p, int part)
 static void done(struct ftrma_peer *peer, const struct ftrma_wire_head *head, uint64_t told)
 {
     struct ftrma_agent *agent = peer->agent;
-    ftrma_strike(agent, FTRMA_WIRE_AT_GRANT);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_GRANT);
     STORE(&ftrma_ledger_pair(agent->ledger, peer->origin, head->target)->number, head->number);
-    ftrma_strike(agent, FTRMA_WIRE_AT_LOCKED);
+    ftrma_failpoint(agent, FTRMA_WIRE_AT_LOCKED);
     ftrma_reply_acks(peer, head->target, 0);
     ftrma_reply(peer, head, FTRMA_WIRE_DONE, told, NULL, 0);
 }
@@ -121,12 +121,12 @@ void ftrma_grant_unlock(const struct ftrma_request *r)
     /* Done again it frees nobody else's. */
     STORE(ftrma_ledger_hold(l, part, r->peer->origin), FTRMA_HOLDS_NOTHING);
     int asleep = ftrma_parts_sleepers(l, part);
-    ftrma_parts_settle(l, part);
+    ftrma_parts_refresh_lock(l, part);
     done(r->peer, r->head, 0);
     if (!asleep)
         ftrma_grant_next(agent, r->part);
-    else if (!agent->polite) /* those of the node have waited, too */
-        agent->polite = ftrma_engine_ns() + POLITE_NS;
+    else if (!agent->neighbours_until) /* those of the node have waited, too */
+        agent->neighbours_until = ftrma_engine_ns() + NEIGHBOURS_NS;
 }
 
 /* ---- those that wait ---- */
@@ -140,11 +140,11 @@ int ftrma_grant_park(const struct ftrma_request *r)
     p->next = NULL;
     p->peer = r->peer;
     p->part = r->part;
-    p->looked = 0;
+    p->round = 0;
     p->head = *r->head;
     if (r->head->length)
         memcpy(p->payload, r->payload, r->head->length);
-    agent->busy += !waits_for_lock(p, p->part);
+    agent->parked_changes += !waits_for_lock(p, p->part);
     *agent->last_parked = p;
     agent->last_parked = &p->next;
     return 0;
@@ -154,7 +154,7 @@ int ftrma_grant_park(const struct ftrma_request *r)
 static void unpark(struct ftrma_agent *agent, struct ftrma_parked **at)
 {
     struct ftrma_parked *p = *at;
-    agent->busy -= !waits_for_lock(p, p->part);
+    agent->parked_changes -= !waits_for_lock(p, p->part);
     if (agent->last_parked == &p->next)
         agent->last_parked = at;
     *at = p->next;
@@ -207,18 +207,18 @@ void ftrma_grant_retry(struct ftrma_agent *agent, int (*attempt)(const struct ft
 static int next_part(struct ftrma_agent *agent)
 {
     struct ftrma_parked *p = agent->parked;
-    while (p && (p->looked == agent->round || !waits_for_lock(p, p->part)))
+    while (p && (p->round == agent->round || !waits_for_lock(p, p->part)))
         p = p->next;
     int part = p ? p->part : -1;
     for (; p; p = p->next)
         if (p->part == part)
-            p->looked = agent->round;
+            p->round = agent->round;
     return part;
 }
 
 void ftrma_grant_all(struct ftrma_agent *agent)
 {
-    agent->polite = 0;
+    agent->neighbours_until = 0;
     agent->round++;
     for (int part; (part = next_part(agent)) >= 0;)
         ftrma_grant_next(agent, part);

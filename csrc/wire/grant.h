@@ -2,7 +2,7 @@
 #ifndef FTRMA_GRANT_H
 #define FTRMA_GRANT_H
 
-#include "agent.h"
+#include "agent_state.h"
 
 /* A LOCK whose number is the next: granted, or parked. 0, or -ENOMEM. */
 int ftrma_grant_lock(const struct ftrma_request *request);

@@ -176,7 +176,7 @@ void ftrma_ledger_ring(struct ftrma_ledger *l)
         ; /* EAGAIN: it has been rung often enough */
 }
 
-void ftrma_ledger_hush(struct ftrma_ledger *l)
+void ftrma_ledger_drain_bell(struct ftrma_ledger *l)
 {
     char rung[4096];
     while (read(l->bell, rung, sizeof rung) == (ssize_t)sizeof rung)

@@ -16,7 +16,7 @@ struct ftrma_undo {
     uint64_t number;
     uint32_t origin, generation; /* of the part */
     uint64_t offset, bytes;
-    unsigned char old[FTRMA_WIRE_IMAGE];
+    unsigned char old[FTRMA_WIRE_ATOMIC_BYTES];
 };
 
 /* A part. Where it is, is written by who places it, its generation last; 0: nobody has. */
@@ -39,9 +39,9 @@ struct ftrma_ledger_header {
     uint32_t origins, targets, parts;
     int32_t agent;      /* the process that serves it, or did */
     uint64_t agents;    /* that have begun */
-    uint64_t epoch;     /* of the roles in force here */
-    uint64_t forgetting; /* the epoch with which all is forgotten, while it is */
-    uint64_t left; /* parts so far that are gone; by processes of the node */
+    uint64_t roles_number;     /* of the roles in force here */
+    uint64_t forgetting; /* the roles_number with which all is forgotten, while it is */
+    uint64_t released; /* parts so far that are gone; by processes of the node */
     uint64_t clock_at, clock_step; /* where the first `clocks` targets' clocks lie in clock_file */
     uint32_t clocks, pad2;         /* stored last, by who has made the ledger; 0: in the ledger */
     char clock_file[64];
@@ -65,7 +65,7 @@ struct ftrma_ledger {
         size_t map_bytes;
         uint64_t placed;
     } *mapped;
-    uint64_t left; /* that are unmapped */
+    uint64_t released; /* that are unmapped */
     char *clocks;  /* of clock_file; NULL: not mapped */
     size_t clocks_bytes;
 };
@@ -91,7 +91,7 @@ uint64_t ftrma_ledger_clock(struct ftrma_ledger *ledger, uint32_t target);
 int ftrma_ledger_beside(const char *path);
 
 /* It has been rung. */
-void ftrma_ledger_hush(struct ftrma_ledger *ledger);
+void ftrma_ledger_drain_bell(struct ftrma_ledger *ledger);
 /* Let the memory of a part's file go. */
 void ftrma_ledger_unmap(struct ftrma_mapped *mapped);
 

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "strike.h"
+#include "failpoint.h"
 
 #define POKE "poke-"
 
@@ -36,7 +36,7 @@ static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
     while (now < value && !raised)
         raised = __atomic_compare_exchange_n(m->at[word], &now, value, 0, __ATOMIC_SEQ_CST,
                                              __ATOMIC_ACQUIRE);
-    ftrma_strike(m->agent, FTRMA_WIRE_AT_SHADOW);
+    ftrma_failpoint(m->agent, FTRMA_WIRE_AT_SHADOW);
     if (m->shadow[word] < value)
         STORE(&m->shadow[word], value);
     return raised != 0;
@@ -45,14 +45,14 @@ static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 /* One word has come. 1: it has raised the alarm. */
 static int take(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 {
-    ftrma_strike(m->agent, FTRMA_WIRE_AT_MIRROR);
+    ftrma_failpoint(m->agent, FTRMA_WIRE_AT_MIRROR);
     if (m->kinds[word] == FTRMA_MIRROR_ALARM)
         return raise_alarm(m, word, value);
     if (m->pending[word] > m->header->acked)
         return 0;
     uint64_t before = m->shadow[word];
     __atomic_compare_exchange_n(m->at[word], &before, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-    ftrma_strike(m->agent, FTRMA_WIRE_AT_SHADOW);
+    ftrma_failpoint(m->agent, FTRMA_WIRE_AT_SHADOW);
     STORE(&m->shadow[word], value);
     return 0;
 }
@@ -140,7 +140,7 @@ void ftrma_merge_finish(struct ftrma_mirror *m)
 /* It was sent, and did not come. */
 static int is_lost(const struct ftrma_mirror *m, uint64_t word)
 {
-    return m->pending[word] > m->header->acked && m->pending[word] <= m->again;
+    return m->pending[word] > m->header->acked && m->pending[word] <= m->resends;
 }
 
 static int is_changed(const struct ftrma_mirror *m, uint64_t word, uint64_t now)
@@ -188,14 +188,14 @@ void ftrma_merge_note(struct ftrma_mirror *m, uint64_t first, uint64_t n, uint64
     }
     if (number)
         STORE(&m->header->sent, number);
-    ftrma_strike(m->agent, FTRMA_WIRE_AT_SCAN);
+    ftrma_failpoint(m->agent, FTRMA_WIRE_AT_SCAN);
 }
 
-void ftrma_merge_settle(struct ftrma_mirror *m)
+void ftrma_merge_note_ordered(struct ftrma_mirror *m)
 {
     struct ftrma_mirror_header *h = m->header;
-    if (h->settled >= m->look || (m->agent->node && h->acked < m->last))
+    if (h->ordered >= m->scan || (m->agent->node && h->acked < m->last))
         return;
-    STORE(&h->settled, m->look);
+    STORE(&h->ordered, m->scan);
     ring_all(m);
 }

@@ -19,7 +19,7 @@ uint64_t ftrma_merge_find(struct ftrma_mirror *mirror, int all);
 void ftrma_merge_note(struct ftrma_mirror *mirror, uint64_t first, uint64_t n, uint64_t number);
 
 /* Say which look's words are ordered; at the hub they are when they are sent. */
-void ftrma_merge_settle(struct ftrma_mirror *mirror);
+void ftrma_merge_note_ordered(struct ftrma_mirror *mirror);
 
 int ftrma_merge_alarmed(const struct ftrma_mirror *mirror);
 

@@ -15,9 +15,9 @@ struct form {
 #define RUN ((uint32_t)sizeof(struct ftrma_wire_run))
 #define WORD ((uint32_t)sizeof(struct ftrma_wire_word))
 static const struct form forms[FTRMA_WIRE_KINDS] = {
-    [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_MOST, 1},
-    [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_MOST, 1},
-    [FTRMA_WIRE_ACC] = {FTRMA_WIRE_REQUESTS, 1, 4, FTRMA_WIRE_IMAGE, 1},
+    [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_PAYLOAD_BYTES, 1},
+    [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_PAYLOAD_BYTES, 1},
+    [FTRMA_WIRE_ACC] = {FTRMA_WIRE_REQUESTS, 1, 4, FTRMA_WIRE_ATOMIC_BYTES, 1},
     [FTRMA_WIRE_FOP] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
     [FTRMA_WIRE_CAS] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
     [FTRMA_WIRE_LOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
@@ -28,17 +28,17 @@ static const struct form forms[FTRMA_WIRE_KINDS] = {
     [FTRMA_WIRE_FLUSH] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_NUMBER] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_HOLD] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_LIVE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_RELEASE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
     [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_AGAIN] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
+    [FTRMA_WIRE_RESEND] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
     [FTRMA_WIRE_DONE] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_MOST, 0},
-    [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_MOST, 0},
-    [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_IMAGE, 0},
-    [FTRMA_WIRE_BACK] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_OLD] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_PAYLOAD_BYTES, 0},
+    [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0},
+    [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_ATOMIC_BYTES, 0},
+    [FTRMA_WIRE_REJECTED] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
+    [FTRMA_WIRE_OLD_ROLES] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
     [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 1, 256, 0},
-    [FTRMA_WIRE_MIRROR] = {FTRMA_WIRE_REQUESTS, 0, 0, FTRMA_WIRE_MOST, 0},
+    [FTRMA_WIRE_MIRROR] = {FTRMA_WIRE_REQUESTS, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0},
     [FTRMA_WIRE_MIRRORED] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
 };
 
@@ -94,9 +94,10 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
         return "a number is missing";
     if (head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS)
         return atomic_fault(head);
-    if (head->what)
+    if (head->operation)
         return "an operation where there is none";
-    if (head->kind == FTRMA_WIRE_GET && (!head->operand || head->operand > FTRMA_WIRE_MOST))
+    if (head->kind == FTRMA_WIRE_GET
+        && (!head->operand || head->operand > FTRMA_WIRE_PAYLOAD_BYTES))
         return "asks for too many bytes, or none";
     if (head->kind == FTRMA_WIRE_GETV && head->length % sizeof(struct ftrma_wire_run))
         return "half a run";
@@ -134,7 +135,7 @@ const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, cons
 {
     uint64_t n = head->operand, length = head->length, size = sizeof(struct ftrma_wire_run);
     if (head->kind == FTRMA_WIRE_GETV)
-        return runs_fault(payload, length / size, FTRMA_WIRE_MOST);
+        return runs_fault(payload, length / size, FTRMA_WIRE_PAYLOAD_BYTES);
     if (head->kind != FTRMA_WIRE_PUTV)
         return NULL;
     if (!n || n > FTRMA_WIRE_RUNS || n * size >= length)

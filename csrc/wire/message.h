@@ -24,12 +24,12 @@ size_t ftrma_message_element(int type);
 
 static inline int ftrma_message_type(const struct ftrma_wire_head *head)
 {
-    return head->what & 0xf;
+    return head->operation & 0xf;
 }
 
 static inline int ftrma_message_op(const struct ftrma_wire_head *head)
 {
-    return head->what >> 4;
+    return head->operation >> 4;
 }
 
 #endif

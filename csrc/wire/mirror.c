@@ -64,7 +64,7 @@ static uint64_t layout(const struct ftrma_mirror_header *h, uint64_t at[5])
 {
     uint64_t sizes[5] = {h->regions * sizeof(struct ftrma_mirror_region),
                          FTRMA_WIRE_NODES * sizeof(uint64_t), h->words * sizeof(uint64_t),
-                         h->words * sizeof(uint64_t), FTRMA_WIRE_MOST};
+                         h->words * sizeof(uint64_t), FTRMA_WIRE_PAYLOAD_BYTES};
     uint64_t next = sizeof *h;
     for (int i = 0; i < 5; i++) {
         at[i] = next;
@@ -156,7 +156,7 @@ int ftrma_mirror_make(const char *path, const char *file, const struct ftrma_mir
     return error;
 }
 
-int ftrma_mirror_looks(const char *path, const uint64_t **looks, const uint64_t **settled)
+int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered)
 {
     int directory = ftrma_ledger_beside(path);
     const char *name = strrchr(path, '/');
@@ -170,8 +170,8 @@ int ftrma_mirror_looks(const char *path, const uint64_t **looks, const uint64_t 
     if (!error && (bytes < sizeof *h || h->magic != MAGIC))
         error = -EINVAL;
     if (!error) {
-        *looks = &h->looks;
-        *settled = &h->settled;
+        *scans = &h->scans;
+        *ordered = &h->ordered;
     }
     return error;
 }
@@ -191,8 +191,9 @@ static int examine(struct ftrma_mirror *m, char *map, uint64_t bytes)
     if (error)
         return error;
     if (counted.words != h->words || counted.mirrored_bytes != h->mirrored_bytes
-        || h->hash != hash_of((void *)(map + at[0]), h->regions) || h->count > FTRMA_MIRROR_MOST
-        || h->done > h->count || h->from >= FTRMA_WIRE_NODES)
+        || h->hash != hash_of((void *)(map + at[0]), h->regions)
+        || h->count > FTRMA_MIRROR_MESSAGE_WORDS || h->done > h->count
+        || h->from >= FTRMA_WIRE_NODES)
         return -EINVAL;
     place(m, map, at);
     return 0;

@@ -17,7 +17,7 @@
 #include "ledger.h"
 
 /* Words of a message. */
-#define FTRMA_MIRROR_MOST (FTRMA_WIRE_MOST / sizeof(struct ftrma_wire_word))
+#define FTRMA_MIRROR_MESSAGE_WORDS (FTRMA_WIRE_PAYLOAD_BYTES / sizeof(struct ftrma_wire_word))
 
 struct ftrma_mirror_header {
     uint64_t magic; /* stored last */
@@ -26,11 +26,11 @@ struct ftrma_mirror_header {
     uint64_t hash;  /* of the regions */
     uint64_t sent;  /* the number of the message sent last; of a spoke, as the next */
     uint64_t acked; /* what the hub has taken */
-    uint64_t looks, settled; /* see ftrma_mirror_looks() */
+    uint64_t scans, ordered; /* see ftrma_mirror_scans() */
     /* The message that is being taken: a successor takes the rest of it. valid is stored last. */
     uint64_t valid, from, number, count;
     uint64_t done;  /* words of it that are stored */
-    char file[FTRMA_WIRE_NAME]; /* beside the state */
+    char file[FTRMA_WIRE_NAME_BYTES]; /* beside the state */
 };
 
 struct ftrma_mirror {
@@ -49,9 +49,9 @@ struct ftrma_mirror {
     struct ftrma_wire_word *found; /* what is to be sent; room for all words */
     uint64_t *alarm, *calm;     /* NULL: there is none, and nothing is ever pending */
     uint64_t *echo;             /* of this node, or NULL */
-    uint64_t look, last;        /* the newest look whose words all are sent, and its message */
+    uint64_t scan, last; /* the newest look whose words all are sent, and its message */
     int hot;       /* the alarm was pending at the last look */
-    uint64_t again; /* up to this number, what was not taken is sent again */
+    uint64_t resends; /* up to this number, what was not taken is sent again */
     unsigned ahead; /* messages over this connection that were not acknowledged */
 };
 

@@ -8,7 +8,7 @@
  * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again; of a put, some of it may then
  * be sent twice, which is one more put of the same bytes.
  */
-#include "origin.h"
+#include "origin_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,18 +16,18 @@
 
 #include "await.h"
 #include "message.h"
-#include "sent.h"
+#include "retransmit.h"
 
 #define MOST_KEPT (4u << 20) /* bytes that wait for an acknowledgement of one target */
 
 static int is_acknowledged(const struct ftrma_origin *o, uint32_t target)
 {
-    return o->targets[target].sent.from == o->targets[target].sent.to;
+    return o->targets[target].kept.from == o->targets[target].kept.to;
 }
 
 static int has_room(const struct ftrma_origin *o, uint32_t target)
 {
-    return o->targets[target].sent.to - o->targets[target].sent.from < MOST_KEPT;
+    return o->targets[target].kept.to - o->targets[target].kept.from < MOST_KEPT;
 }
 
 static int is_answered(const struct ftrma_origin *o, uint32_t target)
@@ -51,7 +51,7 @@ static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64
                   struct ftrma_wire_run *taken, size_t most, size_t *bytes)
 {
     size_t count = 0;
-    for (*bytes = 0; *i < n && count < FTRMA_WIRE_CUT && *bytes < most; count++) {
+    for (*bytes = 0; *i < n && count < FTRMA_WIRE_SENT_RUNS && *bytes < most; count++) {
         uint64_t left = runs[*i].bytes - *skip, room = most - *bytes;
         taken[count] = (struct ftrma_wire_run){runs[*i].offset + *skip, left < room ? left : room};
         *bytes += taken[count].bytes;
@@ -73,18 +73,18 @@ static int put(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_head *
                      : ftrma_await(o, o->targets[target].node, has_room, target);
     if (result)
         return result;
-    if (!o->nodes[o->targets[target].node].way)
+    if (!o->nodes[o->targets[target].node].connection)
         ftrma_await_connect(o, o->targets[target].node, ftrma_await_deadline(o));
     head->length = (uint32_t)(ahead + bytes);
     char *payload;
-    struct ftrma_wire_head *kept = ftrma_sent_add(o, target, head, &payload);
+    struct ftrma_wire_head *kept = ftrma_retransmit_add(o, target, head, &payload);
     if (!kept)
         return -ENOMEM;
     if (ahead)
         memcpy(payload, runs, ahead);
     if (bytes)
         memcpy(payload + ahead, data, bytes);
-    ftrma_sent_out(o, target, kept, payload);
+    ftrma_retransmit_send(o, target, kept, payload);
     return FTRMA_OK;
 }
 
@@ -93,7 +93,7 @@ int ftrma_origin_put(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 {
     int result = check(o, target);
     for (size_t at = 0, n; !result && at < bytes; at += n) {
-        n = bytes - at < FTRMA_WIRE_MOST ? bytes - at : FTRMA_WIRE_MOST;
+        n = bytes - at < FTRMA_WIRE_PAYLOAD_BYTES ? bytes - at : FTRMA_WIRE_PAYLOAD_BYTES;
         struct ftrma_wire_head head = {
             .kind = FTRMA_WIRE_PUT, .window = window, .offset = offset + at};
         result = put(o, target, &head, NULL, 0, (const char *)data + at, n);
@@ -104,12 +104,12 @@ int ftrma_origin_put(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 int ftrma_origin_putv(struct ftrma_origin *o, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, const void *data)
 {
-    struct ftrma_wire_run taken[FTRMA_WIRE_CUT];
+    struct ftrma_wire_run taken[FTRMA_WIRE_SENT_RUNS];
     int result = check(o, target);
     uint64_t skip = 0;
     for (size_t i = 0, bytes; !result && i < n; data = (const char *)data + bytes) {
         size_t count =
-            cut(runs, n, &i, &skip, taken, FTRMA_WIRE_MOST - sizeof taken, &bytes);
+            cut(runs, n, &i, &skip, taken, FTRMA_WIRE_PAYLOAD_BYTES - sizeof taken, &bytes);
         struct ftrma_wire_head head = {
             .kind = FTRMA_WIRE_PUTV, .window = window, .operand = count};
         result = put(o, target, &head, taken, count * sizeof *taken, data, bytes);
@@ -122,10 +122,10 @@ int ftrma_origin_get(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 {
     int result = check(o, target);
     for (size_t at = 0, n; !result && at < bytes; at += n) {
-        n = bytes - at < FTRMA_WIRE_MOST ? bytes - at : FTRMA_WIRE_MOST;
+        n = bytes - at < FTRMA_WIRE_PAYLOAD_BYTES ? bytes - at : FTRMA_WIRE_PAYLOAD_BYTES;
         struct ftrma_wire_head head = {.kind = FTRMA_WIRE_GET, .target = target, .window = window,
                                        .offset = offset + at, .operand = n};
-        result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, (char *)data + at, n);
+        result = ftrma_await_query(o, o->targets[target].node, &head, NULL, (char *)data + at, n);
     }
     return result;
 }
@@ -133,14 +133,14 @@ int ftrma_origin_get(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 int ftrma_origin_getv(struct ftrma_origin *o, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, void *data)
 {
-    struct ftrma_wire_run taken[FTRMA_WIRE_CUT];
+    struct ftrma_wire_run taken[FTRMA_WIRE_SENT_RUNS];
     int result = check(o, target);
     uint64_t skip = 0;
     for (size_t i = 0, bytes; !result && i < n; data = (char *)data + bytes) {
-        size_t count = cut(runs, n, &i, &skip, taken, FTRMA_WIRE_MOST, &bytes);
+        size_t count = cut(runs, n, &i, &skip, taken, FTRMA_WIRE_PAYLOAD_BYTES, &bytes);
         struct ftrma_wire_head head = {.kind = FTRMA_WIRE_GETV, .target = target, .window = window,
                                        .length = (uint32_t)(count * sizeof *taken)};
-        result = ftrma_await_ask(o, o->targets[target].node, &head, taken, data, bytes);
+        result = ftrma_await_query(o, o->targets[target].node, &head, taken, data, bytes);
     }
     return result;
 }
@@ -148,7 +148,7 @@ int ftrma_origin_getv(struct ftrma_origin *o, uint32_t target, uint32_t window,
 static void begin_flush(struct ftrma_origin *o, uint32_t target)
 {
     o->targets[target].flushing = 1;
-    ftrma_sent_flush(o, target);
+    ftrma_retransmit_flush(o, target);
 }
 
 static int end_flush(struct ftrma_origin *o, uint32_t target)
@@ -216,7 +216,7 @@ int ftrma_origin_set(struct ftrma_origin *o, uint32_t target, uint32_t window, u
 
 size_t ftrma_origin_pending(struct ftrma_origin *o, uint32_t target)
 {
-    return target < o->ntargets ? o->targets[target].sent.to - o->targets[target].sent.from : 0;
+    return target < o->ntargets ? o->targets[target].kept.to - o->targets[target].kept.from : 0;
 }
 
 /* ---- atomics and locks ---- */
@@ -225,7 +225,7 @@ int ftrma_origin_finish(struct ftrma_origin *o, uint32_t target, struct ftrma_wi
 {
     if (target >= o->ntargets)
         return -EINVAL;
-    struct ftrma_toward *t = &o->targets[target];
+    struct ftrma_origin_target *t = &o->targets[target];
     if (!t->asked && !t->answered)
         return -ENOENT;
     int result = ftrma_await(o, t->node, is_answered, target);
@@ -243,28 +243,32 @@ static int begin(struct ftrma_origin *o, uint32_t target, const struct ftrma_wir
                  const void *data)
 {
     char *payload;
-    struct ftrma_wire_head *kept = ftrma_sent_add(o, target, head, &payload);
+    struct ftrma_wire_head *kept = ftrma_retransmit_add(o, target, head, &payload);
     if (!kept)
         return -ENOMEM;
     if (data)
         memcpy(payload, data, head->length);
     o->targets[target].asked = 1;
-    ftrma_sent_out(o, target, kept, payload);
+    ftrma_retransmit_send(o, target, kept, payload);
     return FTRMA_OK;
 }
 
-int ftrma_origin_ask(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
-                     uint32_t window, uint64_t offset, uint64_t compare, const void *data,
-                     size_t bytes)
+int ftrma_origin_atomic_begin(struct ftrma_origin *o, int kind, int op, int type, uint32_t target,
+                              uint32_t window, uint64_t offset, uint64_t compare, const void *data,
+                              size_t bytes)
 {
-    struct ftrma_wire_head head = {
-        .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .what = (uint8_t)(op << 4 | type),
-        .length = (uint32_t)bytes, .number = 1, .window = window, .offset = offset,
-        .operand = compare};
+    struct ftrma_wire_head head = {.kind = (uint16_t)kind,
+                                   .format = FTRMA_WIRE_FORMAT,
+                                   .operation = (uint8_t)(op << 4 | type),
+                                   .length = (uint32_t)bytes,
+                                   .number = 1,
+                                   .window = window,
+                                   .offset = offset,
+                                   .operand = compare};
     int result = check(o, target);
     if (result)
         return result;
-    if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_IMAGE || op < 0
+    if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_ATOMIC_BYTES || op < 0
         || op > 15 || type < 0 || type > 15 || ftrma_message_fault(&head, FTRMA_WIRE_REQUESTS))
         return -EINVAL;
     return begin(o, target, &head, data);
@@ -274,7 +278,8 @@ int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint
                         uint32_t window, uint64_t offset, uint64_t compare, const void *data,
                         size_t bytes, struct ftrma_wire_answer *answer)
 {
-    int result = ftrma_origin_ask(o, kind, op, type, target, window, offset, compare, data, bytes);
+    int result =
+        ftrma_origin_atomic_begin(o, kind, op, type, target, window, offset, compare, data, bytes);
     return result ? result : ftrma_origin_finish(o, target, answer);
 }
 

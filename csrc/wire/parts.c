@@ -45,7 +45,7 @@ static uint32_t first_place(const struct ftrma_ledger *l, uint32_t window, uint3
     return (uint32_t)((h >> 32) % l->header->parts);
 }
 
-int ftrma_parts_choose(struct ftrma_ledger *l, uint32_t window, uint32_t target)
+int ftrma_parts_reserve(struct ftrma_ledger *l, uint32_t window, uint32_t target)
 {
     uint32_t n = l->header->parts, at = first_place(l, window, target);
     for (uint32_t i = 0; i < n; i++, at = at + 1 == n ? 0 : at + 1) {
@@ -60,12 +60,12 @@ int ftrma_parts_choose(struct ftrma_ledger *l, uint32_t window, uint32_t target)
     return -ENOSPC;
 }
 
-void ftrma_parts_leave(struct ftrma_ledger *l, uint32_t index)
+void ftrma_parts_release(struct ftrma_ledger *l, uint32_t index)
 {
     STORE(&l->parts[index].place.generation, 0);
     __atomic_add_fetch(&l->parts[index].placed, 1, __ATOMIC_SEQ_CST);
     STORE(&l->parts[index].taken, 0);
-    __atomic_add_fetch(&l->header->left, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&l->header->released, 1, __ATOMIC_SEQ_CST);
     ftrma_ledger_ring(l);
 }
 
@@ -101,14 +101,14 @@ int ftrma_parts_share(struct ftrma_ledger *l, const struct ftrma_wire_part *plac
     int other, found = is_there(l, place, &other);
     if (found)
         return other ? -EEXIST : 0;
-    int at = ftrma_parts_choose(l, place->window, place->target);
+    int at = ftrma_parts_reserve(l, place->window, place->target);
     if (at < 0)
         return at;
     int error = ftrma_parts_place(l, (uint32_t)at, place);
     if (!error && is_there(l, place, &other) && other)
         error = -EEXIST;
     if (error)
-        ftrma_parts_leave(l, (uint32_t)at);
+        ftrma_parts_release(l, (uint32_t)at);
     return error;
 }
 
@@ -129,16 +129,16 @@ void ftrma_parts_unshare(struct ftrma_ledger *l, uint32_t window, uint32_t targe
                          uint32_t generation)
 {
     for (int at; (at = ftrma_parts_find(l, window, target, generation)) >= 0;)
-        ftrma_parts_leave(l, (uint32_t)at);
+        ftrma_parts_release(l, (uint32_t)at);
 }
 
-void ftrma_parts_tidy(struct ftrma_ledger *l)
+void ftrma_parts_unmap_released(struct ftrma_ledger *l)
 {
-    uint64_t left = LOAD(&l->header->left);
-    for (uint32_t i = 0; left != l->left && i < l->header->parts; i++)
+    uint64_t left = LOAD(&l->header->released);
+    for (uint32_t i = 0; left != l->released && i < l->header->parts; i++)
         if (l->mapped[i].map && l->mapped[i].placed != LOAD(&l->parts[i].placed))
             ftrma_ledger_unmap(&l->mapped[i]);
-    l->left = left;
+    l->released = left;
 }
 
 char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
@@ -215,7 +215,7 @@ struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *l, uint32_t part
     return map ? (struct ftrma_wire_words *)(void *)(map + l->parts[part].place.words) : NULL;
 }
 
-void ftrma_parts_put_back(struct ftrma_ledger *l)
+void ftrma_parts_undo_unfinished(struct ftrma_ledger *l)
 {
     for (uint32_t i = 0; i < l->header->parts; i++) {
         struct ftrma_ledger_part *part = &l->parts[i];
@@ -230,7 +230,7 @@ void ftrma_parts_put_back(struct ftrma_ledger *l)
         STORE(&undo->number, 0);
         if (LOAD(&words->owner) == -1)
             STORE(&words->owner, 0);
-        ftrma_parts_settle(l, i);
+        ftrma_parts_refresh_lock(l, i);
     }
 }
 
@@ -256,19 +256,19 @@ static void forget(struct ftrma_ledger *l)
         if (words && LOAD(&words->owner) < 0)
             STORE(&words->owner, 0);
         if (words)
-            ftrma_parts_settle(l, i);
+            ftrma_parts_refresh_lock(l, i);
     }
     STORE(&h->forgetting, 0);
 }
 
-void ftrma_parts_roles(struct ftrma_ledger *l, uint64_t epoch, int forgets,
+void ftrma_parts_roles(struct ftrma_ledger *l, uint64_t roles_number, int forgets,
                        void (*between)(void *arg), void *arg)
 {
-    if (epoch <= l->header->epoch)
+    if (roles_number <= l->header->roles_number)
         return;
     if (forgets)
-        STORE(&l->header->forgetting, epoch);
-    STORE(&l->header->epoch, epoch);
+        STORE(&l->header->forgetting, roles_number);
+    STORE(&l->header->roles_number, roles_number);
     between(arg);
     if (forgets)
         forget(l);
@@ -276,7 +276,7 @@ void ftrma_parts_roles(struct ftrma_ledger *l, uint64_t epoch, int forgets,
 
 void ftrma_parts_finish_roles(struct ftrma_ledger *l)
 {
-    if (l->header->forgetting && l->header->forgetting <= l->header->epoch)
+    if (l->header->forgetting && l->header->forgetting <= l->header->roles_number)
         forget(l);
     STORE(&l->header->forgetting, 0);
 }
@@ -317,7 +317,7 @@ void ftrma_parts_set(struct ftrma_ledger *l, uint32_t part, uint64_t word, uint6
     ftrma_parts_wake(l, part);
 }
 
-void ftrma_parts_settle(struct ftrma_ledger *l, uint32_t part)
+void ftrma_parts_refresh_lock(struct ftrma_ledger *l, uint32_t part)
 {
     struct ftrma_wire_words *words = ftrma_parts_words(l, part);
     uint64_t exclusive = 0, shared = 0, word = words ? LOAD(&words->lock) : 0, next;

@@ -7,18 +7,18 @@
 /* Its file, mapped if need be; NULL: it is not as it was said. */
 char *ftrma_parts_map(struct ftrma_ledger *ledger, uint32_t part);
 /* Let the memory of parts that are gone, or somewhere else by now, go. */
-void ftrma_parts_tidy(struct ftrma_ledger *ledger);
+void ftrma_parts_unmap_released(struct ftrma_ledger *ledger);
 /* Copy bytes out of a part and into it, wherever it lies. 0 or -errno. */
 int ftrma_parts_read(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, void *to, size_t n);
 int ftrma_parts_write(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, const void *from,
                       size_t n);
 
 /* Take back the atomics that the agent before was inside of. */
-void ftrma_parts_put_back(struct ftrma_ledger *ledger);
+void ftrma_parts_undo_unfinished(struct ftrma_ledger *ledger);
 
 /* New roles. forget: numbers, answers, undos and locks of before mean nothing any more.
    between: called when the roles are in force and not all is forgotten. */
-void ftrma_parts_roles(struct ftrma_ledger *ledger, uint64_t epoch, int forget,
+void ftrma_parts_roles(struct ftrma_ledger *ledger, uint64_t roles_number, int forget,
                        void (*between)(void *arg), void *arg);
 /* Forget what an agent was killed amid forgetting. */
 void ftrma_parts_finish_roles(struct ftrma_ledger *ledger);
@@ -32,6 +32,6 @@ void ftrma_parts_wake(struct ftrma_ledger *ledger, uint32_t part);
 /* Somebody of the node sleeps there. */
 int ftrma_parts_sleepers(struct ftrma_ledger *ledger, uint32_t part);
 /* Make the lock word of a part say what `holds` says. Whoever of this node waits is woken. */
-void ftrma_parts_settle(struct ftrma_ledger *ledger, uint32_t part);
+void ftrma_parts_refresh_lock(struct ftrma_ledger *ledger, uint32_t part);
 
 #endif

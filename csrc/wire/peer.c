@@ -9,11 +9,11 @@
 
 static void free_peer(struct ftrma_peer *p)
 {
-    for (uint32_t t = 0; p->owed && t < p->agent->ledger->header->targets; t++)
-        free(p->owed[t]);
-    free(p->owed);
+    for (uint32_t t = 0; p->unacknowledged && t < p->agent->ledger->header->targets; t++)
+        free(p->unacknowledged[t]);
+    free(p->unacknowledged);
     free(p->refused);
-    free(p->again);
+    free(p->resends);
     free(p);
 }
 
@@ -21,12 +21,12 @@ void ftrma_peer_leave(struct ftrma_peer *p)
 {
     struct ftrma_agent *a = p->agent;
     ftrma_grant_drop(a, p, -1, NULL);
-    struct ftrma_peer **at = p->mirrors ? &a->nodes : &a->peers;
-    a->left |= p->mirrors && a->node;
+    struct ftrma_peer **at = p->is_agent ? &a->nodes : &a->peers;
+    a->hub_lost |= p->is_agent && a->node;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;
-    ftrma_way_close(p->way);
+    ftrma_connection_close(p->connection);
     free_peer(p);
     /* One that waited for a lock may have been in front of others. */
     for (uint32_t i = 0; a->parked && i < a->ledger->header->parts; i++)
@@ -44,16 +44,16 @@ int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t i
         p->agent = a;
         p->origin = origin;
         p->refused = calloc(l->header->targets, 1);
-        p->again = calloc(l->header->targets, sizeof *p->again);
-        p->owed = calloc(l->header->targets, sizeof *p->owed);
+        p->resends = calloc(l->header->targets, sizeof *p->resends);
+        p->unacknowledged = calloc(l->header->targets, sizeof *p->unacknowledged);
     }
-    if (!p || !p->refused || !p->again || !p->owed) {
+    if (!p || !p->refused || !p->resends || !p->unacknowledged) {
         if (p)
             free_peer(p);
         close(fd);
         return error ? error : -ENOMEM;
     }
-    error = ftrma_engine_adopt(a->engine, fd, p, &p->way);
+    error = ftrma_engine_adopt(a->engine, fd, p, &p->connection);
     if (error) {
         free_peer(p);
         return error;

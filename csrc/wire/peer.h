@@ -2,7 +2,7 @@
 #ifndef FTRMA_PEER_H
 #define FTRMA_PEER_H
 
-#include "agent.h"
+#include "agent_state.h"
 
 /* End the connection: what waits for it is dropped. */
 void ftrma_peer_leave(struct ftrma_peer *peer);

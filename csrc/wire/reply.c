@@ -11,20 +11,30 @@ void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int 
                  uint64_t operand, const void *payload, size_t bytes)
 {
     struct ftrma_wire_head head = {
-        .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .length = (uint32_t)bytes,
-        .number = to->number, .epoch = (uint32_t)peer->agent->ledger->header->epoch,
-        .target = to->target, .generation = to->generation, .operand = operand};
-    ftrma_engine_send(peer->way, &head, payload);
+        .kind = (uint16_t)kind,
+        .format = FTRMA_WIRE_FORMAT,
+        .length = (uint32_t)bytes,
+        .number = to->number,
+        .roles_number = (uint32_t)peer->agent->ledger->header->roles_number,
+        .target = to->target,
+        .generation = to->generation,
+        .operand = operand};
+    ftrma_engine_send(peer->connection, &head, payload);
 }
 
-void ftrma_reply_back(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int why,
-                      uint64_t reached)
+void ftrma_reply_reject(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int why,
+                        uint64_t reached)
 {
     struct ftrma_wire_head head = {
-        .kind = FTRMA_WIRE_BACK, .format = FTRMA_WIRE_FORMAT, .number = peer->again[to->target],
-        .epoch = (uint32_t)peer->agent->ledger->header->epoch, .target = to->target,
-        .generation = to->generation, .offset = reached, .operand = (uint64_t)why};
-    ftrma_engine_send(peer->way, &head, NULL);
+        .kind = FTRMA_WIRE_REJECTED,
+        .format = FTRMA_WIRE_FORMAT,
+        .number = peer->resends[to->target],
+        .roles_number = (uint32_t)peer->agent->ledger->header->roles_number,
+        .target = to->target,
+        .generation = to->generation,
+        .offset = reached,
+        .operand = (uint64_t)why};
+    ftrma_engine_send(peer->connection, &head, NULL);
     peer->refused[to->target] = 1;
 }
 
@@ -34,11 +44,11 @@ void ftrma_reply_broken(struct ftrma_peer *peer, const char *why)
     ftrma_reply(peer, &none, FTRMA_WIRE_BROKEN, 0, why, strlen(why));
 }
 
-int ftrma_reply_owe(struct ftrma_peer *peer, const struct ftrma_wire_head *put, uint64_t clock,
-                    uint64_t seq)
+int ftrma_reply_note_put(struct ftrma_peer *peer, const struct ftrma_wire_head *put, uint64_t clock,
+                         uint64_t seq)
 {
-    struct ftrma_owed *o = peer->owed[put->target];
-    if (!o && !(o = peer->owed[put->target] = calloc(1, sizeof *o)))
+    struct ftrma_unacknowledged *o = peer->unacknowledged[put->target];
+    if (!o && !(o = peer->unacknowledged[put->target] = calloc(1, sizeof *o)))
         return -ENOMEM;
     struct ftrma_wire_ack *last = o->n ? &o->acks[o->n - 1] : NULL;
     if (last && last->number + last->count == put->number && last->clock == clock
@@ -54,7 +64,7 @@ int ftrma_reply_owe(struct ftrma_peer *peer, const struct ftrma_wire_head *put, 
 
 void ftrma_reply_acks(struct ftrma_peer *peer, uint32_t target, uint64_t token)
 {
-    struct ftrma_owed *o = peer->owed[target];
+    struct ftrma_unacknowledged *o = peer->unacknowledged[target];
     struct ftrma_wire_head to = {.number = token, .target = target};
     size_t n = o ? o->n : 0;
     if (!n && !token)
@@ -64,9 +74,9 @@ void ftrma_reply_acks(struct ftrma_peer *peer, uint32_t target, uint64_t token)
         o->n = o->bytes = 0;
 }
 
-void ftrma_reply_forget(struct ftrma_peer *peer)
+void ftrma_reply_forget_puts(struct ftrma_peer *peer)
 {
     for (uint32_t t = 0; t < peer->agent->ledger->header->targets; t++)
-        if (peer->owed[t])
-            peer->owed[t]->n = peer->owed[t]->bytes = 0;
+        if (peer->unacknowledged[t])
+            peer->unacknowledged[t]->n = peer->unacknowledged[t]->bytes = 0;
 }

@@ -8,17 +8,17 @@
 
 #include "await.h"
 #include "message.h"
-#include "origin.h"
-#include "sent.h"
+#include "origin_state.h"
+#include "retransmit.h"
 
 int ftrma_origin_reached(struct ftrma_origin *o, uint32_t target, uint64_t *number)
 {
     struct ftrma_wire_head head = {.kind = FTRMA_WIRE_NUMBER, .target = target};
     if (target >= o->ntargets)
         return -EINVAL;
-    int result = ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0);
+    int result = ftrma_await_query(o, o->targets[target].node, &head, NULL, NULL, 0);
     if (!result)
-        *number = o->ask.told;
+        *number = o->query.told;
     return result;
 }
 
@@ -30,7 +30,7 @@ int ftrma_origin_number(struct ftrma_origin *o, uint32_t target, uint64_t *numbe
     return result;
 }
 
-uint64_t ftrma_origin_last(struct ftrma_origin *o, uint32_t target)
+uint64_t ftrma_origin_last_number(struct ftrma_origin *o, uint32_t target)
 {
     return o->targets[target].number;
 }
@@ -40,47 +40,50 @@ void ftrma_origin_continue(struct ftrma_origin *o, uint32_t target, uint64_t num
     o->targets[target].number = number;
 }
 
-void ftrma_origin_tell(struct ftrma_origin *o, ftrma_wire_acked *acked)
+void ftrma_origin_set_acked(struct ftrma_origin *o, ftrma_wire_acked *acked)
 {
     o->acked = acked;
 }
 
 int ftrma_origin_hold(struct ftrma_origin *o, uint32_t target, int hold)
 {
-    struct ftrma_wire_head head = {
-        .kind = hold ? FTRMA_WIRE_HOLD : FTRMA_WIRE_LIVE, .target = target};
-    return target < o->ntargets ? ftrma_await_ask(o, o->targets[target].node, &head, NULL, NULL, 0) : -EINVAL;
+    struct ftrma_wire_head head = {.kind = hold ? FTRMA_WIRE_HOLD : FTRMA_WIRE_RELEASE,
+                                   .target = target};
+    return target < o->ntargets
+               ? ftrma_await_query(o, o->targets[target].node, &head, NULL, NULL, 0)
+               : -EINVAL;
 }
 
-int ftrma_origin_tell_roles(struct ftrma_origin *o, uint32_t node, uint32_t epoch, int forget)
+int ftrma_origin_tell_roles(struct ftrma_origin *o, uint32_t node, uint32_t roles_number,
+                            int forget)
 {
     struct ftrma_wire_head head = {
-        .kind = FTRMA_WIRE_ROLES, .epoch = epoch, .operand = forget != 0};
-    return node < o->nnodes ? ftrma_await_ask(o, node, &head, NULL, NULL, 0) : -EINVAL;
+        .kind = FTRMA_WIRE_ROLES, .roles_number = roles_number, .operand = forget != 0};
+    return node < o->nnodes ? ftrma_await_query(o, node, &head, NULL, NULL, 0) : -EINVAL;
 }
 
-void ftrma_origin_roles(struct ftrma_origin *o, uint32_t epoch, int forget)
+void ftrma_origin_take_roles(struct ftrma_origin *o, uint32_t roles_number, int forget)
 {
-    o->epoch = epoch;
+    o->roles_number = roles_number;
     o->stale = 0;
     for (uint32_t i = 0; i < o->ntargets; i++) {
-        struct ftrma_toward *t = &o->targets[i];
+        struct ftrma_origin_target *t = &o->targets[i];
         if (forget) {
-            ftrma_sent_clear(&t->sent);
+            ftrma_retransmit_clear(&t->kept);
             t->number = 0;
             t->asked = t->answered = 0;
         }
-        ftrma_sent_again(o, i);
+        ftrma_retransmit_target(o, i);
     }
 }
 
-int ftrma_origin_seat(struct ftrma_origin *o, uint32_t target, uint32_t node, uint32_t generation)
+int ftrma_origin_locate(struct ftrma_origin *o, uint32_t target, uint32_t node, uint32_t generation)
 {
     if (target >= o->ntargets || node >= o->nnodes || !generation)
         return -EINVAL;
     o->targets[target].node = node;
     o->targets[target].generation = generation;
-    ftrma_sent_again(o, target);
+    ftrma_retransmit_target(o, target);
     return 0;
 }
 
@@ -98,16 +101,16 @@ void ftrma_origin_ring(struct ftrma_origin *o)
         ;
 }
 
-void ftrma_origin_hush(struct ftrma_origin *o)
+void ftrma_origin_clear_alarm(struct ftrma_origin *o)
 {
     uint64_t count;
     while (read(ftrma_engine_alarm(o->engine), &count, sizeof count) < 0 && errno == EINTR)
         ;
 }
 
-void ftrma_origin_patience(struct ftrma_origin *o, int timeout_ms)
+void ftrma_origin_set_timeout(struct ftrma_origin *o, int timeout_ms)
 {
-    o->patience_ms = timeout_ms;
+    o->timeout_ms = timeout_ms;
 }
 
 const char *ftrma_origin_reason(struct ftrma_origin *o)
@@ -142,7 +145,7 @@ int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *conn
     o->connect = connect;
     o->acked = acked;
     o->arg = arg;
-    o->patience_ms = -1;
+    o->timeout_ms = -1;
     for (uint32_t i = 0; i < targets; i++)
         o->targets[i].generation = 1;
     *origin = o;
@@ -154,7 +157,7 @@ void ftrma_origin_close(struct ftrma_origin *o)
     if (o->engine)
         ftrma_engine_close(o->engine);
     for (uint32_t i = 0; o->targets && i < o->ntargets; i++)
-        ftrma_sent_clear(&o->targets[i].sent);
+        ftrma_retransmit_clear(&o->targets[i].kept);
     free(o->targets);
     free(o->nodes);
     free(o);

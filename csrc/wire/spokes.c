@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "failpoint.h"
 #include "merge.h"
 #include "peer.h"
-#include "strike.h"
 
 #define PAUSE_MS 20 /* between looks, while the alarm is pending */
 /* Messages of a spoke that were not acknowledged. What changes meanwhile goes later, at once, and
@@ -35,7 +35,7 @@ static void tell(struct ftrma_peer *to, int kind, uint64_t number, const void *w
     struct ftrma_wire_head head = {
         .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .number = number,
         .length = (uint32_t)(n * sizeof(struct ftrma_wire_word))};
-    ftrma_engine_send(to->way, &head, words);
+    ftrma_engine_send(to->connection, &head, words);
 }
 
 /* Tell all spokes but one. Who does not take it for long begins anew when it does. */
@@ -48,7 +48,7 @@ static void tell_all(struct ftrma_agent *a, const struct ftrma_peer *but, const 
         if (p == but || !p->greeted)
             continue;
         tell(p, FTRMA_WIRE_MIRROR, 0, words, n);
-        if (ftrma_way_unsent(p->way) > most)
+        if (ftrma_connection_unsent(p->connection) > most)
             ftrma_peer_leave(p);
     }
 }
@@ -59,29 +59,31 @@ static void greet(struct ftrma_peer *spoke)
     struct ftrma_mirror *m = spoke->agent->mirror;
     tell(spoke, FTRMA_WIRE_MIRRORED, m->taken[spoke->origin], NULL, 0);
     uint64_t n = ftrma_merge_find(m, 1);
-    for (uint64_t first = 0; first < n; first += FTRMA_MIRROR_MOST) {
+    for (uint64_t first = 0; first < n; first += FTRMA_MIRROR_MESSAGE_WORDS) {
         uint64_t more = n - first;
         tell(spoke, FTRMA_WIRE_MIRROR, 0, m->found + first,
-             more < FTRMA_MIRROR_MOST ? more : FTRMA_MIRROR_MOST);
+             more < FTRMA_MIRROR_MESSAGE_WORDS ? more : FTRMA_MIRROR_MESSAGE_WORDS);
     }
     spoke->greeted = 1;
 }
 
-void ftrma_spokes_look(struct ftrma_agent *a)
+void ftrma_spokes_scan(struct ftrma_agent *a)
 {
     struct ftrma_mirror *m = a->mirror;
     struct ftrma_peer *hub = a->node ? a->nodes : NULL;
-    a->look = 0;
+    a->scan_due = 0;
     if (!m || (a->node && !(hub && hub->greeted)) || (hub && m->ahead >= AHEAD))
         return; /* what has changed stays different from its shadow until somebody can be told */
-    uint64_t alarm = m->alarm ? LOAD(m->alarm) : 0, look = m->header->looks + 1;
-    STORE(&m->header->looks, look);
+    uint64_t alarm = m->alarm ? LOAD(m->alarm) : 0, scan = m->header->scans + 1;
+    STORE(&m->header->scans, scan);
     uint64_t n = ftrma_merge_find(m, 0);
     /* Who has nothing to say to a new hub says that: the acknowledgement comes behind all words. */
     int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
-    for (uint64_t first = 0; first < n || nothing; first += FTRMA_MIRROR_MOST, nothing = 0) {
+    for (uint64_t first = 0; first < n || nothing;
+         first += FTRMA_MIRROR_MESSAGE_WORDS, nothing = 0) {
         uint64_t number = hub ? m->header->sent + 1 : 0;
-        uint64_t some = n - first < FTRMA_MIRROR_MOST ? n - first : FTRMA_MIRROR_MOST;
+        uint64_t some =
+            n - first < FTRMA_MIRROR_MESSAGE_WORDS ? n - first : FTRMA_MIRROR_MESSAGE_WORDS;
         if (hub && m->ahead >= AHEAD)
             return; /* the acknowledgement makes it look again */
         m->ahead += hub != NULL;
@@ -91,16 +93,16 @@ void ftrma_spokes_look(struct ftrma_agent *a)
         else
             tell_all(a, NULL, m->found + first, some);
     }
-    m->look = look;
+    m->scan = scan;
     m->last = m->header->sent;
-    ftrma_merge_settle(m);
+    ftrma_merge_note_ordered(m);
     if (m->echo && ftrma_merge_alarmed(m) && LOAD(m->echo) < alarm) {
         STORE(m->echo, alarm);
-        a->look = 1;
+        a->scan_due = 1;
     }
 }
 
-int ftrma_spokes_pause(const struct ftrma_agent *a)
+int ftrma_spokes_scan_in_ms(const struct ftrma_agent *a)
 {
     return a->mirror && ftrma_merge_alarmed(a->mirror) ? PAUSE_MS : -1;
 }
@@ -125,7 +127,7 @@ static const char *at_hub(struct ftrma_peer *spoke, const struct ftrma_wire_head
         return fault;
     if (head->number > m->taken[spoke->origin]) {
         ftrma_merge_take(m, spoke->origin, head->number, n);
-        ftrma_strike(a, FTRMA_WIRE_AT_FORWARD);
+        ftrma_failpoint(a, FTRMA_WIRE_AT_FORWARD);
         if (n)
             tell_all(a, spoke, words, n);
     }
@@ -144,7 +146,8 @@ static const char *at_spoke(struct ftrma_peer *hub, const struct ftrma_wire_head
         if (!hub->greeted) {
             /* An agent before may have noted words of a message whose number it did not note. */
             STORE(&h->sent, (h->sent > head->number ? h->sent : head->number) + 1);
-            m->again = m->last = h->sent; /* a look is settled by what is taken over this connection */
+            m->resends = m->last =
+                h->sent; /* a look is settled by what is taken over this connection */
             m->ahead = 0;
             hub->greeted = 1;
         } else {
@@ -152,7 +155,7 @@ static const char *at_spoke(struct ftrma_peer *hub, const struct ftrma_wire_head
         }
         if (head->number > h->acked)
             STORE(&h->acked, head->number);
-        ftrma_merge_settle(m);
+        ftrma_merge_note_ordered(m);
         return NULL;
     }
     if (!hub->greeted)
@@ -180,7 +183,7 @@ const char *ftrma_spokes_obey(struct ftrma_peer *peer, const struct ftrma_wire_h
     }
     if (fault && a->node && !*a->reason)
         snprintf(a->reason, sizeof a->reason, "what the hub says: %s", fault);
-    a->look = 1;
+    a->scan_due = 1;
     return fault;
 }
 
@@ -196,8 +199,8 @@ int ftrma_spokes_adopt(struct ftrma_agent *a, int fd, uint32_t node)
     }
     p->agent = a;
     p->origin = node;
-    p->mirrors = 1;
-    error = ftrma_engine_adopt(a->engine, fd, p, &p->way);
+    p->is_agent = 1;
+    error = ftrma_engine_adopt(a->engine, fd, p, &p->connection);
     if (error) {
         free(p);
         return error;
@@ -209,7 +212,7 @@ int ftrma_spokes_adopt(struct ftrma_agent *a, int fd, uint32_t node)
     }
     p->next = a->nodes;
     a->nodes = p;
-    a->left = 0;
+    a->hub_lost = 0;
     if (a->node)
         tell(p, FTRMA_WIRE_MIRRORED, a->mirror->header->acked, NULL, 0);
     return 0;
@@ -223,7 +226,7 @@ int ftrma_spokes_open(struct ftrma_agent *a, const char *path, uint32_t node)
     if (error)
         return error;
     a->node = node;
-    a->look = 1;
+    a->scan_due = 1;
     a->mirror->agent = a;
     a->mirror->hot = 1; /* the agent before may have been killed when the alarm was over */
     ftrma_merge_finish(a->mirror);
@@ -244,7 +247,7 @@ uint64_t ftrma_spokes_regions(const struct ftrma_agent *a)
     return a->mirror ? a->mirror->header->hash : 0;
 }
 
-int ftrma_spokes_alone(const struct ftrma_agent *a)
+int ftrma_spokes_lacks_hub(const struct ftrma_agent *a)
 {
     return a->node && !a->nodes;
 }

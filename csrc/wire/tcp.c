@@ -17,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tcp.h"
+#include "tcp_connection.h"
 
 #define SPIN_NS 100000
 #define TURN_NS 10000 /* a look takes 1 us; what takes so long was another process's turn */
-#define TURN 64       /* messages of one way before the next one's turn */
+#define TURN 64       /* messages of one connection before the next one's turn */
 #define EVENTS 32
 
 uint64_t ftrma_engine_ns(void)
@@ -39,56 +39,57 @@ int ftrma_engine_next(struct ftrma_engine *e, void **owner, struct ftrma_wire_he
         e->current->taken = 0;
         e->current = NULL;
     }
-    for (struct ftrma_way *w; (w = e->first_ready);) {
-        int got = ftrma_tcp_take(w, head, payload);
-        if (got != 1 || ++w->turn >= TURN) {
-            ftrma_tcp_unqueue(w);
+    for (struct ftrma_connection *c; (c = e->first_ready);) {
+        int got = ftrma_tcp_take(c, head, payload);
+        if (got != 1 || ++c->turn >= TURN) {
+            ftrma_tcp_unqueue(c);
             if (got == 1)
-                ftrma_tcp_queue(w);
+                ftrma_tcp_queue(c);
         }
-        *owner = w->owner;
+        *owner = c->owner;
         if (got == 1) {
-            e->current = w;
+            e->current = c;
             return 1;
         }
-        if (got < 0 && !w->told) {
-            w->told = 1;
+        if (got < 0 && !c->told) {
+            c->told = 1;
             return -1;
         }
     }
     return 0;
 }
 
-int ftrma_engine_adopt(struct ftrma_engine *e, int fd, void *owner, struct ftrma_way **way)
+int ftrma_engine_adopt(struct ftrma_engine *e, int fd, void *owner,
+                       struct ftrma_connection **connection)
 {
     int one = 1, flags = fcntl(fd, F_GETFL);
-    struct ftrma_way *w = calloc(1, sizeof *w);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = w};
-    if (!w || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK)
-        || fcntl(fd, F_SETFD, FD_CLOEXEC) || epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event)) {
-        int error = w ? errno : ENOMEM;
-        free(w);
+    struct ftrma_connection *c = calloc(1, sizeof *c);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (!c || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC)
+        || epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event)) {
+        int error = c ? errno : ENOMEM;
+        free(c);
         close(fd);
         return -error;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a socketpair has none */
-    w->engine = e;
-    w->fd = fd;
-    w->owner = owner;
-    w->events = EPOLLIN;
-    w->next = e->ways;
-    e->ways = w;
-    *way = w;
+    c->engine = e;
+    c->fd = fd;
+    c->owner = owner;
+    c->events = EPOLLIN;
+    c->next = e->connections;
+    e->connections = c;
+    *connection = c;
     return 0;
 }
 
 /* Before a sleep: no memory is kept for long messages that are over. */
 static void shrink(struct ftrma_engine *e)
 {
-    for (struct ftrma_way *w = e->ways; w && e->long_in; w = w->next)
-        if (w->in.room > FTRMA_TCP_ROOM && w->in.from == w->in.to && w != e->current) {
-            free(w->in.data);
-            w->in = (struct bytes){0};
+    for (struct ftrma_connection *c = e->connections; c && e->long_in; c = c->next)
+        if (c->in.room > FTRMA_TCP_ROOM && c->in.from == c->in.to && c != e->current) {
+            free(c->in.data);
+            c->in = (struct ftrma_tcp_buffer){0};
             e->long_in--;
         }
 }
@@ -98,17 +99,17 @@ static int look(struct ftrma_engine *e, int timeout_ms)
     struct epoll_event events[EVENTS];
     int found = 0, n = epoll_wait(e->epoll, events, EVENTS, timeout_ms);
     for (int i = 0; i < n; i++) {
-        struct ftrma_way *w = events[i].data.ptr;
-        if (!w)
+        struct ftrma_connection *c = events[i].data.ptr;
+        if (!c)
             found |= FTRMA_WIRE_RUNG;
-        else if ((void *)w == (void *)e)
-            found |= FTRMA_WIRE_KNOCK;
-        else if (!w->gone) {
+        else if ((void *)c == (void *)e)
+            found |= FTRMA_WIRE_WATCHED;
+        else if (!c->gone) {
             if (events[i].events & (uint32_t)(EPOLLOUT | EPOLLERR | EPOLLHUP))
-                ftrma_tcp_push(w);
+                ftrma_tcp_push(c);
             if (events[i].events & ~(uint32_t)EPOLLOUT) {
-                w->readable = 1;
-                ftrma_tcp_queue(w);
+                c->readable = 1;
+                ftrma_tcp_queue(c);
             }
         }
     }
@@ -117,9 +118,9 @@ static int look(struct ftrma_engine *e, int timeout_ms)
 
 static void push_all(struct ftrma_engine *e)
 {
-    for (struct ftrma_way *w = e->ways; w && e->unsent; w = w->next)
-        if (!w->gone && w->out.from != w->out.to && !(w->events & (uint32_t)EPOLLOUT))
-            ftrma_tcp_push(w);
+    for (struct ftrma_connection *c = e->connections; c && e->unsent; c = c->next)
+        if (!c->gone && c->out.from != c->out.to && !(c->events & (uint32_t)EPOLLOUT))
+            ftrma_tcp_push(c);
 }
 
 int ftrma_engine_wait(struct ftrma_engine *e, int timeout_ms)
@@ -182,8 +183,8 @@ int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine)
 
 void ftrma_engine_close(struct ftrma_engine *e)
 {
-    while (e->ways)
-        ftrma_way_close(e->ways);
+    while (e->connections)
+        ftrma_connection_close(e->connections);
     if (e->epoll >= 0)
         close(e->epoll);
     if (e->alarm >= 0 && !e->borrowed)

@@ -15,11 +15,11 @@
 
 /* CFFI-BEGIN */
 #define FTRMA_WIRE_FORMAT 4      /* of the messages; a connection between two of them is refused */
-#define FTRMA_WIRE_MOST 262144   /* bytes of a message behind its head; longer ones are cut up */
-#define FTRMA_WIRE_IMAGE 1024    /* bytes that one accumulate changes; longer ones are cut up */
+#define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* at most, behind a head; longer accesses are cut up */
+#define FTRMA_WIRE_ATOMIC_BYTES 1024 /* bytes that one accumulate changes; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
-#define FTRMA_WIRE_CUT 256       /* of one that an origin sends */
-#define FTRMA_WIRE_NAME 128      /* of a part's file, beside the ledger, with the zero */
+#define FTRMA_WIRE_SENT_RUNS 256 /* of one that an origin sends */
+#define FTRMA_WIRE_NAME_BYTES 128 /* of a part's file, beside the ledger, with the zero */
 #define FTRMA_WIRE_NODES 1024    /* of a mirror: no job has more processes */
 #define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words: it has none, see there */
 
@@ -30,41 +30,41 @@
 /* What ftrma_agent_serve() returns for. */
 #define FTRMA_WIRE_TRAFFIC 1
 #define FTRMA_WIRE_RUNG 2
-#define FTRMA_WIRE_KNOCK 4 /* something at the watched descriptor */
+#define FTRMA_WIRE_WATCHED 4 /* something at the watched descriptor */
 
 enum ftrma_wire_kind {
     /* Requests with a number: done once, in the order of their numbers. */
     FTRMA_WIRE_PUT = 1, /* offset; payload: the bytes */
-    FTRMA_WIRE_PUTV,    /* operand: runs; payload: struct ftrma_wire_run of each, then all bytes */
-    FTRMA_WIRE_ACC,     /* offset, op, type; payload: elements, of which each is changed */
-    FTRMA_WIRE_FOP,     /* the same of one element */
-    FTRMA_WIRE_CAS,     /* offset, type; operand: what is compared; payload: the new element */
-    FTRMA_WIRE_LOCK,    /* operand: enum ftrma_wire_lock */
-    FTRMA_WIRE_UNLOCK,  /* the same */
-    FTRMA_WIRE_SET,     /* offset: a word in the head of the part's file; it becomes the maximum of it
+    FTRMA_WIRE_PUTV, /* operand: runs; payload: struct ftrma_wire_run of each, then all bytes */
+    FTRMA_WIRE_ACC, /* offset, op, type; payload: elements, of which each is changed */
+    FTRMA_WIRE_FOP, /* the same of one element */
+    FTRMA_WIRE_CAS, /* offset, type; operand: what is compared; payload: the new element */
+    FTRMA_WIRE_LOCK, /* operand: enum ftrma_wire_lock */
+    FTRMA_WIRE_UNLOCK, /* the same */
+    FTRMA_WIRE_SET, /* offset: a word in the head of the part's file; it becomes the maximum of it
                            and operand */
     /* Requests without one: harmless when repeated. Their number is a token, which the reply has. */
-    FTRMA_WIRE_GET,    /* offset; operand: bytes */
-    FTRMA_WIRE_GETV,   /* payload: struct ftrma_wire_run of each run */
-    FTRMA_WIRE_FLUSH,  /* all puts of this connection to the target */
+    FTRMA_WIRE_GET, /* offset; operand: bytes */
+    FTRMA_WIRE_GETV, /* payload: struct ftrma_wire_run of each run */
+    FTRMA_WIRE_FLUSH, /* all puts of this connection to the target */
     FTRMA_WIRE_NUMBER, /* the last number that has taken effect */
-    FTRMA_WIRE_HOLD,   /* requests to the target are refused from now on */
-    FTRMA_WIRE_LIVE,   /* and no longer; as a reply: what was refused can be sent again */
-    FTRMA_WIRE_ROLES,  /* epoch; operand: 1 forgets numbers, answers and locks (a rollback) */
-    FTRMA_WIRE_AGAIN,  /* what was refused to this target follows; number: how often it has been
+    FTRMA_WIRE_HOLD, /* requests to the target are refused from now on */
+    FTRMA_WIRE_RELEASE, /* and no longer; as a reply: what was refused can be sent again */
+    FTRMA_WIRE_ROLES, /* roles_number; operand: 1 forgets numbers, answers and locks (a rollback) */
+    FTRMA_WIRE_RESEND, /* what was refused to this target follows; number: how often it has been
                           sent; has no reply */
     /* Replies. */
-    FTRMA_WIRE_DONE,    /* of LOCK, whose SC is the operand, UNLOCK, HOLD, LIVE, ROLES; of NUMBER in
+    FTRMA_WIRE_DONE, /* of LOCK, whose SC is the operand, UNLOCK, HOLD, RELEASE, ROLES; of NUMBER in
                            operand */
-    FTRMA_WIRE_DATA,    /* of GET, GETV; payload: the bytes */
-    FTRMA_WIRE_ACK,     /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
-    FTRMA_WIRE_ANSWER,  /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
-    FTRMA_WIRE_BACK,    /* the request was refused; operand: why, an enum ftrma_wire_why; number: of
-                           the last AGAIN before it */
-    FTRMA_WIRE_OLD,     /* the request's epoch is over; epoch: that of now */
-    FTRMA_WIRE_BROKEN,  /* the message cannot be obeyed by anybody; payload: why, in words */
+    FTRMA_WIRE_DATA, /* of GET, GETV; payload: the bytes */
+    FTRMA_WIRE_ACK, /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
+    FTRMA_WIRE_ANSWER, /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
+    FTRMA_WIRE_REJECTED, /* the request was refused; operand: why, an enum ftrma_wire_why; number: of
+                           the last RESEND before it */
+    FTRMA_WIRE_OLD_ROLES, /* the request's roles_number is over; roles_number: that of now */
+    FTRMA_WIRE_BROKEN, /* the message cannot be obeyed by anybody; payload: why, in words */
     /* Among agents, see mirror.h. */
-    FTRMA_WIRE_MIRROR,   /* payload: struct ftrma_wire_word of each, or none of a spoke that wants to
+    FTRMA_WIRE_MIRROR, /* payload: struct ftrma_wire_word of each, or none of a spoke that wants to
                             hear that it was taken; number: a spoke's, or 0 */
     FTRMA_WIRE_MIRRORED, /* the hub has taken all up to this number; first on a connection: the
                             spoke asks for that, and for all words */
@@ -72,10 +72,10 @@ enum ftrma_wire_kind {
 };
 
 enum ftrma_wire_why {
-    FTRMA_WIRE_HELD = 1, /* the target is on HOLD: LIVE follows */
-    FTRMA_WIRE_EARLY,    /* the request's epoch has not come to the agent: LIVE follows */
-    FTRMA_WIRE_GAP,      /* numbers are missing before it; offset: the last one that is done */
-    FTRMA_WIRE_MOVED     /* the part is not here, or of another generation */
+    FTRMA_WIRE_HELD = 1, /* the target is on HOLD: RELEASE follows */
+    FTRMA_WIRE_EARLY, /* the request's roles_number has not come to the agent: RELEASE follows */
+    FTRMA_WIRE_GAP, /* numbers are missing before it; offset: the last one that is done */
+    FTRMA_WIRE_MOVED /* the part is not here, or of another generation */
 };
 
 enum ftrma_wire_lock {
@@ -109,31 +109,31 @@ enum ftrma_wire_type {
 };
 
 /* Places at which a test can have the agent kill itself. */
-enum ftrma_wire_place {
+enum ftrma_wire_failpoint {
     FTRMA_WIRE_AT_HALF = 1, /* a put is copied by half */
-    FTRMA_WIRE_AT_PUT,      /* it is copied, its number not stored */
-    FTRMA_WIRE_AT_UNDO,     /* an atomic can be taken back */
-    FTRMA_WIRE_AT_APPLY,    /* it is applied, by half where it has several elements */
-    FTRMA_WIRE_AT_ANSWER,   /* its answer is stored */
-    FTRMA_WIRE_AT_NUMBER,   /* its number is stored, no reply sent */
-    FTRMA_WIRE_AT_GRANT,    /* a lock is granted or given back, its number not stored */
-    FTRMA_WIRE_AT_LOCKED,   /* that is stored, no reply sent */
-    FTRMA_WIRE_AT_ROLES,    /* new roles are in force, and not all is forgotten */
-    FTRMA_WIRE_AT_SCAN,     /* changes of words are noted, not sent */
-    FTRMA_WIRE_AT_MIRROR,   /* words that have come are in the journal, one is about to be stored */
-    FTRMA_WIRE_AT_SHADOW,   /* it is stored, its shadow not */
-    FTRMA_WIRE_AT_FORWARD,  /* all of them are, nobody is told */
-    FTRMA_WIRE_PLACES
+    FTRMA_WIRE_AT_PUT, /* it is copied, its number not stored */
+    FTRMA_WIRE_AT_UNDO, /* an atomic can be taken back */
+    FTRMA_WIRE_AT_APPLY, /* it is applied, by half where it has several elements */
+    FTRMA_WIRE_AT_ANSWER, /* its answer is stored */
+    FTRMA_WIRE_AT_NUMBER, /* its number is stored, no reply sent */
+    FTRMA_WIRE_AT_GRANT, /* a lock is granted or given back, its number not stored */
+    FTRMA_WIRE_AT_LOCKED, /* that is stored, no reply sent */
+    FTRMA_WIRE_AT_ROLES, /* new roles are in force, and not all is forgotten */
+    FTRMA_WIRE_AT_SCAN, /* changes of words are noted, not sent */
+    FTRMA_WIRE_AT_MIRROR, /* words that have come are in the journal, one is about to be stored */
+    FTRMA_WIRE_AT_SHADOW, /* it is stored, its shadow not */
+    FTRMA_WIRE_AT_FORWARD, /* all of them are, nobody is told */
+    FTRMA_WIRE_FAILPOINTS
 };
 
 /* The head of every message; numbers are little-endian. */
 struct ftrma_wire_head {
     uint16_t kind;
     uint8_t format; /* FTRMA_WIRE_FORMAT */
-    uint8_t what;   /* op << 4 | type of an atomic; else 0 */
+    uint8_t operation; /* op << 4 | type of an atomic; else 0 */
     uint32_t length; /* bytes behind the head */
     uint64_t number;
-    uint32_t epoch; /* of the sender's roles */
+    uint32_t roles_number; /* of the sender's roles */
     uint32_t window;
     uint32_t target; /* a slot */
     uint32_t generation; /* of the target's parts */
@@ -155,7 +155,7 @@ struct ftrma_wire_answer {
     uint64_t number;
     uint64_t clock, seq; /* of the change, as of a put's record */
     uint64_t bytes;      /* of the elements */
-    unsigned char data[2048]; /* 2 * FTRMA_WIRE_IMAGE */
+    unsigned char data[2048]; /* 2 * FTRMA_WIRE_ATOMIC_BYTES */
 };
 
 /* The words of a part that all of its node share with the agent, somewhere in its file's head. */
@@ -177,7 +177,7 @@ struct ftrma_wire_part {
                         and is put to, got from and has its words SET, but nothing else */
     uint64_t head;   /* bytes at the file's beginning whose words can be SET; two bells come first, but
                         where there are none (0) */
-    char file[FTRMA_WIRE_NAME]; /* beside the ledger */
+    char file[FTRMA_WIRE_NAME_BYTES]; /* beside the ledger */
 };
 
 /* One word of a mirrored file: its number in the order of the regions, and what it is now. */
@@ -221,8 +221,8 @@ int ftrma_parts_place(struct ftrma_ledger *ledger, uint32_t index,
 int ftrma_parts_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
                      uint32_t generation);
 /* A number for a part that is new: >= 0, or -ENOSPC; and it is free again. */
-int ftrma_parts_choose(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
-void ftrma_parts_leave(struct ftrma_ledger *ledger, uint32_t index);
+int ftrma_parts_reserve(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
+void ftrma_parts_release(struct ftrma_ledger *ledger, uint32_t index);
 /* The same for a part that several processes of the node have in common: whoever comes first says where it
    lies, and anybody that it is gone. -EEXIST: its window, target and generation are those of
    another file. */
@@ -231,7 +231,7 @@ void ftrma_parts_unshare(struct ftrma_ledger *ledger, uint32_t window, uint32_t 
                          uint32_t generation);
 /* How often the agent has begun to look for changed words, and which look's words have been ordered by
    the hub, with all that was ordered before: mapped from the state. 0 or -errno. */
-int ftrma_mirror_looks(const char *path, const uint64_t **looks, const uint64_t **settled);
+int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered);
 /* Wake the agent: a lock that it waits for is free. */
 void ftrma_ledger_ring(struct ftrma_ledger *ledger);
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
@@ -255,7 +255,7 @@ int ftrma_agent_adopt(struct ftrma_agent *agent, int fd, uint32_t origin, uint64
 int ftrma_agent_watch(struct ftrma_agent *agent, int fd); /* one descriptor, whoever's it is */
 /* Serve until something is at the watched descriptor, or milliseconds have passed (-1: never). */
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
-void ftrma_agent_kill_at(struct ftrma_agent *agent, int place, uint64_t count);
+void ftrma_agent_kill_at(struct ftrma_agent *agent, int failpoint, uint64_t count);
 
 /* ---- the mirror: files that are the same on all nodes (mirror.c, spokes.c) ---- */
 /* Make the state `path` of the mirror of `file` beside it, which is there already. Nobody sees a word
@@ -270,7 +270,7 @@ uint64_t ftrma_spokes_regions(const struct ftrma_agent *agent);
    spoke to the hub, node 0. The descriptor is the agent's in any case. */
 int ftrma_spokes_adopt(struct ftrma_agent *agent, int fd, uint32_t node);
 /* 1: a spoke without a connection to its hub; ftrma_agent_serve() returns when that begins. */
-int ftrma_spokes_alone(const struct ftrma_agent *agent);
+int ftrma_spokes_lacks_hub(const struct ftrma_agent *agent);
 /* Why hub and spoke do not understand each other, in words; "": they do. */
 const char *ftrma_spokes_reason(const struct ftrma_agent *agent);
 
@@ -287,13 +287,14 @@ void ftrma_origin_close(struct ftrma_origin *origin);
 /* The alarm: while it is rung, every wait ends with FTRMA_ALARM. */
 int ftrma_origin_alarm(struct ftrma_origin *origin); /* its eventfd, which anybody may write to */
 void ftrma_origin_ring(struct ftrma_origin *origin);
-void ftrma_origin_hush(struct ftrma_origin *origin);
-void ftrma_origin_patience(struct ftrma_origin *origin, int timeout_ms); /* of a wait; -1: none */
+void ftrma_origin_clear_alarm(struct ftrma_origin *origin);
+/* How long a call may wait; -1: for ever. */
+void ftrma_origin_set_timeout(struct ftrma_origin *origin, int timeout_ms);
 /* Where a target is; what is not acknowledged is sent there again. */
-int ftrma_origin_seat(struct ftrma_origin *origin, uint32_t target, uint32_t node,
-                      uint32_t generation);
+int ftrma_origin_locate(struct ftrma_origin *origin, uint32_t target, uint32_t node,
+                        uint32_t generation);
 /* New roles are in force; forget: a rollback, numbers begin anew and nothing is sent again. */
-void ftrma_origin_roles(struct ftrma_origin *origin, uint32_t epoch, int forget);
+void ftrma_origin_take_roles(struct ftrma_origin *origin, uint32_t roles_number, int forget);
 const char *ftrma_origin_reason(struct ftrma_origin *origin); /* of FTRMA_WIRE_REFUSED */
 /* Forget the reason; the next call tries again. */
 void ftrma_origin_retry(struct ftrma_origin *origin);
@@ -310,7 +311,7 @@ int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
 int ftrma_origin_flush_all(struct ftrma_origin *origin);
 /* Of these targets, all at once. */
 int ftrma_origin_flush_each(struct ftrma_origin *origin, const uint32_t *targets, size_t n);
-/* ACC, FOP or CAS of up to FTRMA_WIRE_IMAGE bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
+/* ACC, FOP or CAS of up to FTRMA_WIRE_ATOMIC_BYTES bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
    FTRMA_WIRE_STALE it is still under way: ftrma_origin_finish() takes its answer, and nothing else
    is sent to the target before. */
 int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
@@ -323,15 +324,15 @@ int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t w
 int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
                         struct ftrma_wire_answer *answer);
 /* The same in two steps, the second of which is ftrma_origin_finish(). */
-int ftrma_origin_ask(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
-                     uint32_t window, uint64_t offset, uint64_t compare, const void *data,
-                     size_t bytes);
+int ftrma_origin_atomic_begin(struct ftrma_origin *origin, int kind, int op, int type,
+                              uint32_t target, uint32_t window, uint64_t offset, uint64_t compare,
+                              const void *data, size_t bytes);
 /* 1: ftrma_origin_finish() would not wait. */
 int ftrma_origin_answered(struct ftrma_origin *origin, uint32_t target);
 /* Who is told clock and seq of puts from now on. */
-void ftrma_origin_tell(struct ftrma_origin *origin, ftrma_wire_acked *acked);
+void ftrma_origin_set_acked(struct ftrma_origin *origin, ftrma_wire_acked *acked);
 /* The number given last to a request to a target; and have the next one be given number + 1. */
-uint64_t ftrma_origin_last(struct ftrma_origin *origin, uint32_t target);
+uint64_t ftrma_origin_last_number(struct ftrma_origin *origin, uint32_t target);
 void ftrma_origin_continue(struct ftrma_origin *origin, uint32_t target, uint64_t number);
 /* The last number that has taken effect. What came before the answer has been taken. */
 int ftrma_origin_reached(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
@@ -342,7 +343,8 @@ int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *
 int ftrma_origin_set(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t word,
                      uint64_t value);
 int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
-int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t epoch, int forget);
+int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t roles_number,
+                            int forget);
 /* Bytes that wait for an acknowledgement. */
 size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
 /* CFFI-END */

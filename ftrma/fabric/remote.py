@@ -67,7 +67,7 @@ class Files:
 
     def _seat(self, node: int) -> None:
         """Say where a node's files are, which also lets through what its agent has sent back."""
-        self.origin.seat(self.first + node, node, 1)
+        self.origin.locate(self.first + node, node, 1)
 
     def here(self, proc: Proc) -> bool:
         """Whether a process is on this node."""
@@ -82,7 +82,7 @@ class Files:
         """
         self.leave(kind, number)
         window, target = name_of(kind, number), self.first + self.node
-        index = wire.ledger_choose(self.ledger, window, target)
+        index = wire.ledger_reserve(self.ledger, window, target)
         wire.ledger_place(self.ledger, index, window=window, target=target, generation=1,
                           file=path.name, at=0, size_bytes=path.stat().st_size)
 
@@ -95,7 +95,7 @@ class Files:
         target = self.first + self.node
         index = wire.ledger_find(self.ledger, name_of(kind, number), target, 1)
         if index >= 0:
-            wire.ledger_leave(self.ledger, index)
+            wire.ledger_release(self.ledger, index)
 
     # -- other nodes' files ---------------------------------------------------------------------
 
@@ -110,8 +110,8 @@ class Files:
         get = partial(self.origin.get_into, self.first + node, name_of(kind, number))
         self.reading = True
         try:
-            for at in range(0, len(view), wire.MOST_BYTES):
-                piece = view[at : at + wire.MOST_BYTES]
+            for at in range(0, len(view), wire.PAYLOAD_BYTES):
+                piece = view[at : at + wire.PAYLOAD_BYTES]
                 self._persist(node, doing, partial(get, offset + at, piece))
                 self.pieces += 1
         finally:
@@ -143,18 +143,18 @@ class Files:
         deadline, try_s, alarmed = time.monotonic() + self.patience_s, FIRST_TRY_S, False
         while True:
             left_s = max(0.001, deadline - time.monotonic())
-            self.origin.set_patience(round(1000 * min(try_s, left_s)))
+            self.origin.set_timeout(round(1000 * min(try_s, left_s)))
             try:
                 call()
                 return alarmed
             except Unfinished as error:
                 self._seat(node)
                 if error.result is Result.ALARM and through_alarm:
-                    self.origin.hush()
+                    self.origin.clear_alarm()
                     alarmed = True
                     continue
                 if error.result is Result.ALARM and not self.alarmed():
-                    self.origin.hush()
+                    self.origin.clear_alarm()
                     continue
                 if error.result in (Result.ALARM, Result.STALE):
                     raise RoundChanged from None
@@ -173,7 +173,7 @@ class Files:
 
     def hush(self) -> None:
         """A round begins: call this before its number is read, or what rings for it is lost."""
-        self.origin.hush()
+        self.origin.clear_alarm()
 
 
 def name_of(kind: File, number: int) -> int:

@@ -140,7 +140,7 @@ def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
     mine.register(0, select.POLLIN)
     wire.agent_watch(door.agent, door.fileno())
     told, until = b"", 0.0  # when this ends at the latest, once stdin has ended
-    while not until or (time.monotonic() < until and not wire.agent_alone(door.agent)):
+    while not until or (time.monotonic() < until and not wire.agent_lacks_hub(door.agent)):
         if not until:
             seeking.take(door.agent)
         wire.agent_serve(door.agent, LOOK_MS if door.peers or until else wire.FOREVER)
@@ -159,9 +159,9 @@ def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
                     seeking.hub = link.Address.parse(line.removeprefix(HUB).decode())
 
 
-def kill_rule(text: str) -> tuple[wire.Place, int]:
+def kill_rule(text: str) -> tuple[wire.Failpoint, int]:
     place, _, count = text.partition(":")
-    places = wire.Place.__members__
+    places = wire.Failpoint.__members__
     if place.upper() not in places or not (count or "1").isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: one of {', '.join(places)}, and a number")
     return places[place.upper()], int(count or 1)

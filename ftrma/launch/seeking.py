@@ -60,7 +60,7 @@ class Seeking:
             if isinstance(made, str):
                 raise FtrmaError(f"the mirror: {made}")
             wire.agent_adopt_node(agent, made, 0)
-        if self.hub and wire.agent_alone(agent) and not self.asked:
+        if self.hub and wire.agent_lacks_hub(agent) and not self.asked:
             self.asked = True
             self.wanted.put(None)
             if not self.thread:

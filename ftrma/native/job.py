@@ -225,7 +225,7 @@ def set_agent(bell: int, poke: int, origin: int, service: int) -> None:
 
 
 def set_looks(looks: int, settled: int) -> None:
-    """Where the agent tells how far it has come, see `wire.mirror_looks`."""
+    """Where the agent tells how far it has come, see `wire.mirror_scans`."""
     c.lib.ftrma_set_looks(c.ffi.cast("void *", looks), c.ffi.cast("void *", settled))
 
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
 from ..errors import NO_ROOM, FtrmaError, NoRoom
+from .wireconstants import ATOMIC_BYTES as ATOMIC_BYTES
 from .wireconstants import FORMAT as FORMAT
-from .wireconstants import IMAGE_BYTES as IMAGE_BYTES
-from .wireconstants import MOST_BYTES as MOST_BYTES
 from .wireconstants import NODES as NODES
+from .wireconstants import PAYLOAD_BYTES as PAYLOAD_BYTES
 from .wireconstants import PLAIN as PLAIN
+from .wireconstants import Failpoint as Failpoint
 from .wireconstants import Kind as Kind
 from .wireconstants import Lock as Lock
 from .wireconstants import Op as Op
-from .wireconstants import Place as Place
 from .wireconstants import Region as Region
 from .wireconstants import Result as Result
 from .wireconstants import Type as Type
@@ -128,14 +128,14 @@ def ledger_find(ledger: Ledger, window: int, target: int, generation: int) -> in
     return int(_lib().ftrma_parts_find(ledger, window, target, generation))
 
 
-def ledger_choose(ledger: Ledger, window: int, target: int) -> int:
+def ledger_reserve(ledger: Ledger, window: int, target: int) -> int:
     """A number for a part that is new."""
-    return _check(_lib().ftrma_parts_choose(ledger, window, target), "placing a part")
+    return _check(_lib().ftrma_parts_reserve(ledger, window, target), "placing a part")
 
 
-def ledger_leave(ledger: Ledger, index: int) -> None:
+def ledger_release(ledger: Ledger, index: int) -> None:
     """Nobody reaches this part any more."""
-    _lib().ftrma_parts_leave(ledger, index)
+    _lib().ftrma_parts_release(ledger, index)
 
 
 def ledger_clocks(ledger: Ledger, file: str, targets: int, at: int, step: int) -> None:
@@ -240,12 +240,12 @@ def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, Region]
            f"making {path}")
 
 
-def mirror_looks(path: Path) -> tuple[int, int]:
+def mirror_scans(path: Path) -> tuple[int, int]:
     """Addresses of how often the agent has looked, and which look is settled, for C of the same
     process."""
-    looks, settled = _ffi.new("uint64_t **"), _ffi.new("uint64_t **")
-    _check(_lib().ftrma_mirror_looks(os.fsencode(path), looks, settled), f"opening {path}")
-    return int(_ffi.cast("uintptr_t", looks[0])), int(_ffi.cast("uintptr_t", settled[0]))
+    scans, ordered = _ffi.new("uint64_t **"), _ffi.new("uint64_t **")
+    _check(_lib().ftrma_mirror_scans(os.fsencode(path), scans, ordered), f"opening {path}")
+    return int(_ffi.cast("uintptr_t", scans[0])), int(_ffi.cast("uintptr_t", ordered[0]))
 
 
 def agent_mirror(agent: Agent, path: Path, node: int) -> None:
@@ -264,9 +264,9 @@ def agent_adopt_node(agent: Agent, descriptor: int, node: int) -> None:
     _check(_lib().ftrma_spokes_adopt(agent, descriptor, node), f"mirroring with node {node}")
 
 
-def agent_alone(agent: Agent) -> bool:
+def agent_lacks_hub(agent: Agent) -> bool:
     """It is a spoke without a connection to its hub."""
-    return bool(_lib().ftrma_spokes_alone(agent))
+    return bool(_lib().ftrma_spokes_lacks_hub(agent))
 
 
 def agent_reason(agent: Agent) -> str:
@@ -274,8 +274,8 @@ def agent_reason(agent: Agent) -> str:
     return str(_ffi.string(_lib().ftrma_spokes_reason(agent)).decode(errors="replace"))
 
 
-def agent_kill_at(agent: Agent, place: Place, count: int) -> None:
-    _lib().ftrma_agent_kill_at(agent, place, count)
+def agent_kill_at(agent: Agent, failpoint: Failpoint, count: int) -> None:
+    _lib().ftrma_agent_kill_at(agent, failpoint, count)
 
 
 # ---- an origin ------------------------------------------------------------------------------
@@ -337,26 +337,27 @@ class Origin:
     def ring(self) -> None:
         _lib().ftrma_origin_ring(self._c)
 
-    def hush(self) -> None:
-        _lib().ftrma_origin_hush(self._c)
+    def clear_alarm(self) -> None:
+        _lib().ftrma_origin_clear_alarm(self._c)
 
-    def set_patience(self, timeout_ms: int) -> None:
+    def set_timeout(self, timeout_ms: int) -> None:
         """How long a call waits."""
-        _lib().ftrma_origin_patience(self._c, timeout_ms)
+        _lib().ftrma_origin_set_timeout(self._c, timeout_ms)
 
-    def seat(self, target: int, node: int, generation: int) -> None:
-        _check(_lib().ftrma_origin_seat(self._c, target, node, generation), "seating a target")
+    def locate(self, target: int, node: int, generation: int) -> None:
+        _check(_lib().ftrma_origin_locate(self._c, target, node, generation), "locating a target")
 
-    def take_roles(self, epoch: int, *, forget: bool) -> None:
+    def take_roles(self, roles_number: int, *, forget: bool) -> None:
         """New roles are in force in this process."""
-        _lib().ftrma_origin_roles(self._c, epoch, forget)
+        _lib().ftrma_origin_take_roles(self._c, roles_number, forget)
 
     def retry(self) -> None:
         """Forget that something was refused."""
         _lib().ftrma_origin_retry(self._c)
 
-    def tell_roles(self, node: int, epoch: int, *, forget: bool) -> None:
-        self._judge(_lib().ftrma_origin_tell_roles(self._c, node, epoch, forget), "telling roles")
+    def tell_roles(self, node: int, roles_number: int, *, forget: bool) -> None:
+        self._judge(_lib().ftrma_origin_tell_roles(self._c, node, roles_number, forget),
+                    "telling roles")
 
     def hold(self, target: int, *, hold: bool) -> None:
         """Have requests to a target refused, or no longer."""

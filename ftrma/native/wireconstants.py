@@ -23,7 +23,8 @@ def _mirror(name: str) -> int:
     return int(declarations.integer_const(f"FTRMA_MIRROR_{name}"))
 
 
-FORMAT, MOST_BYTES, IMAGE_BYTES = _number("FORMAT"), _number("MOST"), _number("IMAGE")
+FORMAT = _number("FORMAT")
+PAYLOAD_BYTES, ATOMIC_BYTES = _number("PAYLOAD_BYTES"), _number("ATOMIC_BYTES")
 PLAIN, NODES = _number("PLAIN"), _number("NODES")
 
 
@@ -35,10 +36,10 @@ class Kind(IntEnum):
     LOCK, UNLOCK = _number("LOCK"), _number("UNLOCK")
     GET, GETV, FLUSH = _number("GET"), _number("GETV"), _number("FLUSH")
     NUMBER, SET, HOLD = _number("NUMBER"), _number("SET"), _number("HOLD")
-    LIVE, ROLES, AGAIN = _number("LIVE"), _number("ROLES"), _number("AGAIN")
+    RELEASE, ROLES, RESEND = _number("RELEASE"), _number("ROLES"), _number("RESEND")
     DONE, DATA, ACK = _number("DONE"), _number("DATA"), _number("ACK")
-    ANSWER, BACK = _number("ANSWER"), _number("BACK")
-    OLD, BROKEN = _number("OLD"), _number("BROKEN")
+    ANSWER, REJECTED = _number("ANSWER"), _number("REJECTED")
+    OLD_ROLES, BROKEN = _number("OLD_ROLES"), _number("BROKEN")
     MIRROR, MIRRORED = _number("MIRROR"), _number("MIRRORED")
 
 
@@ -71,7 +72,7 @@ class Type(IntEnum):
     I64, U64, F64 = _number("I64"), _number("U64"), _number("F64")
 
 
-class Place(IntEnum):
+class Failpoint(IntEnum):
     """Where an agent can be told to kill itself."""
 
     HALF, PUT, UNDO = _number("AT_HALF"), _number("AT_PUT"), _number("AT_UNDO")

@@ -227,7 +227,7 @@ class SpreadWorld(World):
         bell = self.directory / "ledger.bell"
         self.bell = os.open(bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         job.set_nodes(0, wire.ledger_address(self.ledger))
-        job.set_looks(*wire.mirror_looks(self.directory / "mirror"))
+        job.set_looks(*wire.mirror_scans(self.directory / "mirror"))
         comm.Barrier()  # whoever is poked by now has a way to be
 
     def _ask_as(self, origin: int, incarnation: int) -> Asking:
@@ -237,7 +237,7 @@ class SpreadWorld(World):
         made = Asking(self.link.key, origin, incarnation, slots + nodes, nodes,
                       lambda node: self.addresses[node])
         for node in range(nodes):
-            made.origin.seat(slots + node, node, 1)
+            made.origin.locate(slots + node, node, 1)
         if self.timeline:  # or agents would take it for one of the time before
             made.origin.take_roles(self.timeline, forget=True)
         return made
@@ -260,7 +260,7 @@ class SpreadWorld(World):
         with job.turn():
             for target, proc in enumerate(self.holders()):
                 for asking in filter(None, (self.asking, self.service)):
-                    asking.origin.seat(target, self.node_of(proc), 1)
+                    asking.origin.locate(target, self.node_of(proc), 1)
         program = self.asking.origin.alarm if self.asking else -1
         job.set_agent(self.bell, self.poke, program, self.service.origin.alarm)
 
@@ -371,7 +371,7 @@ class SpreadWorld(World):
         Raises:
             RoundChanged: another failure came meanwhile.
         """
-        origin.set_patience(wire.FOREVER)  # whatever was asked before it
+        origin.set_timeout(wire.FOREVER)  # whatever was asked before it
         while True:
             try:
                 call(origin)
@@ -379,7 +379,7 @@ class SpreadWorld(World):
             except wire.Unfinished as error:
                 if error.result is not wire.Result.ALARM:
                     raise
-                origin.hush()
+                origin.clear_alarm()
                 if self._alarmed_anew() and not insist:
                     raise RoundChanged from None
 

@@ -20,10 +20,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "agent_state.h"
 #include "message.h"
 #include "mirror.h"
-#include "origin.h"
+#include "retransmit.h"
 #include "spokes.h"
 
 enum { ORIGINS = 3, TARGETS = 4, WINDOW = 7, HEAD = 4096, WORDS = 1024, PART = 1000 };
@@ -66,8 +66,8 @@ static void expect(int holds, const char *law)
 static uint64_t edge(void)
 {
     static const uint64_t edges[] = {
-        0, 8, 16, WORDS, HEAD, PART, FILE_BYTES, FTRMA_WIRE_IMAGE, FTRMA_WIRE_MOST, FTRMA_WIRE_RUNS,
-        1ull << 31, 1ull << 32, 1ull << 62, 1ull << 63, 0 - (uint64_t)PART, 0 - (uint64_t)HEAD,
+        0, 8, 16, WORDS, HEAD, PART, FILE_BYTES, FTRMA_WIRE_ATOMIC_BYTES,
+        FTRMA_WIRE_PAYLOAD_BYTES, FTRMA_WIRE_RUNS, 1ull << 31, 1ull << 32, 1ull << 62, 1ull << 63, 0 - (uint64_t)PART, 0 - (uint64_t)HEAD,
         0 - (uint64_t)8};
     return edges[below(sizeof edges / sizeof *edges)] + (one_in(2) ? 0 : (uint64_t)below(17) - 8);
 }
@@ -82,7 +82,7 @@ static void must(long result)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-static unsigned char payload[2 * FTRMA_WIRE_MOST];
+static unsigned char payload[2 * FTRMA_WIRE_PAYLOAD_BYTES];
 
 static void fill(size_t bytes)
 {
@@ -112,9 +112,9 @@ static uint64_t runs(size_t n)
 static struct ftrma_wire_head request(struct ftrma_ledger *l, uint32_t origin)
 {
     struct ftrma_wire_head head = {
-        .kind = (uint16_t)(1 + below(FTRMA_WIRE_AGAIN)), .format = FTRMA_WIRE_FORMAT,
-        .epoch = (uint32_t)l->header->epoch, .target = (uint32_t)below(TARGETS), .generation = 1,
-        .offset = below(PART / 8) * 8, .operand = below(64)};
+        .kind = (uint16_t)(1 + below(FTRMA_WIRE_RESEND)), .format = FTRMA_WIRE_FORMAT,
+        .roles_number = (uint32_t)l->header->roles_number, .target = (uint32_t)below(TARGETS),
+        .generation = 1, .offset = below(PART / 8) * 8, .operand = below(64)};
     uint64_t next = ftrma_ledger_number(l, origin, head.target) + 1;
     head.number = one_in(16) ? next - below(3) : next;
     head.window = head.kind <= FTRMA_WIRE_GETV ? WINDOW : 0;
@@ -122,12 +122,12 @@ static struct ftrma_wire_head request(struct ftrma_ledger *l, uint32_t origin)
     fill(64);
     switch (head.kind) {
     case FTRMA_WIRE_PUT:
-        fill(bytes = one_in(64) ? below(FTRMA_WIRE_MOST) : 1 + below(64));
+        fill(bytes = one_in(64) ? below(FTRMA_WIRE_PAYLOAD_BYTES) : 1 + below(64));
         break;
     case FTRMA_WIRE_PUTV:
         n = one_in(64) ? 1 + below(FTRMA_WIRE_RUNS) : n;
         head.operand = n;
-        bytes = (size_t)runs(n) % FTRMA_WIRE_MOST + n * sizeof(struct ftrma_wire_run);
+        bytes = (size_t)runs(n) % FTRMA_WIRE_PAYLOAD_BYTES + n * sizeof(struct ftrma_wire_run);
         break;
     case FTRMA_WIRE_GETV:
         runs(n);
@@ -136,20 +136,20 @@ static struct ftrma_wire_head request(struct ftrma_ledger *l, uint32_t origin)
     case FTRMA_WIRE_ACC:
     case FTRMA_WIRE_FOP:
     case FTRMA_WIRE_CAS:
-        head.what = (uint8_t)(1 + below(FTRMA_WIRE_TYPES - 1));
-        bytes = ftrma_message_element(head.what) * (head.kind == FTRMA_WIRE_ACC ? n : 1);
+        head.operation = (uint8_t)(1 + below(FTRMA_WIRE_TYPES - 1));
+        bytes = ftrma_message_element(head.operation) * (head.kind == FTRMA_WIRE_ACC ? n : 1);
         if (head.kind != FTRMA_WIRE_CAS)
-            head.what = (uint8_t)(head.what | (1 + below(FTRMA_WIRE_OPS - 1)) << 4);
+            head.operation = (uint8_t)(head.operation | (1 + below(FTRMA_WIRE_OPS - 1)) << 4);
         break;
     case FTRMA_WIRE_LOCK:
     case FTRMA_WIRE_UNLOCK:
         head.operand = below(FTRMA_WIRE_LOCKS);
         break;
     case FTRMA_WIRE_HOLD:
-        head.kind = one_in(4) ? head.kind : FTRMA_WIRE_LIVE;
+        head.kind = one_in(4) ? head.kind : FTRMA_WIRE_RELEASE;
         break;
     case FTRMA_WIRE_ROLES:
-        head.epoch += one_in(4);
+        head.roles_number += one_in(4);
         head.operand = below(2);
         break;
     default:
@@ -164,10 +164,10 @@ static void spoil(struct ftrma_wire_head *head)
 {
     switch (below(40)) {
     case 0: head->kind = (uint16_t)below(FTRMA_WIRE_KINDS + 2); break;
-    case 1: head->what = (uint8_t)any(); break;
+    case 1: head->operation = (uint8_t)any(); break;
     case 2: head->length = (uint32_t)edge(); break;
     case 3: head->number = edge(); break;
-    case 4: head->epoch += (uint32_t)below(3) - 1; break;
+    case 4: head->roles_number += (uint32_t)below(3) - 1; break;
     case 5: head->window = (uint32_t)edge(); break;
     case 6: head->target = (uint32_t)edge(); break;
     case 7: head->generation = (uint32_t)edge(); break;
@@ -366,7 +366,8 @@ static void fuzz_mirror(uint32_t node, unsigned long messages)
             .format = FTRMA_WIRE_FORMAT};
         number = one_in(8) ? edge() : number + 1;
         head.number = node && head.kind == FTRMA_WIRE_MIRROR ? 0 : one_in(4) ? below(4) : number;
-        size_t n = head.kind == FTRMA_WIRE_MIRRORED ? 0 : below(one_in(64) ? FTRMA_MIRROR_MOST : 5);
+        size_t most = one_in(64) ? FTRMA_MIRROR_MESSAGE_WORDS : 5;
+        size_t n = head.kind == FTRMA_WIRE_MIRRORED ? 0 : below(most);
         for (size_t w = 0; w < n; w++) {
             struct ftrma_wire_word word = {below(MIRRORED), any() >> below(64)};
             if (one_in(40))
@@ -424,17 +425,17 @@ static void reply(struct ftrma_origin *o)
 {
     struct ftrma_wire_head head = {
         .kind = (uint16_t)(FTRMA_WIRE_DONE + below(FTRMA_WIRE_BROKEN - FTRMA_WIRE_DONE)),
-        .format = FTRMA_WIRE_FORMAT, .epoch = o->epoch, .target = (uint32_t)below(TARGETS),
-        .generation = 1, .operand = below(5)};
-    struct ftrma_toward *t = &o->targets[head.target];
-    const struct ftrma_wire_head *first = ftrma_sent_first(&t->sent);
+        .format = FTRMA_WIRE_FORMAT, .roles_number = o->roles_number,
+        .target = (uint32_t)below(TARGETS), .generation = 1, .operand = below(5)};
+    struct ftrma_origin_target *t = &o->targets[head.target];
+    const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     uint64_t number = first ? first->number : 1, bytes = first ? first->length : 8;
     head.number = one_in(3) ? FTRMA_TOKEN | (o->token + 1) : number;
     size_t length = 0;
     fill(64);
     if (one_in(16))
-        head.kind = FTRMA_WIRE_LIVE;
-    if (head.kind == FTRMA_WIRE_BROKEN || head.kind == FTRMA_WIRE_OLD)
+        head.kind = FTRMA_WIRE_RELEASE;
+    if (head.kind == FTRMA_WIRE_BROKEN || head.kind == FTRMA_WIRE_OLD_ROLES)
         head.kind = one_in(16) ? head.kind : FTRMA_WIRE_ACK;
     if (head.kind == FTRMA_WIRE_BROKEN)
         length = 1 + below(256);
@@ -456,8 +457,8 @@ static void reply(struct ftrma_origin *o)
         fill(length = 24 + 2 * (size_t)bytes);
         memcpy(payload, words, sizeof words);
     }
-    if (head.kind == FTRMA_WIRE_BACK) {
-        head.number = t->again;
+    if (head.kind == FTRMA_WIRE_REJECTED) {
+        head.number = t->resends;
         head.offset = one_in(4) ? edge() : number - 1;
     }
     head.length = (uint32_t)length;
@@ -489,11 +490,12 @@ static void ask(struct ftrma_origin *o)
         (void)ftrma_origin_getv(o, target, WINDOW, two, 2, to->data);
         break;
     case 4:
-        (void)ftrma_origin_ask(o, FTRMA_WIRE_ACC, FTRMA_WIRE_SUM, type, target, WINDOW, 0, 0,
-                               payload, n * size);
+        (void)ftrma_origin_atomic_begin(o, FTRMA_WIRE_ACC, FTRMA_WIRE_SUM, type, target, WINDOW, 0,
+                                        0, payload, n * size);
         break;
     case 5:
-        (void)ftrma_origin_ask(o, FTRMA_WIRE_CAS, 0, type, target, WINDOW, 0, 1, payload, size);
+        (void)ftrma_origin_atomic_begin(o, FTRMA_WIRE_CAS, 0, type, target, WINDOW, 0, 1, payload,
+                                        size);
         break;
     case 6:
         (void)ftrma_origin_lock(o, target, WINDOW, how);
@@ -515,9 +517,9 @@ static void fuzz_origin(unsigned long messages)
 {
     struct ftrma_origin *o;
     must(ftrma_origin_open(TARGETS, 1, connect_to, take_acks, NULL, &o));
-    ftrma_origin_patience(o, 0);
+    ftrma_origin_set_timeout(o, 0);
     for (uint32_t t = 0; t < TARGETS; t++)
-        must(ftrma_origin_seat(o, t, 0, 1));
+        must(ftrma_origin_locate(o, t, 0, 1));
     for (unsigned long until = done + messages; done < until;) {
         (void)ftrma_origin_set(o, 0, WINDOW, 16, 1); /* so that it connects */
         ask(o);
@@ -525,8 +527,8 @@ static void fuzz_origin(unsigned long messages)
         if (*ftrma_origin_reason(o))
             ftrma_origin_retry(o);
         if (one_in(16)) {
-            static uint32_t epoch;
-            ftrma_origin_roles(o, ++epoch, 1);
+            static uint32_t roles_number;
+            ftrma_origin_take_roles(o, ++roles_number, 1);
         }
         if (other_end < 0)
             done++;

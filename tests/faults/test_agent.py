@@ -23,7 +23,7 @@ from wirenode import FIRST_WORD, PATIENCE_S, WINDOW, Node, Raw, User, message, s
 
 from ftrma.host.key import VARIABLE
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Lock, Op, Place, Type
+from ftrma.native.wire import Failpoint, Kind, Lock, Op, Type
 
 ORIGINS = 3
 KILLS, MANY_KILLS = 20, 200
@@ -32,7 +32,7 @@ ONE = (1).to_bytes(8, "little")
 ROWS = 16
 # The second grant is an unlock, the 7th change the first half of an accumulate, the 4th half of a
 # put one of two runs. Behind ROLES are the mirror's (`test_mirror`).
-STEPS = [f"{place.name}:1" for place in Place if place < Place.ROLES] + [
+STEPS = [f"{place.name}:1" for place in Failpoint if place < Failpoint.ROLES] + [
     "GRANT:2", "LOCKED:2", "APPLY:7", "HALF:4"]
 
 
@@ -236,7 +236,7 @@ def test_a_killed_agent_leaves_locks_with_those_who_have_them() -> None:
     with served() as node:
         holder, waiter = User(node, 0), User(node, 1)
         holder.origin.lock(0, WINDOW)
-        waiter.origin.set_patience(100)
+        waiter.origin.set_timeout(100)
         with pytest.raises(wire.Unfinished):
             waiter.origin.lock(0, WINDOW)
         assert node.agent
@@ -247,7 +247,7 @@ def test_a_killed_agent_leaves_locks_with_those_who_have_them() -> None:
         with pytest.raises(wire.Unfinished):
             waiter.origin.finish(0)
         holder.origin.unlock(0, WINDOW)
-        waiter.origin.set_patience(int(1000 * PATIENCE_S))
+        waiter.origin.set_timeout(int(1000 * PATIENCE_S))
         waiter.origin.finish(0)
         waiter.origin.unlock(0, WINDOW)
         holder.close()

@@ -114,7 +114,7 @@ def test_a_change_of_the_hubs_that_was_not_sent_stays(spokeless: Mirrored, spoke
 @pytest.mark.parametrize("data,why", [
     (message(Kind.MIRROR), "a number is missing"),
     (message(Kind.MIRROR, bytes(24), number=1), "half a word"),
-    (message(Kind.MIRROR, bytes(wire.MOST_BYTES + 16), number=1), "too long"),
+    (message(Kind.MIRROR, bytes(wire.PAYLOAD_BYTES + 16), number=1), "too long"),
     (message(Kind.MIRROR, words((FIRST_FLAG, 0))), "a number is missing"),
     (message(Kind.MIRROR, words((0, 0), (MANY_WORDS + 3 * FEW + 2, 0)), number=1 << 40),
      "a word outside of the regions"),

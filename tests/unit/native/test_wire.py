@@ -83,7 +83,7 @@ def test_what_is_put_is_got(node: Node, user: User, size: int) -> None:
     user.put(start, data)
     user.origin.flush(0)
     assert user.get(start, size) == data == part[start:].tobytes() and not part[:start].any()
-    assert user.numbers() == list(range(1, -(-size // wire.MOST_BYTES) + 1))
+    assert user.numbers() == list(range(1, -(-size // wire.PAYLOAD_BYTES) + 1))
     assert user.origin.pending(0) == 0
 
 
@@ -137,7 +137,7 @@ def test_operations(node: Node, user: User, type_: Type) -> None:
             with pytest.raises(FtrmaError):
                 user.origin.atomic(Kind.FOP, op, type_, 0, WINDOW, 0, bytes(dtype.itemsize))
             continue
-        most = wire.IMAGE_BYTES // dtype.itemsize
+        most = wire.ATOMIC_BYTES // dtype.itemsize
         for kind, n in ((Kind.FOP, 1), (Kind.ACC, 1), (Kind.ACC, most)):
             old = picked.integers(1, 100, n).astype(dtype)
             data = picked.integers(1, 100, n).astype(dtype)
@@ -391,16 +391,16 @@ def test_what_comes_twice_is_done_once(node: Node, slot: int, name: str) -> None
 @pytest.mark.parametrize("name", NUMBERED)
 def test_gaps_are_refused(node: Node, raw: Raw, name: str) -> None:
     """Law: a request whose number is not the next is sent back with the last one that is done, and
-    so is all that follows it, until AGAIN."""
+    so is all that follows it, until RESEND."""
     text, _ = NUMBERED[name]
     part = node.part()
     part[256:272] = 0
     back = raw.ask(numbered(text, 2))
-    assert (back.kind, back.operand, back.offset) == (Kind.BACK, Why.GAP, 0)
+    assert (back.kind, back.operand, back.offset) == (Kind.REJECTED, Why.GAP, 0)
     assert raw.ask(text + message(Kind.NUMBER, number=5)).operand == 0  # not even the right one
     assert not part[256:272].any()
-    raw.send(message(Kind.AGAIN))
-    assert raw.ask(text + message(Kind.FLUSH, number=6)).kind != Kind.BACK
+    raw.send(message(Kind.RESEND))
+    assert raw.ask(text + message(Kind.FLUSH, number=6)).kind != Kind.REJECTED
     if name == "lock":
         raw.receive()
         raw.ask(message(Kind.UNLOCK, number=2))
@@ -454,7 +454,7 @@ WRONG = {
     "kind 200": (message(200, number=1), "unknown kind"),
     "a reply": (message(Kind.DONE), "not a request"),
     "4 GiB": (message(Kind.PUT, number=1, length=2**32 - 1), "too long"),
-    "a byte too much": (message(Kind.PUT, number=1, length=wire.MOST_BYTES + 1), "too long"),
+    "a byte too much": (message(Kind.PUT, number=1, length=wire.PAYLOAD_BYTES + 1), "too long"),
     "nothing": (message(Kind.PUT, number=1), "too short"),
     "no number": (message(Kind.PUT, ONE), "number"),
     "a strange window": (message(Kind.FLUSH, window=3), "a window"),
@@ -500,7 +500,7 @@ def test_nonsense_is_refused_in_words(node: Node, user: User, raw: Raw, name: st
     assert reply.kind == Kind.BROKEN and why in reply.payload.decode(), reply.payload
     assert raw.receive() is None
     assert (part == 0x5A).all()
-    user.origin.seat(1, 0, 1)
+    user.origin.locate(1, 0, 1)
     user.put(0, ONE, target=1)
     user.origin.flush(1)
 
@@ -536,7 +536,7 @@ def test_an_origin_is_told_and_does_not_try_for_ever(node: Node, user: User) -> 
 
 def test_hold_refuses_and_live_asks_again(node: Node, user: User) -> None:
     """Law: a target on HOLD takes nothing, not even a flush, a lock or an atomic; all of it is
-    done at LIVE, in its order. Other targets are served, and the number is told."""
+    done at RELEASE, in its order. Other targets are served, and the number is told."""
     leader, helper_slot = User(node, node.fresh()), node.fresh()
     helper = User(node, helper_slot)
     node.part()[:64] = 0
@@ -547,14 +547,14 @@ def test_hold_refuses_and_live_asks_again(node: Node, user: User) -> None:
         user.put(8 * (i % 8), i.to_bytes(8, "little"))
     user.put(0, ONE, target=1)
     user.origin.flush(1)
-    user.origin.set_patience(100)
-    helper.origin.set_patience(100)
+    user.origin.set_timeout(100)
+    helper.origin.set_timeout(100)
     for attempt in (lambda: user.origin.flush(0), lambda: user.get(0, 8), lambda: helper.add(64)):
         with pytest.raises(Unfinished) as caught:
             attempt()
         assert caught.value.result == Result.TIMEOUT
-    user.origin.set_patience(int(1000 * PATIENCE_S))
-    helper.origin.set_patience(int(1000 * PATIENCE_S))
+    user.origin.set_timeout(int(1000 * PATIENCE_S))
+    helper.origin.set_timeout(int(1000 * PATIENCE_S))
     assert user.origin.number(0) == 1 and node.part()[8] == 0
     live = threading.Timer(0.05, lambda: leader.origin.hold(0, hold=False))
     live.start()
@@ -577,21 +577,21 @@ def test_on_hold_what_is_done_is_answered(node: Node, raw: Raw, name: str) -> No
     leader.origin.hold(0, hold=True)
     assert raw.ask(text) == first
     back = raw.ask(numbered(text, 2))
-    assert (back.kind, back.operand) == (Kind.BACK, Why.HELD)
+    assert (back.kind, back.operand) == (Kind.REJECTED, Why.HELD)
     leader.origin.hold(0, hold=False)
     leader.close()
 
 
 def test_hold_sends_those_back_that_wait(node: Node) -> None:
-    """Law: who waits for a lock of a target that goes on HOLD gets it after LIVE."""
+    """Law: who waits for a lock of a target that goes on HOLD gets it after RELEASE."""
     leader, first, second = (User(node, node.fresh()) for _ in range(3))
     first.origin.lock(0, WINDOW)
-    second.origin.set_patience(50)
+    second.origin.set_timeout(50)
     with pytest.raises(Unfinished):
         second.origin.lock(0, WINDOW)
     leader.origin.hold(0, hold=True)
     leader.origin.hold(0, hold=False)
-    second.origin.set_patience(int(1000 * PATIENCE_S))
+    second.origin.set_timeout(int(1000 * PATIENCE_S))
     release = threading.Timer(0.05, lambda: first.origin.unlock(0, WINDOW))
     release.start()
     second.origin.finish(0)
@@ -602,7 +602,7 @@ def test_hold_sends_those_back_that_wait(node: Node) -> None:
 
 
 def test_roles() -> None:
-    """Law: requests of an older epoch are stale, those of a newer one wait for it; a process takes
+    """Law: requests under older roles are stale, those under newer ones wait; a process takes
     the new roles and its requests are done. A rollback forgets numbers, answers and locks, once."""
     with served() as node:
         first, second, late = (User(node, i) for i in range(3))
@@ -621,17 +621,17 @@ def test_roles() -> None:
         assert node.part()[:8].tobytes() == b"too late" and late.numbers() == [1, 2]
 
         first.origin.take_roles(1, forget=False)
-        first.origin.set_patience(50)
+        first.origin.set_timeout(50)
         with pytest.raises(Unfinished):
             first.origin.lock(0, WINDOW)  # the second's, over a change of roles
         second.origin.take_roles(2, forget=True)  # before the agent
-        second.origin.set_patience(50)
+        second.origin.set_timeout(50)
         with pytest.raises(Unfinished) as caught:
             second.add(8)
         assert caught.value.result == Result.TIMEOUT and node.part()[8] == 0
         first.origin.take_roles(2, forget=True)
-        first.origin.set_patience(int(1000 * PATIENCE_S))
-        second.origin.set_patience(int(1000 * PATIENCE_S))
+        first.origin.set_timeout(int(1000 * PATIENCE_S))
+        second.origin.set_timeout(int(1000 * PATIENCE_S))
         first.origin.tell_roles(0, 2, forget=True)
         assert second.origin.finish(0).number == 1  # numbers begin anew
         first.origin.lock(0, WINDOW)
@@ -648,9 +648,9 @@ def test_a_large_ledger_takes_little_memory() -> None:
         user = User(node, 1000)
         user.put(0, ONE, target=63)
         user.origin.flush(63)
-        for epoch in (1, 2):
-            user.origin.tell_roles(0, epoch, forget=True)
-            user.origin.take_roles(epoch, forget=True)
+        for roles_number in (1, 2):
+            user.origin.tell_roles(0, roles_number, forget=True)
+            user.origin.take_roles(roles_number, forget=True)
             user.put(0, ONE, target=63)
             user.origin.flush(63)
         assert wire.number_of(node.ledger, 1000, 63) == 1
@@ -663,14 +663,14 @@ def test_a_part_that_is_not_here(node: Node, user: User) -> None:
     """Law: a request to a part of another generation is sent back; when the origin has heard of
     the generation it is sent there."""
     node.place(1, 5)
-    user.origin.seat(1, 0, 1)
+    user.origin.locate(1, 0, 1)
     user.put(0, ONE, target=1)
-    user.origin.set_patience(50)
+    user.origin.set_timeout(50)
     with pytest.raises(Unfinished):
         user.origin.flush(1)
     assert node.part(1)[0] == 0 or user.origin.pending(1)
-    user.origin.set_patience(int(1000 * PATIENCE_S))
-    user.origin.seat(1, 0, 5)
+    user.origin.set_timeout(int(1000 * PATIENCE_S))
+    user.origin.locate(1, 0, 5)
     user.origin.flush(1)
     assert user.numbers(1) == [1]
     node.place(1, 1)
@@ -688,7 +688,7 @@ def test_the_alarm_ends_every_wait(node: Node, user: User) -> None:
     assert caught.value.result == Result.ALARM and time.monotonic() - started < 5
     with pytest.raises(FtrmaError, match="busy"):
         user.put(0, ONE)  # nothing follows what has no answer
-    user.origin.hush()
+    user.origin.clear_alarm()
     holder.origin.unlock(0, WINDOW)
     user.origin.finish(0)
     user.origin.unlock(0, WINDOW)

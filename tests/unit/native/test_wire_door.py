@@ -269,12 +269,12 @@ def test_a_ledger_is_looked_at(tmp_path: Path) -> None:
                           at=HEAD_BYTES, size_bytes=(1 << 20) + 1, words=WORDS,
                           head_bytes=WORDS)
         user = User(node, patience_s=SOON_S)
-        user.origin.seat(0, 0, 2)
+        user.origin.locate(0, 0, 2)
         with pytest.raises(Unfinished) as caught:
             user.get(1 << 20, 1)
         assert caught.value.result == Result.TIMEOUT
         node.place(0, 3)
-        user.origin.seat(0, 0, 3)
-        user.origin.set_patience(int(1000 * PATIENCE_S))
+        user.origin.locate(0, 0, 3)
+        user.origin.set_timeout(int(1000 * PATIENCE_S))
         assert user.get(0, 8) == bytes(8)
         user.close()

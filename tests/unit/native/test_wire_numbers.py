@@ -41,7 +41,7 @@ class Origin:
         self.c = ffi.cast("struct ftrma_origin *", self.user.origin.address)
 
     def last(self, target: int = 0) -> int:
-        return int(LIB.ftrma_origin_last(self.c, target))
+        return int(LIB.ftrma_origin_last_number(self.c, target))
 
     def go_on(self, number: int, target: int = 0) -> None:
         LIB.ftrma_origin_continue(self.c, target, number)
@@ -53,8 +53,8 @@ class Origin:
 
     def ask(self, value: int, offset: int = 0, target: int = 0) -> int:
         """Begin to add."""
-        return int(LIB.ftrma_origin_ask(self.c, Kind.FOP, Op.SUM, Type.I64, target, WINDOW, offset,
-                                        0, value.to_bytes(8, "little"), 8))
+        return int(LIB.ftrma_origin_atomic_begin(self.c, Kind.FOP, Op.SUM, Type.I64, target, WINDOW,
+                                                 offset, 0, value.to_bytes(8, "little"), 8))
 
     def answered(self, target: int = 0) -> bool:
         return bool(LIB.ftrma_origin_answered(self.c, target))
@@ -179,18 +179,19 @@ def test_an_atomic_that_is_asked_for_is_done_beside_others(node: Node) -> None:
 @pytest.mark.parametrize("kind,op,type_,size", [
     (Kind.PUT, 0, 0, 8), (Kind.LOCK, 0, 0, 0), (Kind.FOP, 0, Type.I64, 8),
     (Kind.FOP, Op.SUM, Type.I64, 4), (Kind.FOP, 16, Type.I64, 8), (Kind.FOP, Op.SUM, -1, 8),
-    (Kind.ACC, Op.SUM, Type.I64, wire.IMAGE_BYTES + 8), (Kind.CAS, Op.SUM, Type.I64, 8),
+    (Kind.ACC, Op.SUM, Type.I64, wire.ATOMIC_BYTES + 8), (Kind.CAS, Op.SUM, Type.I64, 8),
 ])
 def test_an_atomic_that_cannot_be_is_not_begun(
     node: Node, kind: int, op: int, type_: int, size: int
 ) -> None:
     """Law: it is refused on the spot, has no number, and the target is free for others."""
     origin = Origin(node, node.fresh())
-    data = bytes(wire.IMAGE_BYTES + 8)
-    result = LIB.ftrma_origin_ask(origin.c, kind, op, type_, 0, WINDOW, 0, 0, data, size)
+    data = bytes(wire.ATOMIC_BYTES + 8)
+    result = LIB.ftrma_origin_atomic_begin(origin.c, kind, op, type_, 0, WINDOW, 0, 0, data, size)
     assert result == -errno.EINVAL and origin.last() == 0
-    assert LIB.ftrma_origin_ask(origin.c, Kind.FOP, Op.SUM, Type.I64, TARGETS, WINDOW, 0, 0, data,
-                                8) == -errno.EINVAL
+    result = LIB.ftrma_origin_atomic_begin(origin.c, Kind.FOP, Op.SUM, Type.I64, TARGETS, WINDOW, 0,
+                                           0, data, 8)
+    assert result == -errno.EINVAL
     origin.user.put(700, b"free")
     origin.user.origin.flush(0)
     assert origin.last() == 1 and not origin.answered(TARGETS)
@@ -221,7 +222,7 @@ def test_another_one_is_told_from_now_on(node: Node) -> None:
         (target, acks[i].number, acks[i].count) for i in range(n)))
     origin.user.put(800, b"a")
     origin.user.origin.flush(0)
-    LIB.ftrma_origin_tell(origin.c, told_by)
+    LIB.ftrma_origin_set_acked(origin.c, told_by)
     origin.user.put(800, b"b")
     origin.user.put(800, b"c", 2)
     origin.user.origin.flush_all()

@@ -67,9 +67,9 @@ class Played:
         return data
 
     def request(self) -> Reply:
-        kind, _, _, length, number, epoch, _, target, _, offset, operand = HEAD.unpack(
+        kind, _, _, length, number, roles, _, target, _, offset, operand = HEAD.unpack(
             self.read(HEAD.size))
-        return Reply(Kind(kind), number, epoch, target, offset, operand,
+        return Reply(Kind(kind), number, roles, target, offset, operand,
                      self.read(length) if length else b"")
 
     def reply(self, kind: Kind, payload: bytes = b"", **fields: int) -> None:
@@ -85,9 +85,10 @@ class Played:
         finally:
             self.connection.settimeout(PATIENCE_S)
 
-    def acks(self, *acks: tuple[int, int, int, int], number: int = 0, epoch: int = 0) -> None:
+    def acks(self, *acks: tuple[int, int, int, int], number: int = 0,
+             roles_number: int = 0) -> None:
         self.reply(Kind.ACK, b"".join(struct.pack("<QQQQ", *ack) for ack in acks), number=number,
-                   epoch=epoch)
+                   roles_number=roles_number)
 
     def answer(self, number: int, old: int) -> None:
         self.reply(Kind.ANSWER, struct.pack("<QQQQQ", 3, 4, 8, old, old + 1), number=number)
@@ -167,15 +168,15 @@ def test_what_is_not_acknowledged_is_sent_again(played: Played) -> None:
 
 
 def test_replies_that_nobody_waits_for_are_passed_over(played: Played) -> None:
-    """Law: a reply to an earlier request, a repeated one, and one of an older epoch do nothing."""
+    """Law: a reply to an earlier request, a repeated one, and one under older roles do nothing."""
     user = played.user
-    user.origin.set_patience(1000)
+    user.origin.set_timeout(1000)
     played.beside(lambda: user.get(0, 8))
     played.accept()
     early = played.request()
     played.done()  # it is given up
     assert isinstance(played.failures.pop(), Unfinished)
-    user.origin.set_patience(int(1000 * PATIENCE_S))
+    user.origin.set_timeout(int(1000 * PATIENCE_S))
     played.beside(lambda: user.get(8, 8))
     late = played.request()
     assert late.number != early.number
@@ -199,9 +200,9 @@ def test_replies_that_nobody_waits_for_are_passed_over(played: Played) -> None:
     user.origin.take_roles(5, forget=True)
     played.beside(lambda: user.add(0))
     request = taken(played, Kind.FOP)[-1]
-    assert (request.number, request.epoch) == (1, 5)
-    played.reply(Kind.ANSWER, struct.pack("<QQQQQ", 3, 4, 8, 99, 100), number=1, epoch=4)
-    played.reply(Kind.ANSWER, struct.pack("<QQQQQ", 3, 4, 8, 7, 8), number=1, epoch=5)
+    assert (request.number, request.roles_number) == (1, 5)
+    played.reply(Kind.ANSWER, struct.pack("<QQQQQ", 3, 4, 8, 99, 100), number=1, roles_number=4)
+    played.reply(Kind.ANSWER, struct.pack("<QQQQQ", 3, 4, 8, 7, 8), number=1, roles_number=5)
     played.done()
     assert played.results[-1] == 7
 
@@ -218,40 +219,40 @@ def test_a_reply_comes_byte_by_byte(played: Played) -> None:
 
 
 def test_what_is_sent_back_is_sent_again_once(played: Played) -> None:
-    """Law: after a refusal nothing goes to the target before it is live; then AGAIN, and all in
+    """Law: after a refusal nothing goes to the target before it is live; then RESEND, and all in
     its order. A gap is closed at once; one that cannot be is told."""
     puts(played, 3)
     played.accept()
     taken(played, Kind.FLUSH)
-    played.reply(Kind.BACK, operand=Why.HELD)
+    played.reply(Kind.REJECTED, operand=Why.HELD)
     assert played.silent()
-    played.reply(Kind.LIVE)
-    assert [r.kind for r in taken(played, Kind.FLUSH)] == [Kind.AGAIN, *[Kind.PUT] * 3, Kind.FLUSH]
+    played.reply(Kind.RELEASE)
+    assert [r.kind for r in taken(played, Kind.FLUSH)] == [Kind.RESEND, *[Kind.PUT] * 3, Kind.FLUSH]
     played.acks((1, 1, 0, 1))
-    played.reply(Kind.BACK, number=1, operand=Why.GAP, offset=1)
+    played.reply(Kind.REJECTED, number=1, operand=Why.GAP, offset=1)
     again = taken(played, Kind.FLUSH)
     assert [(r.kind, r.number) for r in again[:-1]] == [
-        (Kind.AGAIN, 2), (Kind.PUT, 2), (Kind.PUT, 3)]
+        (Kind.RESEND, 2), (Kind.PUT, 2), (Kind.PUT, 3)]
     played.acks((2, 1, 0, 2))
-    played.reply(Kind.BACK, number=2, operand=Why.GAP, offset=0)
+    played.reply(Kind.REJECTED, number=2, operand=Why.GAP, offset=0)
     played.done()
     (failure,) = played.failures
     assert isinstance(failure, Unfinished) and "lost numbers" in str(failure)
 
 
 def test_what_was_sent_again_meanwhile_is_not_refused(played: Played) -> None:
-    """Law: a refusal of what was sent before the last AGAIN is past: who has refused it takes what
+    """Law: a refusal of what was sent before the last RESEND is past: who has refused it takes what
     comes now, and has nobody to tell that it is live."""
     puts(played, 1)
     played.accept()
     taken(played, Kind.FLUSH)
     played.acks((1, 1, 0, 1))  # unasked, when the flush has not been read
     played.done()
-    played.user.origin.seat(0, 0, 1)
+    played.user.origin.locate(0, 0, 1)
     played.beside(lambda: played.user.origin.number(0))
     again, asked = taken(played, Kind.NUMBER)
-    assert again.kind == Kind.AGAIN
-    played.reply(Kind.BACK, operand=Why.HELD)  # of the flush
+    assert again.kind == Kind.RESEND
+    played.reply(Kind.REJECTED, operand=Why.HELD)  # of the flush
     played.reply(Kind.DONE, number=asked.number, operand=1)
     played.done()
     puts(played, 1)

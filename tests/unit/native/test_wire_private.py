@@ -27,16 +27,16 @@ def test_what_a_dead_process_held_is_never_told() -> None:
         user.put(0, b"for none")
         user.origin.flush(0)
         for who in user, other:
-            who.origin.set_patience(200)
+            who.origin.set_timeout(200)
         for attempt in (lambda: user.get(0, 8), lambda: other.add(8)):
             with pytest.raises(Unfinished) as caught:
                 attempt()
             assert caught.value.result == Result.TIMEOUT
         for who in user, other:
-            who.origin.set_patience(int(1000 * PATIENCE_S))
+            who.origin.set_timeout(int(1000 * PATIENCE_S))
         assert other.origin.number(0) == 0 and user.origin.number(0) == 1
         user.origin.hold(0, hold=True)
-        other.origin.seat(0, 0, 1)  # so do all in a repair
+        other.origin.locate(0, 0, 1)  # so do all in a repair
         node.place(0, 1)  # memory of its replacement
         user.origin.hold(0, hold=False)
         assert other.origin.finish(0).old == (40).to_bytes(8, "little")

@@ -92,14 +92,14 @@ def test_a_word_whose_part_is_given_up_meanwhile() -> None:
         share(node, "board")
         first = node.agent
         node.reach()
-        user.origin.set_patience(200)
+        user.origin.set_timeout(200)
         user.origin.set_word(TARGET, SHARED, ARRIVED, 3)
         with pytest.raises(wire.Unfinished):
             user.origin.flush(TARGET)
         assert first and first.wait(PATIENCE_S) == -signal.SIGKILL
         wire.ledger_unshare(node.ledger, SHARED, TARGET, 1)
         node.start()
-        user.origin.set_patience(int(1000 * PATIENCE_S))
+        user.origin.set_timeout(int(1000 * PATIENCE_S))
         user.origin.flush(TARGET)
         assert user.origin.pending(TARGET) == 0
 

@@ -1,6 +1,6 @@
 /* What the files of an agent have in common: its peers, and the request in hand (agent.c). */
-#ifndef FTRMA_AGENT_H
-#define FTRMA_AGENT_H
+#ifndef FTRMA_AGENT_STATE_H
+#define FTRMA_AGENT_STATE_H
 
 #include "engine.h"
 #include "parts.h"
@@ -8,7 +8,7 @@
 #define FTRMA_AGENT_ACKS 64 /* runs of records that wait for an acknowledgement */
 
 /* Records of one origin toward one target that are applied and not acknowledged. */
-struct ftrma_owed {
+struct ftrma_unacknowledged {
     size_t n;
     uint64_t bytes; /* of the puts */
     struct ftrma_wire_ack acks[FTRMA_AGENT_ACKS];
@@ -18,13 +18,13 @@ struct ftrma_owed {
 struct ftrma_peer {
     struct ftrma_agent *agent;
     struct ftrma_peer *next;
-    struct ftrma_way *way;
-    int mirrors;     /* it is another agent, and `origin` its node; all below is an origin's */
+    struct ftrma_connection *connection;
+    int is_agent;    /* it is another agent, and `origin` its node; all below is an origin's */
     int greeted;     /* MIRRORED has come of it */
     uint32_t origin;
-    unsigned char *refused; /* [target]: until AGAIN, what comes is part of what was refused */
-    uint64_t *again;          /* [target]: the number of the last AGAIN */
-    struct ftrma_owed **owed; /* [target] */
+    unsigned char *refused; /* [target]: until RESEND, what comes is part of what was refused */
+    uint64_t *resends;        /* [target]: the number of the last RESEND */
+    struct ftrma_unacknowledged **unacknowledged; /* [target] */
 };
 
 /* A request that waits for a lock, or for a process of this node that is inside a change. */
@@ -32,9 +32,9 @@ struct ftrma_parked {
     struct ftrma_parked *next;
     struct ftrma_peer *peer;
     int part;
-    uint64_t looked; /* in this round of ftrma_grant_all() */
+    uint64_t round; /* in this round of ftrma_grant_all() */
     struct ftrma_wire_head head;
-    unsigned char payload[FTRMA_WIRE_IMAGE];
+    unsigned char payload[FTRMA_WIRE_ATOMIC_BYTES];
 };
 
 struct ftrma_agent {
@@ -44,15 +44,15 @@ struct ftrma_agent {
     struct ftrma_peer *nodes;     /* hub: the spokes; spoke: the hub, while it is connected */
     struct ftrma_mirror *mirror;  /* NULL: nothing is mirrored here */
     uint32_t node;                /* 0: the hub */
-    int look;                     /* words may have changed */
-    int left;                     /* the hub's connection has ended since the last look */
+    int scan_due;                 /* words may have changed */
+    int hub_lost;                 /* the hub's connection has ended since the last look */
     char reason[256];             /* why hub and spoke do not understand each other */
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
-    unsigned char *scratch;                     /* FTRMA_WIRE_MOST bytes */
-    int busy; /* changes are parked: neighbours tell nobody when they are outside */
-    uint64_t polite; /* locks wait, and processes of the node come first until then, ns; or 0 */
+    unsigned char *scratch;                     /* FTRMA_WIRE_PAYLOAD_BYTES bytes */
+    int parked_changes; /* changes are parked: neighbours tell nobody when they are outside */
+    uint64_t neighbours_until; /* ns: until then the node's processes come first at locks; 0: no */
     uint64_t round;
-    int place;  /* to be killed at */
+    int failpoint; /* to be killed at */
     uint64_t visits;
 };
 
