@@ -52,8 +52,8 @@ SOURCES = {
     ],
     "wire": [
         *("agent.c", "peer.c", "apply.c", "grant.c", "failpoint.c", "reply.c", "combine.c"),
-        *("ledger.c", "parts.c", "roles.c", "origin.c", "await.c", "retransmit.c", "tcp.c"),
-        *("tcp_connection.c", "message.c", "mirror.c", "merge.c", "spokes.c"),
+        *("ledger.c", "parts.c", "roles.c", "origin.c", "await.c", "retransmit.c", "engine.c"),
+        *("tcp.c", "tcp_connection.c", "message.c", "mirror.c", "merge.c", "spokes.c"),
     ],
 }
 # How they follow each other in the library. Measured: in the alphabetical order that setuptools has

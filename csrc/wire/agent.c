@@ -245,17 +245,32 @@ static void take(int got, struct ftrma_peer *peer, const struct ftrma_wire_head 
     ftrma_peer_leave(peer);
 }
 
+/* Take the messages that have come, but not for ever: others knock. */
+static void take_some(struct ftrma_agent *a)
+{
+    struct ftrma_wire_head head;
+    const void *payload;
+    void *peer;
+    for (int n = 0, got; n < LOOK; n++) {
+        if (!(got = ftrma_engine_next(a->engine, &peer, &head, &payload)))
+            break;
+        take(got, peer, &head, payload);
+    }
+}
+
+/* The bell was rung: words have changed, a part is gone, or a lock is free. */
+static void take_ring(struct ftrma_agent *a)
+{
+    a->scan_due = 1;
+    ftrma_ledger_drain_bell(a->ledger);
+    ftrma_parts_unmap_released(a->ledger);
+    ftrma_grant_all(a);
+}
+
 int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
 {
     for (;;) {
-        struct ftrma_wire_head head;
-        const void *payload;
-        void *peer;
-        for (int n = 0, got; n < LOOK; n++) {
-            if (!(got = ftrma_engine_next(a->engine, &peer, &head, &payload)))
-                break;
-            take(got, peer, &head, payload);
-        }
+        take_some(a);
         if (a->parked_changes)
             ftrma_grant_retry(a, attempt);
         if (a->scan_due)
@@ -269,13 +284,9 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
         int nap = pause >= 0 && (timeout_ms < 0 || pause < timeout_ms) ? pause : timeout_ms;
         int found = ftrma_engine_wait(a->engine, soon ? 1 : nap);
         a->scan_due |= pause >= 0;
-        if (found & FTRMA_WIRE_RUNG) {
-            a->scan_due = 1;
-            ftrma_ledger_drain_bell(a->ledger);
-            ftrma_parts_unmap_released(a->ledger);
-        }
-        if (found & FTRMA_WIRE_RUNG
-            || (a->neighbours_until && ftrma_engine_ns() >= a->neighbours_until))
+        if (found & FTRMA_WIRE_RUNG)
+            take_ring(a);
+        else if (a->neighbours_until && ftrma_engine_ns() >= a->neighbours_until)
             ftrma_grant_all(a);
         int over = !found && !soon && (nap == timeout_ms || timeout_ms >= 0);
         if (over || found & FTRMA_WIRE_WATCHED)
@@ -285,17 +296,19 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
 
 int ftrma_agent_watch(struct ftrma_agent *a, int fd)
 {
-    return ftrma_engine_watch(a->engine, fd);
+    return ftrma_engine_wake_by(a->engine, fd, FTRMA_WIRE_WATCHED);
 }
 
-int ftrma_agent_open(const char *path, struct ftrma_agent **agent)
+int ftrma_agent_open(const char *path, const char *engine, struct ftrma_agent **agent)
 {
     struct ftrma_agent *a = calloc(1, sizeof *a);
     int error = a ? ftrma_ledger_open(path, &a->ledger) : -ENOMEM;
     if (!error)
         error = ftrma_ledger_lock(a->ledger);
     if (!error)
-        error = ftrma_engine_open(FTRMA_WIRE_REQUESTS, a->ledger->bell, &a->engine);
+        error = ftrma_engine_open(engine, FTRMA_WIRE_REQUESTS, &a->engine);
+    if (!error)
+        error = ftrma_engine_wake_by(a->engine, a->ledger->bell, FTRMA_WIRE_RUNG);
     if (!error && !(a->scratch = malloc(FTRMA_WIRE_PAYLOAD_BYTES)))
         error = -ENOMEM;
     if (error) {

@@ -103,6 +103,17 @@ static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head
     ask->done = 1;
 }
 
+/* Acknowledgements of puts to a target. */
+static void take_acks(struct ftrma_origin *o, const struct ftrma_wire_head *head,
+                      const void *payload)
+{
+    struct ftrma_wire_ack ack;
+    for (size_t at = 0; at < head->length; at += sizeof ack) {
+        memcpy(&ack, (const char *)payload + at, sizeof ack);
+        take_ack(o, head->target, ack);
+    }
+}
+
 static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma_wire_head *head,
                        const void *payload)
 {
@@ -114,13 +125,10 @@ static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma
     if (head->target >= o->ntargets || (head->roles_number < o->roles_number && !early))
         return; /* of a time that is over */
     int here = o->targets[head->target].node == node; /* else it has moved */
-    struct ftrma_wire_ack ack;
     switch (head->kind) {
     case FTRMA_WIRE_ACK:
-        for (size_t at = 0; here && at < head->length; at += sizeof ack) {
-            memcpy(&ack, (const char *)payload + at, sizeof ack);
-            take_ack(o, head->target, ack);
-        }
+        if (here)
+            take_acks(o, head, payload);
         take_told(o, head, payload);
         break;
     case FTRMA_WIRE_ANSWER:
@@ -176,7 +184,8 @@ void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadlin
         return;
     int left = !deadline ? -1 : deadline > now ? (int)((deadline - now) / 1000000u) : 0;
     int fd = o->connect(o->arg, (int)node, left);
-    if (fd >= 0 && !ftrma_engine_adopt(o->engine, fd, n, &n->connection)) {
+    if (fd >= 0
+        && !ftrma_engine_adopt(o->engine, (struct ftrma_stream){fd}, n, &n->connection)) {
         n->tries = 0;
         ftrma_retransmit_node(o, node);
         return;

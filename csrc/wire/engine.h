@@ -1,52 +1,119 @@
-/* An engine: ordered whole messages over connections, their failure, and one place to sleep (tcp.c).
+/* The interface of an engine, which carries whole messages over connections.
  *
- * Above it nothing knows of streams: a message arrives whole or not at all, and those of a connection
- * in the order in which they were sent.  A failed connection says so once, behind its last whole
- * message; that is no proof of a death, nor is silence of life.  Connections are made and
- * authenticated before (Python); both ends hand the descriptor over, from which another engine than
- * TCP may make what it needs.
+ * An engine is a table of operations that registers itself (engine.c); tcp.c is one.  The rest of
+ * the wire calls the functions below and knows nothing of streams: a message arrives whole or not
+ * at all, and the messages of a connection arrive in the order in which they were sent.  A failed
+ * connection says so once, behind its last whole message.  A failure proves no death of the other
+ * end, and silence proves no life.  csrc/README.md has the steps to add an engine.
  */
 #ifndef FTRMA_ENGINE_H
 #define FTRMA_ENGINE_H
 
 #include "wire.h"
 
-struct ftrma_engine;
-struct ftrma_connection; /* one connection */
+/* What an engine knows of itself and of a connection begins with one of these. */
+struct ftrma_engine {
+    const struct ftrma_engine_ops *ops;
+};
+struct ftrma_connection {
+    const struct ftrma_engine_ops *ops;
+};
 
-/* side: what may arrive here (message.h). alarm: a descriptor that stays the caller's, -1: an eventfd
-   of its own. 0 or -errno. */
-int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine);
-void ftrma_engine_close(struct ftrma_engine *engine); /* with all its connections */
+/* A connected stream to the other end, which Python has made and authenticated.  An engine sends
+   its messages over the socket, or has both ends agree by the socket on something else. */
+struct ftrma_stream {
+    int socket;
+};
 
-/* Make a connection of a connected descriptor, which is the engine's from now on. 0 or -errno.
-   owner: told with what arrives. */
-int ftrma_engine_adopt(struct ftrma_engine *engine, int fd, void *owner,
-                       struct ftrma_connection **connection);
-void ftrma_connection_close(struct ftrma_connection *connection);
-/* Why it has failed, NULL: it has not. */
-const char *ftrma_connection_failure(const struct ftrma_connection *connection);
+/* No operation but `wait` ever waits. */
+struct ftrma_engine_ops {
+    const char *name;
 
-/* Bytes that its peer has not taken yet. */
-size_t ftrma_connection_unsent(const struct ftrma_connection *connection);
+    /* side: which messages may arrive here (message.h). 0 or -errno. */
+    int (*open)(int side, struct ftrma_engine **engine);
+    /* Closes the engine and all its connections. */
+    void (*close)(struct ftrma_engine *engine);
 
-/* Send a message; never waits.  It leaves at the latest with the next wait.  The failure of a connection is
-   told by ftrma_engine_next() alone. */
-void ftrma_engine_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
-                       const void *payload);
+    /* Make a connection of a stream, whose socket is the engine's from now on, also when this
+       fails.  owner: is returned with each message that arrives. 0 or -errno. */
+    int (*adopt)(struct ftrma_engine *engine, struct ftrma_stream stream, void *owner,
+                 struct ftrma_connection **connection);
+    /* Send what is left, as far as the other end takes it at once, then close. */
+    void (*disconnect)(struct ftrma_connection *connection);
+    /* Why the connection has failed, in words; NULL: it has not. */
+    const char *(*failure)(const struct ftrma_connection *connection);
+    /* Bytes that the other end has not taken yet. */
+    size_t (*unsent)(const struct ftrma_connection *connection);
 
-/* The next message, in turn from all connections. 1: there is one, valid until the next call; 0: none; -1:
-   this connection has failed. */
-int ftrma_engine_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
-                      const void **payload);
+    /* Send a message, at the latest with the next wait. A failure is told by `next` alone. */
+    void (*send)(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
+                 const void *payload);
+    /* The next message, from all connections in turn. 1: there is one, and its payload is valid
+       until the next call; 0: there is none; -1: the owner's connection has failed. */
+    int (*next)(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
+                const void **payload);
 
-/* Wait for messages, the alarm, or the watched descriptor, whichever comes first: bits of
-   FTRMA_WIRE_TRAFFIC and so on; 0: milliseconds have passed (-1: never). */
-int ftrma_engine_wait(struct ftrma_engine *engine, int timeout_ms);
-/* The monotonic clock by which engines and who waits for them count. */
+    /* Have every wait end with this result, a bit, as long as the descriptor can be read.  The
+       descriptor stays the caller's.  -EBUSY: the bit has a descriptor already. */
+    int (*wake_by)(struct ftrma_engine *engine, int descriptor, int result);
+    /* Wait for messages and for what `wake_by` has named. Returns the bits of what has come, with
+       FTRMA_WIRE_TRAFFIC for messages; 0: the time is over (-1: never). */
+    int (*wait)(struct ftrma_engine *engine, int timeout_ms);
+};
+
+/* Add an engine to those that can be opened. The table must last; called before main(). */
+void ftrma_engine_register(const struct ftrma_engine_ops *ops);
+/* Open the engine of this name. 0; -ENOENT: there is none of the name; another -errno. */
+int ftrma_engine_open(const char *name, int side, struct ftrma_engine **engine);
+/* The monotonic clock in ns, by which engines and their callers count. */
 uint64_t ftrma_engine_ns(void);
-int ftrma_engine_watch(struct ftrma_engine *engine, int fd);
-/* The alarm; while there is something to read, every wait ends. */
-int ftrma_engine_alarm(const struct ftrma_engine *engine);
+
+static inline void ftrma_engine_close(struct ftrma_engine *engine)
+{
+    engine->ops->close(engine);
+}
+
+static inline int ftrma_engine_adopt(struct ftrma_engine *engine, struct ftrma_stream stream,
+                                     void *owner, struct ftrma_connection **connection)
+{
+    return engine->ops->adopt(engine, stream, owner, connection);
+}
+
+static inline int ftrma_engine_next(struct ftrma_engine *engine, void **owner,
+                                    struct ftrma_wire_head *head, const void **payload)
+{
+    return engine->ops->next(engine, owner, head, payload);
+}
+
+static inline int ftrma_engine_wake_by(struct ftrma_engine *engine, int descriptor, int result)
+{
+    return engine->ops->wake_by(engine, descriptor, result);
+}
+
+static inline int ftrma_engine_wait(struct ftrma_engine *engine, int timeout_ms)
+{
+    return engine->ops->wait(engine, timeout_ms);
+}
+
+static inline void ftrma_connection_close(struct ftrma_connection *connection)
+{
+    connection->ops->disconnect(connection);
+}
+
+static inline const char *ftrma_connection_failure(const struct ftrma_connection *connection)
+{
+    return connection->ops->failure(connection);
+}
+
+static inline size_t ftrma_connection_unsent(const struct ftrma_connection *connection)
+{
+    return connection->ops->unsent(connection);
+}
+
+static inline void ftrma_connection_send(struct ftrma_connection *connection,
+                                         const struct ftrma_wire_head *head, const void *payload)
+{
+    connection->ops->send(connection, head, payload);
+}
 
 #endif

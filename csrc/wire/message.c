@@ -4,60 +4,14 @@
 
 #include <string.h>
 
-/* What a kind must be like. */
-struct form {
-    int side;
-    int numbered;
-    uint32_t least, most; /* bytes behind the head */
-    int about;            /* whether it names a window */
-};
-
 #define RUN ((uint32_t)sizeof(struct ftrma_wire_run))
 #define WORD ((uint32_t)sizeof(struct ftrma_wire_word))
-static const struct form forms[FTRMA_WIRE_KINDS] = {
-    [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_PAYLOAD_BYTES, 1},
-    [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_PAYLOAD_BYTES, 1},
-    [FTRMA_WIRE_ACC] = {FTRMA_WIRE_REQUESTS, 1, 4, FTRMA_WIRE_ATOMIC_BYTES, 1},
-    [FTRMA_WIRE_FOP] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
-    [FTRMA_WIRE_CAS] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1},
-    [FTRMA_WIRE_LOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
-    [FTRMA_WIRE_UNLOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
-    [FTRMA_WIRE_SET] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1},
-    [FTRMA_WIRE_GET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 1},
-    [FTRMA_WIRE_GETV] = {FTRMA_WIRE_REQUESTS, 0, RUN, RUN * FTRMA_WIRE_RUNS, 1},
-    [FTRMA_WIRE_FLUSH] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_NUMBER] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_HOLD] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_RELEASE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_RESEND] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-    [FTRMA_WIRE_DONE] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_PAYLOAD_BYTES, 0},
-    [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0},
-    [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_ATOMIC_BYTES, 0},
-    [FTRMA_WIRE_REJECTED] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_OLD_ROLES] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0},
-    [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 1, 256, 0},
-    [FTRMA_WIRE_MIRROR] = {FTRMA_WIRE_REQUESTS, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0},
-    [FTRMA_WIRE_MIRRORED] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0},
-};
 
 size_t ftrma_message_element(int type)
 {
     if (type < FTRMA_WIRE_I32 || type >= FTRMA_WIRE_TYPES)
         return 0;
     return type < FTRMA_WIRE_I64 ? 4 : 8;
-}
-
-int ftrma_message_numbered(const struct ftrma_wire_head *head)
-{
-    return forms[head->kind].numbered;
-}
-
-int ftrma_message_among_agents(const struct ftrma_wire_head *head)
-{
-    return head->kind == FTRMA_WIRE_MIRROR || head->kind == FTRMA_WIRE_MIRRORED
-           || head->kind == FTRMA_WIRE_BROKEN;
 }
 
 /* Why an atomic's operation, type, size or place cannot be. */
@@ -77,6 +31,96 @@ static const char *atomic_fault(const struct ftrma_wire_head *head)
     return head->offset % size ? "offset does not fit the type of elements" : NULL;
 }
 
+static const char *get_fault(const struct ftrma_wire_head *head)
+{
+    return !head->operand || head->operand > FTRMA_WIRE_PAYLOAD_BYTES
+               ? "asks for too many bytes, or none"
+               : NULL;
+}
+
+static const char *getv_fault(const struct ftrma_wire_head *head)
+{
+    return head->length % RUN ? "half a run" : NULL;
+}
+
+static const char *lock_fault(const struct ftrma_wire_head *head)
+{
+    return head->operand >= FTRMA_WIRE_LOCKS ? "no such lock" : NULL;
+}
+
+static const char *set_fault(const struct ftrma_wire_head *head)
+{
+    return head->offset % sizeof(uint64_t) ? "offset does not fit a word" : NULL;
+}
+
+static const char *roles_fault(const struct ftrma_wire_head *head)
+{
+    return head->operand > 1 ? "neither yes nor no" : NULL;
+}
+
+static const char *ack_fault(const struct ftrma_wire_head *head)
+{
+    return head->length % sizeof(struct ftrma_wire_ack) ? "half a record" : NULL;
+}
+
+static const char *answer_fault(const struct ftrma_wire_head *head)
+{
+    return (head->length - 24) % 8 ? "length does not fit the type of elements" : NULL;
+}
+
+static const char *mirror_fault(const struct ftrma_wire_head *head)
+{
+    return head->length % WORD ? "half a word" : NULL;
+}
+
+/* The rules for the heads of one kind. */
+struct form {
+    int side;
+    int numbered;
+    uint32_t least, most; /* bytes behind the head */
+    int about;            /* whether it names a window */
+    const char *(*fault)(const struct ftrma_wire_head *head); /* its further rules, or NULL */
+};
+
+static const struct form forms[FTRMA_WIRE_KINDS] = {
+    [FTRMA_WIRE_PUT] = {FTRMA_WIRE_REQUESTS, 1, 1, FTRMA_WIRE_PAYLOAD_BYTES, 1, NULL},
+    [FTRMA_WIRE_PUTV] = {FTRMA_WIRE_REQUESTS, 1, RUN + 1, FTRMA_WIRE_PAYLOAD_BYTES, 1, NULL},
+    [FTRMA_WIRE_ACC] = {FTRMA_WIRE_REQUESTS, 1, 4, FTRMA_WIRE_ATOMIC_BYTES, 1, atomic_fault},
+    [FTRMA_WIRE_FOP] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1, atomic_fault},
+    [FTRMA_WIRE_CAS] = {FTRMA_WIRE_REQUESTS, 1, 4, 8, 1, atomic_fault},
+    [FTRMA_WIRE_LOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1, lock_fault},
+    [FTRMA_WIRE_UNLOCK] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1, lock_fault},
+    [FTRMA_WIRE_SET] = {FTRMA_WIRE_REQUESTS, 1, 0, 0, 1, set_fault},
+    [FTRMA_WIRE_GET] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 1, get_fault},
+    [FTRMA_WIRE_GETV] = {FTRMA_WIRE_REQUESTS, 0, RUN, RUN * FTRMA_WIRE_RUNS, 1, getv_fault},
+    [FTRMA_WIRE_FLUSH] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_NUMBER] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_HOLD] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_RELEASE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, roles_fault},
+    [FTRMA_WIRE_RESEND] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_DONE] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_PAYLOAD_BYTES, 0, NULL},
+    [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0, ack_fault},
+    [FTRMA_WIRE_ANSWER] = {FTRMA_WIRE_REPLIES, 0, 24 + 8, 24 + 2 * FTRMA_WIRE_ATOMIC_BYTES, 0, answer_fault},
+    [FTRMA_WIRE_REJECTED] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_OLD_ROLES] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_BROKEN] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 1, 256, 0, NULL},
+    [FTRMA_WIRE_MIRROR] = {FTRMA_WIRE_REQUESTS, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0, mirror_fault},
+    [FTRMA_WIRE_MIRRORED] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+};
+
+int ftrma_message_numbered(const struct ftrma_wire_head *head)
+{
+    return forms[head->kind].numbered;
+}
+
+int ftrma_message_among_agents(const struct ftrma_wire_head *head)
+{
+    return head->kind == FTRMA_WIRE_MIRROR || head->kind == FTRMA_WIRE_MIRRORED
+           || head->kind == FTRMA_WIRE_BROKEN;
+}
+
 const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
 {
     if (head->format != FTRMA_WIRE_FORMAT)
@@ -92,29 +136,9 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
         return "a window where there is none";
     if (form->numbered && !head->number)
         return "a number is missing";
-    if (head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS)
-        return atomic_fault(head);
-    if (head->operation)
+    if (head->operation && form->fault != atomic_fault)
         return "an operation where there is none";
-    if (head->kind == FTRMA_WIRE_GET
-        && (!head->operand || head->operand > FTRMA_WIRE_PAYLOAD_BYTES))
-        return "asks for too many bytes, or none";
-    if (head->kind == FTRMA_WIRE_GETV && head->length % sizeof(struct ftrma_wire_run))
-        return "half a run";
-    if (head->kind == FTRMA_WIRE_ROLES && head->operand > 1)
-        return "neither yes nor no";
-    if ((head->kind == FTRMA_WIRE_LOCK || head->kind == FTRMA_WIRE_UNLOCK)
-        && head->operand >= FTRMA_WIRE_LOCKS)
-        return "no such lock";
-    if (head->kind == FTRMA_WIRE_SET && head->offset % sizeof(uint64_t))
-        return "offset does not fit a word";
-    if (head->kind == FTRMA_WIRE_ACK && head->length % sizeof(struct ftrma_wire_ack))
-        return "half a record";
-    if (head->kind == FTRMA_WIRE_MIRROR && head->length % WORD)
-        return "half a word";
-    if (head->kind == FTRMA_WIRE_ANSWER && (head->length - 24) % 8)
-        return "length does not fit the type of elements";
-    return NULL;
+    return form->fault ? form->fault(head) : NULL;
 }
 
 /* Why runs cannot be, or do not have `bytes` together. */

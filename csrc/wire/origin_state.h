@@ -45,6 +45,7 @@ struct ftrma_origin_node {
 
 struct ftrma_origin {
     struct ftrma_engine *engine;
+    int alarm; /* an eventfd */
     ftrma_wire_connect *connect;
     ftrma_wire_acked *acked;
     void *arg;

@@ -53,7 +53,7 @@ int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t i
         close(fd);
         return error ? error : -ENOMEM;
     }
-    error = ftrma_engine_adopt(a->engine, fd, p, &p->connection);
+    error = ftrma_engine_adopt(a->engine, (struct ftrma_stream){fd}, p, &p->connection);
     if (error) {
         free_peer(p);
         return error;

@@ -19,7 +19,7 @@ void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int 
         .target = to->target,
         .generation = to->generation,
         .operand = operand};
-    ftrma_engine_send(peer->connection, &head, payload);
+    ftrma_connection_send(peer->connection, &head, payload);
 }
 
 void ftrma_reply_reject(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int why,
@@ -34,7 +34,7 @@ void ftrma_reply_reject(struct ftrma_peer *peer, const struct ftrma_wire_head *t
         .generation = to->generation,
         .offset = reached,
         .operand = (uint64_t)why};
-    ftrma_engine_send(peer->connection, &head, NULL);
+    ftrma_connection_send(peer->connection, &head, NULL);
     peer->refused[to->target] = 1;
 }
 

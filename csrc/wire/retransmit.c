@@ -64,7 +64,7 @@ void ftrma_retransmit_send(struct ftrma_origin *o, uint32_t target, struct ftrma
     head->roles_number = o->roles_number;
     head->generation = t->generation;
     if (connection && !t->refused)
-        ftrma_engine_send(connection, head, payload);
+        ftrma_connection_send(connection, head, payload);
 }
 
 void ftrma_retransmit_query(struct ftrma_origin *o)
@@ -77,7 +77,7 @@ void ftrma_retransmit_query(struct ftrma_origin *o)
         head->roles_number = o->roles_number;
     head->generation = waits ? t->generation : 0;
     if (connection && !(waits && t->refused))
-        ftrma_engine_send(connection, head, o->query.payload);
+        ftrma_connection_send(connection, head, o->query.payload);
 }
 
 void ftrma_retransmit_flush(struct ftrma_origin *o, uint32_t target)
@@ -109,7 +109,7 @@ static void send_resend_mark(struct ftrma_origin *o, struct ftrma_connection *co
                                    .number = o->targets[target].resends,
                                    .roles_number = o->roles_number,
                                    .target = target};
-    ftrma_engine_send(connection, &mark, NULL);
+    ftrma_connection_send(connection, &mark, NULL);
 }
 
 void ftrma_retransmit_query_again(struct ftrma_origin *o, uint32_t node, uint32_t target)

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "await.h"
@@ -91,20 +92,20 @@ int ftrma_origin_locate(struct ftrma_origin *o, uint32_t target, uint32_t node, 
 
 int ftrma_origin_alarm(struct ftrma_origin *o)
 {
-    return ftrma_engine_alarm(o->engine);
+    return o->alarm;
 }
 
 void ftrma_origin_ring(struct ftrma_origin *o)
 {
     uint64_t one = 1;
-    while (write(ftrma_engine_alarm(o->engine), &one, sizeof one) < 0 && errno == EINTR)
+    while (write(o->alarm, &one, sizeof one) < 0 && errno == EINTR)
         ;
 }
 
 void ftrma_origin_clear_alarm(struct ftrma_origin *o)
 {
     uint64_t count;
-    while (read(ftrma_engine_alarm(o->engine), &count, sizeof count) < 0 && errno == EINTR)
+    while (read(o->alarm, &count, sizeof count) < 0 && errno == EINTR)
         ;
 }
 
@@ -123,21 +124,26 @@ void ftrma_origin_retry(struct ftrma_origin *o)
     *o->reason = 0;
 }
 
-int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *connect,
-                      ftrma_wire_acked *acked, void *arg, struct ftrma_origin **origin)
+int ftrma_origin_open(uint32_t targets, uint32_t nodes, const char *engine,
+                      ftrma_wire_connect *connect, ftrma_wire_acked *acked, void *arg,
+                      struct ftrma_origin **origin)
 {
     struct ftrma_origin *o = calloc(1, sizeof *o);
-    int error = o && targets && nodes ? ftrma_engine_open(FTRMA_WIRE_REPLIES, -1, &o->engine)
-                : o                   ? -EINVAL
-                                      : -ENOMEM;
+    if (!o)
+        return -ENOMEM;
+    o->alarm = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int error = !targets || !nodes ? -EINVAL : o->alarm < 0 ? -errno : 0;
+    if (!error)
+        error = ftrma_engine_open(engine, FTRMA_WIRE_REPLIES, &o->engine);
+    if (!error)
+        error = ftrma_engine_wake_by(o->engine, o->alarm, FTRMA_WIRE_RUNG);
     if (!error) {
         o->targets = calloc(targets, sizeof *o->targets);
         o->nodes = calloc(nodes, sizeof *o->nodes);
         error = o->targets && o->nodes ? 0 : -ENOMEM;
     }
     if (error) {
-        if (o)
-            ftrma_origin_close(o);
+        ftrma_origin_close(o);
         return error;
     }
     o->ntargets = targets;
@@ -156,6 +162,8 @@ void ftrma_origin_close(struct ftrma_origin *o)
 {
     if (o->engine)
         ftrma_engine_close(o->engine);
+    if (o->alarm >= 0)
+        close(o->alarm);
     for (uint32_t i = 0; o->targets && i < o->ntargets; i++)
         ftrma_retransmit_clear(&o->targets[i].kept);
     free(o->targets);

@@ -35,7 +35,7 @@ static void tell(struct ftrma_peer *to, int kind, uint64_t number, const void *w
     struct ftrma_wire_head head = {
         .kind = (uint16_t)kind, .format = FTRMA_WIRE_FORMAT, .number = number,
         .length = (uint32_t)(n * sizeof(struct ftrma_wire_word))};
-    ftrma_engine_send(to->connection, &head, words);
+    ftrma_connection_send(to->connection, &head, words);
 }
 
 /* Tell all spokes but one. Who does not take it for long begins anew when it does. */
@@ -67,6 +67,30 @@ static void greet(struct ftrma_peer *spoke)
     spoke->greeted = 1;
 }
 
+/* Send the n words that were found, to the hub or to all spokes. 0: the hub has too much to take
+   first, and its acknowledgement makes this agent scan again. */
+static int send_found(struct ftrma_agent *a, struct ftrma_peer *hub, uint64_t n)
+{
+    struct ftrma_mirror *m = a->mirror;
+    /* A spoke that has nothing to say to a new hub says that: the acknowledgement comes behind all
+       words. */
+    int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
+    for (uint64_t first = 0; first < n || nothing;
+         first += FTRMA_MIRROR_MESSAGE_WORDS, nothing = 0) {
+        uint64_t number = hub ? m->header->sent + 1 : 0, some = n - first;
+        some = some < FTRMA_MIRROR_MESSAGE_WORDS ? some : FTRMA_MIRROR_MESSAGE_WORDS;
+        if (hub && m->ahead >= AHEAD)
+            return 0;
+        m->ahead += hub != NULL;
+        ftrma_merge_note(m, first, some, number);
+        if (hub)
+            tell(hub, FTRMA_WIRE_MIRROR, number, m->found + first, some);
+        else
+            tell_all(a, NULL, m->found + first, some);
+    }
+    return 1;
+}
+
 void ftrma_spokes_scan(struct ftrma_agent *a)
 {
     struct ftrma_mirror *m = a->mirror;
@@ -76,23 +100,8 @@ void ftrma_spokes_scan(struct ftrma_agent *a)
         return; /* what has changed stays different from its shadow until somebody can be told */
     uint64_t alarm = m->alarm ? LOAD(m->alarm) : 0, scan = m->header->scans + 1;
     STORE(&m->header->scans, scan);
-    uint64_t n = ftrma_merge_find(m, 0);
-    /* Who has nothing to say to a new hub says that: the acknowledgement comes behind all words. */
-    int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
-    for (uint64_t first = 0; first < n || nothing;
-         first += FTRMA_MIRROR_MESSAGE_WORDS, nothing = 0) {
-        uint64_t number = hub ? m->header->sent + 1 : 0;
-        uint64_t some =
-            n - first < FTRMA_MIRROR_MESSAGE_WORDS ? n - first : FTRMA_MIRROR_MESSAGE_WORDS;
-        if (hub && m->ahead >= AHEAD)
-            return; /* the acknowledgement makes it look again */
-        m->ahead += hub != NULL;
-        ftrma_merge_note(m, first, some, number);
-        if (hub)
-            tell(hub, FTRMA_WIRE_MIRROR, number, m->found + first, some);
-        else
-            tell_all(a, NULL, m->found + first, some);
-    }
+    if (!send_found(a, hub, ftrma_merge_find(m, 0)))
+        return;
     m->scan = scan;
     m->last = m->header->sent;
     ftrma_merge_note_ordered(m);
@@ -200,7 +209,7 @@ int ftrma_spokes_adopt(struct ftrma_agent *a, int fd, uint32_t node)
     p->agent = a;
     p->origin = node;
     p->is_agent = 1;
-    error = ftrma_engine_adopt(a->engine, fd, p, &p->connection);
+    error = ftrma_engine_adopt(a->engine, (struct ftrma_stream){fd}, p, &p->connection);
     if (error) {
         free(p);
         return error;

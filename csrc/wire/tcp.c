@@ -1,8 +1,9 @@
-/* The engine over TCP: sockets that never block, epoll, one eventfd for the alarm. See engine.h.
+/* The engine over TCP: sockets that never block, and epoll.  See engine.h.
  *
- * After traffic a wait looks for SPIN_NS before it sleeps: on a quiet machine to be woken costs 26 to
- * 100 us, measured, where looking costs 11 to 16.  Where another process had the core meanwhile, looking
- * on would only take it from the one that is waited for, so then it sleeps at once.
+ * After traffic a wait polls for SPIN_NS before it sleeps: measured on a quiet machine, to be woken
+ * costs 26 to 100 us, and polling costs 11 to 16.  Where another process has run on the core
+ * meanwhile, the wait sleeps at once: to go on polling would take the core from the process that is
+ * waited for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,34 +13,31 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tcp_connection.h"
 
 #define SPIN_NS 100000
-#define TURN_NS 10000 /* a look takes 1 us; what takes so long was another process's turn */
+#define TURN_NS 10000 /* a poll takes 1 us; one that takes so long was another process's turn */
 #define TURN 64       /* messages of one connection before the next one's turn */
 #define EVENTS 32
 
-uint64_t ftrma_engine_ns(void)
+static struct ftrma_tcp *tcp_of(struct ftrma_engine *engine)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (struct ftrma_tcp *)(void *)engine;
 }
 
-int ftrma_engine_next(struct ftrma_engine *e, void **owner, struct ftrma_wire_head *head,
-                      const void **payload)
+static int tcp_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
+                    const void **payload)
 {
+    struct ftrma_tcp *e = tcp_of(engine);
     if (e->current) {
         e->current->in.from += e->current->taken;
         e->current->taken = 0;
         e->current = NULL;
     }
-    for (struct ftrma_connection *c; (c = e->first_ready);) {
+    for (struct ftrma_tcp_connection *c; (c = e->first_ready);) {
         int got = ftrma_tcp_take(c, head, payload);
         if (got != 1 || ++c->turn >= TURN) {
             ftrma_tcp_unqueue(c);
@@ -59,11 +57,12 @@ int ftrma_engine_next(struct ftrma_engine *e, void **owner, struct ftrma_wire_he
     return 0;
 }
 
-int ftrma_engine_adopt(struct ftrma_engine *e, int fd, void *owner,
-                       struct ftrma_connection **connection)
+static int tcp_adopt(struct ftrma_engine *engine, struct ftrma_stream stream, void *owner,
+                     struct ftrma_connection **connection)
 {
-    int one = 1, flags = fcntl(fd, F_GETFL);
-    struct ftrma_connection *c = calloc(1, sizeof *c);
+    struct ftrma_tcp *e = tcp_of(engine);
+    int one = 1, fd = stream.socket, flags = fcntl(fd, F_GETFL);
+    struct ftrma_tcp_connection *c = calloc(1, sizeof *c);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (!c || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC)
         || epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event)) {
@@ -73,20 +72,21 @@ int ftrma_engine_adopt(struct ftrma_engine *e, int fd, void *owner,
         return -error;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a socketpair has none */
+    c->base.ops = e->base.ops;
     c->engine = e;
-    c->fd = fd;
+    c->socket = fd;
     c->owner = owner;
     c->events = EPOLLIN;
     c->next = e->connections;
     e->connections = c;
-    *connection = c;
+    *connection = &c->base;
     return 0;
 }
 
-/* Before a sleep: no memory is kept for long messages that are over. */
-static void shrink(struct ftrma_engine *e)
+/* Free the memory of long messages that are over. Before a sleep. */
+static void shrink(struct ftrma_tcp *e)
 {
-    for (struct ftrma_connection *c = e->connections; c && e->long_in; c = c->next)
+    for (struct ftrma_tcp_connection *c = e->connections; c && e->long_in; c = c->next)
         if (c->in.room > FTRMA_TCP_ROOM && c->in.from == c->in.to && c != e->current) {
             free(c->in.data);
             c->in = (struct ftrma_tcp_buffer){0};
@@ -94,16 +94,16 @@ static void shrink(struct ftrma_engine *e)
         }
 }
 
-static int look(struct ftrma_engine *e, int timeout_ms)
+/* Have epoll look. Returns the bits of what has come. */
+static int poll_once(struct ftrma_tcp *e, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
     int found = 0, n = epoll_wait(e->epoll, events, EVENTS, timeout_ms);
     for (int i = 0; i < n; i++) {
-        struct ftrma_connection *c = events[i].data.ptr;
-        if (!c)
-            found |= FTRMA_WIRE_RUNG;
-        else if ((void *)c == (void *)e)
-            found |= FTRMA_WIRE_WATCHED;
+        struct ftrma_tcp_connection *c = events[i].data.ptr;
+        const int *waker = events[i].data.ptr;
+        if (waker >= e->wakers && waker < e->wakers + FTRMA_TCP_WAKERS)
+            found |= *waker;
         else if (!c->gone) {
             if (events[i].events & (uint32_t)(EPOLLOUT | EPOLLERR | EPOLLHUP))
                 ftrma_tcp_push(c);
@@ -116,78 +116,94 @@ static int look(struct ftrma_engine *e, int timeout_ms)
     return found | (e->first_ready ? FTRMA_WIRE_TRAFFIC : 0);
 }
 
-static void push_all(struct ftrma_engine *e)
+static void push_all(struct ftrma_tcp *e)
 {
-    for (struct ftrma_connection *c = e->connections; c && e->unsent; c = c->next)
+    for (struct ftrma_tcp_connection *c = e->connections; c && e->unsent; c = c->next)
         if (!c->gone && c->out.from != c->out.to && !(c->events & (uint32_t)EPOLLOUT))
             ftrma_tcp_push(c);
 }
 
-int ftrma_engine_wait(struct ftrma_engine *e, int timeout_ms)
+static int tcp_wait(struct ftrma_engine *engine, int timeout_ms)
 {
+    struct ftrma_tcp *e = tcp_of(engine);
     push_all(e);
-    int found = look(e, 0);
+    int found = poll_once(e, 0);
     uint64_t now = ftrma_engine_ns();
     while (!found && timeout_ms && now - e->traffic_ns < SPIN_NS) {
         sched_yield();
-        found = look(e, 0);
+        found = poll_once(e, 0);
         uint64_t before = now;
         if ((now = ftrma_engine_ns()) - before > TURN_NS)
             break;
     }
     if (!found && timeout_ms) {
         shrink(e);
-        found = look(e, timeout_ms);
+        found = poll_once(e, timeout_ms);
     }
     if (found)
         e->traffic_ns = ftrma_engine_ns();
     return found;
 }
 
-int ftrma_engine_watch(struct ftrma_engine *e, int fd)
+static int tcp_wake_by(struct ftrma_engine *engine, int descriptor, int result)
 {
-    if (e->watched >= 0)
+    struct ftrma_tcp *e = tcp_of(engine);
+    int at = 0;
+    while (at < FTRMA_TCP_WAKERS && e->wakers[at] && e->wakers[at] != result)
+        at++;
+    if (at == FTRMA_TCP_WAKERS || e->wakers[at])
         return -EBUSY;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = e};
-    if (epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event))
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &e->wakers[at]};
+    if (epoll_ctl(e->epoll, EPOLL_CTL_ADD, descriptor, &event))
         return -errno;
-    e->watched = fd;
+    e->wakers[at] = result;
     return 0;
 }
 
-int ftrma_engine_alarm(const struct ftrma_engine *e)
+static void tcp_close(struct ftrma_engine *engine)
 {
-    return e->alarm;
-}
-
-int ftrma_engine_open(int side, int alarm, struct ftrma_engine **engine)
-{
-    struct ftrma_engine *e = calloc(1, sizeof *e);
-    if (!e)
-        return -ENOMEM;
-    struct epoll_event event = {.events = EPOLLIN};
-    e->side = side;
-    e->watched = -1;
-    e->epoll = epoll_create1(EPOLL_CLOEXEC);
-    e->alarm = alarm >= 0 ? alarm : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    e->borrowed = alarm >= 0;
-    if (e->epoll < 0 || e->alarm < 0
-        || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->alarm, &event)) {
-        int error = errno;
-        ftrma_engine_close(e);
-        return -error;
-    }
-    *engine = e;
-    return 0;
-}
-
-void ftrma_engine_close(struct ftrma_engine *e)
-{
+    struct ftrma_tcp *e = tcp_of(engine);
     while (e->connections)
-        ftrma_connection_close(e->connections);
+        ftrma_tcp_disconnect(&e->connections->base);
     if (e->epoll >= 0)
         close(e->epoll);
-    if (e->alarm >= 0 && !e->borrowed)
-        close(e->alarm);
     free(e);
+}
+
+static int tcp_open(int side, struct ftrma_engine **engine);
+
+static const struct ftrma_engine_ops tcp = {
+    .name = "tcp",
+    .open = tcp_open,
+    .close = tcp_close,
+    .adopt = tcp_adopt,
+    .disconnect = ftrma_tcp_disconnect,
+    .failure = ftrma_tcp_failure,
+    .unsent = ftrma_tcp_unsent,
+    .send = ftrma_tcp_send,
+    .next = tcp_next,
+    .wake_by = tcp_wake_by,
+    .wait = tcp_wait,
+};
+
+static int tcp_open(int side, struct ftrma_engine **engine)
+{
+    struct ftrma_tcp *e = calloc(1, sizeof *e);
+    if (!e)
+        return -ENOMEM;
+    e->base.ops = &tcp;
+    e->side = side;
+    e->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (e->epoll < 0) {
+        int error = errno;
+        free(e);
+        return -error;
+    }
+    *engine = &e->base;
+    return 0;
+}
+
+__attribute__((constructor)) static void add_tcp(void)
+{
+    ftrma_engine_register(&tcp);
 }

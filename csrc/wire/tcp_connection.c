@@ -23,6 +23,11 @@
     (1u                                                                                            \
      << 20) /* read at most of a connection that is closed, so that its peer gets our last words */
 
+static struct ftrma_tcp_connection *tcp_connection_of(struct ftrma_connection *connection)
+{
+    return (struct ftrma_tcp_connection *)(void *)connection;
+}
+
 /* Have at least so much room behind `to`, what is there at the front. 0 or -ENOMEM. */
 static int make_room(struct ftrma_tcp_buffer *b, size_t more, size_t least)
 {
@@ -43,9 +48,9 @@ static int make_room(struct ftrma_tcp_buffer *b, size_t more, size_t least)
     return 0;
 }
 
-void ftrma_tcp_queue(struct ftrma_connection *c)
+void ftrma_tcp_queue(struct ftrma_tcp_connection *c)
 {
-    struct ftrma_engine *e = c->engine;
+    struct ftrma_tcp *e = c->engine;
     if (c->ready)
         return;
     c->ready = 1;
@@ -55,10 +60,10 @@ void ftrma_tcp_queue(struct ftrma_connection *c)
     e->last_ready = c;
 }
 
-void ftrma_tcp_unqueue(struct ftrma_connection *c)
+void ftrma_tcp_unqueue(struct ftrma_tcp_connection *c)
 {
-    struct ftrma_engine *e = c->engine;
-    struct ftrma_connection **at = &e->first_ready, *before = NULL;
+    struct ftrma_tcp *e = c->engine;
+    struct ftrma_tcp_connection **at = &e->first_ready, *before = NULL;
     for (; *at && *at != c; at = &(*at)->next_ready)
         before = *at;
     if (!*at)
@@ -69,7 +74,7 @@ void ftrma_tcp_unqueue(struct ftrma_connection *c)
     c->ready = 0;
 }
 
-static void fail(struct ftrma_connection *c, const char *why)
+static void fail(struct ftrma_tcp_connection *c, const char *why)
 {
     if (c->gone)
         return;
@@ -77,32 +82,32 @@ static void fail(struct ftrma_connection *c, const char *why)
     c->failure = c->failure ? c->failure : why;
     c->engine->unsent -= c->out.from != c->out.to;
     c->out.from = c->out.to = 0;
-    epoll_ctl(c->engine->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    epoll_ctl(c->engine->epoll, EPOLL_CTL_DEL, c->socket, NULL);
     ftrma_tcp_queue(c);
 }
 
-static int is_held(const struct ftrma_connection *c)
+static int is_held(const struct ftrma_tcp_connection *c)
 {
     return c->engine->side == FTRMA_WIRE_REQUESTS && c->out.to - c->out.from > HELD;
 }
 
-static void look_for(struct ftrma_connection *c)
+static void look_for(struct ftrma_tcp_connection *c)
 {
     uint32_t events = (is_held(c) ? 0u : (uint32_t)EPOLLIN)
                       | (c->out.from != c->out.to ? (uint32_t)EPOLLOUT : 0u);
     if (events == c->events || c->gone)
         return;
     struct epoll_event event = {.events = events, .data.ptr = c};
-    if (epoll_ctl(c->engine->epoll, EPOLL_CTL_MOD, c->fd, &event))
+    if (epoll_ctl(c->engine->epoll, EPOLL_CTL_MOD, c->socket, &event))
         fail(c, "epoll has refused it");
     c->events = events;
 }
 
-void ftrma_tcp_push(struct ftrma_connection *c)
+void ftrma_tcp_push(struct ftrma_tcp_connection *c)
 {
     int held = is_held(c);
     while (c->out.from != c->out.to) {
-        ssize_t n = send(c->fd, c->out.data + c->out.from, c->out.to - c->out.from,
+        ssize_t n = send(c->socket, c->out.data + c->out.from, c->out.to - c->out.from,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
@@ -127,9 +132,10 @@ void ftrma_tcp_push(struct ftrma_connection *c)
         ftrma_tcp_queue(c);
 }
 
-void ftrma_engine_send(struct ftrma_connection *c, const struct ftrma_wire_head *head,
-                       const void *payload)
+void ftrma_tcp_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
+                    const void *payload)
 {
+    struct ftrma_tcp_connection *c = tcp_connection_of(connection);
     if (c->gone)
         return;
     size_t length = head->length, sent = 0;
@@ -139,7 +145,7 @@ void ftrma_engine_send(struct ftrma_connection *c, const struct ftrma_wire_head 
             struct iovec parts[2] = {{(void *)(uintptr_t)head, HEAD},
                                      {(void *)(uintptr_t)payload, length}};
             struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-            ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+            ssize_t n = sendmsg(c->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
             sent = n > 0 ? (size_t)n : 0; /* an error comes again below */
         }
     }
@@ -164,7 +170,7 @@ void ftrma_engine_send(struct ftrma_connection *c, const struct ftrma_wire_head 
 }
 
 /* Read what has come.  0: there was nothing. */
-static int pull(struct ftrma_connection *c, size_t wanted)
+static int pull(struct ftrma_tcp_connection *c, size_t wanted)
 {
     int was_long = c->in.room > FTRMA_TCP_ROOM;
     if (c->in.from == c->in.to)
@@ -177,7 +183,7 @@ static int pull(struct ftrma_connection *c, size_t wanted)
     c->engine->long_in += !was_long && c->in.room > FTRMA_TCP_ROOM;
     ssize_t n;
     do
-        n = recv(c->fd, c->in.data + c->in.to, c->in.room - c->in.to, MSG_DONTWAIT);
+        n = recv(c->socket, c->in.data + c->in.to, c->in.room - c->in.to, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         /* A short read has emptied the socket; epoll tells if it has not. */
@@ -193,7 +199,7 @@ static int pull(struct ftrma_connection *c, size_t wanted)
     return 0;
 }
 
-int ftrma_tcp_take(struct ftrma_connection *c, struct ftrma_wire_head *head, const void **payload)
+int ftrma_tcp_take(struct ftrma_tcp_connection *c, struct ftrma_wire_head *head, const void **payload)
 {
     while (!is_held(c)) {
         size_t have = c->in.to - c->in.from, wanted = HEAD;
@@ -220,17 +226,18 @@ int ftrma_tcp_take(struct ftrma_connection *c, struct ftrma_wire_head *head, con
     return c->failure ? -1 : 0;
 }
 
-void ftrma_connection_close(struct ftrma_connection *c)
+void ftrma_tcp_disconnect(struct ftrma_connection *connection)
 {
-    struct ftrma_engine *e = c->engine;
+    struct ftrma_tcp_connection *c = tcp_connection_of(connection);
+    struct ftrma_tcp *e = c->engine;
     if (!c->gone)
         ftrma_tcp_push(c); /* its last words, as far as they go */
     char rest[4096];
     for (unsigned read = 0; !c->gone && read < LEFT; read += (unsigned)sizeof rest)
-        if (recv(c->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
+        if (recv(c->socket, rest, sizeof rest, MSG_DONTWAIT) <= 0)
             break;
     ftrma_tcp_unqueue(c);
-    struct ftrma_connection **at = &e->connections;
+    struct ftrma_tcp_connection **at = &e->connections;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
@@ -238,18 +245,19 @@ void ftrma_connection_close(struct ftrma_connection *c)
         e->current = NULL;
     e->unsent -= c->out.from != c->out.to;
     e->long_in -= c->in.room > FTRMA_TCP_ROOM;
-    close(c->fd);
+    close(c->socket);
     free(c->in.data);
     free(c->out.data);
     free(c);
 }
 
-const char *ftrma_connection_failure(const struct ftrma_connection *c)
+const char *ftrma_tcp_failure(const struct ftrma_connection *connection)
 {
-    return c->failure;
+    return ((const struct ftrma_tcp_connection *)(const void *)connection)->failure;
 }
 
-size_t ftrma_connection_unsent(const struct ftrma_connection *c)
+size_t ftrma_tcp_unsent(const struct ftrma_connection *connection)
 {
+    const struct ftrma_tcp_connection *c = (const void *)connection;
     return c->out.to - c->out.from;
 }

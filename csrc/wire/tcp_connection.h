@@ -1,52 +1,62 @@
-/* What an engine over TCP is made of, for the two files that are one (tcp.c, connection.c). */
+/* One connection of the engine over TCP, and what it shares with the engine (tcp_connection.c). */
 #ifndef FTRMA_TCP_CONNECTION_H
 #define FTRMA_TCP_CONNECTION_H
 
 #include "engine.h"
 
-#define FTRMA_TCP_ROOM (32u << 10) /* of a connection's input; more while a long message comes */
+#define FTRMA_TCP_ROOM (32u << 10) /* bytes of input that a connection keeps room for */
+#define FTRMA_TCP_WAKERS 2         /* descriptors that a wait can look at beside connections */
 
 struct ftrma_tcp_buffer {
     char *data;
     size_t from, to, room;
 };
 
-struct ftrma_connection {
-    struct ftrma_engine *engine;
-    struct ftrma_connection *next; /* of all */
-    struct ftrma_connection *next_ready;
+struct ftrma_tcp_connection {
+    struct ftrma_connection base;
+    struct ftrma_tcp *engine;
+    struct ftrma_tcp_connection *next; /* of all */
+    struct ftrma_tcp_connection *next_ready;
     void *owner;
     const char *failure;
     struct ftrma_tcp_buffer in, out;
-    size_t taken; /* of the message that was handed over last */
-    int fd;
-    int gone;     /* the connection is broken; without it a failure is a message's */
-    int ready;    /* is in the queue */
-    int readable; /* there may be something in the socket */
-    int told;     /* the failure was */
-    int turn;     /* messages since it is at the head of the queue */
+    size_t taken; /* bytes of the message that was handed over last */
+    int socket;
+    int gone;        /* the socket is broken; a failure without it is a message's */
+    int ready;       /* it is in the queue of connections with messages */
+    int readable;    /* there may be something in the socket */
+    int told;        /* the failure has been told */
+    int turn;        /* messages taken since it is at the head of the queue */
     uint32_t events; /* that epoll looks for */
 };
 
-struct ftrma_engine {
-    int side, epoll, alarm, watched;
-    int borrowed; /* the alarm is its owner's */
-    struct ftrma_connection *connections;
-    struct ftrma_connection *first_ready, *last_ready; /* those with messages, maybe */
-    struct ftrma_connection *current;                  /* whose message was handed over last */
-    uint64_t traffic_ns;                        /* when something last came */
-    unsigned unsent, long_in; /* connections with output; with a long input */
+struct ftrma_tcp {
+    struct ftrma_engine base;
+    int side, epoll;
+    int wakers[FTRMA_TCP_WAKERS]; /* results of a wait; their addresses are epoll's data */
+    struct ftrma_tcp_connection *connections;
+    struct ftrma_tcp_connection *first_ready, *last_ready; /* those that may have messages */
+    struct ftrma_tcp_connection *current; /* whose message was handed over last */
+    uint64_t traffic_ns;                  /* when something has come last */
+    unsigned unsent, long_in;             /* connections with output; with a long input */
 };
 
-/* The queue of those that may have messages. */
-void ftrma_tcp_queue(struct ftrma_connection *connection);
-void ftrma_tcp_unqueue(struct ftrma_connection *connection);
+/* Put a connection into the queue of those that may have messages, and take it out. */
+void ftrma_tcp_queue(struct ftrma_tcp_connection *connection);
+void ftrma_tcp_unqueue(struct ftrma_tcp_connection *connection);
 
-/* Write what waits, as far as the socket takes it. */
-void ftrma_tcp_push(struct ftrma_connection *connection);
-
-/* Take a whole message out of what has come, reading if need be. 1; 0: none; -1: it has failed. */
-int ftrma_tcp_take(struct ftrma_connection *connection, struct ftrma_wire_head *head,
+/* Write what is to be sent, as far as the socket takes it. */
+void ftrma_tcp_push(struct ftrma_tcp_connection *connection);
+/* Take a whole message out of the input; read from the socket if need be. 1: it is there; 0: there
+   is none; -1: the connection has failed. */
+int ftrma_tcp_take(struct ftrma_tcp_connection *connection, struct ftrma_wire_head *head,
                    const void **payload);
+
+/* Operations of the engine, see engine.h. */
+void ftrma_tcp_disconnect(struct ftrma_connection *connection);
+const char *ftrma_tcp_failure(const struct ftrma_connection *connection);
+size_t ftrma_tcp_unsent(const struct ftrma_connection *connection);
+void ftrma_tcp_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
+                    const void *payload);
 
 #endif

@@ -244,10 +244,14 @@ int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t 
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
 int ftrma_ledger_agent(const struct ftrma_ledger *ledger); /* the newest one's process; 0: none yet */
 
+/* ---- engines, which carry messages (engine.h, engine.c) ---- */
+/* The names of those that agents and origins can be opened with: NULL from the last one on. */
+const char *ftrma_engine_name(size_t index);
+
 /* ---- the agent (agent.c) ---- */
 struct ftrma_agent;
 /* Take over a ledger; -EWOULDBLOCK while another agent has it. */
-int ftrma_agent_open(const char *path, struct ftrma_agent **agent);
+int ftrma_agent_open(const char *path, const char *engine, struct ftrma_agent **agent);
 void ftrma_agent_close(struct ftrma_agent *agent);
 /* Serve an origin over a connection that is authenticated. It replaces the origin's one before;
    -ESTALE for an incarnation that is over. The descriptor is the agent's in any case. */
@@ -281,8 +285,9 @@ struct ftrma_origin;
 typedef int ftrma_wire_connect(void *arg, int node, int timeout_ms);
 /* Is told clock and seq of puts, each once, in the order of their numbers. */
 typedef void ftrma_wire_acked(void *arg, int target, const struct ftrma_wire_ack *acks, size_t n);
-int ftrma_origin_open(uint32_t targets, uint32_t nodes, ftrma_wire_connect *connect,
-                      ftrma_wire_acked *acked, void *arg, struct ftrma_origin **origin);
+int ftrma_origin_open(uint32_t targets, uint32_t nodes, const char *engine,
+                      ftrma_wire_connect *connect, ftrma_wire_acked *acked, void *arg,
+                      struct ftrma_origin **origin);
 void ftrma_origin_close(struct ftrma_origin *origin);
 /* The alarm: while it is rung, every wait ends with FTRMA_ALARM. */
 int ftrma_origin_alarm(struct ftrma_origin *origin); /* its eventfd, which anybody may write to */

@@ -34,6 +34,7 @@ from .wireconstants import declarations as _ffi
 
 LIBRARY = Path(__file__).parents[1] / f"_wire{sysconfig.get_config_var('EXT_SUFFIX')}"
 FOREVER = -1  # a time limit in ms
+ENGINE = "FTRMA_WIRE_ENGINE"  # variable of the environment
 
 Ledger = NewType("Ledger", object)
 Agent = NewType("Agent", object)
@@ -190,13 +191,35 @@ def agents_of(ledger: Ledger) -> int:
     return int(_lib().ftrma_ledger_agents(ledger))
 
 
+# ---- engines --------------------------------------------------------------------------------
+
+
+def engines() -> list[str]:
+    """Names of the engines that can carry messages, as C has registered them."""
+    names: list[str] = []
+    while name := _lib().ftrma_engine_name(len(names)):
+        names.append(_ffi.string(name).decode())
+    return names
+
+
+def engine() -> str:
+    """Name of the engine of the agents and origins that this process opens.
+
+    All processes of a job need the same one: `ENGINE` in the environment, or else TCP.
+    """
+    name = os.environ.get(ENGINE) or "tcp"
+    if name not in engines():
+        raise FtrmaError(f"{ENGINE}={name}: use one of {', '.join(engines())}")
+    return name
+
+
 # ---- the agent ------------------------------------------------------------------------------
 
 
 def agent_open(path: Path) -> Agent | None:
     """Take over a ledger; None while another agent has it."""
     pointer = _ffi.new("struct ftrma_agent **")
-    result = _lib().ftrma_agent_open(os.fsencode(path), pointer)
+    result = _lib().ftrma_agent_open(os.fsencode(path), engine().encode(), pointer)
     if result == -errno.EWOULDBLOCK:
         return None
     _check(result, f"taking over {path}")
@@ -308,7 +331,8 @@ class Origin:
             _ffi.callback("ftrma_wire_acked", tell) if acked else _ffi.NULL,
         )
         pointer = _ffi.new("struct ftrma_origin **")
-        _check(_lib().ftrma_origin_open(targets, nodes, *self._kept, _ffi.NULL, pointer),
+        _check(_lib().ftrma_origin_open(targets, nodes, engine().encode(), *self._kept, _ffi.NULL,
+                                        pointer),
                "making an origin")
         self._c = pointer[0]
         self.refusal = ""

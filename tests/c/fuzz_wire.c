@@ -297,7 +297,7 @@ static void fuzz_agent(unsigned long messages)
     must(ftrma_ledger_make(path_of("ledger"), ORIGINS, TARGETS, TARGETS));
     must(ftrma_ledger_open(path_of("ledger"), &l));
     place(l);
-    must(ftrma_agent_open(path_of("ledger"), &a));
+    must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
     for (unsigned long i = 0; i < messages; i++) {
         uint32_t origin = (uint32_t)below(ORIGINS);
         if (fds[origin] < 0) {
@@ -319,7 +319,7 @@ static void fuzz_agent(unsigned long messages)
             }
         if (one_in(64)) { /* the agent's successor takes its ledger over */
             ftrma_agent_close(a);
-            must(ftrma_agent_open(path_of("ledger"), &a));
+            must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
         }
         check_files();
     }
@@ -351,7 +351,7 @@ static void fuzz_mirror(uint32_t node, unsigned long messages)
     unlink(path_of("mirror"));
     must(ftrma_ledger_make(path_of("ledger"), ORIGINS, TARGETS, TARGETS));
     must(ftrma_mirror_make(path_of("mirror"), "shared", regions, REGIONS));
-    must(ftrma_agent_open(path_of("ledger"), &a));
+    must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
     must(ftrma_spokes_open(a, path_of("mirror"), node));
     uint64_t number = 0;
     for (unsigned long i = 0; i < messages; i++) {
@@ -516,7 +516,7 @@ static void ask(struct ftrma_origin *o)
 static void fuzz_origin(unsigned long messages)
 {
     struct ftrma_origin *o;
-    must(ftrma_origin_open(TARGETS, 1, connect_to, take_acks, NULL, &o));
+    must(ftrma_origin_open(TARGETS, 1, "tcp", connect_to, take_acks, NULL, &o));
     ftrma_origin_set_timeout(o, 0);
     for (uint32_t t = 0; t < TARGETS; t++)
         must(ftrma_origin_locate(o, t, 0, 1));

@@ -24,7 +24,6 @@ GROUPS = {
     "interrupt.h": {"interrupt.c", "place.c"},
     "comm.h": {"comm.c", "communicator.c", "board.c"},
     "kernels.h": {"kernels.c", "kernels_ref.c", "variant.c"},
-    "engine.h": {"tcp.c", "tcp_connection.c"},
     "gf.h": {"gf.c", "gf_ref.c"},
     "gf_pass.h": {"gf_portable.c", "gf_x86.c"},
     "gf_run.h": {"gf.c"},
