@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from ftrma.fabric import agents, link
 from ftrma.host.key import VARIABLE, Key
@@ -30,6 +31,19 @@ WINDOW = 7
 PATIENCE_S = 10.0
 HEAD_BYTES, WORDS, FIRST_WORD = 4096, 1024, 64  # of a part's file, the part comes behind it
 HEAD = struct.Struct("<HBBIQIIIIQQ")  # struct ftrma_wire_head
+
+
+def _named(engine: str) -> Any:
+    """A parameter, whose name is that of the engine, but for TCP's."""
+    return pytest.param(engine, id=pytest.HIDDEN_PARAM if engine == "tcp" else engine)
+
+
+@pytest.fixture(scope="module", params=map(_named, wire.engines()), autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Have the tests of a module that imports this run over each engine that C knows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(wire.ENGINE, request.param)  # of this process and of agents that it starts
+        yield request.param
 
 
 class Site:

@@ -184,8 +184,7 @@ void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadlin
         return;
     int left = !deadline ? -1 : deadline > now ? (int)((deadline - now) / 1000000u) : 0;
     int fd = o->connect(o->arg, (int)node, left);
-    if (fd >= 0
-        && !ftrma_engine_adopt(o->engine, (struct ftrma_stream){fd}, n, &n->connection)) {
+    if (fd >= 0 && !ftrma_engine_adopt(o->engine, (struct ftrma_stream){fd}, n, &n->connection)) {
         n->tries = 0;
         ftrma_retransmit_node(o, node);
         return;

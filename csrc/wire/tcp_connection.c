@@ -199,7 +199,8 @@ static int pull(struct ftrma_tcp_connection *c, size_t wanted)
     return 0;
 }
 
-int ftrma_tcp_take(struct ftrma_tcp_connection *c, struct ftrma_wire_head *head, const void **payload)
+int ftrma_tcp_take(struct ftrma_tcp_connection *c, struct ftrma_wire_head *head,
+                   const void **payload)
 {
     while (!is_held(c)) {
         size_t have = c->in.to - c->in.from, wanted = HEAD;

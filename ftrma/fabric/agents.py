@@ -72,8 +72,8 @@ def said_at_end(alive: int) -> str:
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
     """What an origin says: its slot, which process of that slot it is, and whose agent it wants."""
-    return {"kind": WIRE, "ftrma": __version__, "format": FORMAT, "origin": origin,
-            "incarnation": incarnation, "host": host}
+    return {"kind": WIRE, "ftrma": __version__, "format": FORMAT, "engine": wire.engine(),
+            "origin": origin, "incarnation": incarnation, "host": host}
 
 
 def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
 
 
 def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -> str:
-    """Why somebody who has said this cannot be served by the agent of `host`; "": he can. Pure.
+    """Why somebody who has said this cannot be served by the agent of `host`; "": he can.
 
     Args:
         regions, node: what this agent mirrors, and its node.
@@ -95,6 +95,9 @@ def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -
     if said.get("format") != FORMAT:
         return (f"the agent's messages have format {FORMAT}, and who asks has "
                 f"{said.get('format')!r}: install one build on all nodes")
+    if said.get("engine") != (engine := wire.engine()):
+        return (f"the agent's messages go by the engine {engine}, and who asks has "
+                f"{said.get('engine')!r}: set {wire.ENGINE} alike on all nodes")
     if said.get("host") != host:
         return f"the agent of {host} is not that of {said.get('host')!r}"
     for name in ("origin", "incarnation"):

@@ -20,6 +20,7 @@ import agentorigin
 import pytest
 from agentorigin import COUNTER, LOCKED, OWN, OWN_WORDS, ROW, ROW_ELEMENTS, SWAPPED
 from wirenode import FIRST_WORD, PATIENCE_S, WINDOW, Node, Raw, User, message, served
+from wirenode import engine as engine
 
 from ftrma.host.key import VARIABLE
 from ftrma.native import wire

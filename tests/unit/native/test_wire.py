@@ -28,6 +28,7 @@ from wirenode import (
     message,
     served,
 )
+from wirenode import engine as engine
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
@@ -44,7 +45,7 @@ OPS: dict[Op, Callable[..., np.ndarray]] = {
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node(engine: str) -> Iterator[Node]:
     """One agent for tests that leave it as it was; each has an origin of its own."""
     with served(origins=256, targets=2) as made:
         yield made

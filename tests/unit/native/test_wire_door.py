@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from wirenode import HEAD_BYTES, PATIENCE_S, WORDS, Node, Raw, User, message, served
+from wirenode import engine as engine
 
 import ftrma
 from ftrma.errors import FtrmaError
@@ -29,7 +30,7 @@ SOON_S = 0.3
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node(engine: str) -> Iterator[Node]:
     with served(origins=64) as made:
         made.reach()
         yield made
@@ -69,6 +70,7 @@ def test_the_key_of_the_wire_is_its_own(node: Node) -> None:
 @pytest.mark.parametrize("said,why", [
     ({"ftrma": "0.0.9"}, rf"the agent is of ftrma {ftrma.__version__}, and who asks of '0\.0\.9'"),
     ({"format": 99}, rf"messages have format {wire.FORMAT}, and who asks has 99"),
+    ({"engine": "pigeons"}, r"go by the engine \w+, and who asks has 'pigeons'"),
     ({"kind": "link"}, "for the wire between nodes alone"),
     ({"origin": -1}, "has no origin"), ({"origin": "0"}, "has no origin"),
     ({"origin": True}, "has no origin"), ({"incarnation": None}, "has no incarnation"),

@@ -33,6 +33,7 @@ from mirrornodes import (
     wait_until,
 )
 from wirenode import Raw, message
+from wirenode import engine as engine
 
 from ftrma.native.wire import Kind
 
@@ -41,7 +42,7 @@ LOOPS = 100_000  # of one who stores two words
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[list[Mirrored]]:
+def nodes(engine: str) -> Iterator[list[Mirrored]]:
     """Three nodes for tests that leave no alarm pending."""
     with mirrors() as made:
         yield made

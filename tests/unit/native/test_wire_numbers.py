@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from wirenode import PATIENCE_S, WINDOW, Node, User, served
+from wirenode import engine as engine
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
@@ -28,7 +29,7 @@ TARGETS, CLOCKS, FIRST, STEP = 3, 2, 16, 24
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node(engine: str) -> Iterator[Node]:
     with served(origins=64, targets=TARGETS) as made:
         yield made
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from wirenode import HEAD, PATIENCE_S, WINDOW, Node, Reply, User, message
+from wirenode import engine as engine
 
 from ftrma.fabric import agents, link
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES

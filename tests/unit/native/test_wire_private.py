@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from wirenode import PATIENCE_S, WINDOW, WORDS, User, served
+from wirenode import engine as engine
 
 from ftrma.native import wire
 from ftrma.native.wire import Result, Unfinished

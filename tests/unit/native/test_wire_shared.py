@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from wirenode import PATIENCE_S, Node, User, served
+from wirenode import engine as engine
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire

@@ -1,0 +1,92 @@
+"""A second engine of the wire: "Add an engine" of the page on C, done step by step.
+
+The example is compiled into a library of its own, which is loaded beside the wire's and registers
+itself there, in the process of the tests and in the agents that these start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftrma.errors import FtrmaError
+from ftrma.native import wire
+
+ROOT = Path(__file__).resolve().parents[2]
+WIRE = ROOT / "csrc" / "wire"
+EXAMPLE = ROOT / "tests" / "c" / "engine_plain.c"
+COMPILER = shlex.split(os.environ.get("CC") or "cc")
+LIMIT_S = 300
+# Laws of accesses, of numbers, of what origins believe, of who is let in, and of the mirror.
+LAWS = ("test_wire", "test_wire_numbers", "test_wire_origin", "test_wire_door", "test_wire_mirror",
+        "test_wire_private", "test_wire_shared")
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the example."""
+    if shutil.which(COMPILER[0]) is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("engine") / "engine_plain.so"
+    folder = wire.LIBRARY.parent
+    command = [*COMPILER, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+               f"-I{WIRE}", f"-I{WIRE.parent}", str(EXAMPLE), "-o", str(library), f"-L{folder}",
+               f"-l:{wire.LIBRARY.name}", f"-Wl,-rpath,{folder}"]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert built.returncode == 0, built.stderr
+    return library
+
+
+def with_example(example: Path, *command: str, **environ: str) -> str:
+    """Run a command of Python with the example loaded; what it says."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT,
+                          timeout=LIMIT_S,
+                          env={**os.environ, "LD_PRELOAD": str(example), **environ})
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_an_engine_registers_itself(example: Path) -> None:
+    """Law: an engine is there as soon as its library is loaded, and chosen by its name."""
+    assert wire.engines() == ["tcp"] and wire.engine() == "tcp"
+    code = "from ftrma.native import wire; print(wire.engines(), wire.engine())"
+    found = with_example(example, "-c", code, **{wire.ENGINE: "plain"})
+    assert found.split("\n")[0] == "['tcp', 'plain'] plain"
+
+
+def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: who asks for it learns which ones there are."""
+    monkeypatch.setenv(wire.ENGINE, "pigeons")
+    with pytest.raises(FtrmaError, match=f"{wire.ENGINE}=pigeons: use one of tcp"):
+        wire.engine()
+
+
+@pytest.mark.parametrize("laws", LAWS)
+def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
+    """Law: the wire's tests run over each engine that C knows, and hold for the example."""
+    path = next((ROOT / "tests").rglob(f"{laws}.py"))
+    said = with_example(example, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path), "-k",
+                        "plain")
+    assert int(re.findall(r"(\d+) passed", said)[0]) > 0
+
+
+def test_the_page_names_all_operations() -> None:
+    """Law: the example defines each operation of the table, and what the page names is there."""
+    table = re.search(r"struct ftrma_engine_ops \{(.*?)\n\};", (WIRE / "engine.h").read_text(),
+                      re.S)
+    assert table
+    operations = set(re.findall(r"\(\*(\w+)\)\(", table[1]))
+    assert operations == set(re.findall(r"(?m)^    \.(\w+) = plain_", EXAMPLE.read_text()))
+    page = (WIRE.parent / "README.md").read_text()
+    section = page.partition("### Add an engine")[2].partition("\n## ")[0]
+    sources = "".join(path.read_text() for path in [*WIRE.glob("*.[ch]"), WIRE.parent / "build.py"])
+    for name in re.findall(r"`(ftrma_\w+|FTRMA_WIRE_REQUESTS|SOURCES|adopt|disconnect)\b", section):
+        assert name in sources, name
+    assert wire.ENGINE in section
