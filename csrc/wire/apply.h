@@ -4,18 +4,19 @@
 
 #include "agent_state.h"
 
-/* Why it reaches outside of the part; NULL: it does not. */
+/* Why a request reaches outside of its part, in words; NULL: it does not. */
 const char *ftrma_apply_fault(const struct ftrma_request *request);
 
-/* Do it, if its number is the next. NULL, or why nobody can do it, in words. */
+/* Carry out a request whose number is the next one, or that has none. NULL, or why nobody can, in
+   words. */
 const char *ftrma_apply_put(const struct ftrma_request *request);
 const char *ftrma_apply_set(const struct ftrma_request *request);
 const char *ftrma_apply_get(const struct ftrma_request *request);
-/* The same; ftrma_apply_parked: a process of the node is inside a change. */
+/* Carry out an atomic. ftrma_apply_parked: a process of the node is inside a change, try again. */
 const char *ftrma_apply_atomic(const struct ftrma_request *request);
 extern const char *const ftrma_apply_parked;
 
-/* It was done before: tell again what was told. */
+/* Repeat the reply to a request that was carried out before. */
 void ftrma_apply_repeat(const struct ftrma_request *request);
 
 #endif

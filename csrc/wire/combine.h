@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* to[i] = to[i] op with[i], of a type and for an operation that fit (message.h); any alignment. */
+/* Compute to[i] = to[i] op with[i]. op and type: they fit each other (message.h). Any alignment. */
 void ftrma_combine(int op, int type, void *to, const void *with, size_t bytes);
 
 #endif

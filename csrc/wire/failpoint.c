@@ -1,4 +1,4 @@
-/* Places at which an agent kills itself, for tests: as `--kill` of a job, by SIGKILL, where it is told. */
+/* Failpoints: the agent kills itself by SIGKILL, as `--kill` of a job kills a process. */
 #include "failpoint.h"
 
 #include <signal.h>

@@ -1,10 +1,10 @@
-/* Places at which an agent kills itself, for tests (failpoint.c). */
+/* Places at which a test can have an agent kill itself (failpoint.c). */
 #ifndef FTRMA_FAILPOINT_H
 #define FTRMA_FAILPOINT_H
 
 #include "agent_state.h"
 
-/* The agent is at one of enum ftrma_wire_failpoint. */
+/* Die here, if the agent was told to. failpoint: an enum ftrma_wire_failpoint. */
 void ftrma_failpoint(struct ftrma_agent *agent, int failpoint);
 
 #endif

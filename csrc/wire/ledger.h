@@ -1,9 +1,9 @@
-/* The ledger: what outlives an agent, in a file in shared memory (ledger.c).
+/* The ledger: the state that outlives an agent, in a file in shared memory (ledger.c).
  *
- * All words are written by the agent, but for those that say otherwise.  A request with a number is
- * done when the number is stored; what is stored before, is done again by whoever gets the request
- * again, with the same effect, or is taken back by the undo.  The file is large and mostly without
- * memory: a page is taken where something is first written or read.
+ * The agent writes all words, but for those that say otherwise. The store of its number makes a
+ * request done. If the agent dies before that store, the next one carries the request out again
+ * with the same effect, or takes it back by the undo. The file is large and mostly without memory:
+ * a page gets memory at the first access.
  */
 #ifndef FTRMA_LEDGER_H
 #define FTRMA_LEDGER_H
@@ -11,7 +11,7 @@
 #include "internal.h"
 #include "wire.h"
 
-/* How to take back the atomic under way. number is stored last, and 0 while the rest is written. */
+/* The undo of the atomic under way. number is stored last, and is 0 while the rest is written. */
 struct ftrma_undo {
     uint64_t number;
     uint32_t origin, generation; /* of the part */
@@ -19,17 +19,17 @@ struct ftrma_undo {
     unsigned char old[FTRMA_WIRE_ATOMIC_BYTES];
 };
 
-/* A part. Where it is, is written by who places it, its generation last; 0: nobody has. */
+/* A part. Whoever places it writes the place, its generation last; generation 0: nobody has. */
 struct ftrma_ledger_part {
     struct ftrma_wire_part place;
-    uint64_t taken;  /* 1: somebody has chosen it; by compare-and-swap */
-    uint64_t placed; /* how often it was placed, or left */
+    uint64_t taken;  /* 1: reserved; by compare-and-swap */
+    uint64_t placed; /* how often it was placed or released */
     struct ftrma_undo undo;
 };
 
-/* Of one origin toward one target. */
+/* The state of one origin toward one target. */
 struct ftrma_ledger_pair {
-    uint64_t number; /* the last that has taken effect */
+    uint64_t number; /* of the last request that has taken effect */
     struct ftrma_wire_answer answer; /* of the last atomic; its number is stored last */
 };
 
@@ -37,13 +37,13 @@ struct ftrma_ledger_header {
     uint64_t magic;
     uint64_t file_bytes;
     uint32_t origins, targets, parts;
-    int32_t agent;      /* the process that serves it, or did */
-    uint64_t agents;    /* that have begun */
-    uint64_t roles_number;     /* of the roles in force here */
-    uint64_t forgetting; /* the roles_number with which all is forgotten, while it is */
-    uint64_t released; /* parts so far that are gone; by processes of the node */
-    uint64_t clock_at, clock_step; /* where the first `clocks` targets' clocks lie in clock_file */
-    uint32_t clocks, pad2;         /* stored last, by who has made the ledger; 0: in the ledger */
+    int32_t agent;      /* pid of the newest agent */
+    uint64_t agents;    /* number of agents so far */
+    uint64_t roles_number;     /* of the role table in force on this node */
+    uint64_t forgetting; /* the roles_number of a rollback, while its forgetting is under way */
+    uint64_t released; /* number of parts released so far; by processes of the node */
+    uint64_t clock_at, clock_step; /* places of the clocks of the first `clocks` targets in clock_file */
+    uint32_t clocks, pad2;         /* stored last, by the ledger's maker; 0: the clocks lie in the ledger */
     char clock_file[64];
 };
 
@@ -52,20 +52,20 @@ enum { FTRMA_HOLDS_NOTHING, FTRMA_HOLDS_SHARED, FTRMA_HOLDS_EXCLUSIVE };
 struct ftrma_ledger {
     int fd;
     int directory;
-    int bell; /* a FIFO: the agent sleeps at its end, processes of the node write to it */
-    uint32_t found; /* the part that was looked for last */
+    int bell; /* a FIFO: processes of the node write to it and so wake the agent */
+    uint32_t found; /* the part that was found last */
     struct ftrma_ledger_header *header;
     struct ftrma_ledger_target *targets;
-    uint64_t *incarnations; /* of each origin, the newest that has come */
+    uint64_t *incarnations; /* [origin]: the newest that has come */
     struct ftrma_ledger_part *parts;
     struct ftrma_ledger_pair *pairs; /* [origin][target] */
-    unsigned char *holds;            /* [part][origin]: what of the part's lock it holds */
+    unsigned char *holds;            /* [part][origin]: FTRMA_HOLDS_*, how it holds the part's lock */
     struct ftrma_mapped {
         char *map; /* of the file, NULL: not mapped */
         size_t map_bytes;
         uint64_t placed;
     } *mapped;
-    uint64_t released; /* that are unmapped */
+    uint64_t released; /* of header->released, how many are unmapped */
     char *clocks;  /* of clock_file; NULL: not mapped */
     size_t clocks_bytes;
 };
@@ -85,14 +85,14 @@ static inline unsigned char *ftrma_ledger_hold(const struct ftrma_ledger *l, uin
 /* Keep other agents out until this process ends. 0 or -EWOULDBLOCK. */
 int ftrma_ledger_lock(const struct ftrma_ledger *ledger);
 
-/* How many events a target has begun that order others' accesses. */
+/* The clock of a target: the events it has begun that order accesses of others. */
 uint64_t ftrma_ledger_clock(struct ftrma_ledger *ledger, uint32_t target);
-/* Open the directory that a file lies in, and parts' files beside the ledger. -1: errno says why. */
+/* Open the directory in which a file lies. -1: errno says why. */
 int ftrma_ledger_beside(const char *path);
 
-/* It has been rung. */
+/* Take the bytes out of the bell. */
 void ftrma_ledger_drain_bell(struct ftrma_ledger *ledger);
-/* Let the memory of a part's file go. */
+/* Unmap the file of a part. */
 void ftrma_ledger_unmap(struct ftrma_mapped *mapped);
 
 #endif

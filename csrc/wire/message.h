@@ -1,22 +1,23 @@
-/* Which messages there are, and which of them are well formed (message.c). */
+/* The rules for messages (message.c). */
 #ifndef FTRMA_MESSAGE_H
 #define FTRMA_MESSAGE_H
 
 #include "wire.h"
 
+/* Sides of the wire, by the messages that arrive there: requests at agents, replies at origins. */
 enum ftrma_wire_side { FTRMA_WIRE_REQUESTS = 1, FTRMA_WIRE_REPLIES };
 
-/* Why a head cannot be that of a message to this side; NULL: it can.  Looks at nothing but the head,
-   so that a length is judged before memory is taken for it. */
+/* Why a head breaks the rules for messages to this side, in words; NULL: it does not.  Looks at the
+   head alone, so that a length is judged before memory is taken for it. */
 const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side);
 
-/* Why what is behind a head that can be does not belong to it; NULL: it does. */
+/* Why a payload does not fit its head, which keeps the rules; NULL: it does. */
 const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, const void *payload);
 
-/* Whether it is what agents say to each other, and no origin says. */
+/* 1: agents send it to each other, and no origin does. */
 int ftrma_message_among_agents(const struct ftrma_wire_head *head);
 
-/* Whether a request has a number of its (origin, target), and is done once. */
+/* 1: a request with a number for its origin and target, which is carried out once. */
 int ftrma_message_numbered(const struct ftrma_wire_head *head);
 
 /* Bytes of an element of an atomic's type; 0: there is no such type. */

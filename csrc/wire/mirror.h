@@ -1,35 +1,35 @@
-/* The mirror: words of a file that are kept equal on all nodes, by their agents (mirror.c).
+/* The mirror: words of a file that agents keep equal on all nodes (mirror.c).
  *
  * Each node has a file of its own, whose words its processes read and write as on one node. The
  * agent of node 0 is the hub, all others are spokes with one connection to it, and the order in
- * which the hub takes changes is that of all. Beside the file lies the state of the mirror, which
- * outlives agents: of each word its *shadow*, which is what was sent or received last, so that a
- * word that differs from it was changed here; and *pending*, the number of the message that it
- * was last sent with.
+ * which the hub takes changes is the order on all nodes. Beside the file lies the state of the
+ * mirror, which outlives agents. It has two words for each mirrored word: the *shadow*, the value
+ * that was sent or received last, so that a word that differs from its shadow was changed on this
+ * node; and *pending*, the number of the message with which the word was sent last.
  *
- * A sender reads words in the order of the regions and sends them in the opposite one, in which
- * they are stored everywhere: who sees a word that is listed early sees what was stored before it
- * and is listed later, whatever the agents are killed amid (merge.c, spokes.c).
+ * A sender reads words in the order of the regions, and sends them in the opposite order, in which
+ * they are stored on all nodes. So a process that sees the new value of a word also sees the words
+ * that are listed later and were stored before it, wherever agents are killed (merge.c, spokes.c).
  */
 #ifndef FTRMA_MIRROR_H
 #define FTRMA_MIRROR_H
 
 #include "ledger.h"
 
-/* Words of a message. */
+/* Words of one message, at most. */
 #define FTRMA_MIRROR_MESSAGE_WORDS (FTRMA_WIRE_PAYLOAD_BYTES / sizeof(struct ftrma_wire_word))
 
 struct ftrma_mirror_header {
     uint64_t magic; /* stored last */
-    uint64_t file_bytes, mirrored_bytes; /* of the state, and of the file up to the last region */
+    uint64_t file_bytes, mirrored_bytes; /* of the state; of the file up to the end of the last region */
     uint64_t regions, words;
     uint64_t hash;  /* of the regions */
-    uint64_t sent;  /* the number of the message sent last; of a spoke, as the next */
-    uint64_t acked; /* what the hub has taken */
+    uint64_t sent;  /* at a spoke: the number of the message sent last */
+    uint64_t acked; /* at a spoke: the last number that the hub has taken */
     uint64_t scans, ordered; /* see ftrma_mirror_scans() */
-    /* The message that is being taken: a successor takes the rest of it. valid is stored last. */
+    /* The message in the journal, of which the next agent takes the rest. valid is stored last. */
     uint64_t valid, from, number, count;
-    uint64_t done;  /* words of it that are stored */
+    uint64_t done;  /* number of its words that are stored */
     char file[FTRMA_WIRE_NAME_BYTES]; /* beside the state */
 };
 
@@ -37,24 +37,25 @@ struct ftrma_mirror {
     struct ftrma_agent *agent;
     struct ftrma_mirror_header *header;
     struct ftrma_mirror_region *regions;
-    uint64_t *taken;   /* [node], hub: the number of the last message that was taken of it */
+    uint64_t *taken;   /* [node], at the hub: the number of the last message taken from it */
     uint64_t *shadow;  /* [word] */
-    uint64_t *pending; /* [word], spoke */
+    uint64_t *pending; /* [word], at a spoke */
     struct ftrma_wire_word *journal;
-    char *file; /* the file itself, and */
+    char *file; /* the mirrored file, of so many bytes */
     uint64_t bytes;
-    /* Of this process alone: */
-    uint64_t **at;              /* [word]: where it is */
+    /* In this process alone: */
+    uint64_t **at;              /* [word]: its address */
     unsigned char *kinds;       /* [word] */
-    struct ftrma_wire_word *found; /* what is to be sent; room for all words */
-    uint64_t *alarm, *calm;     /* NULL: there is none, and nothing is ever pending */
-    uint64_t *echo;             /* of this node, or NULL */
-    uint64_t scan, last; /* the newest look whose words all are sent, and its message */
-    int hot;       /* the alarm was pending at the last look */
-    uint64_t resends; /* up to this number, what was not taken is sent again */
-    unsigned ahead; /* messages over this connection that were not acknowledged */
+    struct ftrma_wire_word *found; /* words to be sent; room for all */
+    uint64_t *alarm, *calm;     /* NULL: there is no alarm, and it is never pending */
+    uint64_t *echo;             /* the ECHO word of this node, or NULL */
+    uint64_t scan, last; /* the newest scan whose words are all sent, and its last message */
+    int hot;       /* the alarm was pending at the last scan */
+    uint64_t resends; /* words pending up to this number are sent again */
+    unsigned ahead; /* messages over this connection that are not acknowledged */
 };
 
+/* Map the state and the mirrored file. 0 or -errno. */
 int ftrma_mirror_open(const char *path, uint32_t node, struct ftrma_mirror **mirror);
 void ftrma_mirror_close(struct ftrma_mirror *mirror);
 

@@ -1,14 +1,14 @@
-/* What the files of an origin have in common: what it has sent, and to whom (origin.c). */
+/* The state of an origin, which its files share: its targets, nodes and waits (origin.c). */
 #ifndef FTRMA_ORIGIN_STATE_H
 #define FTRMA_ORIGIN_STATE_H
 
 #include "engine.h"
 #include "internal.h"
 
-#define FTRMA_TOKEN (1ull << 63) /* of requests without a number, which no number reaches */
+#define FTRMA_TOKEN (1ull << 63) /* a bit of tokens, which no number has */
 
-/* Requests with a number that are not acknowledged, in the order of their numbers: struct
-   ftrma_wire_head and payload, each from a multiple of 8 on. */
+/* Requests with a number that are not acknowledged, in the order of their numbers. Each is a struct
+   ftrma_wire_head and its payload, and begins at a multiple of 8. */
 struct ftrma_retransmit {
     char *data;
     size_t from, to, room;
@@ -16,30 +16,30 @@ struct ftrma_retransmit {
 
 struct ftrma_origin_target {
     uint32_t node, generation;
-    uint64_t number; /* the last that was given */
+    uint64_t number; /* of the last request to the target */
     struct ftrma_retransmit kept;
-    uint64_t resends; /* RESENDs to it on this connection of its node */
-    int refused;    /* since the last: what follows would be dropped; it is sent when it is live */
-    int asked;    /* the last one that was sent has an answer, and nothing follows it */
-    int answered; /* and it is here, not taken yet */
-    int flushing; /* somebody waits for all of it to be acknowledged */
+    uint64_t resends; /* number of RESENDs for it over this connection of its node */
+    int refused;    /* a request was rejected: the next ones would be dropped, and wait for RELEASE */
+    int asked;    /* an atomic or a lock is under way; no request follows it */
+    int answered; /* its answer is here, and nobody has taken it */
+    int flushing; /* a flush waits for all acknowledgements */
     struct ftrma_wire_answer answer;
 };
 
-/* The one request without a number that is waited for. */
+/* The one request with a token, for whose reply a call waits. */
 struct ftrma_origin_query {
     int active, done;
     uint32_t node;
     struct ftrma_wire_head head;
     const void *payload;
-    void *data; /* where what comes goes to */
+    void *data; /* room for the bytes that come */
     size_t bytes;
     uint64_t told;
 };
 
 struct ftrma_origin_node {
     struct ftrma_connection *connection; /* NULL: not connected */
-    uint64_t next_ns;      /* when to try again */
+    uint64_t next_ns;      /* when to try to connect again */
     unsigned tries;
 };
 
@@ -55,7 +55,7 @@ struct ftrma_origin {
     struct ftrma_origin_query ask;
     struct ftrma_origin_target *targets;
     struct ftrma_origin_node *nodes;
-    char reason[256]; /* empty: nothing was refused */
+    char reason[256]; /* "": nothing was refused */
 };
 
 #endif

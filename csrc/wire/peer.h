@@ -4,7 +4,7 @@
 
 #include "agent_state.h"
 
-/* End the connection: what waits for it is dropped. */
+/* End a connection, and drop the requests of the peer that wait. */
 void ftrma_peer_leave(struct ftrma_peer *peer);
 
 #endif

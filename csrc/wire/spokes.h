@@ -1,15 +1,15 @@
-/* Hub and spokes: what agents say to each other (spokes.c). */
+/* Hub and spokes: messages between agents (spokes.c). */
 #ifndef FTRMA_SPOKES_H
 #define FTRMA_SPOKES_H
 
 #include "agent_state.h"
 
-/* Another agent has sent this. NULL, or why the connection ends. */
+/* Take a message of another agent. NULL, or why the connection ends, in words. */
 const char *ftrma_spokes_obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
                               const void *payload);
-/* Tell the others what was changed here. */
+/* Scan for words that were changed on this node, and send them to the others. */
 void ftrma_spokes_scan(struct ftrma_agent *agent);
-/* Milliseconds until the next look, whatever happens until then; -1: none is needed. */
+/* Milliseconds until the next scan is due, even if nothing comes until then; -1: none is. */
 int ftrma_spokes_scan_in_ms(const struct ftrma_agent *agent);
 void ftrma_spokes_close(struct ftrma_agent *agent);
 

@@ -1,11 +1,13 @@
 /* The wire between nodes: everything that C and Python share of it.
  *
- * An *origin* sends requests on the parts of other nodes; the *agent* of a node, one process, does
- * them and replies.  Origin, target and agent may die at any moment: the agent's *ledger*, a file in
- * shared memory, says what has taken effect, so that a request sent again is done once.
+ * An *origin* sends requests for the parts of other nodes.  The *agent* of a node, one process,
+ * carries them out and replies.  Origin, target and agent may die at any moment.  The *ledger* of
+ * the agent, a file in shared memory, says which requests have taken effect, so that a request that
+ * is sent again is carried out once.
  *
- * This is a library of its own, without MPI.  Functions return 0, a negative errno value, or one of
- * the results below.  Nothing here is safe against two threads at once but ftrma_origin_ring().
+ * The wire is a library of its own, without MPI.  A function returns 0, a negative errno value, or
+ * one of the results below.  No function may be called by two threads at once, but
+ * ftrma_origin_ring().
  */
 #ifndef FTRMA_WIRE_H
 #define FTRMA_WIRE_H
@@ -14,74 +16,77 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 4      /* of the messages; a connection between two of them is refused */
+#define FTRMA_WIRE_FORMAT 4 /* version of the messages; both ends of a connection need the same */
 #define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* at most, behind a head; longer accesses are cut up */
-#define FTRMA_WIRE_ATOMIC_BYTES 1024 /* bytes that one accumulate changes; longer ones are cut up */
-#define FTRMA_WIRE_RUNS 4096     /* runs of one PUTV or GETV */
-#define FTRMA_WIRE_SENT_RUNS 256 /* of one that an origin sends */
-#define FTRMA_WIRE_NAME_BYTES 128 /* of a part's file, beside the ledger, with the zero */
-#define FTRMA_WIRE_NODES 1024    /* of a mirror: no job has more processes */
-#define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words: it has none, see there */
+#define FTRMA_WIRE_ATOMIC_BYTES 1024 /* at most, of one accumulate; longer ones are cut up */
+#define FTRMA_WIRE_RUNS 4096         /* at most, of one PUTV or GETV */
+#define FTRMA_WIRE_SENT_RUNS 256     /* at most, of a PUTV or GETV that an origin sends */
+#define FTRMA_WIRE_NAME_BYTES 128    /* of the name of a part's file, with the zero */
+#define FTRMA_WIRE_NODES 1024        /* of a mirror: no job has more processes */
+#define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words of a part without words */
 
 /* Results of an origin's calls, beside FTRMA_OK (0), FTRMA_ALARM (1) and FTRMA_TIMEOUT (2). */
 #define FTRMA_WIRE_STALE 3   /* the agent has newer roles than this process */
-#define FTRMA_WIRE_REFUSED 4 /* the agent, or who listens there, has refused it: see the reason */
+#define FTRMA_WIRE_REFUSED 4 /* the agent has refused the request; ftrma_origin_reason() says why */
 
-/* What ftrma_agent_serve() returns for. */
-#define FTRMA_WIRE_TRAFFIC 1
-#define FTRMA_WIRE_RUNG 2
-#define FTRMA_WIRE_WATCHED 4 /* something at the watched descriptor */
+/* Events for which ftrma_agent_serve() returns, and engines wake: bits. */
+#define FTRMA_WIRE_TRAFFIC 1 /* messages have come, or a connection has failed */
+#define FTRMA_WIRE_RUNG 2    /* the bell of the agent was rung, or the alarm of the origin */
+#define FTRMA_WIRE_WATCHED 4 /* the watched descriptor can be read */
 
 enum ftrma_wire_kind {
-    /* Requests with a number: done once, in the order of their numbers. */
+    /* Requests with a number: carried out once, in the order of their numbers. */
     FTRMA_WIRE_PUT = 1, /* offset; payload: the bytes */
-    FTRMA_WIRE_PUTV, /* operand: runs; payload: struct ftrma_wire_run of each, then all bytes */
-    FTRMA_WIRE_ACC, /* offset, op, type; payload: elements, of which each is changed */
-    FTRMA_WIRE_FOP, /* the same of one element */
-    FTRMA_WIRE_CAS, /* offset, type; operand: what is compared; payload: the new element */
-    FTRMA_WIRE_LOCK, /* operand: enum ftrma_wire_lock */
-    FTRMA_WIRE_UNLOCK, /* the same */
-    FTRMA_WIRE_SET, /* offset: a word in the head of the part's file; it becomes the maximum of it
-                           and operand */
-    /* Requests without one: harmless when repeated. Their number is a token, which the reply has. */
-    FTRMA_WIRE_GET, /* offset; operand: bytes */
-    FTRMA_WIRE_GETV, /* payload: struct ftrma_wire_run of each run */
-    FTRMA_WIRE_FLUSH, /* all puts of this connection to the target */
-    FTRMA_WIRE_NUMBER, /* the last number that has taken effect */
-    FTRMA_WIRE_HOLD, /* requests to the target are refused from now on */
-    FTRMA_WIRE_RELEASE, /* and no longer; as a reply: what was refused can be sent again */
-    FTRMA_WIRE_ROLES, /* roles_number; operand: 1 forgets numbers, answers and locks (a rollback) */
-    FTRMA_WIRE_RESEND, /* what was refused to this target follows; number: how often it has been
-                          sent; has no reply */
+    FTRMA_WIRE_PUTV,    /* operand: runs; payload: struct ftrma_wire_run of each, then all bytes */
+    FTRMA_WIRE_ACC,     /* offset, op, type; payload: elements, each of which is combined */
+    FTRMA_WIRE_FOP,     /* an ACC of one element */
+    FTRMA_WIRE_CAS,     /* offset, type; operand: the value to compare; payload: the new element */
+    FTRMA_WIRE_LOCK,    /* operand: enum ftrma_wire_lock */
+    FTRMA_WIRE_UNLOCK,  /* operand: enum ftrma_wire_lock */
+    FTRMA_WIRE_SET,     /* offset: a word in the head of the part's file, which becomes the maximum
+                           of itself and operand */
+    /* Requests with a token in place of a number, which the reply repeats. To send one twice does
+       no harm. */
+    FTRMA_WIRE_GET,     /* offset; operand: bytes */
+    FTRMA_WIRE_GETV,    /* payload: struct ftrma_wire_run of each run */
+    FTRMA_WIRE_FLUSH,   /* acknowledge all puts of this connection to the target */
+    FTRMA_WIRE_NUMBER,  /* tell the last number that has taken effect */
+    FTRMA_WIRE_HOLD,    /* reject requests to the target from now on */
+    FTRMA_WIRE_RELEASE, /* accept them again; as a reply: rejected requests can be sent again */
+    FTRMA_WIRE_ROLES,   /* new roles; operand 1: forget numbers, answers and locks (a rollback) */
+    FTRMA_WIRE_RESEND,  /* rejected requests to this target follow; number: how many RESENDs were
+                           sent; has no reply */
     /* Replies. */
-    FTRMA_WIRE_DONE, /* of LOCK, whose SC is the operand, UNLOCK, HOLD, RELEASE, ROLES; of NUMBER in
-                           operand */
-    FTRMA_WIRE_DATA, /* of GET, GETV; payload: the bytes */
-    FTRMA_WIRE_ACK, /* of FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
-    FTRMA_WIRE_ANSWER, /* of ACC, FOP, CAS; payload: struct ftrma_wire_answer from its clock on */
-    FTRMA_WIRE_REJECTED, /* the request was refused; operand: why, an enum ftrma_wire_why; number: of
-                           the last RESEND before it */
-    FTRMA_WIRE_OLD_ROLES, /* the request's roles_number is over; roles_number: that of now */
-    FTRMA_WIRE_BROKEN, /* the message cannot be obeyed by anybody; payload: why, in words */
-    /* Among agents, see mirror.h. */
-    FTRMA_WIRE_MIRROR, /* payload: struct ftrma_wire_word of each, or none of a spoke that wants to
-                            hear that it was taken; number: a spoke's, or 0 */
-    FTRMA_WIRE_MIRRORED, /* the hub has taken all up to this number; first on a connection: the
-                            spoke asks for that, and for all words */
+    FTRMA_WIRE_DONE,      /* to LOCK (operand: the SC), UNLOCK, HOLD, RELEASE, ROLES, and NUMBER
+                             (operand: the number) */
+    FTRMA_WIRE_DATA,      /* to GET and GETV; payload: the bytes */
+    FTRMA_WIRE_ACK,       /* to FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
+    FTRMA_WIRE_ANSWER,    /* to ACC, FOP and CAS; payload: struct ftrma_wire_answer from clock on */
+    FTRMA_WIRE_REJECTED,  /* a request was not carried out; operand: enum ftrma_wire_why; number: of
+                             the last RESEND before the request */
+    FTRMA_WIRE_OLD_ROLES, /* the request was sent under old roles; roles_number: of the new ones */
+    FTRMA_WIRE_BROKEN,    /* nobody can carry out the message; payload: why, in words */
+    /* Messages between agents, see mirror.h. */
+    FTRMA_WIRE_MIRROR,   /* payload: struct ftrma_wire_word of each word; from a spoke also none, to
+                            be acknowledged; number: of the spoke's message, or 0 */
+    FTRMA_WIRE_MIRRORED, /* the hub has taken all messages up to this number. The first one on a
+                            connection asks the hub for that number, and for all words */
     FTRMA_WIRE_KINDS
 };
 
+/* Reasons for which a request is rejected. */
 enum ftrma_wire_why {
     FTRMA_WIRE_HELD = 1, /* the target is on HOLD: RELEASE follows */
-    FTRMA_WIRE_EARLY, /* the request's roles_number has not come to the agent: RELEASE follows */
-    FTRMA_WIRE_GAP, /* numbers are missing before it; offset: the last one that is done */
-    FTRMA_WIRE_MOVED /* the part is not here, or of another generation */
+    FTRMA_WIRE_EARLY,    /* the agent does not have the request's roles yet: RELEASE follows */
+    FTRMA_WIRE_GAP,      /* numbers before it are missing; offset: the last one carried out */
+    FTRMA_WIRE_MOVED     /* the part is not on this node, or has another generation */
 };
 
 enum ftrma_wire_lock {
     FTRMA_WIRE_EXCLUSIVE,
     FTRMA_WIRE_SHARED,
-    FTRMA_WIRE_CHANGE, /* to be alone with changes of the part: those that no ACC, FOP or CAS can do */
+    FTRMA_WIRE_CHANGE, /* keeps all other changes of the part out, for a change that no ACC, FOP or
+                          CAS can do */
     FTRMA_WIRE_LOCKS
 };
 
@@ -108,34 +113,34 @@ enum ftrma_wire_type {
     FTRMA_WIRE_TYPES
 };
 
-/* Places at which a test can have the agent kill itself. */
+/* Places in the code at which a test can have the agent kill itself. */
 enum ftrma_wire_failpoint {
-    FTRMA_WIRE_AT_HALF = 1, /* a put is copied by half */
-    FTRMA_WIRE_AT_PUT, /* it is copied, its number not stored */
-    FTRMA_WIRE_AT_UNDO, /* an atomic can be taken back */
-    FTRMA_WIRE_AT_APPLY, /* it is applied, by half where it has several elements */
-    FTRMA_WIRE_AT_ANSWER, /* its answer is stored */
-    FTRMA_WIRE_AT_NUMBER, /* its number is stored, no reply sent */
-    FTRMA_WIRE_AT_GRANT, /* a lock is granted or given back, its number not stored */
-    FTRMA_WIRE_AT_LOCKED, /* that is stored, no reply sent */
-    FTRMA_WIRE_AT_ROLES, /* new roles are in force, and not all is forgotten */
-    FTRMA_WIRE_AT_SCAN, /* changes of words are noted, not sent */
-    FTRMA_WIRE_AT_MIRROR, /* words that have come are in the journal, one is about to be stored */
-    FTRMA_WIRE_AT_SHADOW, /* it is stored, its shadow not */
-    FTRMA_WIRE_AT_FORWARD, /* all of them are, nobody is told */
+    FTRMA_WIRE_AT_HALF = 1, /* half of a put is copied */
+    FTRMA_WIRE_AT_PUT,      /* a put is copied, its number not stored */
+    FTRMA_WIRE_AT_UNDO,     /* the undo of an atomic is stored, and nothing else */
+    FTRMA_WIRE_AT_APPLY,    /* an atomic is applied, or half of its elements are */
+    FTRMA_WIRE_AT_ANSWER,   /* the answer of an atomic is stored, its number not */
+    FTRMA_WIRE_AT_NUMBER,   /* the number of an atomic or a SET is stored, no reply is sent */
+    FTRMA_WIRE_AT_GRANT,    /* a lock is granted or given back, its number not stored */
+    FTRMA_WIRE_AT_LOCKED,   /* the number of a lock is stored, no reply is sent */
+    FTRMA_WIRE_AT_ROLES,    /* new roles are in force, and not all is forgotten */
+    FTRMA_WIRE_AT_SCAN,     /* changes of words are noted, not sent */
+    FTRMA_WIRE_AT_MIRROR,   /* words from another node are in the journal, one is stored next */
+    FTRMA_WIRE_AT_SHADOW,   /* a word is stored, its shadow not */
+    FTRMA_WIRE_AT_FORWARD,  /* all words of a message are stored, nobody is told */
     FTRMA_WIRE_FAILPOINTS
 };
 
 /* The head of every message; numbers are little-endian. */
 struct ftrma_wire_head {
     uint16_t kind;
-    uint8_t format; /* FTRMA_WIRE_FORMAT */
+    uint8_t format;    /* FTRMA_WIRE_FORMAT */
     uint8_t operation; /* op << 4 | type of an atomic; else 0 */
-    uint32_t length; /* bytes behind the head */
+    uint32_t length;   /* bytes behind the head */
     uint64_t number;
-    uint32_t roles_number; /* of the sender's roles */
+    uint32_t roles_number; /* of the sender's role table */
     uint32_t window;
-    uint32_t target; /* a slot */
+    uint32_t target;     /* a slot */
     uint32_t generation; /* of the target's parts */
     uint64_t offset;
     uint64_t operand;
@@ -145,12 +150,13 @@ struct ftrma_wire_run {
     uint64_t offset, bytes;
 };
 
-/* Records number, number + 1, ... number + count - 1: each has this clock, and seq, seq + 1, ... */
+/* Acknowledges records number, number + 1, ... number + count - 1.  All have this clock; their seqs
+   are seq, seq + 1, ... */
 struct ftrma_wire_ack {
     uint64_t number, count, clock, seq;
 };
 
-/* What an atomic tells: the elements before it, then those after it. */
+/* The result of an atomic: the elements before it, then the elements after it. */
 struct ftrma_wire_answer {
     uint64_t number;
     uint64_t clock, seq; /* of the change, as of a put's record */
@@ -158,42 +164,43 @@ struct ftrma_wire_answer {
     unsigned char data[2048]; /* 2 * FTRMA_WIRE_ATOMIC_BYTES */
 };
 
-/* The words of a part that all of its node share with the agent, somewhere in its file's head. */
+/* The words of a part, in the head of its file: the processes of the node and the agent share them.
+   */
 struct ftrma_wire_words {
     int32_t slot;
-    int32_t owner; /* inside a change: 0 nobody, member + 1 a process of the node, -1 the agent, -2 - o
-                      origin o of another node */
-    uint64_t seq;  /* accesses so far that change the part */
+    int32_t owner; /* who is inside a change of the part: 0 nobody, member + 1 a process of the
+                      node, -1 the agent, -2 - o origin o of another node */
+    uint64_t seq;  /* number of accesses so far that change the part */
     uint64_t lock; /* SC << 32 | FTRMA_LOCK_* | shared holders of the node << 16 | member + 1 of the
                       exclusive one */
 };
 
-/* Where a part is. */
+/* The place of a part. */
 struct ftrma_wire_part {
     uint32_t window, target, generation;
-    int32_t pid;   /* 0: it lies in the file, else in the memory of this process */
-    uint64_t at, bytes;   /* from this offset, or address, on */
-    uint64_t words;  /* offset of its struct ftrma_wire_words in the file; FTRMA_WIRE_PLAIN: it has none,
-                        and is put to, got from and has its words SET, but nothing else */
-    uint64_t head;   /* bytes at the file's beginning whose words can be SET; two bells come first, but
-                        where there are none (0) */
+    int32_t pid;        /* 0: the part lies in the file; else in the memory of this process */
+    uint64_t at, bytes; /* the part begins at this offset, or address */
+    uint64_t words;     /* offset of its struct ftrma_wire_words in the file. A part with
+                           FTRMA_WIRE_PLAIN has no words: it allows PUT, GET and SET alone */
+    uint64_t head;      /* bytes at the beginning of the file whose words can be SET. Two bells come
+                           first in them; 0: there are neither */
     char file[FTRMA_WIRE_NAME_BYTES]; /* beside the ledger */
 };
 
-/* One word of a mirrored file: its number in the order of the regions, and what it is now. */
+/* One word of a mirrored file: its number in the order of the regions, and its value. */
 struct ftrma_wire_word {
     uint64_t word, value;
 };
 
-/* What of a file is mirrored, and how. */
+/* How the agents treat a region of a mirrored file. */
 enum ftrma_mirror_kind {
-    FTRMA_MIRROR_WORDS,
-    FTRMA_MIRROR_HOT,   /* while the alarm is pending: as long as ALARM is not CALM */
-    FTRMA_MIRROR_ALARM, /* one word, which becomes the maximum of all */
+    FTRMA_MIRROR_WORDS, /* mirrored always */
+    FTRMA_MIRROR_HOT,   /* mirrored while the alarm is pending: as long as ALARM differs from CALM */
+    FTRMA_MIRROR_ALARM, /* one word, which becomes the maximum of all nodes */
     FTRMA_MIRROR_CALM,  /* one word */
-    FTRMA_MIRROR_ECHO,  /* one word for each node, in their order: the alarm with which its agent has sent
-                           all words; written by that agent */
-    FTRMA_MIRROR_BELL,  /* a struct ftrma_bell: not mirrored, but rung when something has come */
+    FTRMA_MIRROR_ECHO,  /* one word for each node, in the order of nodes. The node's agent stores the
+                           alarm here with which it has sent all words */
+    FTRMA_MIRROR_BELL,  /* a struct ftrma_bell: not mirrored; rung when words have come */
     FTRMA_MIRROR_KINDS
 };
 
@@ -203,49 +210,48 @@ struct ftrma_mirror_region {
     uint64_t kind; /* enum ftrma_mirror_kind */
 };
 
-/* What a ledger keeps for a target, beside its parts. */
+/* State of a target in a ledger, beside its parts. */
 struct ftrma_ledger_target {
-    uint64_t clock; /* its events; written by the target, unless ftrma_ledger_clocks() says otherwise */
-    uint64_t hold;  /* requests to it are refused; written by the agent */
+    uint64_t clock; /* its events; written by the target, but see ftrma_ledger_clocks() */
+    uint64_t hold;  /* 1: requests to it are rejected; written by the agent */
 };
 
-/* ---- the ledger: what outlives an agent (ledger.c) ---- */
+/* ---- the ledger: state that outlives an agent (ledger.c, parts.c) ---- */
 struct ftrma_ledger;
 int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint32_t parts);
 int ftrma_ledger_open(const char *path, struct ftrma_ledger **ledger);
 void ftrma_ledger_close(struct ftrma_ledger *ledger);
-/* Say where a part lies. In its place one of another generation may follow, at any time. */
+/* Wake the agent: a lock that it waits for is free, or mirrored words have changed. */
+void ftrma_ledger_ring(struct ftrma_ledger *ledger);
+struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
+/* The last number of an origin that has taken effect at a target. */
+uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
+/* Have the clocks of the first n targets lie in a file beside the ledger: the clock of target t at
+   `at` + t * `step`. */
+int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t n, uint64_t at,
+                        uint64_t step);
+uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* number of agents so far */
+int ftrma_ledger_agent(const struct ftrma_ledger *ledger); /* pid of the newest agent; 0: none yet */
+
+/* Say where a part lies. A part of another generation may take its place at any time. */
 int ftrma_parts_place(struct ftrma_ledger *ledger, uint32_t index,
                       const struct ftrma_wire_part *place);
-/* The number of a part, or -1: it is not here, or not of this generation. */
+/* The index of a part; -1: the part is not on this node, or has another generation. */
 int ftrma_parts_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
                      uint32_t generation);
-/* A number for a part that is new: >= 0, or -ENOSPC; and it is free again. */
+/* Reserve an index for a new part, and give it back. >= 0, or -ENOSPC. */
 int ftrma_parts_reserve(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
 void ftrma_parts_release(struct ftrma_ledger *ledger, uint32_t index);
-/* The same for a part that several processes of the node have in common: whoever comes first says where it
-   lies, and anybody that it is gone. -EEXIST: its window, target and generation are those of
-   another file. */
+/* Place a part that several processes of the node have in common, unless one of them has; any of
+   them may release it. -EEXIST: another file has its window, target and generation. */
 int ftrma_parts_share(struct ftrma_ledger *ledger, const struct ftrma_wire_part *place);
 void ftrma_parts_unshare(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
                          uint32_t generation);
-/* How often the agent has begun to look for changed words, and which look's words have been ordered by
-   the hub, with all that was ordered before: mapped from the state. 0 or -errno. */
-int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered);
-/* Wake the agent: a lock that it waits for is free. */
-void ftrma_ledger_ring(struct ftrma_ledger *ledger);
-struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
-/* The words of a part, or NULL. */
+/* The words of a part; NULL: it has none. */
 struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *ledger, uint32_t part);
-uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
-/* The targets' clocks lie in this file beside the ledger: that of target t from `at` + t * `step` on. */
-int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t n, uint64_t at,
-                        uint64_t step);
-uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* how many have begun */
-int ftrma_ledger_agent(const struct ftrma_ledger *ledger); /* the newest one's process; 0: none yet */
 
 /* ---- engines, which carry messages (engine.h, engine.c) ---- */
-/* The names of those that agents and origins can be opened with: NULL from the last one on. */
+/* The name of an engine that agents and origins can be opened with; NULL: there are no more. */
 const char *ftrma_engine_name(size_t index);
 
 /* ---- the agent (agent.c) ---- */
@@ -253,55 +259,67 @@ struct ftrma_agent;
 /* Take over a ledger; -EWOULDBLOCK while another agent has it. */
 int ftrma_agent_open(const char *path, const char *engine, struct ftrma_agent **agent);
 void ftrma_agent_close(struct ftrma_agent *agent);
-/* Serve an origin over a connection that is authenticated. It replaces the origin's one before;
-   -ESTALE for an incarnation that is over. The descriptor is the agent's in any case. */
+/* Serve an origin over an authenticated socket, which becomes the agent's in any case. The
+   connection replaces the one of that origin before. -ESTALE: a later incarnation of the origin has
+   come. */
 int ftrma_agent_adopt(struct ftrma_agent *agent, int fd, uint32_t origin, uint64_t incarnation);
-int ftrma_agent_watch(struct ftrma_agent *agent, int fd); /* one descriptor, whoever's it is */
-/* Serve until something is at the watched descriptor, or milliseconds have passed (-1: never). */
+/* Watch one descriptor, which stays the caller's. */
+int ftrma_agent_watch(struct ftrma_agent *agent, int fd);
+/* Serve until the watched descriptor can be read, or milliseconds have passed (-1: never). */
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
+/* Have the agent kill itself when it comes to a failpoint for the count-th time. */
 void ftrma_agent_kill_at(struct ftrma_agent *agent, int failpoint, uint64_t count);
 
 /* ---- the mirror: files that are the same on all nodes (mirror.c, spokes.c) ---- */
-/* Make the state `path` of the mirror of `file` beside it, which is there already. Nobody sees a word
-   new before what is listed later and was stored before. */
+/* Make the state `path` of the mirror of `file`, which lies beside it already. On no node does
+   anybody see a word new, and a word that is listed later and was stored before it old. */
 int ftrma_mirror_make(const char *path, const char *file, const struct ftrma_mirror_region *regions,
                       uint32_t n);
-/* Have an agent mirror it, as the agent of this node; node 0 is the hub. Before it serves. */
+/* Map two words of the state: how many scans for changed words the agent has begun, and the last
+   scan whose words the hub has ordered, with all that it ordered before. 0 or -errno. */
+int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered);
+/* Have an agent mirror the file, as the agent of this node; node 0 is the hub. Before it serves. */
 int ftrma_spokes_open(struct ftrma_agent *agent, const char *path, uint32_t node);
-/* What both ends of a connection must agree on: a hash of the regions; 0: nothing is mirrored. */
+/* A hash of the regions, which must be equal at hub and spoke; 0: nothing is mirrored. */
 uint64_t ftrma_spokes_regions(const struct ftrma_agent *agent);
-/* An authenticated connection: at the hub to the spoke `node`, whose one before it replaces; at a
-   spoke to the hub, node 0. The descriptor is the agent's in any case. */
+/* Mirror with another agent over an authenticated socket, which becomes the agent's in any case: at
+   the hub with the spoke `node`, whose connection before is replaced; at a spoke with the hub, 0.
+   */
 int ftrma_spokes_adopt(struct ftrma_agent *agent, int fd, uint32_t node);
-/* 1: a spoke without a connection to its hub; ftrma_agent_serve() returns when that begins. */
+/* 1: the agent is a spoke without its hub; ftrma_agent_serve() returns when that begins. */
 int ftrma_spokes_lacks_hub(const struct ftrma_agent *agent);
-/* Why hub and spoke do not understand each other, in words; "": they do. */
+/* Why hub and spoke cannot mirror with each other, in words; "": they can. */
 const char *ftrma_spokes_reason(const struct ftrma_agent *agent);
 
-/* ---- an origin (origin.c) ---- */
+/* ---- an origin (origin.c, roles.c) ---- */
 struct ftrma_origin;
-/* Returns a connected, authenticated descriptor; -EAGAIN: nobody there yet; -EPROTO: refused. It has
-   so many milliseconds (-1: as many as it likes) and is to come back when the alarm rings. */
+/* Returns a connected, authenticated socket; -EAGAIN: nobody listens yet; -EPROTO: refused. It may
+   take so many milliseconds (-1: any), and must return when the alarm rings. */
 typedef int ftrma_wire_connect(void *arg, int node, int timeout_ms);
-/* Is told clock and seq of puts, each once, in the order of their numbers. */
+/* Is told clock and seq of each put once, in the order of the puts' numbers. */
 typedef void ftrma_wire_acked(void *arg, int target, const struct ftrma_wire_ack *acks, size_t n);
 int ftrma_origin_open(uint32_t targets, uint32_t nodes, const char *engine,
                       ftrma_wire_connect *connect, ftrma_wire_acked *acked, void *arg,
                       struct ftrma_origin **origin);
 void ftrma_origin_close(struct ftrma_origin *origin);
-/* The alarm: while it is rung, every wait ends with FTRMA_ALARM. */
-int ftrma_origin_alarm(struct ftrma_origin *origin); /* its eventfd, which anybody may write to */
+/* Replace the function that is told clock and seq of puts. */
+void ftrma_origin_set_acked(struct ftrma_origin *origin, ftrma_wire_acked *acked);
+/* The alarm, an eventfd to which anybody may write: while it is rung, every wait ends with
+   FTRMA_ALARM. */
+int ftrma_origin_alarm(struct ftrma_origin *origin);
 void ftrma_origin_ring(struct ftrma_origin *origin);
 void ftrma_origin_clear_alarm(struct ftrma_origin *origin);
-/* How long a call may wait; -1: for ever. */
+/* Limit the wait of each call; -1: no limit. */
 void ftrma_origin_set_timeout(struct ftrma_origin *origin, int timeout_ms);
-/* Where a target is; what is not acknowledged is sent there again. */
+/* Say on which node a target is; requests that are not acknowledged are sent there again. */
 int ftrma_origin_locate(struct ftrma_origin *origin, uint32_t target, uint32_t node,
                         uint32_t generation);
-/* New roles are in force; forget: a rollback, numbers begin anew and nothing is sent again. */
+/* New roles are in force in this process. forget: a rollback; numbers begin anew, and no request
+   of before is sent again. */
 void ftrma_origin_take_roles(struct ftrma_origin *origin, uint32_t roles_number, int forget);
-const char *ftrma_origin_reason(struct ftrma_origin *origin); /* of FTRMA_WIRE_REFUSED */
-/* Forget the reason; the next call tries again. */
+/* Why the last call has ended with FTRMA_WIRE_REFUSED; and forget it, so that the next call tries.
+   */
+const char *ftrma_origin_reason(struct ftrma_origin *origin);
 void ftrma_origin_retry(struct ftrma_origin *origin);
 
 int ftrma_origin_put(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t offset,
@@ -312,53 +330,58 @@ int ftrma_origin_get(struct ftrma_origin *origin, uint32_t target, uint32_t wind
                      void *data, size_t bytes);
 int ftrma_origin_getv(struct ftrma_origin *origin, uint32_t target, uint32_t window,
                       const struct ftrma_wire_run *runs, size_t n, void *data);
+/* Wait until all requests to one target, to all, or to each of n targets are acknowledged. */
 int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
 int ftrma_origin_flush_all(struct ftrma_origin *origin);
-/* Of these targets, all at once. */
 int ftrma_origin_flush_each(struct ftrma_origin *origin, const uint32_t *targets, size_t n);
+/* Bytes that wait for an acknowledgement. */
+size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
+
 /* ACC, FOP or CAS of up to FTRMA_WIRE_ATOMIC_BYTES bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
-   FTRMA_WIRE_STALE it is still under way: ftrma_origin_finish() takes its answer, and nothing else
-   is sent to the target before. */
+   FTRMA_WIRE_STALE the atomic is still under way: ftrma_origin_finish() takes its answer, and no
+   other request goes to the target before. */
 int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type, uint32_t target,
                         uint32_t window, uint64_t offset, uint64_t compare, const void *data,
                         size_t bytes, struct ftrma_wire_answer *answer);
-/* Begin to take and to give a lock, which ftrma_origin_finish() ends: of its answer, seq is the SC of a
-   LOCK. how: enum ftrma_wire_lock. */
-int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
-int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
-int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
-                        struct ftrma_wire_answer *answer);
-/* The same in two steps, the second of which is ftrma_origin_finish(). */
+/* Begin an atomic, which ftrma_origin_finish() ends. */
 int ftrma_origin_atomic_begin(struct ftrma_origin *origin, int kind, int op, int type,
                               uint32_t target, uint32_t window, uint64_t offset, uint64_t compare,
                               const void *data, size_t bytes);
+/* Begin to take or to give back a lock, which ftrma_origin_finish() ends. The answer of a LOCK has
+   the SC in seq. how: enum ftrma_wire_lock. */
+int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
+int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
+/* Wait for the answer of the request that was begun. */
+int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
+                        struct ftrma_wire_answer *answer);
 /* 1: ftrma_origin_finish() would not wait. */
 int ftrma_origin_answered(struct ftrma_origin *origin, uint32_t target);
-/* Who is told clock and seq of puts from now on. */
-void ftrma_origin_set_acked(struct ftrma_origin *origin, ftrma_wire_acked *acked);
-/* The number given last to a request to a target; and have the next one be given number + 1. */
+
+/* The number that the last request to a target has got. */
 uint64_t ftrma_origin_last_number(struct ftrma_origin *origin, uint32_t target);
+/* Have the next request to a target get number + 1. */
 void ftrma_origin_continue(struct ftrma_origin *origin, uint32_t target, uint64_t number);
-/* The last number that has taken effect. What came before the answer has been taken. */
+/* Ask for the last number that has taken effect. Replies that came before this one are taken. */
 int ftrma_origin_reached(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
-/* The same; and a process that has sent none goes on from there. */
+/* ftrma_origin_reached(), after which a process that has sent no request continues from there. */
 int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
-/* Raise a word in the head of the file of a target's part, behind all puts to the target; a flush waits
-   for it, too. */
+/* Raise a word in the head of the file of a target's part, behind all puts to the target. A flush
+   waits for it, too. */
 int ftrma_origin_set(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t word,
                      uint64_t value);
+/* Have the agent of a target reject requests to it, or accept them again. */
 int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
+/* Have the agent of a node take new roles. forget: a rollback. */
 int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t roles_number,
                             int forget);
-/* Bytes that wait for an acknowledgement. */
-size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
 /* CFFI-END */
 
-/* In the lock word of a part, what the agent holds on behalf of other nodes. */
-#define FTRMA_LOCK_OWNER 0xffffu         /* as the exclusive one */
-#define FTRMA_LOCK_SHARED (1ull << 31)   /* some hold it shared */
-#define FTRMA_LOCK_WAITS (1ull << 30)    /* some wait: nobody of the node takes it, who gives it rings */
-#define FTRMA_LOCK_HERE(word) (((word) >> 16) & 0x3fffu) /* shared holders of the node */
+/* In the lock word of a part, the agent stands for all other nodes. */
+#define FTRMA_LOCK_OWNER 0xffffu         /* the exclusive holder is of another node */
+#define FTRMA_LOCK_SHARED (1ull << 31)   /* some origins of other nodes hold the lock shared */
+#define FTRMA_LOCK_WAITS (1ull << 30)    /* some wait: processes of the node leave it alone, and
+                                            whoever gives it back rings the agent */
+#define FTRMA_LOCK_HERE(word) (((word) >> 16) & 0x3fffu) /* number of shared holders of the node */
 
 _Static_assert(sizeof(struct ftrma_wire_head) == 48, "it is on the wire");
 _Static_assert(sizeof(struct ftrma_wire_ack) == 32, "it is on the wire");
