@@ -1,8 +1,8 @@
-/* The agent of a node: takes what origins ask for, one request at a time, and never waits inside.
+/* The agent of a node: carries out the requests of origins, one at a time.
  *
- * One thread, so that changes of a part need no lock among requests.  A request that cannot be done
- * now is parked (grant.c) or sent back; one that cannot be done by anybody ends its connection, and
- * that one only.
+ * The agent is one thread, so that requests need no lock against each other, and it never waits
+ * inside of a request. A request that cannot be carried out now is parked (grant.c) or rejected. A
+ * message that nobody could carry out ends its connection, and no other.
  */
 #include "agent_state.h"
 
@@ -18,12 +18,12 @@
 #include "reply.h"
 #include "spokes.h"
 
-#define LOOK 1024 /* messages after which the rest is looked at: others' connections, who knocks */
+#define BATCH 1024 /* messages at most between two looks at parked requests, bell and descriptor */
 
 /* ---- requests about targets and roles ---- */
 
-/* What was refused and can be done now is asked for. */
-static void tell_live(struct ftrma_agent *a, uint32_t target)
+/* Tell origins whose requests to a target were rejected that they can send them again. */
+static void tell_release(struct ftrma_agent *a, uint32_t target)
 {
     struct ftrma_wire_head head = {.target = target};
     for (struct ftrma_peer *p = a->peers; p; p = p->next)
@@ -31,7 +31,7 @@ static void tell_live(struct ftrma_agent *a, uint32_t target)
             ftrma_reply(p, &head, FTRMA_WIRE_RELEASE, 0, NULL, 0);
 }
 
-static void send_back(const struct ftrma_parked *p)
+static void reject_held(const struct ftrma_parked *p)
 {
     ftrma_reply_reject(p->peer, &p->head, FTRMA_WIRE_HELD, 0);
 }
@@ -58,16 +58,16 @@ static void take_roles(struct ftrma_agent *a, const struct ftrma_wire_head *head
         ftrma_reply_forget_puts(p);
     for (uint32_t t = 0; t < l->header->targets; t++)
         if (!l->targets[t].hold)
-            tell_live(a, t);
+            tell_release(a, t);
 }
 
-static void take_again(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
+static void take_resend(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     peer->refused[head->target] = 0;
     peer->resends[head->target] = head->number;
 }
 
-/* Requests that no part has to do with. 0: it is none of them. */
+/* Carry out a request that has to do with no part. 0: the request is another one. */
 static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     struct ftrma_agent *a = peer->agent;
@@ -79,17 +79,17 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
         break;
     case FTRMA_WIRE_HOLD:
         STORE(&l->targets[head->target].hold, 1);
-        ftrma_grant_drop(a, NULL, head->target, send_back);
+        ftrma_grant_drop(a, NULL, head->target, reject_held);
         break;
     case FTRMA_WIRE_RELEASE:
         STORE(&l->targets[head->target].hold, 0);
-        tell_live(a, head->target);
+        tell_release(a, head->target);
         break;
-    case FTRMA_WIRE_NUMBER: /* also of a target on HOLD: its recovery asks */
+    case FTRMA_WIRE_NUMBER: /* also while the target is on HOLD: its recovery asks */
         told = ftrma_ledger_number(l, peer->origin, head->target);
         break;
     case FTRMA_WIRE_RESEND:
-        take_again(peer, head);
+        take_resend(peer, head);
         return 1;
     default:
         return 0;
@@ -100,7 +100,7 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
 
 /* ---- requests on parts ---- */
 
-static int already_parked(const struct ftrma_peer *peer, uint32_t target)
+static int is_parked(const struct ftrma_peer *peer, uint32_t target)
 {
     for (struct ftrma_parked *p = peer->agent->parked; p; p = p->next)
         if (p->peer == peer && p->head.target == target)
@@ -108,12 +108,12 @@ static int already_parked(const struct ftrma_peer *peer, uint32_t target)
     return 0;
 }
 
-static const char *kept(int error)
+static const char *memory_fault(int error)
 {
     return error ? "the agent has no memory for it" : NULL;
 }
 
-/* Do a request whose number is the next, or that has none. NULL, or why nobody can. */
+/* Carry out a request whose number is the next one, or that has none. NULL, or why nobody can. */
 static const char *act(const struct ftrma_request *r)
 {
     const char *fault;
@@ -127,17 +127,17 @@ static const char *act(const struct ftrma_request *r)
     case FTRMA_WIRE_GETV:
         return ftrma_apply_get(r);
     case FTRMA_WIRE_LOCK:
-        return kept(ftrma_grant_lock(r));
+        return memory_fault(ftrma_grant_lock(r));
     case FTRMA_WIRE_UNLOCK:
         ftrma_grant_unlock(r);
         return NULL;
     default:
         fault = ftrma_apply_atomic(r);
-        return fault == ftrma_apply_parked ? kept(ftrma_grant_park(r)) : fault;
+        return fault == ftrma_apply_parked ? memory_fault(ftrma_grant_park(r)) : fault;
     }
 }
 
-/* A change that was parked. */
+/* Try a parked change again. 1: it is parked no longer. */
 static int attempt(const struct ftrma_request *parked)
 {
     struct ftrma_request r = *parked;
@@ -165,7 +165,7 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
     if (r.part >= 0 && !ftrma_parts_map(l, (uint32_t)r.part))
         r.part = -1;
     if (ftrma_message_numbered(head) && head->number <= reached) {
-        ftrma_apply_repeat(&r); /* also of a part that is gone since */
+        ftrma_apply_repeat(&r); /* also if the part is gone since */
         return NULL;
     }
     if (r.part < 0) {
@@ -180,21 +180,21 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
             ftrma_reply_reject(peer, head, FTRMA_WIRE_GAP, reached);
             return NULL;
         }
-        if (already_parked(peer, head->target))
-            return NULL; /* its reply comes when that of the first does */
+        if (is_parked(peer, head->target))
+            return NULL; /* the one that is parked gets the reply */
     }
     return act(&r);
 }
 
-/* Its answer may have died with the agent before; a replay of the target needs it in its origin's log,
-   and so does not wait for the target to be live. */
+/* 1: an atomic that was carried out before. Its answer may have been lost with the agent before. A
+   replay of the target needs the answer in its origin's log, so it is told also during a HOLD. */
 static int is_done_atomic(const struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     return head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS
            && head->number <= ftrma_ledger_number(peer->agent->ledger, peer->origin, head->target);
 }
 
-/* Why nobody can do this; NULL: it is done, parked or sent back. */
+/* Take a message. NULL: it is carried out, parked or rejected; else why nobody can carry it out. */
 static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
                         const void *payload)
 {
@@ -216,11 +216,11 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     if (!early && administer(peer, head))
         return NULL;
     if (early && head->kind == FTRMA_WIRE_RESEND) {
-        take_again(peer, head);
+        take_resend(peer, head);
         return NULL;
     }
     if (peer->refused[head->target])
-        return NULL; /* it comes again behind RESEND */
+        return NULL; /* the origin sends it again behind RESEND */
     if (early || (l->targets[head->target].hold && !is_done_atomic(peer, head))) {
         ftrma_reply_reject(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
@@ -245,20 +245,20 @@ static void take(int got, struct ftrma_peer *peer, const struct ftrma_wire_head 
     ftrma_peer_leave(peer);
 }
 
-/* Take the messages that have come, but not for ever: others knock. */
+/* Take messages that have come. */
 static void take_some(struct ftrma_agent *a)
 {
     struct ftrma_wire_head head;
     const void *payload;
     void *peer;
-    for (int n = 0, got; n < LOOK; n++) {
+    for (int n = 0, got; n < BATCH; n++) {
         if (!(got = ftrma_engine_next(a->engine, &peer, &head, &payload)))
             break;
         take(got, peer, &head, payload);
     }
 }
 
-/* The bell was rung: words have changed, a part is gone, or a lock is free. */
+/* The bell was rung: words have changed, parts are released, or a lock is free. */
 static void take_ring(struct ftrma_agent *a)
 {
     a->scan_due = 1;

@@ -19,11 +19,11 @@ struct ftrma_peer {
     struct ftrma_agent *agent;
     struct ftrma_peer *next;
     struct ftrma_connection *connection;
-    int is_agent;    /* it is an agent, and `origin` its node; the fields below are for origins */
-    int greeted;     /* the agent has sent its first MIRRORED */
+    int is_agent; /* it is an agent, and `origin` its node; the fields below are for origins */
+    int greeted;  /* the agent has sent its first MIRRORED */
     uint32_t origin;
-    unsigned char *refused; /* [target]: a request was rejected; the next ones are dropped until RESEND */
-    uint64_t *resends;        /* [target]: the number of the last RESEND */
+    unsigned char *refused; /* [target]: 1: requests are dropped until RESEND */
+    uint64_t *resends;      /* [target]: the number of the last RESEND */
     struct ftrma_unacknowledged **unacknowledged; /* [target] */
 };
 
@@ -41,12 +41,12 @@ struct ftrma_agent {
     struct ftrma_engine *engine;
     struct ftrma_ledger *ledger;
     struct ftrma_peer *peers;
-    struct ftrma_peer *nodes;     /* connected agents: the spokes of a hub, the hub of a spoke */
-    struct ftrma_mirror *mirror;  /* NULL: nothing is mirrored here */
-    uint32_t node;                /* 0: the hub */
-    int scan_due;                 /* words may have changed: scan for them */
-    int hub_lost;                 /* the hub's connection has ended; ftrma_agent_serve() returns */
-    char reason[256];             /* why hub and spoke cannot mirror with each other; "": they can */
+    struct ftrma_peer *nodes;    /* connected agents: the spokes of a hub, the hub of a spoke */
+    struct ftrma_mirror *mirror; /* NULL: nothing is mirrored here */
+    uint32_t node;               /* 0: the hub */
+    int scan_due;                /* words may have changed: scan for them */
+    int hub_lost;                /* the hub's connection has ended; ftrma_agent_serve() returns */
+    char reason[256];            /* why hub and spoke cannot mirror with each other; "": they can */
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_PAYLOAD_BYTES bytes */
     int parked_changes; /* number of parked changes; nobody tells the agent when to try them again */

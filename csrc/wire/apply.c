@@ -1,10 +1,11 @@
-/* What requests do to a part.
+/* Requests that read or write a part.
  *
- * A put is copied, then its number stored: a successor of an agent that died between does it again.
- * A word is raised behind its number, and again whenever that comes again.
- * An atomic cannot be done again, so: note how to take it back, apply it, store the answer, then the
- * number.  That store makes it done.  Answers outlive the agent, and the target's process: others may
- * have seen the effect, so the same request gets the same answer.
+ * A put is copied, then its number is stored. If the agent dies between, the next agent gets the
+ * put again and copies it again. A SET raises its word after its number is stored, and again
+ * whenever the request comes again. An atomic cannot be repeated. So the agent stores its undo,
+ * applies it, stores the answer, then the number, which makes the atomic done. The answer outlives
+ * the agent and the target's process: others may have seen the effect, so a repeated request gets
+ * the answer of the first time.
  */
 #include "apply.h"
 
@@ -20,7 +21,7 @@
 
 #define NO_MEMORY "the agent has no memory for it"
 #define WORD sizeof(uint64_t)
-#define TRIES 200 /* a neighbour is inside of a change for some 100 ns */
+#define TRIES 200 /* a process of the node is inside of a change for some 100 ns */
 
 const char *const ftrma_apply_parked = "parked";
 
@@ -52,11 +53,11 @@ static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
     return run;
 }
 
-/* In place of a fault: what is read is in a process that has died.  No reply then: the repair rings the
-   alarm of who asks, who sends again what has no answer. */
+/* In place of a fault: the bytes to read are in the memory of a process that has died.  The request
+   gets no reply: the repair rings the alarm of its origin, which sends it again later. */
 static const char dead[] = "its process has died";
 
-/* Copy to the part, or from it. NULL, or why it cannot be done. */
+/* Copy to the part, or from it. NULL, or why that is impossible. */
 static const char *reach(const struct ftrma_request *r, uint64_t offset, void *bytes, size_t n,
                          int write)
 {
@@ -66,14 +67,14 @@ static const char *reach(const struct ftrma_request *r, uint64_t offset, void *b
                       : ftrma_parts_read(l, part, offset, bytes, n);
     if (!error)
         return NULL;
-    if (error == -ESRCH) /* what is written there does not matter */
+    if (error == -ESRCH) /* nobody needs what is written to it */
         return write ? NULL : dead;
     return error == -EPERM ? "the node does not let the agent reach the memory of a process: "
                              "windows from Allocate need no such permission"
                            : "the memory of the part cannot be reached";
 }
 
-/* How many runs it has, each of them with bytes of its own; 0: it is one stretch. */
+/* The number of runs of a PUTV or GETV; 0: another request, which has one stretch. */
 static uint64_t runs_of(const struct ftrma_wire_head *head)
 {
     if (head->kind == FTRMA_WIRE_PUTV)
@@ -89,7 +90,7 @@ const char *ftrma_apply_fault(const struct ftrma_request *r)
     if (place->words == FTRMA_WIRE_PLAIN && r->head->kind >= FTRMA_WIRE_ACC
         && r->head->kind <= FTRMA_WIRE_UNLOCK)
         return "the part is a plain file";
-    if (r->head->kind == FTRMA_WIRE_SET) /* whose offset may be any number, also one that would wrap */
+    if (r->head->kind == FTRMA_WIRE_SET) /* the offset may be any number, and must not wrap */
         return place->head < WORD || r->head->offset > place->head - WORD ? "no such word" : NULL;
     int outside = !n && (r->head->offset > size || bytes > size - r->head->offset);
     for (uint64_t i = 0; i < n && !outside; i++) {
@@ -127,8 +128,9 @@ const char *ftrma_apply_put(const struct ftrma_request *r)
     return ftrma_reply_note_put(r->peer, head, clock, seq) ? NO_MEMORY : NULL;
 }
 
-/* The number comes first, and the word is raised again when the request comes again: whoever sees the
-   word may go on to leave the part, and the request would then find none to be done on. */
+/* The number is stored first: a process that sees the raised word may release the part, and a
+   request that came again would find no part. If the agent dies between, the repeated SET raises
+   the word. */
 const char *ftrma_apply_set(const struct ftrma_request *r)
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
@@ -167,7 +169,8 @@ const char *ftrma_apply_get(const struct ftrma_request *r)
 
 /* ---- atomics ---- */
 
-/* Be alone with the agent's changes: processes of the node take the same word (change.h). */
+/* Keep changes by processes of the node out: they enter by the same word (change.h). 0: one of them
+   is inside of a change. */
 static int enter(struct ftrma_wire_words *words)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -206,7 +209,7 @@ static void leave(const struct ftrma_request *r, struct ftrma_wire_words *words)
         ftrma_parts_wake(l, (uint32_t)r->part);
 }
 
-/* The bytes of the elements, changed. What is in the part's file changes as a whole, where it can. */
+/* Store changed elements. An aligned element in the part's file changes by one store. */
 static const char *write_back(const struct ftrma_request *r, unsigned char *value, size_t bytes)
 {
     struct ftrma_agent *agent = r->peer->agent;
@@ -252,7 +255,7 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     undo->bytes = bytes;
     memcpy(value, undo->old, bytes);
     combine(r, value, bytes);
-    int changes = memcmp(value, undo->old, bytes) != 0; /* or its owner may store there meanwhile */
+    int changes = memcmp(value, undo->old, bytes) != 0; /* else the target may store there */
     if (!fault && changes)
         STORE(&undo->number, head->number);
     ftrma_failpoint(agent, FTRMA_WIRE_AT_UNDO);
@@ -292,7 +295,7 @@ void ftrma_apply_repeat(const struct ftrma_request *r)
     struct ftrma_wire_words *words;
     switch (head->kind) {
     case FTRMA_WIRE_PUT:
-    case FTRMA_WIRE_PUTV: /* any moment between call and flush is as good as the first time */
+    case FTRMA_WIRE_PUTV: /* a put may take effect at any moment between call and flush */
         (void)ftrma_reply_note_put(peer, head, clock_of(peer, head->target),
                                    r->part < 0 ? 0 : next_seq(r));
         break;
@@ -303,11 +306,11 @@ void ftrma_apply_repeat(const struct ftrma_request *r)
         break;
     case FTRMA_WIRE_LOCK:
     case FTRMA_WIRE_UNLOCK:
-        words = words_of(r); /* none: the part is gone, or plain */
+        words = words_of(r); /* NULL: the part is gone, or plain */
         ftrma_reply_acks(peer, head->target, 0);
         ftrma_reply(peer, head, FTRMA_WIRE_DONE, words ? LOAD(&words->lock) >> 32 : 0, NULL, 0);
         break;
-    default: /* an older atomic's answer has been taken, else there were no newer one */
+    default: /* the answer of an older atomic has been taken, else no newer one would have come */
         if (LOAD(&answer->number) == head->number)
             tell(peer, head, answer);
     }

@@ -1,5 +1,6 @@
-/* Replies, and waits for them.  A wait ends by its reply, the alarm, the clock, or a refusal; never by
- * the failure of a connection: that says only that the next one has to be made. */
+/* Replies, and waits for them.  A wait ends by its reply, the alarm, its deadline, or a refusal.  The
+ * failure of a connection ends no wait: the origin makes the next connection.
+ */
 #include "await.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 
 #include "retransmit.h"
 
-#define MOST_MS 20 /* between two tries to connect; an agent is replaced in 200 */
+#define MOST_MS 20 /* between two tries to connect; a dead agent is replaced within 200 ms */
 
 static void refuse(struct ftrma_origin *o, const void *why, size_t length)
 {
@@ -16,7 +17,7 @@ static void refuse(struct ftrma_origin *o, const void *why, size_t length)
         snprintf(o->reason, sizeof o->reason, "%.*s", (int)length, (const char *)why);
 }
 
-static void refuse_in_words(struct ftrma_origin *o, const char *why)
+static void refuse_text(struct ftrma_origin *o, const char *why)
 {
     refuse(o, why, strlen(why));
 }
@@ -28,9 +29,9 @@ static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_
     struct ftrma_retransmit *s = &o->targets[target].kept;
     struct ftrma_wire_head *first = ftrma_retransmit_first(s);
     if (!first || first->number >= ack.number + ack.count)
-        return; /* told before */
+        return; /* acknowledged before */
     if (first->number < ack.number || ack.number + ack.count > o->targets[target].number + 1) {
-        refuse_in_words(o, "the agent acknowledges what was not sent");
+        refuse_text(o, "the agent acknowledges what was not sent");
         return;
     }
     uint64_t before = first->number - ack.number;
@@ -41,22 +42,22 @@ static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_
         o->acked(o->arg, (int)target, &ack, 1);
 }
 
-/* The reply to the last one that was sent to a target, an atomic or a lock. */
+/* Take the reply to the request under way to a target, an atomic or a lock. */
 static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                         const void *payload)
 {
     struct ftrma_origin_target *t = &o->targets[head->target];
     const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     if (!t->asked || !first || first->number != head->number)
-        return; /* a repeated one's */
+        return; /* the reply to a repeated request */
     int atomic = first->kind == FTRMA_WIRE_ACC || first->kind == FTRMA_WIRE_FOP
                  || first->kind == FTRMA_WIRE_CAS;
-    uint64_t bytes = 0; /* as the payload has them, see struct ftrma_wire_answer */
+    uint64_t bytes = 0; /* the third word of the payload, see struct ftrma_wire_answer */
     if (head->kind == FTRMA_WIRE_ANSWER)
         memcpy(&bytes, (const char *)payload + 16, sizeof bytes);
     if (atomic != (head->kind == FTRMA_WIRE_ANSWER)
         || (atomic && (head->length != 24 + 2 * first->length || bytes != first->length))) {
-        refuse_in_words(o, "the agent answers something else than was asked");
+        refuse_text(o, "the agent answers something else than was asked");
         return;
     }
     t->answer.number = head->number;
@@ -69,32 +70,32 @@ static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *he
     ftrma_retransmit_pop(&t->kept);
 }
 
-static void take_back(struct ftrma_origin *o, const struct ftrma_wire_head *head)
+static void take_rejection(struct ftrma_origin *o, const struct ftrma_wire_head *head)
 {
     struct ftrma_origin_target *t = &o->targets[head->target];
     const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     if (head->number != t->resends)
-        return; /* of what was sent before the last RESEND: it has come once more since */
+        return; /* it rejects a request that was sent again since, behind the last RESEND */
     if (head->operand != FTRMA_WIRE_GAP) {
         t->refused = 1;
         return;
     }
     if (first && first->number > head->offset + 1)
-        refuse_in_words(o, "the agent has lost numbers that it had acknowledged");
+        refuse_text(o, "the agent has lost numbers that it had acknowledged");
     else
         ftrma_retransmit_target(o, head->target);
 }
 
-/* What the one request without a number waits for. */
-static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head,
-                      const void *payload)
+/* Take the reply to the request with a token. */
+static void take_query_reply(struct ftrma_origin *o, const struct ftrma_wire_head *head,
+                             const void *payload)
 {
     struct ftrma_origin_query *ask = &o->query;
     if (!ask->active || ask->head.number != head->number)
         return;
     int wants = ask->head.kind == FTRMA_WIRE_GET || ask->head.kind == FTRMA_WIRE_GETV;
     if (wants != (head->kind == FTRMA_WIRE_DATA) || (wants && head->length != ask->bytes)) {
-        refuse_in_words(o, "the agent answers something else than was asked");
+        refuse_text(o, "the agent answers something else than was asked");
         return;
     }
     if (wants)
@@ -103,7 +104,7 @@ static void take_told(struct ftrma_origin *o, const struct ftrma_wire_head *head
     ask->done = 1;
 }
 
-/* Acknowledgements of puts to a target. */
+/* Take acknowledgements of puts to a target. */
 static void take_acks(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                       const void *payload)
 {
@@ -123,25 +124,25 @@ static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma
     if (head->kind == FTRMA_WIRE_OLD_ROLES)
         o->stale |= head->roles_number > o->roles_number;
     if (head->target >= o->ntargets || (head->roles_number < o->roles_number && !early))
-        return; /* of a time that is over */
-    int here = o->targets[head->target].node == node; /* else it has moved */
+        return; /* sent under old roles */
+    int here = o->targets[head->target].node == node; /* 0: the target has moved */
     switch (head->kind) {
     case FTRMA_WIRE_ACK:
         if (here)
             take_acks(o, head, payload);
-        take_told(o, head, payload);
+        take_query_reply(o, head, payload);
         break;
     case FTRMA_WIRE_ANSWER:
     case FTRMA_WIRE_DONE:
     case FTRMA_WIRE_DATA:
         if (o->query.active && o->query.head.number == head->number)
-            take_told(o, head, payload);
+            take_query_reply(o, head, payload);
         else if (here && head->kind != FTRMA_WIRE_DATA)
             take_answer(o, head, payload);
         break;
     case FTRMA_WIRE_REJECTED:
         if (here)
-            take_back(o, head);
+            take_rejection(o, head);
         break;
     case FTRMA_WIRE_RELEASE:
         if (here)
@@ -190,13 +191,13 @@ void ftrma_await_connect(struct ftrma_origin *o, uint32_t node, uint64_t deadlin
         return;
     }
     if (fd == -EPROTO)
-        refuse_in_words(o, "the connection was refused");
+        refuse_text(o, "the connection was refused");
     unsigned ms = 1u << (n->tries < 5 ? n->tries : 5);
     n->tries++;
     n->next_ns = ftrma_engine_ns() + 1000000u * (uint64_t)(ms < MOST_MS ? ms : MOST_MS);
 }
 
-/* How long to sleep: until the deadline, or the next try to connect. */
+/* Milliseconds until the deadline or the next try to connect, whichever comes first. */
 static int sleep_ms(const struct ftrma_origin_node *n, uint64_t deadline, uint64_t now)
 {
     uint64_t until = !n->connection && (!deadline || n->next_ns < deadline) ? n->next_ns : deadline;

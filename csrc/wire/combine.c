@@ -1,5 +1,5 @@
-/* The operations of accumulates, for elements of 4 and 8 bytes.  Integers wrap around, as unsigned
- * ones do. */
+/* The operations of accumulates, for elements of 4 and 8 bytes.  Integers wrap around like unsigned
+ * ones. */
 #include "combine.h"
 
 #include <stdint.h>

@@ -1,7 +1,9 @@
-/* Locks are granted in the order in which they were asked for; shared ones that follow each other
- * together.  Who of other nodes holds what lies in the ledger; who waits is lost with the agent, and
- * asks again.  Processes of the node take the same lock by its word in shared memory, in which the
- * agent stands for all other nodes: it holds it, or says that somebody waits (wire.h).
+/* Locks, and requests that wait.
+ *
+ * Locks are granted in the order of their requests; shared ones that follow each other are granted
+ * together. The ledger has the holders of other nodes. Waiting requests are lost with the agent,
+ * and come again from their origins. Processes of the node take the same lock by a word in shared
+ * memory, in which the agent stands for all other nodes, as a holder or as one that waits (wire.h).
  */
 #include "grant.h"
 
@@ -14,7 +16,7 @@
 
 #define NEIGHBOURS_NS 1000000 /* head start of the node's processes that sleep for a lock */
 
-/* Whether the origin can have the lock beside other nodes'.  Its own hold, which an agent gave that
+/* 1: no other origin's hold keeps this one from the lock. A hold of its own, given by an agent that
    died before it stored the number, is no obstacle. */
 static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin, int shared)
 {
@@ -26,7 +28,8 @@ static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin,
     return 1;
 }
 
-/* Take the lock beside processes of this node; waits: who comes to it leaves it to the agent. */
+/* Take the lock word, unless processes of the node hold it. waits: have them leave the next turn to
+   the agent. */
 static int take_word(uint64_t *lock, int shared, int waits)
 {
     uint64_t word = LOAD(lock), next;
@@ -61,7 +64,7 @@ static void done(struct ftrma_peer *peer, const struct ftrma_wire_head *head, ui
     ftrma_reply(peer, head, FTRMA_WIRE_DONE, told, NULL, 0);
 }
 
-/* Give the lock to an origin, if it can be had. */
+/* Grant a lock to an origin. 0: it cannot be had now. */
 static int grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, int part, int waits)
 {
     struct ftrma_ledger *l = peer->agent->ledger;
@@ -118,18 +121,18 @@ void ftrma_grant_unlock(const struct ftrma_request *r)
         done(r->peer, r->head, 0);
         return;
     }
-    /* Done again it frees nobody else's. */
+    /* An UNLOCK that is repeated gives back no other origin's lock. */
     STORE(ftrma_ledger_hold(l, part, r->peer->origin), FTRMA_HOLDS_NOTHING);
     int asleep = ftrma_parts_sleepers(l, part);
     ftrma_parts_refresh_lock(l, part);
     done(r->peer, r->head, 0);
     if (!asleep)
         ftrma_grant_next(agent, r->part);
-    else if (!agent->neighbours_until) /* those of the node have waited, too */
+    else if (!agent->neighbours_until) /* processes of the node wait, too */
         agent->neighbours_until = ftrma_engine_ns() + NEIGHBOURS_NS;
 }
 
-/* ---- those that wait ---- */
+/* ---- waiting requests ---- */
 
 int ftrma_grant_park(const struct ftrma_request *r)
 {
@@ -150,7 +153,7 @@ int ftrma_grant_park(const struct ftrma_request *r)
     return 0;
 }
 
-/* Take out what is at this place of the list. */
+/* Take a request out of the list. at: the pointer to it. */
 static void unpark(struct ftrma_agent *agent, struct ftrma_parked **at)
 {
     struct ftrma_parked *p = *at;
@@ -203,7 +206,7 @@ void ftrma_grant_retry(struct ftrma_agent *agent, int (*attempt)(const struct ft
     }
 }
 
-/* A part for which somebody waits and that has not been looked at in this round; -1: there is none. */
+/* The next part with waiting locks in this round; -1: there are no more. */
 static int next_part(struct ftrma_agent *agent)
 {
     struct ftrma_parked *p = agent->parked;

@@ -1,4 +1,4 @@
-/* The ledger's file: its layout, its bell. See ledger.h. */
+/* The file of the ledger, its bell, and the clocks of targets.  See ledger.h. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -18,7 +18,7 @@
 #define LINE 64
 #define MOST_SLOTS 4096
 
-/* Bytes of the file up to and with each area; [out] where each begins, in the order of the struct. */
+/* Lay out the areas of the file. [out] at: where each begins. Returns the bytes of the file. */
 static uint64_t layout(const struct ftrma_ledger_header *h, uint64_t at[5])
 {
     uint64_t sizes[5] = {
@@ -34,7 +34,7 @@ static uint64_t layout(const struct ftrma_ledger_header *h, uint64_t at[5])
     return next;
 }
 
-/* Beside the ledger, `end` behind its name. 0 or -ENAMETOOLONG. */
+/* Put together a path and `end`. 0 or -ENAMETOOLONG. */
 static int name_beside(char *name, size_t room, const char *path, const char *end)
 {
     return snprintf(name, room, "%s%s", path, end) < (int)room ? 0 : -ENAMETOOLONG;
@@ -55,7 +55,7 @@ int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    /* The header goes last: who finds a file without it does not take it for a ledger. */
+    /* The header is written last: a file without it is no ledger to anybody. */
     int failed = (mkfifo(bell, 0600) && errno != EEXIST) || ftruncate(fd, (off_t)h.file_bytes)
                  || pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h;
     int error = failed ? errno : 0;
@@ -63,7 +63,7 @@ int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint
     return -error;
 }
 
-/* Whether the file is a ledger, whole and this user's. 0 or -errno. */
+/* Check that a file is a whole ledger of this user. 0 or -errno. */
 static int examine(int fd, struct ftrma_ledger_header *h)
 {
     struct stat st;
@@ -90,7 +90,7 @@ int ftrma_ledger_beside(const char *path)
     return fd;
 }
 
-/* An end of the bell that neither waits for the other nor is told that it is gone. */
+/* Open the bell for both reading and writing, so that neither end waits for the other one. */
 static int open_bell(const char *path)
 {
     char bell[PATH_MAX];
@@ -173,7 +173,7 @@ int ftrma_ledger_lock(const struct ftrma_ledger *l)
 void ftrma_ledger_ring(struct ftrma_ledger *l)
 {
     while (write(l->bell, "", 1) < 0 && errno == EINTR)
-        ; /* EAGAIN: it has been rung often enough */
+        ; /* EAGAIN: the bell is full of rings */
 }
 
 void ftrma_ledger_drain_bell(struct ftrma_ledger *l)
@@ -198,7 +198,7 @@ int ftrma_ledger_clocks(struct ftrma_ledger *l, const char *file, uint32_t n, ui
     return 0;
 }
 
-/* Map the file of the clocks; it is there before anybody asks. */
+/* Map the file of the clocks, which is made before the first request. 0: impossible. */
 static int map_clocks(struct ftrma_ledger *l)
 {
     const struct ftrma_ledger_header *h = l->header;
@@ -228,7 +228,7 @@ uint64_t ftrma_ledger_clock(struct ftrma_ledger *l, uint32_t target)
     return LOAD((uint64_t *)(void *)(l->clocks + h->clock_at + target * h->clock_step));
 }
 
-/* ---- what others look at ---- */
+/* ---- numbers ---- */
 
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *l, uint32_t target)
 {

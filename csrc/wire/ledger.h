@@ -29,7 +29,7 @@ struct ftrma_ledger_part {
 
 /* The state of one origin toward one target. */
 struct ftrma_ledger_pair {
-    uint64_t number; /* of the last request that has taken effect */
+    uint64_t number;                 /* of the last request that has taken effect */
     struct ftrma_wire_answer answer; /* of the last atomic; its number is stored last */
 };
 
@@ -37,13 +37,14 @@ struct ftrma_ledger_header {
     uint64_t magic;
     uint64_t file_bytes;
     uint32_t origins, targets, parts;
-    int32_t agent;      /* pid of the newest agent */
-    uint64_t agents;    /* number of agents so far */
-    uint64_t roles_number;     /* of the role table in force on this node */
-    uint64_t forgetting; /* the roles_number of a rollback, while its forgetting is under way */
-    uint64_t released; /* number of parts released so far; by processes of the node */
-    uint64_t clock_at, clock_step; /* places of the clocks of the first `clocks` targets in clock_file */
-    uint32_t clocks, pad2;         /* stored last, by the ledger's maker; 0: the clocks lie in the ledger */
+    int32_t agent;         /* pid of the newest agent */
+    uint64_t agents;       /* number of agents so far */
+    uint64_t roles_number; /* of the role table in force on this node */
+    uint64_t forgetting;   /* the roles_number of a rollback, while its forgetting is under way */
+    uint64_t released;     /* number of parts released so far; by processes of the node */
+    uint64_t clock_at, clock_step; /* places of clocks in clock_file */
+    uint32_t clocks; /* number of those clocks; stored last, by the maker of the ledger */
+    uint32_t pad2;
     char clock_file[64];
 };
 
@@ -52,21 +53,21 @@ enum { FTRMA_HOLDS_NOTHING, FTRMA_HOLDS_SHARED, FTRMA_HOLDS_EXCLUSIVE };
 struct ftrma_ledger {
     int fd;
     int directory;
-    int bell; /* a FIFO: processes of the node write to it and so wake the agent */
+    int bell;       /* a FIFO: processes of the node write to it and so wake the agent */
     uint32_t found; /* the part that was found last */
     struct ftrma_ledger_header *header;
     struct ftrma_ledger_target *targets;
     uint64_t *incarnations; /* [origin]: the newest that has come */
     struct ftrma_ledger_part *parts;
     struct ftrma_ledger_pair *pairs; /* [origin][target] */
-    unsigned char *holds;            /* [part][origin]: FTRMA_HOLDS_*, how it holds the part's lock */
+    unsigned char *holds;            /* [part][origin]: FTRMA_HOLDS_* of the part's lock */
     struct ftrma_mapped {
         char *map; /* of the file, NULL: not mapped */
         size_t map_bytes;
         uint64_t placed;
     } *mapped;
     uint64_t released; /* of header->released, how many are unmapped */
-    char *clocks;  /* of clock_file; NULL: not mapped */
+    char *clocks;      /* of clock_file; NULL: not mapped */
     size_t clocks_bytes;
 };
 

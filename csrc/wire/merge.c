@@ -1,12 +1,13 @@
-/* Words that come, and words that were changed here.
+/* Words that come from other nodes, and words that were changed on this one.
  *
- * A word that has come is stored by compare-and-swap from its shadow, so that a change of this
- * node that has not been sent yet stays, and is ordered behind it. A change that was sent, and
- * that the hub has not taken, is ordered behind whatever comes until it has. The journal is valid
- * from before the first store until after the last: who is killed amid a message is followed by
- * an agent that stores the rest of it, and takes nothing that has come for a change of this node.
- * One thing it cannot know: that a process has stored the value of before once more, after the
- * word, before its shadow; that is stored over, as if it had come first.
+ * A word that comes is stored by compare-and-swap from its shadow, so that a change of this node
+ * that has not been sent yet stays, and is ordered after the word. A change that was sent, and that
+ * the hub has not taken, is ordered after all words that come until it has.
+ *
+ * The journal is valid from before the first store of a message until after the last. If the agent
+ * is killed between, the next one stores the rest, and takes no word that has come for a change of
+ * this node. It cannot know one thing: a process may have stored the old value once more, after the
+ * word and before its shadow. That store is overwritten, as if it had come first.
  */
 #define _GNU_SOURCE
 #include "merge.h"
@@ -20,7 +21,7 @@
 
 #include "failpoint.h"
 
-#define POKE "poke-"
+#define FIFO "poke-" /* beginning of the names of FIFOs, beside the ledger */
 
 int ftrma_merge_alarmed(const struct ftrma_mirror *m)
 {
@@ -29,7 +30,7 @@ int ftrma_merge_alarmed(const struct ftrma_mirror *m)
 
 /* ---- words that come ---- */
 
-/* Make the alarm the maximum, here and in what is known to be known. 1: it is higher now. */
+/* Raise the alarm and its shadow to a value. 1: the alarm is higher now. */
 static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 {
     uint64_t now = LOAD(m->at[word]), raised = 0;
@@ -42,7 +43,7 @@ static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
     return raised != 0;
 }
 
-/* One word has come. 1: it has raised the alarm. */
+/* Store a word that has come. 1: it has raised the alarm. */
 static int take(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 {
     ftrma_failpoint(m->agent, FTRMA_WIRE_AT_MIRROR);
@@ -64,8 +65,8 @@ static void ring_all(struct ftrma_mirror *m)
             ftrma_parts_ring((struct ftrma_bell *)(void *)(m->file + m->regions[i].offset));
 }
 
-/* Who sleeps elsewhere has a FIFO beside the ledger; one that nobody reads is left alone. */
-static void poke(int directory, const char *name)
+/* Write a byte to the FIFO of a process that does not sleep at a bell, if the process lives. */
+static void wake_by_fifo(int directory, const char *name)
 {
     struct stat st;
     int fd = openat(directory, name, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
@@ -73,24 +74,24 @@ static void poke(int directory, const char *name)
         return;
     if (!fstat(fd, &st) && S_ISFIFO(st.st_mode) && st.st_uid == geteuid())
         while (write(fd, "", 1) < 0 && errno == EINTR)
-            ; /* EAGAIN: it has been poked often enough */
+            ; /* EAGAIN: the FIFO is full */
     close(fd);
 }
 
-static void poke_all(const struct ftrma_mirror *m)
+static void wake_by_fifos(const struct ftrma_mirror *m)
 {
     int fd = openat(m->agent->ledger->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *names = fd < 0 ? NULL : fdopendir(fd);
     if (!names && fd >= 0)
         close(fd);
     for (struct dirent *name; names && (name = readdir(names));)
-        if (!strncmp(name->d_name, POKE, sizeof POKE - 1))
-            poke(fd, name->d_name);
+        if (!strncmp(name->d_name, FIFO, sizeof FIFO - 1))
+            wake_by_fifo(fd, name->d_name);
     if (names)
         closedir(names);
 }
 
-/* Take the message in the journal from `done` on. */
+/* Store the words in the journal from `done` on. */
 static void finish(struct ftrma_mirror *m, int raised)
 {
     struct ftrma_mirror_header *h = m->header;
@@ -100,7 +101,7 @@ static void finish(struct ftrma_mirror *m, int raised)
     }
     ring_all(m);
     if (raised)
-        poke_all(m);
+        wake_by_fifos(m);
     if (h->number)
         STORE(&m->taken[h->from], h->number);
     STORE(&h->valid, 0);
@@ -137,7 +138,7 @@ void ftrma_merge_finish(struct ftrma_mirror *m)
 
 /* ---- words that were changed here ---- */
 
-/* It was sent, and did not come. */
+/* 1: the word was sent over an earlier connection, and the hub did not take it. */
 static int is_lost(const struct ftrma_mirror *m, uint64_t word)
 {
     return m->pending[word] > m->header->acked && m->pending[word] <= m->resends;
@@ -164,8 +165,8 @@ static uint64_t find(struct ftrma_mirror *m, int all, int hot)
 
 uint64_t ftrma_merge_find(struct ftrma_mirror *m, int all)
 {
-    /* What is hot goes along with the word that raises the alarm, which may come amid the search,
-       and once more with the one that ends it. */
+    /* Hot words go along with the word that raises the alarm, which may change amid the search, and
+       once more with the word that ends it. */
     int hot = ftrma_merge_alarmed(m), wide = all || hot || m->hot;
     uint64_t n = find(m, all, wide);
     if (!wide && (hot = ftrma_merge_alarmed(m)))

@@ -1,5 +1,6 @@
-/* Heads and payloads are looked at before anything is done: whoever sends nonsense is told what is
- * wrong with it, and loses its connection. */
+/* The rules for heads and payloads, which are checked before anything is done. A peer whose message
+ * breaks them is told the rule, and loses its connection.
+ */
 #include "message.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ size_t ftrma_message_element(int type)
     return type < FTRMA_WIRE_I64 ? 4 : 8;
 }
 
-/* Why an atomic's operation, type, size or place cannot be. */
+/* Why the operation, type, size or place of an atomic breaks the rules. */
 static const char *atomic_fault(const struct ftrma_wire_head *head)
 {
     int op = ftrma_message_op(head), type = ftrma_message_type(head);
@@ -142,7 +143,7 @@ const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
     return form->fault ? form->fault(head) : NULL;
 }
 
-/* Why runs cannot be, or do not have `bytes` together. */
+/* Why a run is empty, or all runs have more than so many bytes together. */
 static const char *runs_fault(const void *payload, uint64_t n, uint64_t bytes)
 {
     uint64_t sum = 0;

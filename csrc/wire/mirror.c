@@ -1,4 +1,4 @@
-/* The state of a mirror: its file, and what of the mirrored file belongs to it. See mirror.h. */
+/* The state of a mirror: its file, and the regions of the mirrored file. See mirror.h. */
 #define _GNU_SOURCE
 #include "mirror.h"
 
@@ -26,7 +26,7 @@ static uint64_t hash_of(const struct ftrma_mirror_region *regions, uint64_t n)
     return hash ? hash : 1;
 }
 
-/* Count what the regions hold. 0, or -EINVAL where one cannot be or two share a word. */
+/* Count regions, words and bytes. 0; -EINVAL: a region is impossible, or two share a word. */
 static int measure(const struct ftrma_mirror_region *regions, uint64_t n,
                    struct ftrma_mirror_header *h)
 {
@@ -59,7 +59,7 @@ static int measure(const struct ftrma_mirror_region *regions, uint64_t n,
 
 /* ---- the state's file ---- */
 
-/* Where each area begins, [out] in the order of the struct; how long the file is. */
+/* Lay out the areas of the state. [out] at: where each begins. Returns the bytes of the file. */
 static uint64_t layout(const struct ftrma_mirror_header *h, uint64_t at[5])
 {
     uint64_t sizes[5] = {h->regions * sizeof(struct ftrma_mirror_region),
@@ -73,7 +73,7 @@ static uint64_t layout(const struct ftrma_mirror_header *h, uint64_t at[5])
     return next;
 }
 
-/* Map a file of this user's, all that there is of it. 0 or -errno. */
+/* Map a whole file of this user. private: nobody else may have access to it. 0 or -errno. */
 static int map_file(int directory, const char *name, int private, char **map, uint64_t *bytes)
 {
     struct stat st;
@@ -104,7 +104,7 @@ static void place(struct ftrma_mirror *m, char *map, const uint64_t at[5])
     m->journal = (void *)(map + at[4]);
 }
 
-/* Fill a state that is all zeros; the file counts as known to all as it is now. */
+/* Fill a state that is all zeros. The present words of the file count as known to all nodes. */
 static void fill(char *map, const struct ftrma_mirror_header *h, const uint64_t at[5],
                  const struct ftrma_mirror_region *regions, const char *file)
 {
@@ -178,7 +178,7 @@ int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t 
 
 /* ---- in an agent ---- */
 
-/* Whether a file is the whole state of a mirror. 0 or -errno. */
+/* Check that a file is the whole state of a mirror. 0 or -errno. */
 static int examine(struct ftrma_mirror *m, char *map, uint64_t bytes)
 {
     struct ftrma_mirror_header *h = (void *)map, counted = {0};
@@ -199,7 +199,7 @@ static int examine(struct ftrma_mirror *m, char *map, uint64_t bytes)
     return 0;
 }
 
-/* Where each word is, for who takes and sends them. 0 or -ENOMEM. */
+/* Find the address and kind of each word. 0 or -ENOMEM. */
 static int find_words(struct ftrma_mirror *m, uint32_t node)
 {
     const struct ftrma_mirror_header *h = m->header;

@@ -20,16 +20,16 @@
 #define FTRMA_MIRROR_MESSAGE_WORDS (FTRMA_WIRE_PAYLOAD_BYTES / sizeof(struct ftrma_wire_word))
 
 struct ftrma_mirror_header {
-    uint64_t magic; /* stored last */
-    uint64_t file_bytes, mirrored_bytes; /* of the state; of the file up to the end of the last region */
+    uint64_t magic;                      /* stored last */
+    uint64_t file_bytes, mirrored_bytes; /* of the state; of the file up to its last region */
     uint64_t regions, words;
-    uint64_t hash;  /* of the regions */
-    uint64_t sent;  /* at a spoke: the number of the message sent last */
-    uint64_t acked; /* at a spoke: the last number that the hub has taken */
+    uint64_t hash;           /* of the regions */
+    uint64_t sent;           /* at a spoke: the number of the message sent last */
+    uint64_t acked;          /* at a spoke: the last number that the hub has taken */
     uint64_t scans, ordered; /* see ftrma_mirror_scans() */
     /* The message in the journal, of which the next agent takes the rest. valid is stored last. */
     uint64_t valid, from, number, count;
-    uint64_t done;  /* number of its words that are stored */
+    uint64_t done;                    /* number of its words that are stored */
     char file[FTRMA_WIRE_NAME_BYTES]; /* beside the state */
 };
 
@@ -44,15 +44,15 @@ struct ftrma_mirror {
     char *file; /* the mirrored file, of so many bytes */
     uint64_t bytes;
     /* In this process alone: */
-    uint64_t **at;              /* [word]: its address */
-    unsigned char *kinds;       /* [word] */
+    uint64_t **at;                 /* [word]: its address */
+    unsigned char *kinds;          /* [word] */
     struct ftrma_wire_word *found; /* words to be sent; room for all */
-    uint64_t *alarm, *calm;     /* NULL: there is no alarm, and it is never pending */
-    uint64_t *echo;             /* the ECHO word of this node, or NULL */
+    uint64_t *alarm, *calm;        /* NULL: there is no alarm, and it is never pending */
+    uint64_t *echo;                /* the ECHO word of this node, or NULL */
     uint64_t scan, last; /* the newest scan whose words are all sent, and its last message */
-    int hot;       /* the alarm was pending at the last scan */
-    uint64_t resends; /* words pending up to this number are sent again */
-    unsigned ahead; /* messages over this connection that are not acknowledged */
+    int hot;             /* the alarm was pending at the last scan */
+    uint64_t resends;    /* words pending up to this number are sent again */
+    unsigned ahead;      /* messages over this connection that are not acknowledged */
 };
 
 /* Map the state and the mirrored file. 0 or -errno. */

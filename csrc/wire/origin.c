@@ -1,12 +1,12 @@
-/* An origin: what a process asks of parts on other nodes.
+/* An origin: the accesses of a process to parts on other nodes.
  *
- * Puts return at once and are kept until they are acknowledged; a flush waits for that.  A get waits
- * for its bytes, an atomic for its answer.  Locks and unlocks are begun by one call
- * and finished by another, so that several can be under way; an unlock is sent when all puts before it
- * are acknowledged: otherwise a death could lose them below the horizon.
+ * A put returns at once and is kept until it is acknowledged; a flush waits for that.  A get waits for
+ * its bytes, an atomic for its answer.  A lock or unlock is begun by one call and finished by another,
+ * so that several can be under way.  An unlock is sent when all puts before it are acknowledged:
+ * otherwise a death could lose puts below the horizon.
  *
- * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again; of a put, some of it may then
- * be sent twice, which is one more put of the same bytes.
+ * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again.  Some bytes of a put may then
+ * be sent twice, which does no harm.
  */
 #include "origin_state.h"
 
@@ -39,14 +39,14 @@ static int check(const struct ftrma_origin *o, uint32_t target)
 {
     if (target >= o->ntargets)
         return -EINVAL;
-    /* What follows it would be a gap to the agent. */
+    /* The agent would see a gap in the numbers of requests that follow it. */
     return o->targets[target].asked || o->targets[target].answered ? -EBUSY : 0;
 }
 
 /* ---- puts and gets ---- */
 
-/* Take so many runs from a list as fit into one message; [in/out] i, skip: where it goes on.
-   Returns how many; [out] bytes: of all of them. */
+/* Take as many runs from a list as fit into one message. [in/out] i, skip: the run to go on with,
+   and its bytes that were taken before. [out] bytes: of all runs taken. Returns their number. */
 static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64_t *skip,
                   struct ftrma_wire_run *taken, size_t most, size_t *bytes)
 {
@@ -64,7 +64,7 @@ static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64
     return count;
 }
 
-/* One message of puts: `ahead` bytes, then data. */
+/* Send one PUT, PUTV or SET. Its payload is `ahead` bytes of runs, then the data. */
 static int put(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_head *head,
                const void *runs, size_t ahead, const void *data, size_t bytes)
 {
@@ -173,7 +173,8 @@ static void begin_one(struct ftrma_origin *o, uint32_t target)
         begin_flush(o, target);
 }
 
-/* result: of those before; where they failed it is not waited for. */
+/* Wait for a flush that was begun. result: of the flushes before; after a failure nothing is waited
+   for. */
 static int end_one(struct ftrma_origin *o, uint32_t target, int result)
 {
     if (o->targets[target].flushing && !result)
@@ -238,7 +239,7 @@ int ftrma_origin_finish(struct ftrma_origin *o, uint32_t target, struct ftrma_wi
     return FTRMA_OK;
 }
 
-/* Send what has an answer. */
+/* Send a request that has an answer. */
 static int begin(struct ftrma_origin *o, uint32_t target, const struct ftrma_wire_head *head,
                  const void *data)
 {

@@ -19,10 +19,10 @@ struct ftrma_origin_target {
     uint64_t number; /* of the last request to the target */
     struct ftrma_retransmit kept;
     uint64_t resends; /* number of RESENDs for it over this connection of its node */
-    int refused;    /* a request was rejected: the next ones would be dropped, and wait for RELEASE */
-    int asked;    /* an atomic or a lock is under way; no request follows it */
-    int answered; /* its answer is here, and nobody has taken it */
-    int flushing; /* a flush waits for all acknowledgements */
+    int refused;      /* requests would be dropped, and wait for RELEASE */
+    int asked;        /* an atomic or a lock is under way; no request follows it */
+    int answered;     /* its answer is here, and nobody has taken it */
+    int flushing;     /* a flush waits for all acknowledgements */
     struct ftrma_wire_answer answer;
 };
 
@@ -39,7 +39,7 @@ struct ftrma_origin_query {
 
 struct ftrma_origin_node {
     struct ftrma_connection *connection; /* NULL: not connected */
-    uint64_t next_ns;      /* when to try to connect again */
+    uint64_t next_ns;                    /* when to try to connect again */
     unsigned tries;
 };
 

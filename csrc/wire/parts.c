@@ -1,5 +1,4 @@
-/* The parts of a node's windows: where they are, what lies there, their words and locks.  See ledger.h.
- */
+/* The parts of a node's windows: their places, bytes, words and locks.  See ledger.h. */
 #define _GNU_SOURCE
 #include "parts.h"
 
@@ -14,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* ---- parts ---- */
+/* ---- places ---- */
 
 int ftrma_parts_place(struct ftrma_ledger *l, uint32_t index, const struct ftrma_wire_part *place)
 {
@@ -38,7 +37,7 @@ int ftrma_parts_place(struct ftrma_ledger *l, uint32_t index, const struct ftrma
     return 0;
 }
 
-/* Where to look for a part first. */
+/* The index at which the search for a part begins. */
 static uint32_t first_place(const struct ftrma_ledger *l, uint32_t window, uint32_t target)
 {
     uint64_t h = ((uint64_t)window << 32 | target) * 0x9e3779b97f4a7c15ull;
@@ -76,8 +75,8 @@ static int is_part(const struct ftrma_ledger_part *part, uint32_t window, uint32
            && part->place.window == window && part->place.target == target;
 }
 
-/* Whether one of these names is a part already; [out] other: of a file that is another one.  Where
-   nothing ever was, there is none behind it. */
+/* 1: there is a part with the window, target and generation of a place. [out] other: 1 if one lies
+   in another file. An index that was never used ends the search. */
 static int is_there(const struct ftrma_ledger *l, const struct ftrma_wire_part *place, int *other)
 {
     uint32_t n = l->header->parts, at = first_place(l, place->window, place->target);
@@ -94,8 +93,8 @@ static int is_there(const struct ftrma_ledger *l, const struct ftrma_wire_part *
     return found;
 }
 
-/* Two that say it at once may both be heard, which does no harm.  Each looks again when it has said it,
-   so that of two files with one name at least one is refused. */
+/* Two processes that share a part at once may both place it, which does no harm. Each searches once
+   more after it has placed the part, so that of two different files at least one is refused. */
 int ftrma_parts_share(struct ftrma_ledger *l, const struct ftrma_wire_part *place)
 {
     int other, found = is_there(l, place, &other);
@@ -149,7 +148,7 @@ char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
     if (m->map && m->placed == placed)
         return m->map;
     ftrma_ledger_unmap(m);
-    /* Less than was said would be fatal to read. */
+    /* To read behind the end of a file would be fatal, so its length is checked. */
     struct stat st;
     int plain = place->words == FTRMA_WIRE_PLAIN;
     uint64_t end = plain ? 0 : place->words + sizeof(struct ftrma_wire_words), part_end = 0;
@@ -170,9 +169,9 @@ char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
     return map;
 }
 
-/* ---- what lies there ---- */
+/* ---- bytes ---- */
 
-/* Between `local` and the memory of another process of this node. 0 or -errno. */
+/* Copy between `local` and the memory of another process of this node. 0 or -errno. */
 static int move_private(const struct ftrma_wire_part *place, uint64_t offset, void *local, size_t n,
                         int write)
 {
@@ -223,7 +222,7 @@ void ftrma_parts_undo_unfinished(struct ftrma_ledger *l)
         struct ftrma_wire_words *words = part->place.generation ? ftrma_parts_words(l, i) : NULL;
         uint64_t number = LOAD(&undo->number);
         if (!words)
-            continue; /* the part is gone, and what was inside of it */
+            continue; /* the part is gone, or plain */
         if (number && part->place.generation == undo->generation
             && LOAD(&ftrma_ledger_pair(l, undo->origin, part->place.target)->number) < number)
             (void)ftrma_parts_write(l, i, undo->offset, undo->old, undo->bytes);
@@ -236,7 +235,7 @@ void ftrma_parts_undo_unfinished(struct ftrma_ledger *l)
 
 /* ---- roles ---- */
 
-/* Make an area zeros. Most of it has no memory yet, which even to read it would take. */
+/* Make an area zeros. Most of it has no memory yet, and gets none by this. */
 static void clear(struct ftrma_ledger *l, void *area, size_t bytes)
 {
     off_t at = (char *)area - (char *)l->header;
@@ -283,7 +282,7 @@ void ftrma_parts_finish_roles(struct ftrma_ledger *l)
 
 /* ---- processes of the node ---- */
 
-/* Those who wait for anything of a window sleep at one of the two bells that its file begins with. */
+/* The two bells at which processes of the node sleep; the part's file begins with them. */
 static struct ftrma_bell *bells(struct ftrma_ledger *l, uint32_t part)
 {
     return (struct ftrma_bell *)(void *)l->mapped[part].map;
@@ -322,7 +321,7 @@ void ftrma_parts_refresh_lock(struct ftrma_ledger *l, uint32_t part)
     struct ftrma_wire_words *words = ftrma_parts_words(l, part);
     uint64_t exclusive = 0, shared = 0, word = words ? LOAD(&words->lock) : 0, next;
     if (!words)
-        return; /* its file is gone, and who waited there */
+        return; /* its file is gone, or the part is plain */
     for (uint32_t o = 0; o < l->header->origins; o++) {
         exclusive |= *ftrma_ledger_hold(l, part, o) == FTRMA_HOLDS_EXCLUSIVE;
         shared |= *ftrma_ledger_hold(l, part, o) == FTRMA_HOLDS_SHARED;

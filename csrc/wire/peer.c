@@ -1,4 +1,4 @@
-/* Origins come and go. One connection is served of each origin, the newest. */
+/* The peers of an agent.  Each origin has one connection, the newest. */
 #include "peer.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ void ftrma_peer_leave(struct ftrma_peer *p)
     *at = p->next;
     ftrma_connection_close(p->connection);
     free_peer(p);
-    /* One that waited for a lock may have been in front of others. */
+    /* The peer may have waited for a lock in front of others. */
     for (uint32_t i = 0; a->parked && i < a->ledger->header->parts; i++)
         ftrma_grant_next(a, (int)i);
 }
@@ -58,8 +58,8 @@ int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t i
         free_peer(p);
         return error;
     }
-    /* What the one before has sent and was not read is not done: it comes again, or its process is
-       dead and counts only up to its number. */
+    /* Messages of the connection before that were not read are lost: the origin sends them again,
+       or its process is dead and counts up to its number alone. */
     STORE(&l->incarnations[origin], incarnation);
     for (struct ftrma_peer *other = a->peers, *next; other; other = next) {
         next = other->next;

@@ -1,11 +1,11 @@
-/* Replies, and what is owed: clock and seq of each put that is applied, told with the next reply. */
+/* Replies.  Clock and seq of each put that is applied are collected, and sent with the next one. */
 #include "reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SOON (64u << 10) /* bytes of puts after which an origin is told unasked */
+#define SOON (64u << 10) /* bytes of puts after which the agent acknowledges them unasked */
 
 void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
                  uint64_t operand, const void *payload, size_t bytes)

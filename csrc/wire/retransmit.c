@@ -1,5 +1,6 @@
-/* Whatever is not acknowledged is kept, and sent again in the order of its numbers: to the next agent,
- * to a target that is live again or somewhere else.  What has been done before is not done again.
+/* Requests are kept until they are acknowledged.  They are sent again in the order of their numbers:
+ * to the next agent of a node, to a target that is released or has moved.  An agent repeats none that
+ * has taken effect.
  */
 #include "retransmit.h"
 
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #define LEAST_ROOM 4096
-#define MUCH (1u << 20) /* room that is given back when nothing is left in it */
+#define MUCH (1u << 20) /* room that is freed when it is empty */
 
 struct ftrma_wire_head *ftrma_retransmit_add(struct ftrma_origin *o, uint32_t target,
                                              const struct ftrma_wire_head *head, char **payload)
@@ -127,7 +128,7 @@ void ftrma_retransmit_target(struct ftrma_origin *o, uint32_t target)
     struct ftrma_connection *connection = o->nodes[t->node].connection;
     t->refused = 0;
     if (!connection)
-        return; /* the next connection gets all */
+        return; /* the next connection gets all requests */
     t->resends++;
     send_resend_mark(o, connection, target);
     send_kept(o, target);
@@ -140,7 +141,7 @@ void ftrma_retransmit_node(struct ftrma_origin *o, uint32_t node)
     for (uint32_t i = 0; i < o->ntargets; i++)
         if (o->targets[i].node == node) {
             o->targets[i].refused = 0;
-            o->targets[i].resends = 0; /* as that agent's */
+            o->targets[i].resends = 0; /* as the agent counts */
             send_kept(o, i);
         }
     if (o->query.active && o->query.node == node)

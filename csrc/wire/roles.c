@@ -1,5 +1,5 @@
-/* Where an origin's targets are, which roles are in force, what it tells nodes of both; its alarm, its
- * beginning and its end.
+/* The roles of an origin and the places of its targets, which it also tells to agents; its alarm; how
+ * it is opened and closed.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,13 +1,16 @@
-/* Hub and spokes: who has to be told what, and what has been taken.
+/* Hub and spokes: messages between agents, and their acknowledgements.
  *
- * A spoke numbers its messages and keeps the words of those that were not acknowledged as
- * pending. The hub takes a message once, by its number, passes it on to all other spokes and
- * acknowledges it, in one step: what a spoke receives before an acknowledgement is ordered before
- * its message, what it receives behind it, after. A connection begins with MIRRORED both ways.
- * The hub's says what it has taken of this spoke, so that nothing is sent again that others may
- * have answered; then come all words, and the spoke sends again what was not taken. A look is
- * settled by what is taken over the connection at hand: by then all words have come. A spoke that
- * has nothing to send when it begins sends a message without words.
+ * A spoke numbers its messages; the words of messages without acknowledgement are pending. The hub
+ * takes a message once, by its number. It passes the message on to all other spokes and
+ * acknowledges it in one step: words that a spoke receives before an acknowledgement are ordered
+ * before its own message, words that it receives afterwards are ordered after it.
+ *
+ * A connection begins with MIRRORED both ways. The hub's tells the last number that it has taken
+ * from this spoke, so that no message is sent again that others may have answered. Then the hub
+ * sends all words, and the spoke sends again the words that the hub has not taken. The words of a
+ * scan are ordered when the hub has acknowledged them over the present connection: by then all
+ * words of the hub have come. A spoke that has nothing to send when a connection begins sends a
+ * message without words, to have it acknowledged.
  */
 #define _GNU_SOURCE
 #include "spokes.h"
@@ -21,11 +24,11 @@
 #include "merge.h"
 #include "peer.h"
 
-#define PAUSE_MS 20 /* between looks, while the alarm is pending */
-/* Messages of a spoke that were not acknowledged. What changes meanwhile goes later, at once, and
-   never have both ends so much unsent that neither reads. */
+#define PAUSE_MS 20 /* between scans, while the alarm is pending */
+/* Messages of a spoke without acknowledgement, at most. Words that change meanwhile go later, in
+   one message, and hub and spoke never have so much unsent that neither of them reads. */
 #define AHEAD 3
-/* Bytes that a spoke may leave untaken, beside all words once, before it is cut off. */
+/* Bytes that a spoke may leave untaken, beside all words once, before its connection is ended. */
 #define SLOW (8u << 20)
 
 /* ---- sending ---- */
@@ -38,7 +41,7 @@ static void tell(struct ftrma_peer *to, int kind, uint64_t number, const void *w
     ftrma_connection_send(to->connection, &head, words);
 }
 
-/* Tell all spokes but one. Who does not take it for long begins anew when it does. */
+/* Send words to all spokes but one. A spoke that leaves too much untaken has to connect again. */
 static void tell_all(struct ftrma_agent *a, const struct ftrma_peer *but, const void *words,
                      uint64_t n)
 {
@@ -53,7 +56,7 @@ static void tell_all(struct ftrma_agent *a, const struct ftrma_peer *but, const 
     }
 }
 
-/* Begin with a spoke: what was taken of it, then all words. */
+/* Greet a spoke: send the last number that was taken from it, then all words. */
 static void greet(struct ftrma_peer *spoke)
 {
     struct ftrma_mirror *m = spoke->agent->mirror;
@@ -72,8 +75,8 @@ static void greet(struct ftrma_peer *spoke)
 static int send_found(struct ftrma_agent *a, struct ftrma_peer *hub, uint64_t n)
 {
     struct ftrma_mirror *m = a->mirror;
-    /* A spoke that has nothing to say to a new hub says that: the acknowledgement comes behind all
-       words. */
+    /* A spoke that has no words for a new hub sends a message without words: the acknowledgement
+       comes behind all words of the hub. */
     int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
     for (uint64_t first = 0; first < n || nothing;
          first += FTRMA_MIRROR_MESSAGE_WORDS, nothing = 0) {
@@ -97,7 +100,7 @@ void ftrma_spokes_scan(struct ftrma_agent *a)
     struct ftrma_peer *hub = a->node ? a->nodes : NULL;
     a->scan_due = 0;
     if (!m || (a->node && !(hub && hub->greeted)) || (hub && m->ahead >= AHEAD))
-        return; /* what has changed stays different from its shadow until somebody can be told */
+        return; /* changed words differ from their shadows until they can be sent */
     uint64_t alarm = m->alarm ? LOAD(m->alarm) : 0, scan = m->header->scans + 1;
     STORE(&m->header->scans, scan);
     if (!send_found(a, hub, ftrma_merge_find(m, 0)))
@@ -153,10 +156,9 @@ static const char *at_spoke(struct ftrma_peer *hub, const struct ftrma_wire_head
         if (hub->greeted && (head->number > h->sent || !m->ahead))
             return "what was never sent is acknowledged";
         if (!hub->greeted) {
-            /* An agent before may have noted words of a message whose number it did not note. */
+            /* The agent before may have noted words of a message, and died before their number. */
             STORE(&h->sent, (h->sent > head->number ? h->sent : head->number) + 1);
-            m->resends = m->last =
-                h->sent; /* a look is settled by what is taken over this connection */
+            m->resends = m->last = h->sent; /* this connection alone orders scans */
             m->ahead = 0;
             hub->greeted = 1;
         } else {

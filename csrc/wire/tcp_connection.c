@@ -1,8 +1,8 @@
-/* One connection of the engine over TCP: bytes out, bytes in, whole messages out of these.
+/* A connection of the engine over TCP: bytes out, bytes in, and the messages that they make.
  *
- * What is sent is collected up to PUSH bytes, then written; what the socket does not take stays in
- * memory until it does.  A peer that sends requests and does not take the replies is not read from
- * while HELD bytes wait for it.
+ * Messages are collected up to PUSH bytes, then written. Bytes that the socket does not take stay
+ * in memory until it does. A peer that sends requests and does not take the replies is not read
+ * from while UNTAKEN bytes wait for it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,17 +18,15 @@
 
 #define HEAD sizeof(struct ftrma_wire_head)
 #define PUSH (32u << 10)
-#define HELD (1u << 20)
-#define LEFT                                                                                       \
-    (1u                                                                                            \
-     << 20) /* read at most of a connection that is closed, so that its peer gets our last words */
+#define UNTAKEN (1u << 20)
+#define LEFT (1u << 20) /* read at most before a close, so that the peer gets the last words */
 
 static struct ftrma_tcp_connection *tcp_connection_of(struct ftrma_connection *connection)
 {
     return (struct ftrma_tcp_connection *)(void *)connection;
 }
 
-/* Have at least so much room behind `to`, what is there at the front. 0 or -ENOMEM. */
+/* Make room for `more` bytes behind `to`. least: of a buffer that is made larger. 0 or -ENOMEM. */
 static int make_room(struct ftrma_tcp_buffer *b, size_t more, size_t least)
 {
     if (b->from && b->room - b->to < more) {
@@ -88,10 +86,10 @@ static void fail(struct ftrma_tcp_connection *c, const char *why)
 
 static int is_held(const struct ftrma_tcp_connection *c)
 {
-    return c->engine->side == FTRMA_WIRE_REQUESTS && c->out.to - c->out.from > HELD;
+    return c->engine->side == FTRMA_WIRE_REQUESTS && c->out.to - c->out.from > UNTAKEN;
 }
 
-static void look_for(struct ftrma_tcp_connection *c)
+static void set_events(struct ftrma_tcp_connection *c)
 {
     uint32_t events = (is_held(c) ? 0u : (uint32_t)EPOLLIN)
                       | (c->out.from != c->out.to ? (uint32_t)EPOLLOUT : 0u);
@@ -127,7 +125,7 @@ void ftrma_tcp_push(struct ftrma_tcp_connection *c)
             c->out = (struct ftrma_tcp_buffer){0};
         }
     }
-    look_for(c);
+    set_events(c);
     if (held && !is_held(c))
         ftrma_tcp_queue(c);
 }
@@ -139,14 +137,14 @@ void ftrma_tcp_send(struct ftrma_connection *connection, const struct ftrma_wire
     if (c->gone)
         return;
     size_t length = head->length, sent = 0;
-    if (length >= PUSH / 2) { /* not copied, if the socket takes it */
+    if (length >= PUSH / 2) { /* not copied, if the socket takes all */
         ftrma_tcp_push(c);
         if (!c->gone && c->out.from == c->out.to) {
             struct iovec parts[2] = {{(void *)(uintptr_t)head, HEAD},
                                      {(void *)(uintptr_t)payload, length}};
             struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
             ssize_t n = sendmsg(c->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-            sent = n > 0 ? (size_t)n : 0; /* an error comes again below */
+            sent = n > 0 ? (size_t)n : 0; /* an error comes again at the next push */
         }
     }
     if (c->gone || sent == HEAD + length)
@@ -186,7 +184,7 @@ static int pull(struct ftrma_tcp_connection *c, size_t wanted)
         n = recv(c->socket, c->in.data + c->in.to, c->in.room - c->in.to, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
-        /* A short read has emptied the socket; epoll tells if it has not. */
+        /* A short read has emptied the socket; otherwise epoll tells. */
         c->readable = (size_t)n == c->in.room - c->in.to;
         c->in.to += (size_t)n;
         return 1;
@@ -232,7 +230,7 @@ void ftrma_tcp_disconnect(struct ftrma_connection *connection)
     struct ftrma_tcp_connection *c = tcp_connection_of(connection);
     struct ftrma_tcp *e = c->engine;
     if (!c->gone)
-        ftrma_tcp_push(c); /* its last words, as far as they go */
+        ftrma_tcp_push(c); /* the last words, as far as the socket takes them */
     char rest[4096];
     for (unsigned read = 0; !c->gone && read < LEFT; read += (unsigned)sizeof rest)
         if (recv(c->socket, rest, sizeof rest, MSG_DONTWAIT) <= 0)
