@@ -90,18 +90,18 @@ static void take_rejection(struct ftrma_origin *o, const struct ftrma_wire_head 
 static void take_query_reply(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                              const void *payload)
 {
-    struct ftrma_origin_query *ask = &o->query;
-    if (!ask->active || ask->head.number != head->number)
+    struct ftrma_origin_query *query = &o->query;
+    if (!query->active || query->head.number != head->number)
         return;
-    int wants = ask->head.kind == FTRMA_WIRE_GET || ask->head.kind == FTRMA_WIRE_GETV;
-    if (wants != (head->kind == FTRMA_WIRE_DATA) || (wants && head->length != ask->bytes)) {
+    int wants = query->head.kind == FTRMA_WIRE_GET || query->head.kind == FTRMA_WIRE_GETV;
+    if (wants != (head->kind == FTRMA_WIRE_DATA) || (wants && head->length != query->bytes)) {
         refuse_text(o, "the agent answers something else than was asked");
         return;
     }
     if (wants)
-        memcpy(ask->data, payload, ask->bytes);
-    ask->told = head->operand;
-    ask->done = 1;
+        memcpy(query->data, payload, query->bytes);
+    query->told = head->operand;
+    query->done = 1;
 }
 
 /* Take acknowledgements of puts to a target. */

@@ -52,7 +52,7 @@ struct ftrma_origin {
     uint32_t ntargets, nnodes, roles_number;
     int stale, timeout_ms;
     uint64_t token;
-    struct ftrma_origin_query ask;
+    struct ftrma_origin_query query;
     struct ftrma_origin_target *targets;
     struct ftrma_origin_node *nodes;
     char reason[256]; /* "": nothing was refused */
