@@ -1,9 +1,9 @@
-"""Calls into ``csrc/wire/``: the agent of a node, its ledger, and origins that ask it.
+"""Calls into ``csrc/wire/``: the agent of a node, its ledger, and origins that send it requests.
 
-What each does is said in ``csrc/wire/wire.h``. The library is one of its own and knows nothing of
-MPI, so that an agent is a small process; it is loaded here, at its first use.
+``csrc/wire/wire.h`` says what each call does. The library knows nothing of MPI, so that an agent is
+a small process. This module loads it at the first call.
 
-Of an origin's calls, those that wait raise `Unfinished` for all that is not done.
+A call of an `Origin` that waits raises `Unfinished` when it ends before its reply has come.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _lib() -> Any:
 
 
 class Ack(NamedTuple):
-    """Clock and seq of so many puts from `number` on: each `seq` is one more, too."""
+    """Acknowledges `records` puts from `number` on: all have this clock, and seqs from `seq` on."""
 
     number: int
     records: int
@@ -57,7 +57,7 @@ class Ack(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an atomic tells: clock and seq of the change, the elements before it and after it."""
+    """The result of an atomic: clock and seq of the change, the elements before and after it."""
 
     number: int
     clock: int
@@ -70,7 +70,8 @@ class Unfinished(FtrmaError):
     """A call to an agent ended before its reply came; it can be made again.
 
     Attributes:
-        result: the alarm rang, its time was over, this process's roles are old, or it was refused.
+        result: ALARM: the alarm rang; TIMEOUT: the time was over; STALE: the roles of this process
+            are old; REFUSED: the agent has refused the call.
     """
 
     def __init__(self, result: Result, doing: str, reason: str) -> None:
@@ -101,7 +102,7 @@ def ledger_open(path: Path) -> Ledger:
 
 
 def ledger_address(ledger: Ledger) -> int:
-    """For C of the same process."""
+    """The address of a ledger, for C in this process."""
     return int(_ffi.cast("uintptr_t", ledger))
 
 
@@ -115,7 +116,7 @@ def ledger_place(
 ) -> None:
     """Say where a part lies: in a file beside the ledger, or in the memory of a process.
 
-    Without `words` it is a plain file, which is put to and got from, and nothing else.
+    A part without `words` is a plain file, which allows puts and gets alone.
     """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "pid": pid, "at": at,
@@ -125,17 +126,17 @@ def ledger_place(
 
 
 def ledger_find(ledger: Ledger, window: int, target: int, generation: int) -> int:
-    """The number of a part; -1: it is not here, or not of this generation."""
+    """The index of a part; -1: the part is not on this node, or has another generation."""
     return int(_lib().ftrma_parts_find(ledger, window, target, generation))
 
 
 def ledger_reserve(ledger: Ledger, window: int, target: int) -> int:
-    """A number for a part that is new."""
+    """Reserve an index for a new part."""
     return _check(_lib().ftrma_parts_reserve(ledger, window, target), "placing a part")
 
 
 def ledger_release(ledger: Ledger, index: int) -> None:
-    """Nobody reaches this part any more."""
+    """Give back the index of a part, which nobody reaches any more."""
     _lib().ftrma_parts_release(ledger, index)
 
 
@@ -154,7 +155,11 @@ def ledger_share(
     ledger: Ledger, *, window: int, target: int, generation: int, file: str, size_bytes: int,
     head_bytes: int,
 ) -> None:
-    """Have a whole plain file be a part, unless a neighbour has; another one may not be it, too."""
+    """Make a whole plain file a part, unless another process of the node has.
+
+    Raises:
+        FtrmaError: another file is this part.
+    """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "bytes": size_bytes,
         "words": PLAIN, "head": head_bytes, "file": file.encode(),
@@ -163,17 +168,17 @@ def ledger_share(
 
 
 def ledger_unshare(ledger: Ledger, window: int, target: int, generation: int) -> None:
-    """Nobody reaches it any more."""
+    """Release a part that was shared."""
     _lib().ftrma_parts_unshare(ledger, window, target, generation)
 
 
 def write_clock(ledger: Ledger, target: int, events: int) -> None:
-    """How many events the target has completed; the target itself says so."""
+    """Store how many events the target has completed, as the target does."""
     _lib().ftrma_ledger_target(ledger, target).clock = events
 
 
 def write_owner(ledger: Ledger, part: int, owner: int) -> None:
-    """Who of the node is inside a change of the part: its member + 1, or 0."""
+    """Store which process of the node is inside a change of the part: its member + 1, or 0."""
     _lib().ftrma_parts_words(ledger, part).owner = owner
 
 
@@ -182,12 +187,12 @@ def read_owner(ledger: Ledger, part: int) -> int:
 
 
 def number_of(ledger: Ledger, origin: int, target: int) -> int:
-    """The last number that has taken effect."""
+    """The last number of an origin that has taken effect at a target."""
     return int(_lib().ftrma_ledger_number(ledger, origin, target))
 
 
 def agents_of(ledger: Ledger) -> int:
-    """How many agents have begun to serve this ledger."""
+    """The number of agents that have begun to serve this ledger."""
     return int(_lib().ftrma_ledger_agents(ledger))
 
 
@@ -231,7 +236,7 @@ def agent_close(agent: Agent) -> None:
 
 
 def agent_adopt(agent: Agent, descriptor: int, origin: int, incarnation: int) -> None:
-    """Serve an origin over a connection that is authenticated, which is the agent's from now on.
+    """Serve an origin over an authenticated connection, which becomes the agent's.
 
     Raises:
         FtrmaError: there is no such origin, or a newer incarnation of it has come.
@@ -247,7 +252,7 @@ def agent_watch(agent: Agent, descriptor: int) -> None:
 
 
 def agent_serve(agent: Agent, timeout_ms: int) -> None:
-    """Serve until something is at the watched descriptor, or the time is over."""
+    """Serve until the watched descriptor can be read, or the time is over."""
     _check(_lib().ftrma_agent_serve(agent, timeout_ms), "serving")
 
 
@@ -255,8 +260,8 @@ def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, Region]
     """Make the state `path` of the mirror of `file`, which lies beside it and is there.
 
     Args:
-        regions: offset, bytes and kind of each. What is listed first is published by it: on no
-            node somebody sees it new before what is listed later and was stored before.
+        regions: offset, bytes and kind of each. On no node does anybody see a word new, and a word
+            that is listed later and was stored before it old.
     """
     listed = _ffi.new("struct ftrma_mirror_region[]", list(regions))
     _check(_lib().ftrma_mirror_make(os.fsencode(path), file.encode(), listed, len(listed)),
@@ -264,36 +269,36 @@ def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, Region]
 
 
 def mirror_scans(path: Path) -> tuple[int, int]:
-    """Addresses of how often the agent has looked, and which look is settled, for C of the same
-    process."""
+    """The addresses of two words, for C in this process: the number of scans that the agent has
+    begun, and the last scan whose words the hub has ordered."""
     scans, ordered = _ffi.new("uint64_t **"), _ffi.new("uint64_t **")
     _check(_lib().ftrma_mirror_scans(os.fsencode(path), scans, ordered), f"opening {path}")
     return int(_ffi.cast("uintptr_t", scans[0])), int(_ffi.cast("uintptr_t", ordered[0]))
 
 
 def agent_mirror(agent: Agent, path: Path, node: int) -> None:
-    """Have it mirror the file whose state this is, as the agent of a node; node 0 is the hub."""
+    """Have an agent mirror the file whose state this is. The agent of node 0 is the hub."""
     _check(_lib().ftrma_spokes_open(agent, os.fsencode(path), node), f"mirroring by {path}")
 
 
 def agent_regions(agent: Agent) -> str:
-    """What hub and spoke must agree on: a hash of the regions; "" where nothing is mirrored."""
+    """A hash of the regions, which must be equal at hub and spoke; "": nothing is mirrored."""
     found = int(_lib().ftrma_spokes_regions(agent))
     return f"{found:016x}" if found else ""
 
 
 def agent_adopt_node(agent: Agent, descriptor: int, node: int) -> None:
-    """Mirror with another agent over a connection that is authenticated, and is the agent's now."""
+    """Mirror with another agent over an authenticated connection, which becomes the agent's."""
     _check(_lib().ftrma_spokes_adopt(agent, descriptor, node), f"mirroring with node {node}")
 
 
 def agent_lacks_hub(agent: Agent) -> bool:
-    """It is a spoke without a connection to its hub."""
+    """The agent is a spoke without a connection to its hub."""
     return bool(_lib().ftrma_spokes_lacks_hub(agent))
 
 
 def agent_reason(agent: Agent) -> str:
-    """Why hub and spoke do not understand each other; "": they do."""
+    """Why hub and spoke cannot mirror with each other, in words; "": they can."""
     return str(_ffi.string(_lib().ftrma_spokes_reason(agent)).decode(errors="replace"))
 
 
@@ -305,16 +310,16 @@ def agent_kill_at(agent: Agent, failpoint: Failpoint, count: int) -> None:
 
 
 class Origin:
-    """What one thread of a process asks of parts on other nodes.
+    """The accesses of one thread of a process to parts on other nodes.
 
     Args:
-        connect: gets a node and a time limit in ms (-1: none) and returns a connected,
-            authenticated descriptor, or a negative errno value (EPROTO: it was refused and is not
-            to be tried again).
-        acked: is told of a target what has been acknowledged.
+        connect: gets a node and a time limit in ms (-1: none). It returns a connected,
+            authenticated descriptor, or a negative errno value; after EPROTO, a refusal, it is not
+            called again.
+        acked: is told a target and the acknowledgements of puts to it.
 
     Attributes:
-        refusal: why `connect` was refused, in words; it sets it.
+        refusal: why `connect` was refused, in words, as `connect` has set it.
     """
 
     def __init__(
@@ -342,7 +347,7 @@ class Origin:
 
     @property
     def address(self) -> int:
-        """For C of the same process."""
+        """The address of the origin, for C in this process."""
         return int(_ffi.cast("uintptr_t", self._c))
 
     def _judge(self, result: int, doing: str) -> None:
@@ -355,7 +360,7 @@ class Origin:
 
     @property
     def alarm(self) -> int:
-        """Its eventfd: as long as somebody has written to it, every wait ends."""
+        """The eventfd of the alarm: while somebody has written to it, every wait ends."""
         return int(_lib().ftrma_origin_alarm(self._c))
 
     def ring(self) -> None:
@@ -365,18 +370,18 @@ class Origin:
         _lib().ftrma_origin_clear_alarm(self._c)
 
     def set_timeout(self, timeout_ms: int) -> None:
-        """How long a call waits."""
+        """Limit the wait of each call; `FOREVER`: no limit."""
         _lib().ftrma_origin_set_timeout(self._c, timeout_ms)
 
     def locate(self, target: int, node: int, generation: int) -> None:
         _check(_lib().ftrma_origin_locate(self._c, target, node, generation), "locating a target")
 
     def take_roles(self, roles_number: int, *, forget: bool) -> None:
-        """New roles are in force in this process."""
+        """Put new roles in force in this process. forget: a rollback."""
         _lib().ftrma_origin_take_roles(self._c, roles_number, forget)
 
     def retry(self) -> None:
-        """Forget that something was refused."""
+        """Forget a refusal, so that the next call tries again."""
         _lib().ftrma_origin_retry(self._c)
 
     def tell_roles(self, node: int, roles_number: int, *, forget: bool) -> None:
@@ -384,7 +389,7 @@ class Origin:
                     "telling roles")
 
     def hold(self, target: int, *, hold: bool) -> None:
-        """Have requests to a target refused, or no longer."""
+        """Have requests to a target rejected, or accepted again."""
         self._judge(_lib().ftrma_origin_hold(self._c, target, hold), "holding a target")
 
     def set_word(self, target: int, window: int, word: int, value: int) -> None:
@@ -393,7 +398,7 @@ class Origin:
                     "setting a word")
 
     def number(self, target: int) -> int:
-        """The last number that has taken effect at a target."""
+        """Ask for the last number of this origin that has taken effect at a target."""
         found = _ffi.new("uint64_t *")
         self._judge(_lib().ftrma_origin_number(self._c, target, found), "asking for a number")
         return int(found[0])
@@ -437,14 +442,14 @@ class Origin:
         self._judge(_lib().ftrma_origin_flush_each(self._c, targets, len(targets)), "flushing")
 
     def pending(self, target: int) -> int:
-        """Bytes that wait for an acknowledgement."""
+        """The bytes that wait for an acknowledgement."""
         return int(_lib().ftrma_origin_pending(self._c, target))
 
     def atomic(
         self, kind: Kind, op: Op | None, type_: Type, target: int, window: int, offset: int,
         data: bytes, compare: int = 0,
     ) -> Answer:
-        """ACC, FOP or CAS; after `Unfinished` it is `finish` that takes the answer."""
+        """Carry out an ACC, FOP or CAS. After `Unfinished`, `finish` takes the answer."""
         answer = _ffi.new("struct ftrma_wire_answer *")
         self._judge(_lib().ftrma_origin_atomic(self._c, kind, op or 0, type_, target, window,
                                                offset, compare, data, len(data), answer),
@@ -452,7 +457,7 @@ class Origin:
         return _answer(answer)
 
     def lock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> int:
-        """Returns the part's SC."""
+        """Take a lock; returns the SC of the part."""
         self._judge(_lib().ftrma_origin_lock(self._c, target, window, how), "locking")
         return self.finish(target).seq
 

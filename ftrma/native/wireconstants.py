@@ -1,4 +1,4 @@
-"""Numbers of ``csrc/wire/wire.h``, as cffi has read them, and the kinds that they stand for."""
+"""The numbers of ``csrc/wire/wire.h``, as cffi has read them, as enumerations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 
 class Why(IntEnum):
-    """Why a request was sent back."""
+    """Reasons for which a request is rejected."""
 
     HELD, EARLY = _number("HELD"), _number("EARLY")
     GAP, MOVED = _number("GAP"), _number("MOVED")
@@ -59,7 +59,7 @@ class Op(IntEnum):
 
 
 class Lock(IntEnum):
-    """Kinds of locks; CHANGE: to be alone with changes of the part."""
+    """Kinds of locks; CHANGE keeps all other changes of the part out."""
 
     EXCLUSIVE, SHARED = _number("EXCLUSIVE"), _number("SHARED")
     CHANGE = _number("CHANGE")
@@ -73,7 +73,7 @@ class Type(IntEnum):
 
 
 class Failpoint(IntEnum):
-    """Where an agent can be told to kill itself."""
+    """Places at which an agent can be told to kill itself."""
 
     HALF, PUT, UNDO = _number("AT_HALF"), _number("AT_PUT"), _number("AT_UNDO")
     APPLY, ANSWER = _number("AT_APPLY"), _number("AT_ANSWER")
@@ -92,7 +92,7 @@ class Region(IntEnum):
 
 
 class Result(IntEnum):
-    """How an origin's call has ended."""
+    """Results of the calls of an origin."""
 
     OK, ALARM, TIMEOUT = 0, 1, 2
     STALE, REFUSED = _number("STALE"), _number("REFUSED")
