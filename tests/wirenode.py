@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class Site:
-    """What an origin has to know of a node: where it is, and the job's key."""
+    """A node as an origin knows it: its address, and the job's key."""
 
     def __init__(self, directory: Path, key: Key, targets: int) -> None:
         self.directory, self.key, self.targets = directory, key, targets

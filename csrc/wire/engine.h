@@ -11,7 +11,7 @@
 
 #include "wire.h"
 
-/* What an engine knows of itself and of a connection begins with one of these. */
+/* The first members of the structs by which an engine keeps itself and a connection. */
 struct ftrma_engine {
     const struct ftrma_engine_ops *ops;
 };

@@ -192,7 +192,7 @@ struct ftrma_wire_word {
     uint64_t word, value;
 };
 
-/* How the agents treat a region of a mirrored file. */
+/* Treatments of a region of a mirrored file by the agents. */
 enum ftrma_mirror_kind {
     FTRMA_MIRROR_WORDS, /* mirrored always */
     FTRMA_MIRROR_HOT,   /* mirrored while the alarm is pending: as long as ALARM differs from CALM */

@@ -211,7 +211,7 @@ def test_locks_are_granted_in_order(node: Node, user: User) -> None:
 
 
 def holds(raw: Raw) -> bool:
-    """Whether its lock has been granted: number 1 is done."""
+    """The lock of a connection has been granted: number 1 is done."""
     token = 1 << 63
     reply: Reply | None = raw.ask(message(Kind.NUMBER, number=token))
     while reply and reply.number != token:  # that of the lock

@@ -1,4 +1,4 @@
-"""Who is let in to an agent, and whom an origin believes: both have proved who they are first."""
+"""The door of an agent: it lets nobody in, and no origin believes it, without a proof of the key."""
 
 from __future__ import annotations
 

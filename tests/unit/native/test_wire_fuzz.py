@@ -1,4 +1,4 @@
-"""What C reads that others have written, at random and at edges, under sanitizers.
+"""Inputs of C that others have written, at random and at edges, under sanitizers.
 
 The wire (csrc/wire/) gets messages as from somebody who has the key, on all its sides; the reader
 of edge lists (csrc/graph/text.c) gets texts that are almost ones.

@@ -1,4 +1,4 @@
-"""What C of a process asks of an origin beside accesses: numbers, answers, who is told of acks.
+"""Calls of C on an origin beside accesses: numbers, answers, who is told acknowledgements.
 
 Python has no use for these calls, so they are made here as C makes them. A slot that is replayed
 gives its requests the numbers that they had: what has taken effect is not done again. And the
@@ -236,7 +236,7 @@ def test_another_one_is_told_from_now_on(node: Node) -> None:
 
 
 def write_clock(node: Node, target: int, clock: int) -> None:
-    """As the target does, in the file that has the clocks."""
+    """Store a clock as its target does, in the file of clocks."""
     with (node.directory / "clocks").open("r+b") as file:
         os.pwrite(file.fileno(), struct.pack("<Q", clock), FIRST + STEP * target)
 
@@ -259,7 +259,7 @@ def make_clocks(node: Node) -> None:
 
 
 def clocks(user: User) -> list[int]:
-    """What acks and answers tell of each target's clock."""
+    """The clocks of targets that acks and answers tell."""
     found = []
     for target in range(TARGETS):
         user.acks.clear()

@@ -77,7 +77,7 @@ class Played:
         self.connection.sendall(message(kind, payload, window=0, **fields))
 
     def silent(self) -> bool:
-        """Whether the origin says nothing for a while."""
+        """The origin sends nothing for a while."""
         self.connection.settimeout(0.05)
         try:
             return not self.connection.recv(1, socket.MSG_PEEK)
@@ -121,7 +121,7 @@ def puts(played: Played, count: int) -> None:
 
 
 def taken(played: Played, kind: Kind) -> list[Reply]:
-    """What comes, up to the first of a kind."""
+    """The requests that come, up to the first of a kind."""
     found = [played.request()]
     while found[-1].kind != kind:
         found.append(played.request())
