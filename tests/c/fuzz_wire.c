@@ -4,7 +4,7 @@
  * message is about, what is told is well formed, and the sanitizers find nothing.
  *
  *   cd csrc/wire && cc -std=gnu11 -O1 -g -fsanitize=address,undefined -I. -I.. *.c \
- *      ../../tests/c/fuzz_wire.c -o fuzz_wire && ./fuzz_wire DIRECTORY SEED MESSAGES
+ *      ../../tests/c/engine_plain.c ../../tests/c/fuzz_wire.c -o fuzz_wire && ./fuzz_wire DIRECTORY SEED MESSAGES
  *
  * Heads are mostly right, so that they are obeyed; each number in them is now and then one at an
  * edge: of a part, of its words, of 32 and of 64 bits. Around what may be written lies what may
@@ -34,6 +34,7 @@ enum { LIFE = 400 }; /* messages to one ledger, or one origin */
 #define GUARD 0x5A
 
 static uint64_t rng_state;
+static const char *engine; /* each one that is registered, in turn */
 static unsigned long done; /* messages so far, for who looks for the one that did it */
 
 static uint64_t any(void)
@@ -297,7 +298,7 @@ static void fuzz_agent(unsigned long messages)
     must(ftrma_ledger_make(path_of("ledger"), ORIGINS, TARGETS, TARGETS));
     must(ftrma_ledger_open(path_of("ledger"), &l));
     place(l);
-    must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
+    must(ftrma_agent_open(path_of("ledger"), engine, &a));
     for (unsigned long i = 0; i < messages; i++) {
         uint32_t origin = (uint32_t)below(ORIGINS);
         if (fds[origin] < 0) {
@@ -319,7 +320,7 @@ static void fuzz_agent(unsigned long messages)
             }
         if (one_in(64)) { /* the agent's successor takes its ledger over */
             ftrma_agent_close(a);
-            must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
+            must(ftrma_agent_open(path_of("ledger"), engine, &a));
         }
         check_files();
     }
@@ -351,7 +352,7 @@ static void fuzz_mirror(uint32_t node, unsigned long messages)
     unlink(path_of("mirror"));
     must(ftrma_ledger_make(path_of("ledger"), ORIGINS, TARGETS, TARGETS));
     must(ftrma_mirror_make(path_of("mirror"), "shared", regions, REGIONS));
-    must(ftrma_agent_open(path_of("ledger"), "tcp", &a));
+    must(ftrma_agent_open(path_of("ledger"), engine, &a));
     must(ftrma_spokes_open(a, path_of("mirror"), node));
     uint64_t number = 0;
     for (unsigned long i = 0; i < messages; i++) {
@@ -516,7 +517,7 @@ static void ask(struct ftrma_origin *o)
 static void fuzz_origin(unsigned long messages)
 {
     struct ftrma_origin *o;
-    must(ftrma_origin_open(TARGETS, 1, "tcp", connect_to, take_acks, NULL, &o));
+    must(ftrma_origin_open(TARGETS, 1, engine, connect_to, take_acks, NULL, &o));
     ftrma_origin_set_timeout(o, 0);
     for (uint32_t t = 0; t < TARGETS; t++)
         must(ftrma_origin_locate(o, t, 0, 1));
@@ -544,7 +545,9 @@ int main(int argc, char **argv)
         return 2;
     rng_state = strtoull(argv[2], NULL, 0) * 2 + 1;
     unsigned long messages = strtoul(argv[3], NULL, 0);
-    while (done < messages) {
+    for (size_t turn = 0; done < messages; turn++) {
+        if (!(engine = ftrma_engine_name(turn)))
+            engine = ftrma_engine_name(turn = 0);
         fuzz_agent(LIFE);
         fuzz_mirror(0, LIFE / 4);
         fuzz_mirror(1, LIFE / 4);

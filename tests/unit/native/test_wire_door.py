@@ -1,4 +1,4 @@
-"""The door of an agent: it lets nobody in, and no origin believes it, without a proof of the key."""
+"""The door of an agent: it lets nobody in, and no origin believes it, without proof of the key."""
 
 from __future__ import annotations
 

@@ -43,13 +43,14 @@ def run(program: Path, *words: object) -> None:
 
 def wire(tmp_path: Path) -> Path:
     folder = ROOT / "csrc" / "wire"
-    return build(tmp_path, "fuzz_wire", folder, sorted(folder.glob("*.c")))
+    second = ROOT / "tests" / "c" / "engine_plain.c"
+    return build(tmp_path, "fuzz_wire", folder, [*sorted(folder.glob("*.c")), second])
 
 
 @pytest.mark.rest
 def test_messages_that_nobody_should_send(tmp_path: Path) -> None:
     """Law: none is written from outside of what it is about, and no reply is believed that cannot
-    be: an agent, a hub, a spoke and an origin, each with the same seed each time."""
+    be: an agent, a hub, a spoke and an origin, over each engine, with the same seed each time."""
     run(wire(tmp_path), tmp_path, SEED, 60_000)
 
 
