@@ -72,7 +72,7 @@ def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
     """Law: the wire's tests run over each engine that C knows, and hold for the example."""
     path = next((ROOT / "tests").rglob(f"{laws}.py"))
-    said = with_example(example, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path), "-k",
+    said = with_example(example, "-m", "pytest", "-p", "no:cacheprovider", str(path), "-k",
                         "plain")
     assert int(re.findall(r"(\d+) passed", said)[0]) > 0
 
