@@ -1,7 +1,7 @@
 /* A second engine, small and slow: the example of "Add an engine" in csrc/README.md.
  *
  * It sends messages over the stream itself, as tcp.c does, but by poll() and without any look
- * ahead.  tests/unit/test_wire_engines.py compiles it into a library of its own, and runs the
+ * ahead.  tests/unit/native/test_wire_engines.py compiles it into a library of its own, and runs the
  * wire's tests over it.
  */
 #define _GNU_SOURCE

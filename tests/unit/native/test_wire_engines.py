@@ -19,7 +19,7 @@ import pytest
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WIRE = ROOT / "csrc" / "wire"
 EXAMPLE = ROOT / "tests" / "c" / "engine_plain.c"
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
