@@ -1,4 +1,4 @@
-"""What fault tests share: ``--sweep N`` repeats faults N times; jobs that are killed by hand."""
+"""Fixtures of several fault tests: jobs that are killed by hand."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,11 +8,6 @@ from typing import Any
 import pytest
 from byhand import Job, results
 from jobs import kill_marked, remove
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "repetition" in metafunc.fixturenames:
-        metafunc.parametrize("repetition", range(metafunc.config.getoption("--sweep")))
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ from pathlib import Path
 import pytest
 from jobs import FILES, FTRMA, MARK, kill_marked, marked, run_job
 from nodes import before_daemons, launcher_options, remove_fake_ssh, run_on_nodes, why_not
+from tiers import tiers
+
+pytestmark = pytest.mark.full
 
 STRANGER = 20002  # uid
 SLOTS = 4
@@ -182,7 +185,7 @@ for name in ("slot-0", "slot-1", "checksum-0"):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to play another user")
-@pytest.mark.parametrize("how", ["directory", pytest.param("link", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["directory", pytest.param("link", marks=pytest.mark.nightly)])
 def test_a_planted_directory_is_refused(tmp_path: Path, how: str) -> None:
     """Law: where another user was first with the job's directory on a node, the job says so and
     does not start; what lies in it is not even read."""
@@ -300,11 +303,11 @@ def besieged(home: Path, count: int, options: list[str]) -> list[tuple[str, floa
     return [(r["kind"], r["seconds"]) for r in json.loads(stats.read_text())["recoveries"]]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to play another user")
 @pytest.mark.parametrize(("several", "count"), [
-    (False, 200), pytest.param(False, 2000, marks=pytest.mark.long),
-    pytest.param(True, 200, marks=pytest.mark.long)])
+    (False, 200), pytest.param(False, 2000, marks=pytest.mark.nightly),
+    pytest.param(True, 200, marks=pytest.mark.nightly)])
 def test_idle_connections_of_another_user_change_no_recovery(
     tmp_path: Path, several: bool, count: int
 ) -> None:
@@ -319,7 +322,8 @@ def test_idle_connections_of_another_user_change_no_recovery(
     assert seconds < calm_s + 2.0 + count / 200  # a replay takes as long as there is to replay
 
 
-@pytest.mark.parametrize("where", ["127.0.0.1", "lo:PORTS", "[::1]:PORTS"])
+@pytest.mark.parametrize("where", tiers(
+    ["127.0.0.1", "lo:PORTS", "[::1]:PORTS"], full=["[::1]:PORTS"]))
 def test_bind_says_where(tmp_path: Path, where: str) -> None:
     """Law: with --bind the supervisor and the agents of the nodes have one port each, at that
     address, in that range."""

@@ -19,6 +19,7 @@ from typing import Any
 import agentorigin
 import pytest
 from agentorigin import COUNTER, LOCKED, OWN, OWN_WORDS, ROW, ROW_ELEMENTS, SWAPPED
+from tiers import tiers
 from wirenode import FIRST_WORD, PATIENCE_S, WINDOW, Node, Raw, User, message, served
 from wirenode import engine as engine
 
@@ -27,7 +28,6 @@ from ftrma.native import wire
 from ftrma.native.wire import Failpoint, Kind, Lock, Op, Type
 
 ORIGINS = 3
-KILLS, MANY_KILLS = 20, 200
 STEP_S = 20.0  # the slowest start of an agent on a busy machine
 ONE = (1).to_bytes(8, "little")
 ROWS = 16
@@ -77,11 +77,10 @@ class Crowd:
                 process.wait()
 
 
-@pytest.mark.rest
-def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kills", tiers([20, 200], full=["20"]))
+def test_killed_again_and_again(kills: int) -> None:
     """Law: whatever the agent is inside of when it is killed, every sum is exact, every old value
     was told to one origin, nothing is torn, no put is lost, and nobody hangs."""
-    kills = MANY_KILLS if request.config.getoption("--sweep") > 1 else KILLS
     picked = random.Random(20140623)
     with served(origins=ORIGINS) as node, contextlib.closing(Crowd(node)) as crowd:
         for i in range(kills):
@@ -104,10 +103,10 @@ def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
           f"{1000 * max(t['longest_s'] for t in told):.0f} ms")
 
 
-def test_held_and_killed(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("times", tiers([60, 600], full=["60"]))
+def test_held_and_killed(times: int) -> None:
     """Law: the same where the target goes on HOLD and live again all the time, and agents are
     killed before, amid and after that."""
-    times = 600 if request.config.getoption("--sweep") > 1 else 60
     picked = random.Random(2014)
     with served(origins=ORIGINS + 1) as node, contextlib.closing(Crowd(node)) as crowd:
         leader = User(node, ORIGINS, patience_s=STEP_S)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from jobs import Result, run_plain
 from nodes import NODES, remove_fake_ssh, run_on_nodes
+from tiers import tiers
 
 SLOTS = 4
 KILLS = 4  # of the agent of each node
@@ -103,7 +104,7 @@ def assert_exact(result: Result, raw: Result) -> None:
             assert found[name].tobytes() == expected[name].tobytes(), name
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 2, 3))])
+@pytest.mark.parametrize("seed", tiers(range(4), full=["0"]))
 def test_agents_die_amid_accesses_of_all_kinds(seed: int) -> None:
     """Law of this file."""
     rounds = 200
@@ -167,8 +168,7 @@ assert [name for name in shared if name.startswith("comm-")] == ["comm-000000000
 """.replace("KILLER", KILLER)
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (1, 2, 3))])
+@pytest.mark.parametrize("seed", tiers(range(4), full=["0"]))
 def test_agents_die_amid_collective_calls(seed: int) -> None:
     """Law: what each call gives is what arithmetic says, no rank is lost, and of communicators that
     are gone nothing is left, neither in files nor in the agents."""
@@ -221,7 +221,7 @@ comm.Barrier()
 
 
 @pytest.mark.parametrize("call", [
-    "Barrier()", pytest.param("Bcast(np.zeros(1), 3)", marks=pytest.mark.rest)])
+    "Barrier()", pytest.param("Bcast(np.zeros(1), 3)", marks=pytest.mark.full)])
 def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
     """Law: until an agent has said that a rank's arrival is there, the rank is in the call, though
     all others have arrived: its death must not take the arrival along."""
@@ -229,7 +229,7 @@ def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
     assert result.status == 0, result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_node_whose_agents_do_not_come_up_is_given_up() -> None:
     """Law: it is told, the node's first process ends, and the job goes on from its checkpoint."""
     text = """
@@ -348,6 +348,7 @@ win.Free()
 """
 
 
+@pytest.mark.full
 def test_a_thread_that_waits_for_a_lock_holds_no_other_up() -> None:
     """Law: the holder of the lock waits for another thread of the one that wants it."""
     result = run_on_nodes(THREADS, SLOTS, "--interval", "never", timeout=30)
@@ -389,6 +390,7 @@ win.Free()
 """
 
 
+@pytest.mark.full
 def test_threads_change_one_after_another() -> None:
     """Law: a change that the agent cannot compute is one thread's at a time, too, and an atomic
     of another one waits for its end."""

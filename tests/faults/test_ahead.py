@@ -53,7 +53,7 @@ def unharmed() -> Any:
     return run("--interval", "0", wait_s=0)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_all_vaults_have_their_memory_before_the_first_checkpoint() -> None:
     """Law: both parts of the slots' and of the checksum rank's, one of the spare's; a file has some
     blocks of lists besides."""
@@ -63,13 +63,13 @@ def test_all_vaults_have_their_memory_before_the_first_checkpoint() -> None:
                    zip(found, [2 * MIB, 2 * MIB, 2 * MIB, MIB], strict=True)), found
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_nothing_is_taken_where_no_checkpoint_will_be() -> None:
     for found in run("--interval", "never", wait_s=0.5).of_slots("taken", 2):
         assert max(found) < 0.5, found
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("kill", ["1@safepoint:1", "1@fence:1", "c0@sum:1", "s0@time:0.2",
                                   "0@stage:1"])
 def test_a_death_amid_the_taking_changes_nothing(kill: str) -> None:

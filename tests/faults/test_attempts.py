@@ -19,6 +19,8 @@ from programs import assert_same_bits, kinds, run
 
 from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
+pytestmark = pytest.mark.full
+
 HEAD = """
 import os, sys, threading, time
 import numpy as np
@@ -66,11 +68,13 @@ def memory_of(result: Result, n: int) -> list[list[int]]:
     return [m.tolist() for m in result.of_slots("memory", n)]
 
 
-@pytest.mark.parametrize("kills", [
-    ["1@atomic:150"], ["1@atomic:150", "2@atomic:300", "0@lock-held:500"],
-])
-@pytest.mark.parametrize("interval", ["0", "never"])
-def test_workers_of_an_executor(kills: list[str], interval: str) -> None:
+@pytest.mark.parametrize(("interval", "kills"), [
+    pytest.param("0", ["1@atomic:150"], id="0-once", marks=pytest.mark.nightly),
+    pytest.param("0", ["1@atomic:150", "2@atomic:300", "0@lock-held:500"], id="0-thrice"),
+    pytest.param("never", ["1@atomic:150"], id="never-once"),
+    pytest.param("never", ["1@atomic:150", "2@atomic:300", "0@lock-held:500"], id="never-thrice",
+                 marks=pytest.mark.nightly)])
+def test_workers_of_an_executor(interval: str, kills: list[str]) -> None:
     """Law: what a pool had queued when all were rolled back is counted once, by the next attempt,
     and idle workers do not keep the process from it."""
     rules = [word for rule in kills for word in ("--kill", rule)]
@@ -195,7 +199,7 @@ save("steps", np.array([state.step]))
 
 
 @pytest.mark.parametrize("how", [
-    "alone", pytest.param("in a pool that is awaited", marks=pytest.mark.long)])
+    "alone", pytest.param("in a pool that is awaited", marks=pytest.mark.nightly)])
 def test_a_thread_that_goes_on_leads_to_fresh_processes(how: str) -> None:
     """Law: it gets 5 s; then the job is launched again from the checkpoint, and it is told why."""
     text = HEAD + """

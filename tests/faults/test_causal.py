@@ -30,6 +30,7 @@ from programs import (
     kinds,
 )
 from programs import run as run_app
+from tiers import tiers
 
 STEPS = 16
 TOP = ("--interval", "0")
@@ -64,15 +65,8 @@ def kills(*rules: str) -> list[str]:
     return [part for rule in rules for part in ("--kill", rule)]
 
 
-def places(program: str, *visits: str) -> list[Any]:
-    """Every second place by default, the slots in turn; all with every slot in longer sweeps."""
-    return [
-        pytest.param(
-            program, place, slot, marks=[pytest.mark.long] * bool(i % 2 or i // 2 % SLOTS != slot)
-        )
-        for i, place in enumerate(visits)
-        for slot in EACH_SLOT
-    ]
+def places(program: str, *visits: str) -> list[tuple[str, str, int]]:
+    return [(program, place, slot) for place in visits for slot in range(SLOTS)]
 
 
 # ---- one death ------------------------------------------------------------------------------
@@ -87,8 +81,13 @@ FROM_THE_START = [
 ]
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), FROM_THE_START)
-def test_an_unmodified_program(program: str, place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "place", "slot"), tiers(
+    FROM_THE_START, quick=["fenced-put:20-0"], plain=["locked-lock-held:1-2"],
+    full=["fenced-atomic:30-1", "fenced-call:33-2", "fenced-start-3", "fenced-put:1-0",
+          "locked-put:17-0", "locked-flush:15-1", "atomics-put:9-0", "atomics-atomic:1-1",
+          "atomics-call:5-2", "windows-put:11-0", "windows-atomic:8-1", "windows-call:1-2",
+          "sizes-put:61-0", "sizes-atomic:13-1"]))
+def test_an_unmodified_program(program: str, place: str, slot: int) -> None:
     """It has one version, its start, and is replayed from there."""
     result = run(program, "plain", "--kill", f"{slot}@{place}")
     assert_same(program, result)
@@ -108,8 +107,12 @@ FROM_A_CHECKPOINT = [
 ]
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), FROM_A_CHECKPOINT)
-def test_a_program_with_safepoints(program: str, place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "place", "slot"), tiers(
+    FROM_A_CHECKPOINT, plain=["fenced-put:20-0"],
+    full=["fenced-atomic:30-1", "fenced-call:33-2", "fenced-checkpoint:9-3", "fenced-staged:9-0",
+          "locked-put:17-0", "locked-checkpoint:9-1", "atomics-atomic:60-0", "atomics-staged:9-1",
+          "windows-put:11-0", "windows-stage:9-1", "sizes-get:50-0", "sizes-atomic:20-1"]))
+def test_a_program_with_safepoints(program: str, place: str, slot: int) -> None:
     """It is replayed from its newest checkpoint: few events, however long it has run."""
     result = run(program, "top", *TOP, "--kill", f"{slot}@{place}")
     assert_same(program, result)
@@ -118,8 +121,8 @@ def test_a_program_with_safepoints(program: str, place: str, slot: int, repetiti
     assert result.stats["recoveries"][0]["version"] > 0
 
 
-@pytest.mark.parametrize("slot", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
-def test_a_safepoint_at_the_end_of_the_loop(slot: int, repetition: int) -> None:
+@pytest.mark.parametrize("slot", tiers(range(SLOTS), plain=["1"]))
+def test_a_safepoint_at_the_end_of_the_loop(slot: int) -> None:
     """Where an access follows at once, a replay finds the checkpoint's place by it."""
     result = run("atomics", "bottom", *TOP, "--kill", f"{slot}@put:9")
     assert_same("atomics", result)
@@ -127,7 +130,7 @@ def test_a_safepoint_at_the_end_of_the_loop(slot: int, repetition: int) -> None:
     assert result.stats["recoveries"][0]["version"] > 0
 
 
-@pytest.mark.parametrize("program", ["fenced", pytest.param("locked", marks=pytest.mark.long)])
+@pytest.mark.parametrize("program", ["fenced", pytest.param("locked", marks=pytest.mark.nightly)])
 def test_a_safepoint_that_a_replay_cannot_find(program: str) -> None:
     """Where synchronization follows it, all go back and are told what to do about it."""
     result = run(program, "bottom", *TOP, "--kill", "2@put:9")
@@ -142,22 +145,20 @@ SECOND = [
     ("2@restore:1", AT_ONCE),
     ("1@restore:1", ""),
     ("1@replay:5", ""),
-    *(
-        pytest.param(*case, marks=pytest.mark.long)
-        for case in [
-            ("2@repair:1", AT_ONCE),
-            ("1@reentry:1", ""),
-            ("1@replay:1", ""),
-            ("s1@repair:1", ""),
-            ("s2@restore:1", ""),
-        ]
-    ),
+    ("2@repair:1", AT_ONCE),
+    ("1@reentry:1", ""),
+    ("1@replay:1", ""),
+    ("s1@repair:1", ""),
+    ("s2@restore:1", ""),
 ]
 
 
-@pytest.mark.parametrize("mode", ["plain", pytest.param("top", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("second", "reason"), SECOND)
-def test_a_death_in_a_recovery(second: str, reason: str, mode: str, repetition: int) -> None:
+@pytest.mark.parametrize(("second", "reason", "mode"), tiers(
+    [pytest.param(*case, mode, id=f"{case[0]}-{mode}")
+     for case in SECOND for mode in ("plain", "top")],
+    plain=["2@restore:1-plain", "1@replay:5-plain"],
+    full=["1@restore:1-plain", "2@repair:1-top", "1@reentry:1-plain", "1@replay:1-top"]))
+def test_a_death_in_a_recovery(second: str, reason: str, mode: str) -> None:
     """The replacement is replaced in its turn; another lost slot is one too many."""
     options = ("--spares", "3", *TOP, "--checksums", "2", "--group-size", "4")
     result = run("fenced", mode, *options, *kills("1@put:20", second))
@@ -171,8 +172,8 @@ def test_a_death_in_a_recovery(second: str, reason: str, mode: str, repetition: 
         assert_causal(result, [1], SLOTS + 1 + ran)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.long), "top"])
-def test_the_replacement_dies_as_it_goes_live(mode: str, repetition: int) -> None:
+@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.nightly), "top"])
+def test_the_replacement_dies_as_it_goes_live(mode: str) -> None:
     """What it had replayed is replayed again; the logs of all others are still whole."""
     result = run("fenced", mode, "--spares", "2", *TOP, *kills("1@put:20", "1@live"))
     assert_same("fenced", result)
@@ -180,7 +181,7 @@ def test_the_replacement_dies_as_it_goes_live(mode: str, repetition: int) -> Non
     assert_causal(result, [1, 1], SLOTS + 2)
 
 
-def test_another_slot_dies_in_the_replay(repetition: int) -> None:
+def test_another_slot_dies_in_the_replay() -> None:
     """The survivors are repaired once more: two slots are lost then."""
     rules = kills("1@put:25", "1@replay:9", "3@repair:2")
     result = run("fenced", "plain", "--spares", "3", *rules)
@@ -189,8 +190,8 @@ def test_another_slot_dies_in_the_replay(repetition: int) -> None:
     assert "slots 1 and 3 were lost at once" in result.stats["recoveries"][0]["reason"]
 
 
-@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.long), "top"])
-def test_two_slots_at_once(mode: str, repetition: int) -> None:
+@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.nightly), "top"])
+def test_two_slots_at_once(mode: str) -> None:
     options = ("--spares", "2", "--group-size", "2", *TOP)
     result = run("fenced", mode, *options, *kills("0@fence:20", "3@repair"))
     assert_same("fenced", result)
@@ -200,8 +201,8 @@ def test_two_slots_at_once(mode: str, repetition: int) -> None:
 # ---- one death after another ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("second", [1, 3])
-def test_a_second_failure_after_a_checkpoint(second: int, repetition: int) -> None:
+@pytest.mark.parametrize("second", tiers([1, 3], plain=["1"], full=["3"]))
+def test_a_second_failure_after_a_checkpoint(second: int) -> None:
     """The checkpoint that follows a recovery makes up for the lost put log."""
     rules = kills("1@put:9", f"{second}@fence:60")
     result = run("fenced", "top", "--spares", "2", *TOP, *rules)
@@ -209,7 +210,7 @@ def test_a_second_failure_after_a_checkpoint(second: int, repetition: int) -> No
     assert_causal(result, [1, second], SLOTS + 2)
 
 
-def test_a_checkpoint_follows_a_recovery(repetition: int) -> None:
+def test_a_checkpoint_follows_a_recovery() -> None:
     """Although none is due by the interval."""
     result = run("fenced", "top", "--interval", "never", "--kill", "1@put:9")
     assert_same("fenced", result)
@@ -217,8 +218,8 @@ def test_a_checkpoint_follows_a_recovery(repetition: int) -> None:
     assert [c["version"] for c in result.stats["checkpoints"]] == [1]
 
 
-@pytest.mark.rest
-def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
+@pytest.mark.full
+def test_a_second_failure_before_a_checkpoint() -> None:
     """Of the same slot: nobody else's log is missing. Of another: the first one's put log is."""
     result = run("fenced", "plain", "--spares", "2", *kills("1@put:9", "1@put:30"))
     assert_same("fenced", result)
@@ -229,11 +230,9 @@ def test_a_second_failure_before_a_checkpoint(repetition: int) -> None:
     assert "slot 1's put log died with its process" in result.stats["recoveries"][1]["reason"]
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("version", [4, pytest.param(7, marks=pytest.mark.long)])
-def test_a_repair_undoes_a_checkpoint_that_the_next_one_waits_for(
-    version: int, repetition: int
-) -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("version", [4, pytest.param(7, marks=pytest.mark.nightly)])
+def test_a_repair_undoes_a_checkpoint_that_the_next_one_waits_for(version: int) -> None:
     """The second checksum rank dies before it has summed it, a slot as the next one begins; where a
     spare was quicker to sum it in its place, once more."""
     rules = kills(f"c1@sum:{version}", f"1@checkpoint:{version + 1}")
@@ -275,7 +274,7 @@ for step in range(20):
 """
 
 
-def test_the_result_log_dies_with_its_checksum_rank(repetition: int) -> None:
+def test_the_result_log_dies_with_its_checksum_rank() -> None:
     """The slots of its group cannot be replayed until the next checkpoint."""
     result = run_job(END_OF_A_CHECKSUM_RANK, SLOTS, "--spares", "2", "--kill", "1@put:9")
     assert result.status == 0, result
@@ -283,7 +282,7 @@ def test_the_result_log_dies_with_its_checksum_rank(repetition: int) -> None:
     assert_rollback(result, "slot 1's get log died with the checksum rank that held it")
 
 
-@pytest.mark.parametrize("time_s", [0.001, pytest.param(0.03, marks=pytest.mark.long)])
+@pytest.mark.parametrize("time_s", [0.001, pytest.param(0.03, marks=pytest.mark.nightly)])
 def test_a_death_before_the_logs_are_made(time_s: float) -> None:
     """A slot that dies while the job comes up is replaced like any other."""
     result = run("fenced", "plain", "--kill", f"1@time:{time_s}")
@@ -373,8 +372,8 @@ win.Unlock_all()
 """
 
 
-@pytest.mark.parametrize("outside", [0, 1])
-def test_a_death_in_the_middle_of_an_accumulate(outside: int, repetition: int) -> None:
+@pytest.mark.parametrize("outside", tiers([0, 1], plain=["0"], full=["1"]))
+def test_a_death_in_the_middle_of_an_accumulate(outside: int) -> None:
     """What was changed is put back, and the whole is done again: each cell has it once. A slot that
     does not know the window settles nothing of it."""
     result = run_job(HALF_DONE, 3 + outside, args=[str(outside)], timeout=30)
@@ -412,8 +411,8 @@ every_second.Free()
 """
 
 
-@pytest.mark.rest
-def test_accumulates_that_wait_while_their_target_dies(repetition: int) -> None:
+@pytest.mark.full
+def test_accumulates_that_wait_while_their_target_dies() -> None:
     """They wait on until it is live again, and none is lost."""
     result = run_job(IN_TURN, 4, "--log-budget", "256M")
     assert result.status == 0, result
@@ -484,7 +483,8 @@ int PMPI_Win_create(void *base, long bytes, int unit, void *info, void *comm, vo
 """
 
 
-def test_a_death_in_the_making_of_a_window(tmp_path: Path, repetition: int) -> None:
+@pytest.mark.full
+def test_a_death_in_the_making_of_a_window(tmp_path: Path) -> None:
     """Law: who makes a window in the place of one that was ready for others leaves its words as
     they are: a lock that is held there stays so."""
     (tmp_path / "slow.c").write_text(SLOW)
@@ -519,7 +519,7 @@ with open(f"{sys.argv[1]}/sum-{comm.rank}.json", "w") as f:
 """
 
 
-def test_what_the_lost_slot_was_told_of_its_entry(repetition: int) -> None:
+def test_what_the_lost_slot_was_told_of_its_entry() -> None:
     """In a replay `restored` says what it said to the lost slot, from the checkpoint on."""
     result = run_job(RESTORED, SLOTS, *TOP, "--kill", "1@call:9")
     assert result.status == 0, result
@@ -545,7 +545,7 @@ np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
 """
 
 
-def test_puts_past_the_caches(repetition: int) -> None:
+def test_puts_past_the_caches() -> None:
     result = run_job(LARGE_PUTS, 3, "--policy", "causal", "--kill", "1@put:15")
     assert result.status == 0, result
     assert kinds(result) == ["causal"], result
@@ -568,7 +568,7 @@ FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("times", [5, 100])
 def test_the_hashtable_at_random_moments(times: int) -> None:
     """The order in its buckets depends on timing, and is replayed nonetheless."""

@@ -83,10 +83,10 @@ FEW = [("first", "joining", "launcher"), ("first", "joining", "rank"), ("resume"
 
 
 @pytest.mark.parametrize(("launch", "step", "victim"), [
-    pytest.param(*case, marks=[pytest.mark.rest if case in FEW else pytest.mark.long])
+    pytest.param(*case, marks=[pytest.mark.full if case in FEW else pytest.mark.nightly])
     for case in itertools.product(("first", "next", "resume"), STEPS, VICTIMS)])
 def test_a_death_while_a_job_comes_up(
-    job: Any, tmp_path: Path, expected: Any, launch: str, step: str, victim: str, repetition: int
+    job: Any, tmp_path: Path, expected: Any, launch: str, step: str, victim: str
 ) -> None:
     loading.load()
     struck = job("--spares", "0", "--max-relaunch", "2")
@@ -115,7 +115,7 @@ def test_a_death_while_a_job_comes_up(
     assert launch == "first" or len(set(from_versions)) == 1, said
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("who", ["0", "2", "c0"])
 def test_a_process_dies_amid_taking_over(who: str) -> None:
     """Law: there, who is lost from before and who dies now are not too many together."""
@@ -126,11 +126,11 @@ def test_a_process_dies_amid_taking_over(who: str) -> None:
 
 
 @pytest.mark.parametrize(("launch", "step", "victim"), [
-    pytest.param(*case, marks=[pytest.mark.rest if case in FEW_OVER_NODES else pytest.mark.long])
+    pytest.param(*case, marks=[pytest.mark.full if case in FEW_OVER_NODES else pytest.mark.nightly])
     for case in itertools.product(("first", "next"), ("ranks", "control"),
                                   ("launcher", "rank", "daemon", "agent"))])
 def test_over_nodes_a_death_while_a_job_comes_up(
-    job: Any, tmp_path: Path, expected: Any, launch: str, step: str, victim: str, repetition: int
+    job: Any, tmp_path: Path, expected: Any, launch: str, step: str, victim: str
 ) -> None:
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
@@ -187,7 +187,7 @@ def victims_of(job: Job, victim: str) -> list[int]:
             or (victim == "agent" and word in command_line(pid))][-1:]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_launches_that_do_not_come_up_are_counted(job: Any, tmp_path: Path) -> None:
     """Law: each is one of --max-relaunch; behind the last one the job ends, and says so."""
     loading.load()

@@ -8,6 +8,7 @@ no log covers leads to a rollback, for a reason that is true.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,19 @@ import pytest
 from jobs import Result, run_job
 from programs import assert_rollback, kinds
 from test_causal import SLOTS, assert_same, run
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import read
 
+pytestmark = pytest.mark.full
 SET_UP = range(1, 10)  # calls of a slot that make the communicators
 IN_STEPS = (12, 17, 23, 31, 40, 55)
 
 
-@pytest.mark.parametrize(
-    "place", [f"call:{i}" for i in (*SET_UP, *IN_STEPS)] + ["put:5", "fence:8", "lock-held:5"]
-)
+@pytest.mark.parametrize("place", tiers(
+    [*(f"call:{i}" for i in (*SET_UP, *IN_STEPS)), "put:5", "fence:8", "lock-held:5"],
+    full=["call:1", "call:5", "call:12", "call:31", "put:5", "fence:8", "lock-held:5"]))
 def test_any_call(place: str) -> None:
     slot = sum(map(ord, place)) % SLOTS
     result = run("groups", "plain", "--policy", "causal", "--kill", f"{slot}@{place}", steps=6)
@@ -33,9 +36,10 @@ def test_any_call(place: str) -> None:
     assert kinds(result) == ["causal"], result
 
 
-@pytest.mark.parametrize("mode", ["top", "late"])
-@pytest.mark.parametrize("place", ["call:14", "call:45", "put:5", "fence:11", "safepoint:5"])
-def test_from_a_checkpoint(mode: str, place: str) -> None:
+@pytest.mark.parametrize(("place", "mode"), tiers(
+    itertools.product(("call:14", "call:45", "put:5", "fence:11", "safepoint:5"), ("top", "late")),
+    full=["call:14-top", "put:5-late", "fence:11-top", "safepoint:5-late"]))
+def test_from_a_checkpoint(place: str, mode: str) -> None:
     """Also where the communicators are made between protect() and the checkpoint's place."""
     result = run("groups", mode, "--interval", "0", "--policy", "causal", "--kill", f"1@{place}",
                  "--kill", f"3@{place}0", "--spares", "2", steps=16)
@@ -198,7 +202,8 @@ def test_a_window_outlives_its_communicator() -> None:
         assert cells.tolist() == [(me - 1) % 3 + step for step in range(20)]
 
 
-@pytest.mark.parametrize("place", [f"call:{i}" for i in range(1, 9)])
+@pytest.mark.parametrize("place", tiers(
+    [f"call:{i}" for i in range(1, 9)], full=["call:1", "call:4", "call:8"]))
 def test_rolled_back_while_communicators_are_made(place: str) -> None:
     result = run("groups", "plain", "--policy", "rollback", "--kill", f"1@{place}", "--kill",
                  f"2@{place}", "--spares", "2", steps=6)
@@ -226,7 +231,7 @@ np.save(f"{sys.argv[1]}/slot-{me}.npy", total)
 """
 
 
-def test_a_death_beside_the_making_of_communicators(repetition: int) -> None:
+def test_a_death_beside_the_making_of_communicators() -> None:
     """Law: the members go into the library's part of it all or none, whoever hears of a failure
     when. One alone would wait there until the job is launched again."""
     kills = [f"{slot}@time:{1 + 0.15 * i:.2f}" for i, slot in enumerate((3, 2, 3, 2, 3, 2))]

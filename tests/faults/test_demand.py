@@ -26,6 +26,7 @@ from programs import (
 from programs import run as run_app
 from test_causal import assert_same, kills, run
 from test_not_replayable import assert_within
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import What, read
@@ -62,7 +63,7 @@ def demands(result: Result) -> list[int]:
     return [c["slot"] for c in checkpoints if c["kind"] == "demand"]
 
 
-@pytest.mark.parametrize("mode", ["bulk", "stream"])
+@pytest.mark.parametrize("mode", tiers(["bulk", "stream"], plain=["bulk"], full=["stream"]))
 def test_each_slot_checkpoints_alone(mode: str) -> None:
     """Nobody is held up with it, no version is committed, and no log runs over."""
     result = run_small("fenced", mode=mode)
@@ -73,7 +74,8 @@ def test_each_slot_checkpoints_alone(mode: str) -> None:
     assert not result.stderr
 
 
-def test_accesses_to_windows_that_are_gone(repetition: int) -> None:
+@pytest.mark.full
+def test_accesses_to_windows_that_are_gone() -> None:
     """No demand checkpoint can free them: all take one."""
     result = run("windows", "top", *SMALL, steps=2 * STEPS)
     assert_same("windows", result, steps=2 * STEPS)
@@ -90,12 +92,14 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("mode", ["bulk", pytest.param("stream", marks=pytest.mark.long)])
-@pytest.mark.parametrize("slot", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
-@pytest.mark.parametrize(("program", "place"), [(p, at) for p in LATE for at in LATE[p]])
-def test_a_replay_from_a_demand_checkpoint(
-    program: str, place: str, slot: int, mode: str, repetition: int
-) -> None:
+@pytest.mark.parametrize(("program", "place", "slot", "mode"), tiers(
+    [(program, place, slot, mode) for program in LATE for place in LATE[program]
+     for slot in range(SLOTS) for mode in ("bulk", "stream")],
+    plain=["fenced-put:230-1-bulk"],
+    full=["fenced-atomic:150-1-bulk", "locked-put:470-1-bulk", "locked-lock-held:700-1-stream",
+          "atomics-atomic:900-1-bulk", "atomics-flush:600-1-bulk", "windows-put:110-1-bulk",
+          "windows-fence:400-1-bulk"]))
+def test_a_replay_from_a_demand_checkpoint(program: str, place: str, slot: int, mode: str) -> None:
     result = run_small(program, "--kill", f"{slot}@{place}", mode=mode)
     assert_causal(result, [slot], SLOTS + 1)
     recovery = result.stats["recoveries"][0]
@@ -103,16 +107,16 @@ def test_a_replay_from_a_demand_checkpoint(
     assert recovery["demand"] > 0 or (program == "windows" and recovery["version"] > 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.long)])
-def test_a_death_in_a_demand_checkpoint(count: int, repetition: int) -> None:
+@pytest.mark.parametrize("count", tiers([1, 2, 3], plain=["1"], full=["2"]))
+def test_a_death_in_a_demand_checkpoint(count: int) -> None:
     """The one before is still there."""
     result = run_small("fenced", "--kill", f"1@demand:{count}")
     assert_causal(result, [1], SLOTS + 1)
     assert result.stats["recoveries"][0]["demand"] == count - 1
 
 
-@pytest.mark.rest
-def test_a_second_death_where_the_first_was(tmp_path: Path, repetition: int) -> None:
+@pytest.mark.full
+def test_a_second_death_where_the_first_was(tmp_path: Path) -> None:
     """The replacement takes the same demand checkpoint again, with the same number (the next would
     be written where the one in force is); that one serves once more."""
     path = tmp_path / "trace.json"
@@ -127,8 +131,8 @@ def test_a_second_death_where_the_first_was(tmp_path: Path, repetition: int) -> 
     assert check(trace).violation is None
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_death_in_a_streamed_one(count: int, repetition: int) -> None:
+@pytest.mark.parametrize("count", tiers([1, 2], plain=["1"], full=["2"]))
+def test_a_death_in_a_streamed_one(count: int) -> None:
     """The one before is written over; the version before the first is not."""
     result = run_small("fenced", "--kill", f"1@demand:{count}", mode="stream")
     if count == 1:
@@ -138,7 +142,7 @@ def test_a_death_in_a_streamed_one(count: int, repetition: int) -> None:
         assert_rollback(result, "slot 1's demand checkpoint is lost")
 
 
-def test_a_version_behind_a_demand_checkpoint_is_the_newer_one(repetition: int) -> None:
+def test_a_version_behind_a_demand_checkpoint_is_the_newer_one() -> None:
     """A causal recovery is followed by a checkpoint of all; then a second slot is lost."""
     rules = kills("1@put:100", "2@put:125")
     result = run_small("fenced", "--spares", "2", *rules)
@@ -207,13 +211,15 @@ def run_in_trouble(trouble: str, at: int, *options: str) -> Result:
     return result
 
 
-def test_a_damaged_one_is_no_answer(repetition: int) -> None:
+@pytest.mark.full
+def test_a_damaged_one_is_no_answer() -> None:
     """All go back, and are told why."""
     result = run_in_trouble(DAMAGE, 40, "--kill", "1@fence:83")
     assert_rollback(result, "slot 1's demand checkpoint is damaged")
 
 
-def test_without_memory_all_checkpoint_instead(repetition: int) -> None:
+@pytest.mark.full
+def test_without_memory_all_checkpoint_instead() -> None:
     """It is told once, and the logs do not run over."""
     result = run_in_trouble(NO_ROOM, 0, "--kill", "2@fence:200")
     assert kinds(result) == ["causal"], result
@@ -223,7 +229,8 @@ def test_without_memory_all_checkpoint_instead(repetition: int) -> None:
     assert "have used their budget" not in result.stderr
 
 
-def test_a_replacement_without_memory_for_one(repetition: int) -> None:
+@pytest.mark.full
+def test_a_replacement_without_memory_for_one() -> None:
     """It was replayed from a version that is newer than the demand checkpoint in force."""
     rules = kills("2@fence:70", "1@fence:86")
     result = run_in_trouble(NO_ROOM, 47, "--spares", "2", *rules)
@@ -254,7 +261,7 @@ while comm.bcast(time.monotonic() - began < 8):
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("pause_s", "told"), [(0, 1), (0.05, 0)])
 def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
     """Once in a job, with the remedy; and not where it costs little."""
@@ -292,9 +299,9 @@ def run_over_nodes(program: str, *options: str, nodes: int = 2) -> Result:
     return result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("program", [
-    "lockall", *(pytest.param(p, marks=pytest.mark.long) for p in ("fence", "lock", "pscw"))])
+    "lockall", *(pytest.param(p, marks=pytest.mark.nightly) for p in ("fence", "lock", "pscw"))])
 def test_over_nodes_each_slot_checkpoints_alone(program: str) -> None:
     result = run_over_nodes(program)
     found = demands(result)
@@ -302,12 +309,12 @@ def test_over_nodes_each_slot_checkpoints_alone(program: str) -> None:
     assert not result.stderr
 
 
-@pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("program", "kill", "mode"), [
-    pytest.param(program, kill, mode, marks=[pytest.mark.long] * (i > 1 or mode == "stream"))
-    for i, (program, kill) in enumerate(LATE_OVER_NODES) for mode in ("bulk", "stream")])
+@pytest.mark.parametrize(("program", "kill", "mode", "nodes"), tiers(
+    [(*case, mode, nodes) for case in LATE_OVER_NODES for mode in ("bulk", "stream")
+     for nodes in (2, 3)],
+    plain=["fence-1@put:400-bulk-2"], full=["lock-2@lock-held:300-bulk-2"]))
 def test_over_nodes_a_replay_from_a_demand_checkpoint(
-    program: str, kill: str, mode: str, nodes: int, repetition: int
+    program: str, kill: str, mode: str, nodes: int
 ) -> None:
     result = run_over_nodes(program, "--kill", kill, "--demand", mode, nodes=nodes)
     (recovery,) = result.stats["recoveries"]
@@ -319,16 +326,15 @@ def test_over_nodes_a_replay_from_a_demand_checkpoint(
         assert recovery["kind"] == "causal" and recovery["demand"] > 0, result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("agent", [0, 1])
-def test_over_nodes_an_agent_dies_and_then_a_slot(agent: int, repetition: int) -> None:
+@pytest.mark.parametrize("agent", tiers([0, 1], full=["0"]))
+def test_over_nodes_an_agent_dies_and_then_a_slot(agent: int) -> None:
     rules = kills(f"a{agent}@put:300", f"{agent}@fence:420")
     result = run_over_nodes("fence", *rules)
     (recovery,) = result.stats["recoveries"]
     assert recovery["kind"] == "causal" and recovery["demand"] > 0, result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_over_nodes_at_random_moments() -> None:
     """Slots, agents, one after the other; whatever way back, the bits are the same."""
     choose = random.Random(SEED)
@@ -349,10 +355,10 @@ def test_over_nodes_at_random_moments() -> None:
 # ---- by the trace ---------------------------------------------------------------------------
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "rule"),
-    [("atomics", "2@atomic:900"), *(pytest.param(p, r, marks=pytest.mark.long) for p, r in
+    [("atomics", "2@atomic:900"), *(pytest.param(p, r, marks=pytest.mark.nightly) for p, r in
      [("fenced", "3@put:230"), ("locked", "0@lock-held:500"), ("windows", "1@put:42")])],
 )
 def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str, rule: str) -> None:
@@ -377,7 +383,7 @@ SMALL_LOGS = ("--interval", "never", "--log-budget", "6M")
 INSERTING = range(120_000, 205_000)
 LONG_DHT = ("dht.py", "--inserts", "50000", "--lookups", "2000", "--buckets", "40000", "--heap",
             "80000", "--batch", "100", "--duty", "1")
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["bulk", "stream"])
 def test_the_hashtable_with_small_logs(mode: str) -> None:
     """Atomics of all on all, with no order between slots but that of the atomics themselves."""

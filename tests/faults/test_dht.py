@@ -26,6 +26,7 @@ from programs import (
     run,
 )
 from programs import reference as reference_of
+from tiers import tiers
 
 # The benchmark programs are scripts beside each other, not a package.
 sys.path.insert(0, str(ROOT / "bench/apps"))
@@ -37,10 +38,10 @@ SCRIPT = str(ROOT / "bench/apps/dht.py")
 # atomics and 1680 flushes at least, about a quarter more if others come before it, and its inserts
 # as many. place:visit chosen so that all but start and lock-held lie between the first and the last
 # safepoint, whatever the timing; a get happens only in lookups.
-CASES = [(2, "put:1100"), (0, "atomic:2200"), (2, "flush:2700"), (0, "get:500")]
-LONG_CASES = [(2, "start"), (2, "get:500"), (2, "checkpoint:5"), (2, "stage:5"), (2, "staged:5"),
-              (2, "end"), (0, "put:1100"), (0, "flush:2700"), (2, "atomic:2200"),
-              (2, "lock-held:1"), (2, "safepoint:5"), (0, "stage:5")]
+CASES = [(2, "put:1100"), (0, "atomic:2200"), (2, "flush:2700"), (0, "get:500"), (2, "start"),
+         (2, "get:500"), (2, "checkpoint:5"), (2, "stage:5"), (2, "staged:5"), (2, "end"),
+         (0, "put:1100"), (0, "flush:2700"), (2, "atomic:2200"), (2, "lock-held:1"),
+         (2, "safepoint:5"), (0, "stage:5")]
 FROM_THE_START = {"start", "lock-held"}
 
 
@@ -58,12 +59,10 @@ def report(result: Result) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("slot", "place"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)],
-)
-@pytest.mark.parametrize("policy", [pytest.param("rollback", marks=pytest.mark.long), "auto"])
-def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
+@pytest.mark.parametrize(("slot", "place", "policy"), tiers(
+    [(*case, policy) for case in CASES for policy in ("rollback", "auto")],
+    plain=["2-put:1100-auto"], full=["0-atomic:2200-auto", "2-flush:2700-auto", "0-get:500-auto"]))
+def test_slot(slot: int, place: str, policy: str) -> None:
     result = run("dht", "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")
     assert_same_bits("dht", result)
     assert report(result)["verified"] is True
@@ -76,8 +75,8 @@ def test_slot(slot: int, place: str, policy: str, repetition: int) -> None:
     assert (result.stats["recoveries"][0]["version"] > 0) == (name not in FROM_THE_START)
 
 
-@pytest.mark.parametrize("policy", ["rollback", "auto"])
-def test_second_failure(policy: str, repetition: int) -> None:
+@pytest.mark.parametrize("policy", tiers(["rollback", "auto"], plain=["rollback"], full=["auto"]))
+def test_second_failure(policy: str) -> None:
     """Another slot dies, in the batch that is being done again if all have gone back."""
     result = run("dht", "--interval", "0", "--policy", policy, "--spares", "2", "--kill",
                  "1@atomic:2200", "--kill", "3@atomic:2650")
@@ -87,8 +86,8 @@ def test_second_failure(policy: str, repetition: int) -> None:
     assert policy == "auto" or kinds(result) == ["rollback", "rollback"]
 
 
-@pytest.mark.parametrize("policy", ["rollback", "auto"])
-def test_from_the_start(policy: str, repetition: int) -> None:
+@pytest.mark.parametrize("policy", tiers(["rollback", "auto"], plain=["rollback"], full=["auto"]))
+def test_from_the_start(policy: str) -> None:
     """Without a checkpoint all is inserted again into volumes that are empty again, or the lost
     slot's volume is filled from the logs of the others."""
     result = run("dht", "--interval", "never", "--policy", policy, "--kill", "1@atomic:2200")

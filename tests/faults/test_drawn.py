@@ -1,8 +1,8 @@
 """Programs that nobody has thought of, killed at places that nobody has chosen.
 
 Law: the final memory is that of the same program unprotected, bit for bit, on one node and over
-several, whoever dies; what a get or a swap returned is in it. The number of a repetition draws the
-program, the options and the kills: ``--sweep 20`` runs 60 programs.
+several, whoever dies; what a get or a swap returned is in it. A number draws the program, the
+options and the kills.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from jobs import Result, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import ROOT, SLOTS
+from tiers import tiers
 
 SCRIPT = ROOT / "tests/faults/replay/drawn.py"
 STEPS = 10
@@ -59,9 +60,10 @@ def assert_same(result: Result, expected: list[dict[str, Any]]) -> None:
             assert same, f"slot {slot}'s {name} differs from the unprotected run\n{result}"
 
 
-@pytest.mark.parametrize("nodes", [1, 2, pytest.param(3, marks=pytest.mark.rest)])
-def test_its_memory_is_that_of_the_unprotected_run(nodes: int, repetition: int) -> None:
-    number = 10 * repetition + nodes
+@pytest.mark.parametrize(("number", "nodes"), tiers(
+    [(10 * i + nodes, nodes) for i in range(10) for nodes in (1, 2, 3)],
+    plain=["1-1"], full=["2-2", "11-1", "12-2"]))
+def test_its_memory_is_that_of_the_unprotected_run(number: int, nodes: int) -> None:
     dice = random.Random(number)
     plain = run_plain(SCRIPT, SLOTS, args=["plain", str(STEPS), str(number)])
     assert plain.status == 0, plain

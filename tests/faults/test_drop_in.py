@@ -2,13 +2,13 @@
 
 Law: whatever a program does with threads, its stdin, directories, communicators of its own,
 polling, pools and shared memory, it ends well after any kill, with the memory of the run without
-failure, bit for bit; `run_job` sees to it that nothing hangs and nothing is left. ``--sweep 30``
-makes some 280 kills.
+failure, bit for bit; `run_job` sees to it that nothing hangs and nothing is left.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from jobs import Result, run_job
 from programs import ROOT
+from tiers import tiers
 
 N = 4
 HERE = ROOT / "tests/faults/dropin"
@@ -37,9 +38,11 @@ def expected(program: str) -> list[dict[str, Any]]:
     return result.of_slots("slot", N)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_random_kills(program: str, repetition: int) -> None:
-    dice = random.Random(f"{program} {repetition}")
+@pytest.mark.parametrize(("program", "seed"), tiers(
+    itertools.product(PROGRAMS, range(4)), plain=["executor-0"],
+    full=[f"{program}-0" for program in PROGRAMS if program != "executor"]))
+def test_random_kills(program: str, seed: int) -> None:
+    dice = random.Random(f"{program} {seed}")
     victims = [(dice.randrange(N), dice.uniform(0, MOST_S)) for _ in range(dice.choice((1, 1, 2)))]
     rules = [word for slot, at_s in victims for word in ("--kill", f"{slot}@time:{at_s:.4f}")]
     options = ("--policy", dice.choice(("auto", "auto", "rollback")), "--spares",
@@ -57,14 +60,12 @@ def test_random_kills(program: str, repetition: int) -> None:
 POOLS = {"comm": (), "module": ("-m", "mpi4py.futures")}
 # How many calls of MPI a slot has made when it dies, of some 200.
 PLACES = [(victim, calls) for victim in range(N) for calls in (2, 8, 20, 50, 110)]
-REST = {(0, 50), (1, 50)}
 
 
-@pytest.mark.parametrize("how", POOLS)
-@pytest.mark.parametrize(("victim", "calls"), [
-    pytest.param(*place, marks=pytest.mark.rest if place in REST else pytest.mark.long)
-    for place in PLACES])
-def test_pools_of_mpi(how: str, victim: int, calls: int) -> None:
+@pytest.mark.parametrize(("victim", "calls", "how"), tiers(
+    [(*place, how) for place in PLACES for how in POOLS],
+    full=["0-50-comm", "0-50-module", "1-50-comm", "1-50-module"]))
+def test_pools_of_mpi(victim: int, calls: int, how: str) -> None:
     """Law: slot 0's main thread waits for futures, which a thread of its own fulfils by messages,
     and the pool is not the worse for any death. The library can hang in MPI_Intercomm_create, by
     which a pool begins (Open MPI 5.0.11): then all is launched again."""

@@ -20,6 +20,8 @@ from jobs import FTRMA, Result, run_command, run_job
 from nodes import run_on_nodes
 from programs import kinds
 
+pytestmark = pytest.mark.full
+
 PROGRAM = """
 import ctypes, os, signal, sys, time
 import numpy as np
@@ -124,7 +126,7 @@ def quiet(result: Result) -> None:
     assert "Traceback" not in result.stderr, result
 
 
-LONG = pytest.mark.long  # more of the same kind
+LONG = pytest.mark.nightly  # more of the same kind
 
 
 @pytest.mark.parametrize(
@@ -491,7 +493,7 @@ else:
 """
 
 
-def test_a_forked_child_ends_as_in_python(repetition: int) -> None:
+def test_a_forked_child_ends_as_in_python() -> None:
     """Law: a process that the program has forked and that comes to the program's end has its status
     and its words, and is not the slot, which goes on and can be replaced."""
     result = run_job(FORKS, 3, "--kill", "1@fence:12", timeout=40)

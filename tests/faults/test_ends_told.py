@@ -197,7 +197,7 @@ def on_several(home: Path, how: str, case: Case) -> Result:
 
 
 @pytest.mark.parametrize(("how", "where"), [
-    pytest.param(how, where, marks=() if how in PLAIN and where == "several" else pytest.mark.rest)
+    pytest.param(how, where, marks=() if how in PLAIN and where == "several" else pytest.mark.full)
     for how in ENDS for where in ("one", "several")])
 def test_every_end_is_told(tmp_path: Path, how: str, where: str) -> None:
     """Law: its status, and a sentence, once; nothing else of ftrma's is there that is no news."""

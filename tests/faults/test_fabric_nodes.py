@@ -10,6 +10,8 @@ import pytest
 from fabriclaws import LAWS, SLOTS
 from nodes import remove_fake_ssh, run_on_nodes
 
+pytestmark = pytest.mark.full
+
 PROGRAM = f"""
 import json, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})

@@ -62,9 +62,9 @@ def check(result: Any, kind: str) -> None:
 
 @pytest.mark.parametrize(("policy", "kind"), [
     ("auto", "causal"),
-    pytest.param("rollback", "rollback", marks=pytest.mark.rest),
+    pytest.param("rollback", "rollback", marks=pytest.mark.full),
 ])
-@pytest.mark.parametrize("way", ["file", pytest.param("logging", marks=pytest.mark.rest)])
+@pytest.mark.parametrize("way", ["file", pytest.param("logging", marks=pytest.mark.full)])
 def test_no_line_before_the_checkpoint_is_lost(policy: str, kind: str, way: str) -> None:
     program = LINES.format(steps=STEPS, puts=1)
     result = run_job(program, 2, "--interval", "0", "--policy", policy, "--kill", "1@put:20",
@@ -72,7 +72,7 @@ def test_no_line_before_the_checkpoint_is_lost(policy: str, kind: str, way: str)
     check(result, kind)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_relaunch_loses_none_either() -> None:
     """Law: also where all processes end, those that had not died."""
     program = LINES.format(steps=STEPS, puts=1)
@@ -81,7 +81,7 @@ def test_a_relaunch_loses_none_either() -> None:
     check(result, "relaunch")
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_demand_checkpoints_hold_what_was_written_before() -> None:
     """Law: a slot that is replayed from a checkpoint of its own repeats what it wrote since."""
     program = LINES.format(steps=STEPS, puts=5000)

@@ -7,6 +7,7 @@ bit for bit; survivors have computed each step once, as long as nothing is launc
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from jobs import Result, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import deaths, final_memory, kinds
+from tiers import tiers
 
 RING = Path(__file__).parent / "ring.py"
 SLOTS, STEPS, EVERY = 4, 40, 6
@@ -83,14 +85,12 @@ def test_a_run_without_failure() -> None:
 
 PLACES = ["ring.send:1", "ring.send:20", "ring.send:41", "put:20", "fence:25", "safepoint:30",
           "checkpoint:3", "stage:3", "staged:3", "end"]
-TURNS = [(place, slot) for place in PLACES for slot in range(SLOTS)]
 
 
-@pytest.mark.parametrize(("place", "slot"), [
-    pytest.param(place, slot, marks=[
-        pytest.mark.rest if i in (13, 27) else pytest.mark.long] * (i > 0))
-    for i, (place, slot) in enumerate(TURNS)])
-def test_a_slot_dies(place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("place", "slot"), tiers(
+    itertools.product(PLACES, range(SLOTS)), plain=["ring.send:1-0"],
+    full=["put:20-1", "checkpoint:3-3"]))
+def test_a_slot_dies(place: str, slot: int) -> None:
     """Law: the replacement computes what the checkpoint has not."""
     result = ring(*SPARES, *kill(f"{slot}@{place}"))
     assert_recovered(result, [slot])
@@ -100,13 +100,13 @@ def test_a_slot_dies(place: str, slot: int, repetition: int) -> None:
 
 @pytest.mark.parametrize("rules", [
     ("1@ring.send:20", "3@repair"),
-    *(pytest.param(("1@ring.send:20", second), marks=pytest.mark.long)
+    *(pytest.param(("1@ring.send:20", second), marks=pytest.mark.nightly)
       for second in ("3@restore", "0@reset", "1@reentry", "3@reentry", "c0@repair", "s0@repair")),
-    pytest.param(("0@staged:2", "2@ring.send:24"), marks=pytest.mark.rest),
-    pytest.param(("0@ring.send:20", "2@ring.send:21"), marks=pytest.mark.long),
-    pytest.param(("0@ring.send:9", "1@ring.send:17", "2@ring.send:33"), marks=pytest.mark.long),
+    pytest.param(("0@staged:2", "2@ring.send:24"), marks=pytest.mark.full),
+    pytest.param(("0@ring.send:20", "2@ring.send:21"), marks=pytest.mark.nightly),
+    pytest.param(("0@ring.send:9", "1@ring.send:17", "2@ring.send:33"), marks=pytest.mark.nightly),
 ], ids="-".join)
-def test_several_deaths(rules: tuple[str, ...], repetition: int) -> None:
+def test_several_deaths(rules: tuple[str, ...]) -> None:
     """Law: also amid a recovery, by re-entry after re-entry, and with m = 2 two at once."""
     result = ring(*STRONG[2:], "--spares", "4", *kill(*rules))
     assert sorted(f"{'c' * (role == 'checksum')}{'s' * (role == 'spare')}{index}"
@@ -114,10 +114,9 @@ def test_several_deaths(rules: tuple[str, ...], repetition: int) -> None:
     assert_recovered(result, [int(rule[0]) for rule in rules if rule[0] in "0123"])
 
 
-@pytest.mark.parametrize("place", [
-    pytest.param("commit:2", marks=pytest.mark.rest),
-    *(pytest.param(f"{place}:2", marks=pytest.mark.long) for place in ("sum", "fold", "folded"))])
-def test_a_checksum_rank_dies(place: str, repetition: int) -> None:
+@pytest.mark.parametrize("place", tiers(
+    ["commit:2", "sum:2", "fold:2", "folded:2"], full=["commit:2"]))
+def test_a_checksum_rank_dies(place: str) -> None:
     """Law: its seat is taken while the slots go on, or all enter again and compute nothing anew."""
     result = ring(*SPARES, *kill(f"c0@{place}"))
     assert_same(result)
@@ -135,9 +134,9 @@ def test_more_deaths_than_the_code_survives() -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    (), pytest.param(("3@reset",), marks=pytest.mark.long),
-    pytest.param(("c0@restore",), marks=pytest.mark.long)], ids="-".join)
-def test_a_forfeited_checkpoint(rules: tuple[str, ...], repetition: int) -> None:
+    (), pytest.param(("3@reset",), marks=pytest.mark.nightly),
+    pytest.param(("c0@restore",), marks=pytest.mark.nightly)], ids="-".join)
+def test_a_forfeited_checkpoint(rules: tuple[str, ...]) -> None:
     """Law: all enter with empty vaults; survivors have what they kept; the next checkpoints hold,
     also where somebody dies amid this."""
     result = ring("--spares", "4", *BOTH, *kill(*rules, "0@ring.send:50"), forfeit=True)
@@ -148,7 +147,7 @@ def test_a_forfeited_checkpoint(rules: tuple[str, ...], repetition: int) -> None
     assert last["version"] > 0 and last["slots"] == [0], result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_forfeited_checkpoint_without_spares() -> None:
     """Law: the job is launched again from the start."""
     result = ring("--spares", "0", *BOTH, forfeit=True)
@@ -157,7 +156,7 @@ def test_a_forfeited_checkpoint_without_spares() -> None:
     assert computed(result) == [STEPS] * SLOTS
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_without_spares_all_begin_with_the_checkpoint() -> None:
     """Law: in a new launch nobody has kept anything; entries are there."""
     result = ring("--spares", "0", *kill("2@ring.send:20"))
@@ -166,13 +165,13 @@ def test_without_spares_all_begin_with_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    ("3@ring.send:20",), pytest.param(("2@ring.send:20", "1@reentry"), marks=pytest.mark.rest),
-    *(pytest.param(rules, marks=pytest.mark.long) for rules in (
+    ("3@ring.send:20",), pytest.param(("2@ring.send:20", "1@reentry"), marks=pytest.mark.full),
+    *(pytest.param(rules, marks=pytest.mark.nightly) for rules in (
         ("0@ring.send:20",), ("a2@ring.send:20",), ("1@staged:3",), ("3@put:20",), ("2@fence:25",),
         ("3@ring.send:20", "a3@repair"), ("1@stage:2", "c1@repair"))),
 ], ids="-".join)
-@pytest.mark.parametrize("spares", ["2", pytest.param("1", marks=pytest.mark.long)])
-def test_over_nodes(rules: tuple[str, ...], spares: str, repetition: int) -> None:
+@pytest.mark.parametrize("spares", ["2", pytest.param("1", marks=pytest.mark.nightly)])
+def test_over_nodes(rules: tuple[str, ...], spares: str) -> None:
     """Law: the same over two nodes, wherever the spare is."""
     slots = [int(rule[0]) for rule in rules if rule[0] in "0123"]
     need = len([rule for rule in rules if rule[0] != "a"])
@@ -185,7 +184,7 @@ def test_over_nodes(rules: tuple[str, ...], spares: str, repetition: int) -> Non
         assert not kinds(result) and computed(result) == [STEPS] * SLOTS, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_forfeited_over_nodes() -> None:
     """Law: more than the code survives is lost, and nothing is launched again."""
     result = run_on_nodes(RING, SLOTS, "--spares", "3", *BOTH, args=["forfeit"], in_turn=2)
@@ -212,9 +211,9 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("before", [False, True])
-def test_a_death_in_a_claim(before: bool, repetition: int) -> None:
+def test_a_death_in_a_claim(before: bool) -> None:
     """Law: who has died after it has said what it claims, and waits for others, has said it."""
     result = run_job(CLAIMS, 3, "--kill", "1@time:0.9", args=["before"] * before)
     assert result.status == 0, result
@@ -256,6 +255,7 @@ framework.claim("ring", forfeit=MPI.COMM_WORLD.rank == 1)
 """
 
 
+@pytest.mark.full
 def test_mistakes_are_told() -> None:
     """Law: each says what is wrong, and changes nothing."""
     result = run_job(MISTAKES, 2, "--interval", "never")
@@ -301,7 +301,7 @@ win.Unlock_all()
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_nothing_is_logged() -> None:
     """Law: what no replay will need is not logged."""
     for word, least, most in (("claim", 0, 2 << 20), ("none", 32 << 20, 64 << 20)):
@@ -310,7 +310,7 @@ def test_nothing_is_logged() -> None:
         assert all(least <= log["peak_bytes"] <= most for log in result.stats["log"]), result.stats
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_unprotected() -> None:
     """Law: under plain mpirun the same program does the same, and saves nothing."""
     result = run_plain(RING, SLOTS)
@@ -346,7 +346,7 @@ np.save(f"{sys.argv[1]}/taken-{comm.rank}.npy", [*taken, framework.committed()])
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_checkpoint_that_is_undone_is_taken_again() -> None:
     """Law: who waits for a version is told when it will not be committed, though nobody goes
     back."""
@@ -378,7 +378,7 @@ np.save(f"{sys.argv[1]}/counts-{me}.npy", [bare[0], kept[0]])
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_bare_window_without_a_framework() -> None:
     """Law: no log covers it, so all go back; the survivor's is let alone, what is protected is
     not."""

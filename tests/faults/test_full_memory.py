@@ -57,7 +57,9 @@ def why_not() -> str:
     return outcome.stderr.strip() if outcome.returncode else ""
 
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason="no mount namespace may be made here")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(bool(why_not()), reason="no mount namespace may be made here")]
 
 
 def run_full(home: Path, what: str, *options: str, limit: str = "") -> Result:
@@ -76,7 +78,7 @@ def test_nothing_new_is_needed(tmp_path: Path) -> None:
     assert result.status == 0 and result.stdout.count("right") == 2, result
 
 
-@pytest.mark.parametrize("interval", ["0", pytest.param("never", marks=pytest.mark.long)])
+@pytest.mark.parametrize("interval", ["0", pytest.param("never", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("what", ["grows", "dies", "window"])
 def test_the_end_is_told(tmp_path: Path, what: str, interval: str) -> None:
     """Law: 70 and the reason with its remedy, or the right result; no traceback of ftrma's, no

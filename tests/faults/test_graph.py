@@ -158,12 +158,11 @@ SOON = ("graph.load", "graph.recover", "graph.compute:6", "graph.emit:7", "graph
 
 @pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
     pytest.param(place, slot, recovery, name, marks=[
-        pytest.mark.rest if (place, recovery, name) in (
+        pytest.mark.full if (place, recovery, name) in (
             ("graph.emit:7", "lwlog", "sv"),) and slot
-        else pytest.mark.long])
+        else pytest.mark.nightly])
     for name in FULL for place in SOON for slot in (0, 3) for recovery in RECOVERIES])
-def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: str,
-                                   repetition: int) -> None:
+def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: str) -> None:
     """Law: masked steps, lists and changes of edges come back in all bits."""
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
     assert_same(result, (name,))
@@ -173,13 +172,13 @@ def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: s
 def when(i: int) -> list[pytest.MarkDecorator]:
     if i == 11:
         return []
-    return [pytest.mark.rest if i == 8 else pytest.mark.long]
+    return [pytest.mark.full if i == 8 else pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
     pytest.param(*case, marks=when(i))
     for i, case in enumerate([*CASES, *(case for case in MORE if case not in CASES)])])
-def test_a_death(place: str, slot: int, recovery: str, name: str, repetition: int) -> None:
+def test_a_death(place: str, slot: int, recovery: str, name: str) -> None:
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
     assert_same(result, (name,))
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
@@ -193,9 +192,9 @@ UPON = [(rules, recovery) for rules in (
 
 
 @pytest.mark.parametrize(("rules", "recovery"), [
-    pytest.param(*case, marks=pytest.mark.long if i else pytest.mark.rest)
+    pytest.param(*case, marks=pytest.mark.nightly if i else pytest.mark.full)
     for i, case in enumerate(UPON)])
-def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str, repetition: int) -> None:
+def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str) -> None:
     """Law: three levels of steps at once, and a replaced slot that dies again."""
     options = ("--spares", "4", *STRONG)
     result = run(recovery, ("pagerank",), *options, *kill(*rules))
@@ -214,20 +213,20 @@ ROLES = [  # rules, options, kinds of what follows
 
 
 @pytest.mark.parametrize(("rules", "options", "expected", "recovery"), [
-    pytest.param(*role, recovery, marks=pytest.mark.rest if
-                 (i, recovery) == (5, "lwlog") else pytest.mark.long)
+    pytest.param(*role, recovery, marks=pytest.mark.full if
+                 (i, recovery) == (5, "lwlog") else pytest.mark.nightly)
     for i, role in enumerate(ROLES) for recovery in RECOVERIES])
 def test_other_roles(rules: str, options: tuple[str, ...], expected: tuple[str, ...],
-                     recovery: str, repetition: int) -> None:
+                     recovery: str) -> None:
     """Law: whoever has the parity may die, a spare, and as many of each group as it stands."""
     result = run(recovery, ("pagerank",), *SPARES, *options, *kill(*rules.split()))
     assert_same(result, ("pagerank",))
     assert set(kinds(result)) == {*expected}, result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_more_than_a_group_stands(recovery: str, repetition: int) -> None:
+def test_more_than_a_group_stands(recovery: str) -> None:
     """Law: what cannot be had is told, and answered by nobody."""
     result = run(recovery, ("pagerank",), *SPARES,
                  *kill("1@graph.compute:12", "2@graph.compute:12"))
@@ -235,11 +234,11 @@ def test_more_than_a_group_stands(recovery: str, repetition: int) -> None:
 
 
 @pytest.mark.parametrize(("place", "recovery"), [
-    pytest.param(place, recovery, marks=pytest.mark.rest if
-                 (place, recovery) == ("graph.compute:12", "lwlog") else pytest.mark.long)
+    pytest.param(place, recovery, marks=pytest.mark.full if
+                 (place, recovery) == ("graph.compute:12", "lwlog") else pytest.mark.nightly)
     for place in ("graph.load", "graph.compute:3", "graph.compute:12", "staged", "graph.end")
     for recovery in RECOVERIES])
-def test_the_graph_from_parity(place: str, recovery: str, repetition: int) -> None:
+def test_the_graph_from_parity(place: str, recovery: str) -> None:
     """Law: a slot's part of the graph comes out of a checkpoint, too."""
     result = run_job(SCRIPT, SLOTS, *SPARES, *kill(f"2@{place}"),
                      args=[recovery, "parity", "pagerank", "kcore"])
@@ -267,8 +266,8 @@ if engine.comm.rank == 0:
 """
 
 
-@pytest.mark.rest
-def test_the_graph_from_files(tmp_path: Path, repetition: int) -> None:
+@pytest.mark.full
+def test_the_graph_from_files(tmp_path: Path) -> None:
     """Law: a replaced slot has its part from the cache, and does not make it."""
     result = run_job(ONCE, SLOTS, *SPARES, *kill("2@graph.compute:12"),
                      args=[str(SCRIPT.parent), str(tmp_path / "cache")])
@@ -286,10 +285,9 @@ DECLARED = [("1@graph.compute:40", ()), ("2@graph.load", ()), ("0@graph.exchange
 
 @pytest.mark.parametrize(("rules", "options", "recovery"), [
     pytest.param(*case, recovery, marks=[] if (i, recovery) == (0, "causal") else
-                 pytest.mark.rest if (i, recovery) == (3, "rollback") else pytest.mark.long)
+                 pytest.mark.full if (i, recovery) == (3, "rollback") else pytest.mark.nightly)
     for i, case in enumerate(DECLARED) for recovery in ("causal", "rollback")])
-def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery: str,
-                                  repetition: int) -> None:
+def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery: str) -> None:
     """Law: by causal one slot is replayed while the others go on, by rollback all go back, in the
     first run and behind one that has ended. All go back when two die at once, and for one that
     begins a run when there is a checkpoint already; nobody for one that has not begun any."""
@@ -302,21 +300,20 @@ def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery
     assert kinds(result) == ["rollback" if back else "causal"] * deaths, result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["1@graph.compute:6", "2@graph.emit:4", "0@graph.sync:7"])
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("recovery", ["causal", "rollback"])
-def test_full_programs_as_any_program(recovery: str, name: str, rule: str,
-                                      repetition: int) -> None:
+def test_full_programs_as_any_program(recovery: str, name: str, rule: str) -> None:
     """Law: with masked steps, lists and changes of edges, too."""
     result = run(recovery, (name,), *SPARES, *kill(rule))
     assert_same(result, (name,))
     assert kinds(result) == [recovery], result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("recovery", ["causal", "rollback"])
-def test_over_nodes_as_any_program(recovery: str, repetition: int) -> None:
+def test_over_nodes_as_any_program(recovery: str) -> None:
     """Law: over several nodes, too."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
                           *kill("3@graph.compute:12"), args=[recovery, "pagerank"], in_turn=2)
@@ -351,10 +348,10 @@ np.savez(f"{sys.argv[1]}/slot-{comm.rank}.npz", memory=memory, found=found)
 
 
 @pytest.mark.parametrize(("recovery", "visit"), [
-    pytest.param(recovery, visit, marks=pytest.mark.rest if
-                 (recovery, visit) == ("lwlog", 9) else pytest.mark.long)
+    pytest.param(recovery, visit, marks=pytest.mark.full if
+                 (recovery, visit) == ("lwlog", 9) else pytest.mark.nightly)
     for recovery in ("lwlog", "causal", "rollback") for visit in (1, 9, 17)])
-def test_windows_behind_a_run(recovery: str, visit: int, repetition: int) -> None:
+def test_windows_behind_a_run(recovery: str, visit: int) -> None:
     """Law: the program's own windows, made when a run has ended, come back."""
     arguments = [recovery, str(SCRIPT.parent)]
     results = [run_job(BEHIND, 3, "--interval", "0", *rules, args=arguments)
@@ -368,10 +365,10 @@ def test_windows_behind_a_run(recovery: str, visit: int, repetition: int) -> Non
 
 
 @pytest.mark.parametrize("rule", [
-    pytest.param("1@graph.compute:25", marks=pytest.mark.rest),
-    pytest.param("2@graph.recover:2", marks=pytest.mark.long),
-    pytest.param("3@graph.sync:50", marks=pytest.mark.long)])
-def test_runs_that_have_ended_are_not_run_again(rule: str, repetition: int) -> None:
+    pytest.param("1@graph.compute:25", marks=pytest.mark.full),
+    pytest.param("2@graph.recover:2", marks=pytest.mark.nightly),
+    pytest.param("3@graph.sync:50", marks=pytest.mark.nightly)])
+def test_runs_that_have_ended_are_not_run_again(rule: str) -> None:
     """Law: by the entry that follows their results are there."""
     result = run("lwlog", PROGRAMS, *SPARES, *kill(rule))
     assert_same(result, PROGRAMS)
@@ -379,9 +376,9 @@ def test_runs_that_have_ended_are_not_run_again(rule: str, repetition: int) -> N
 
 
 @pytest.mark.parametrize("rule", [
-    pytest.param(rule, marks=pytest.mark.long)
+    pytest.param(rule, marks=pytest.mark.nightly)
     for rule in ("3@graph.compute:12", "a3@graph.compute:12", "0@graph.emit:7")])
-def test_over_nodes(rule: str, repetition: int) -> None:
+def test_over_nodes(rule: str) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
                           *kill(rule), args=["lwlog", "pagerank"], in_turn=2)
@@ -389,9 +386,9 @@ def test_over_nodes(rule: str, repetition: int) -> None:
     assert kinds(result) == ["reentry"] * (rule[0] != "a"), result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FULL)
-def test_full_programs_over_nodes(name: str, repetition: int) -> None:
+def test_full_programs_over_nodes(name: str) -> None:
     """Law: nor where records go to."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
                           *kill("3@graph.compute:7"), args=["lwlog", name], in_turn=2)
@@ -399,8 +396,8 @@ def test_full_programs_over_nodes(name: str, repetition: int) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.long
-def test_a_relaunch_begins_with_the_checkpoint(repetition: int) -> None:
+@pytest.mark.nightly
+def test_a_relaunch_begins_with_the_checkpoint() -> None:
     """Law: where nothing is kept what is checkpointed is, by each recovery."""
     for recovery in RECOVERIES:
         result = run(recovery, ("pagerank",), "--spares", "0", *kill("2@graph.compute:13"))
@@ -408,7 +405,7 @@ def test_a_relaunch_begins_with_the_checkpoint(repetition: int) -> None:
         assert [(r["kind"], r["version"]) for r in result.stats["recoveries"]] == [("relaunch", 2)]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_unprotected() -> None:
     """Law: under plain mpirun the same program has the same results."""
     result = run_plain(SCRIPT, SLOTS, args=["lwlog", *PROGRAMS])
@@ -520,7 +517,7 @@ graph.Engine().run(data.path(9), Program())
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_mask_that_differs_is_told() -> None:
     """Law: it ends the job in words, on all slots, and nobody waits for somebody."""
     result = run_job(DIFFERING, 2)
@@ -560,10 +557,10 @@ np.save(f"{sys.argv[1]}/sums-{comm.rank}.npy", state.sums)
 """
 
 
-@pytest.mark.parametrize("words", ["within", pytest.param("between", marks=pytest.mark.long)])
-@pytest.mark.parametrize("visit", [30, pytest.param(45, marks=pytest.mark.long),
-                                   pytest.param(9, marks=pytest.mark.long)])
-def test_runs_in_a_loop_of_the_program(words: str, visit: int, repetition: int) -> None:
+@pytest.mark.parametrize("words", ["within", pytest.param("between", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("visit", [30, pytest.param(45, marks=pytest.mark.nightly),
+                                   pytest.param(9, marks=pytest.mark.nightly)])
+def test_runs_in_a_loop_of_the_program(words: str, visit: int) -> None:
     """Law: an attempt that goes on in the middle, by state that was declared, goes on with the run
     that was made then, whichever engine makes it."""
     results = [run_job(LOOP, 2, "--interval", "0", *kill_rules, args=[words])
@@ -595,9 +592,9 @@ np.savez(f"{sys.argv[1]}/slot-{engine.comm.rank}.npz", found=found, told=state.t
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("visit", [3, 9, 25, 40])
-def test_a_run_that_has_not_ended_is_one_of_the_others(visit: int, repetition: int) -> None:
+def test_a_run_that_has_not_ended_is_one_of_the_others(visit: int) -> None:
     """Law: a program that goes on behind it goes on so after a failure, too."""
     arguments = [str(SCRIPT.parent)]
     result = run_job(CAUGHT, 2, "--interval", "0", *kill(f"1@graph.compute:{visit}"),
@@ -632,12 +629,12 @@ if engine.comm.rank == 0:
 
 
 @pytest.mark.parametrize(("words", "options", "least", "most"), [
-    pytest.param("logs", (), 3, 9, marks=pytest.mark.rest),
-    pytest.param("seconds", (), 2, 6, marks=pytest.mark.long),
-    pytest.param("daly", ("--interval", "0.08"), 2, 6, marks=pytest.mark.long),
-    pytest.param("never", ("--interval", "0.01"), 0, 0, marks=pytest.mark.long)])
-def test_when_checkpoints_are_due(words: str, options: tuple[str, ...], least: int, most: int,
-                                  repetition: int) -> None:
+    pytest.param("logs", (), 3, 9, marks=pytest.mark.full),
+    pytest.param("seconds", (), 2, 6, marks=pytest.mark.nightly),
+    pytest.param("daly", ("--interval", "0.08"), 2, 6, marks=pytest.mark.nightly),
+    pytest.param("never", ("--interval", "0.01"), 0, 0, marks=pytest.mark.nightly)])
+def test_when_checkpoints_are_due(words: str, options: tuple[str, ...], least: int,
+                                  most: int) -> None:
     """Law: by logs that grow, by seconds, by the job's interval, or never; after a death the ranks
     are the same, whatever the partition."""
     result = run_job(DUE, 3, *SPARES, *options, *kill("1@graph.compute:12"),
@@ -674,7 +671,7 @@ def command(*words: str) -> Result:
     return run_command([FTRMA, "graph", *words])
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_the_command_line(tmp_path: Path) -> None:
     """Law: it does what the program does, of a file or a graph that is made, and a kill changes no
     bit; a mistake is one line, before anything starts where that can be known."""
@@ -705,7 +702,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert len(lines) == 1, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_what_out_names_stays_what_it_is(tmp_path: Path) -> None:
     """Law: a device, a FIFO and a link are written into; what cannot be written when all is done is
     told with a remedy and has a status of its own; what is read, or written already, is refused."""
@@ -734,7 +731,7 @@ def test_what_out_names_stays_what_it_is(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "link.npy", "target.npy", "pipe"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
     """Law: each is there, by each way to recover it, on files of each kind; what only the graph
     tells to be wrong is one line, too."""

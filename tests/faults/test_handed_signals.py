@@ -100,7 +100,7 @@ def warn(tmp_path: Path, how: str, *, several: bool = False) -> Result:
 def both(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("several", [
         pytest.param(False, id="one node", marks=marks),
-        pytest.param(True, id="several", marks=pytest.mark.rest)])
+        pytest.param(True, id="several", marks=pytest.mark.full)])
 
 
 @both()
@@ -112,7 +112,7 @@ def test_who_does_not_handle_one_does_not_get_it(tmp_path: Path, several: bool) 
     assert "warning: SIGUSR1 has come and is not handed on to" in line, result
 
 
-@both(pytest.mark.rest)
+@both(pytest.mark.full)
 def test_who_handles_one_gets_it(tmp_path: Path, several: bool) -> None:
     result = warn(tmp_path, "one", several=several)
     assert result.status == 0 and not result.stats["failures"], result
@@ -120,7 +120,7 @@ def test_who_handles_one_gets_it(tmp_path: Path, several: bool) -> None:
     assert result.stderr.count("SIGUSR1 has come and is not handed on to slot") == 1, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["waits", "late"])
 def test_who_waits_for_one_or_will_handle_it_soon_gets_it(tmp_path: Path, how: str) -> None:
     """Law: a blocked signal is that of who waits for it; a program has a moment for its handler."""
@@ -129,14 +129,14 @@ def test_who_waits_for_one_or_will_handle_it_soon_gets_it(tmp_path: Path, how: s
     assert result.stdout.count("got 10\n") >= SLOTS and not result.stderr, result
 
 
-@both(pytest.mark.rest)
+@both(pytest.mark.full)
 def test_who_dies_of_one_ends_the_job(tmp_path: Path, several: bool) -> None:
     result = warn(tmp_path, "dies", several=several)
     assert result.status == 128 + MINE and not result.stats["recoveries"], result
     assert "ftrma: slot 1 died of SIGUSR1, which had been sent to 'ftrma run'" in result.stderr
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15),
                     reason="before Linux 6.15 nobody but its parent learns of what a process died")
 def test_a_kill_behind_a_signal_is_a_failure(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ from nodes import (
     why_not,
 )
 
+pytestmark = pytest.mark.full
+
 SLOTS = 4  # and a checksum rank and a spare, both on the third node
 READ_ONLY = (*INSTALLED, "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr")
 LIMIT_S = 30

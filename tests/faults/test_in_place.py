@@ -14,6 +14,7 @@ share.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from jobs import Result
 from nodes import NODES, before_daemons, launcher_options, remove_fake_ssh, run_on_nodes
 from programs import SLOTS, assert_causal, assert_same_bits, deaths, kinds, words_of
 from test_causal import DEAD_AT_ONCE, SLOW_TO_BEGIN, assert_replaced_early
+from tiers import tiers
 
 HERE = ("--spares", "2", "--interval", "0")
 ELSEWHERE = ("--spares", "1", "--interval", "0")
@@ -39,18 +41,6 @@ PLACES = {
     "dht": ["atomic:300", "get:40", "put:60"],
 }
 ALL = [(program, place) for program, places in PLACES.items() for place in places]
-
-
-def turns(cases: list[tuple[str, str]], stride: int) -> list[object]:
-    """Each place with each slot; every `stride`-th place with the slots in turn, of which a plain
-    run takes every other one."""
-    def late(i: int, slot: int) -> list[pytest.MarkDecorator]:
-        if i % stride or i // stride % SLOTS != slot:
-            return [pytest.mark.long]
-        return [pytest.mark.rest] * (i // stride % 2)
-
-    return [pytest.param(*case, slot, marks=late(i, slot))
-            for i, case in enumerate(cases) for slot in range(SLOTS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,8 +65,12 @@ def assert_replaced(result: Result, *kills: str) -> None:
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), turns(ALL, 7))
-def test_replayed(program: str, place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "place", "slot"), tiers(
+    [(*case, slot) for case in ALL for slot in range(SLOTS)],
+    plain=["lockall-flush:30-2"],
+    full=["stencil-start-0", "stencil-end-1", "ft-put:50-1", "lock-lock-held:30-0",
+          "pscw-call:7-3", "dht-atomic:300-2"]))
+def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)
     assert_same_bits(program, result)
@@ -84,12 +78,11 @@ def test_replayed(program: str, place: str, slot: int, repetition: int) -> None:
     assert_causal(result, [slot], SLOTS + (place != "start"))
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("place", ["put:10", "atomic:10", "lock-held:11", *(
-    pytest.param(place, marks=pytest.mark.long)
-    for place in ("get:10", "flush:10", "fence:17", "call:40"))])
-@pytest.mark.parametrize("slot", [0, pytest.param(3, marks=pytest.mark.long)])
-def test_what_is_no_replay_rolls_back(place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("place", "slot"), tiers(
+    itertools.product(("put:10", "atomic:10", "lock-held:11", "get:10", "flush:10", "fence:17",
+                       "call:40"), (0, 3)),
+    full=["put:10-0", "atomic:10-3"]))
+def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
     """As on one node: the program synchronizes behind protect(), and its safepoint comes late."""
     kill = f"{slot}@{place}"
     result = run("mixed", *HERE, "--kill", kill)
@@ -98,9 +91,12 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int, repetition: int) ->
     assert set(kinds(result)) <= {"rollback", "causal"}, result
 
 
-@pytest.mark.parametrize(("program", "place", "slot"), [
-    case for case in turns(ALL, 4) if case.values[2] in (0, 2)])  # type: ignore[attr-defined]
-def test_elsewhere(program: str, place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "place", "slot"), tiers(
+    [(*case, slot) for case in ALL for slot in (0, 2)],
+    plain=["stencil-start-0"],
+    full=["stencil-checkpoint:20-2", "ft-put:50-2", "lock-put:30-0", "pscw-call:7-0",
+          "dht-get:40-2"]))
+def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)
     assert_same_bits(program, result)
@@ -111,8 +107,8 @@ def test_elsewhere(program: str, place: str, slot: int, repetition: int) -> None
         assert "another node" in recovery["reason"], result
 
 
-@pytest.mark.rest
-def test_a_node_that_gets_its_first_slot(repetition: int) -> None:
+@pytest.mark.full
+def test_a_node_that_gets_its_first_slot() -> None:
     """What slots share is not there yet: two slots on each of two nodes, servers on a third."""
     script, args = words_of("stencil")
     result = run_on_nodes(script, SLOTS, *ELSEWHERE, "--kill", "3@fence:25", args=args)
@@ -121,13 +117,12 @@ def test_a_node_that_gets_its_first_slot(repetition: int) -> None:
     assert kinds(result) == ["rollback"], result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("program", ["stencil", pytest.param("ft", marks=pytest.mark.long)])
-@pytest.mark.parametrize("options", [HERE, pytest.param(STRONG, marks=pytest.mark.long)],
-                         ids=["m1", "m2"])
-@pytest.mark.parametrize("kill", ["c0@sum:4", "c0@commit:4", *(
-    pytest.param(kill, marks=pytest.mark.long) for kill in ("c0@fold:4", "c0@folded:4"))])
-def test_checksum(program: str, options: tuple[str, ...], kill: str, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "options", "kill"), tiers(
+    [pytest.param(program, options, kill, id=f"{program}-{m}-{kill}")
+     for kill in ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4")
+     for m, options in (("m1", HERE), ("m2", STRONG)) for program in ("stencil", "ft")],
+    full=["stencil-m1-c0@commit:4", "stencil-m2-c0@sum:4"]))
+def test_checksum(program: str, options: tuple[str, ...], kill: str) -> None:
     result = run(program, *options, "--kill", kill)
     assert_same_bits(program, result)
     assert_replaced(result, kill)
@@ -135,30 +130,28 @@ def test_checksum(program: str, options: tuple[str, ...], kill: str, repetition:
     assert result.stats["recoveries"][0]["slots"] == []
 
 
-@pytest.mark.rest
-def test_spare(repetition: int) -> None:
+@pytest.mark.full
+def test_spare() -> None:
     result = run("stencil", *HERE, "--kill", "s0@time:0.001")
     assert_same_bits("stencil", result)
     assert_replaced(result, "s0@time")
     assert kinds(result) == []
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("second", ["2@repair:1", "c0@repair:1", "s1@restore:1", "s1@replay:5", *(
-    pytest.param(second, marks=pytest.mark.long)
-    for second in ("s0@repair:1", "s1@repair:1", "1@restore:1", "2@fence:30"))])
-@pytest.mark.parametrize("options", [STRONG, pytest.param((*STRONG, "--policy", "rollback"),
-                                                          marks=pytest.mark.long)],
-                         ids=["auto", "rollback"])
-def test_a_second_death(second: str, options: tuple[str, ...], repetition: int) -> None:
+@pytest.mark.parametrize(("options", "second"), tiers(
+    [pytest.param((*STRONG, "--policy", policy), second, id=f"{policy}-{second}")
+     for second in ("2@repair:1", "c0@repair:1", "s1@restore:1", "s1@replay:5", "s0@repair:1",
+                    "s1@repair:1", "1@restore:1", "2@fence:30") for policy in ("auto", "rollback")],
+    full=["auto-2@repair:1", "auto-s1@replay:5", "rollback-2@fence:30"]))
+def test_a_second_death(options: tuple[str, ...], second: str) -> None:
     """Another one dies amid the repair, or while a slot is replayed, or later."""
     result = run("stencil", *options, "--spares", "3", "--kill", "0@put:30", "--kill", second)
     assert_same_bits("stencil", result)
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.rest
-def test_back_once_more(repetition: int) -> None:
+@pytest.mark.full
+def test_back_once_more() -> None:
     """Who becomes a slot after all have gone back is of the timeline that began there."""
     kills = ("1@put:20", "2@put:60")
     words = [word for kill in kills for word in ("--kill", kill)]
@@ -168,11 +161,10 @@ def test_back_once_more(repetition: int) -> None:
     assert kinds(result) == ["rollback"] * 2, result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("second", ["1@reset:1", "c0@reset:1", "2@reset:1", *(
-    pytest.param(second, marks=pytest.mark.long)
-    for second in ("0@reset:1", "3@reset:1", "c1@reset:1", "s1@reset:1"))])
-def test_going_back_is_cut_short(second: str, repetition: int) -> None:
+@pytest.mark.parametrize("second", tiers(
+    ["1@reset:1", "c0@reset:1", "2@reset:1", "0@reset:1", "3@reset:1", "c1@reset:1", "s1@reset:1"],
+    full=["1@reset:1", "c0@reset:1"]))
+def test_going_back_is_cut_short(second: str) -> None:
     """Some processes and agents have gone back when the next one dies, some have not.
 
     Slot 1 is the first on its node, and would have told its agent; slot 2 is who replaces the dead.
@@ -209,12 +201,12 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=mine)
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("kills", [("1@put:5",), *(
-    pytest.param(kills, marks=pytest.mark.long)
+    pytest.param(kills, marks=pytest.mark.nightly)
     for kills in (("1@fence:6",), ("0@put:6",), ("3@put:8", "3@live:1")))],
     ids=" ".join)
-def test_puts_that_wait_for_room(kills: tuple[str, ...], repetition: int) -> None:
+def test_puts_that_wait_for_room(kills: tuple[str, ...]) -> None:
     """Puts of more bytes than may be under way to one slot (4 MiB), which dies meanwhile."""
     whole = run_on_nodes(LARGE, SLOTS, "--interval", "never", in_turn=2)
     words = [word for kill in kills for word in ("--kill", kill)]
@@ -254,11 +246,11 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells, got=state.got)
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("place", [
-    "fence:11", pytest.param("fence:31", marks=pytest.mark.long),
-    pytest.param("call:15", marks=pytest.mark.long)])
-def test_messages_go_on(place: str, repetition: int) -> None:
+    "fence:11", pytest.param("fence:31", marks=pytest.mark.nightly),
+    pytest.param("call:15", marks=pytest.mark.nightly)])
+def test_messages_go_on(place: str) -> None:
     """After a failure communicators are made anew where the program sends a message by them."""
     whole = run_on_nodes(MESSAGES, SLOTS, "--interval", "never", in_turn=2)
     result = run_on_nodes(MESSAGES, SLOTS, *HERE, "--kill", f"1@{place}", in_turn=2, timeout=60)
@@ -270,7 +262,7 @@ def test_messages_go_on(place: str, repetition: int) -> None:
         assert found["got"].tolist() == expected["got"].tolist()
 
 
-def test_messages_after_a_checkpoint(repetition: int) -> None:
+def test_messages_after_a_checkpoint() -> None:
     """The first message after a recovery, and after a checkpoint, has communicators made again, in
     which nobody has died: nobody goes back."""
     program = MESSAGES.replace("state.step % 3 == 2", "state.step == 20")
@@ -280,15 +272,15 @@ def test_messages_after_a_checkpoint(repetition: int) -> None:
     assert all(found["got"].any() for found in result.of_slots("cells", SLOTS))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(20))
-def test_random_deaths(seed: int, repetition: int) -> None:
+def test_random_deaths(seed: int) -> None:
     """One or two at moments and places that nobody chose, on two or three nodes.
 
     With both spares on one node, or a second death before the first is made good, a relaunch is no
     mistake; a wrong bit and a hang are.
     """
-    chance = random.Random(f"{seed} {repetition}")
+    chance = random.Random(f"{seed} 0")
     program = chance.choice([*PLACES, "mixed"])
     roles = ["0", "1", "2", "3", "c0", "s0", "s1"]
     kills = []
@@ -333,8 +325,8 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells, got=state.got)
 """
 
 
-@pytest.mark.rest
-def test_what_an_agent_cannot_do_is_not_replayed(repetition: int) -> None:
+@pytest.mark.full
+def test_what_an_agent_cannot_do_is_not_replayed() -> None:
     """An atomic of 2 bytes is several requests to another node, of which some may be done."""
     result = run_on_nodes(SHORTS, SLOTS, *HERE, "--kill", "1@fence:11", in_turn=2)
     assert_replaced(result, "1@fence:11")
@@ -370,7 +362,8 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells)
 """
 
 
-def test_who_goes_back_amid_a_change_of_another_node(repetition: int) -> None:
+@pytest.mark.full
+def test_who_goes_back_amid_a_change_of_another_node() -> None:
     """What it would have done next there is of a time that is over: no agent is told of it."""
     result = run_on_nodes(AMID, SLOTS, *HERE, "--kill", "c0@commit:4", in_turn=2)
     assert result.status == 0 and kinds(result) == ["rollback"], result
@@ -378,8 +371,9 @@ def test_who_goes_back_amid_a_change_of_another_node(repetition: int) -> None:
         assert found["cells"].tolist() == [160, 0, 0, 0]
 
 
-@pytest.mark.parametrize(("kill", "kind"), [("1@safepoint:7", "rollback"), ("c0@sum:7", "causal")])
-def test_who_is_alone_on_a_node(kill: str, kind: str, repetition: int) -> None:
+@pytest.mark.parametrize(("kill", "kind"), [
+    pytest.param("1@safepoint:7", "rollback", marks=pytest.mark.full), ("c0@sum:7", "causal")])
+def test_who_is_alone_on_a_node(kill: str, kind: str) -> None:
     """Slot 1 and the checksum rank have a node each; nobody else there sees a death."""
     result = run_on_nodes(HALVES, 2, "--interval", "0", "--kill", kill, in_turn=3)
     assert result.status == 0 and kinds(result) == [kind], result
@@ -403,24 +397,24 @@ np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
 """
 
 
-@pytest.mark.long
-def test_who_is_alone_is_replaced_while_others_compute(repetition: int) -> None:
+@pytest.mark.nightly
+def test_who_is_alone_is_replaced_while_others_compute() -> None:
     """A repair begins when the others come to a call of MPI; that the node is there is known."""
     result = run_on_nodes(SLOW.replace("0.5", "2.5").replace("24", "3"), 2, "--interval", "0",
                           "--kill", "1@safepoint:2", in_turn=3, timeout=40)
     assert result.status == 0 and kinds(result) == ["rollback"], result
 
 
-def test_who_is_alone_may_end_the_job(repetition: int) -> None:
+def test_who_is_alone_may_end_the_job() -> None:
     """By its own exit, with its status; nobody takes it for a death."""
     result = run_on_nodes(ENDS_ITSELF, 2, "--interval", "0", in_turn=3)
     assert result.status == 7 and "slot 1 ended itself with status 7" in result.stderr, result
     assert not result.stats["recoveries"] and not result.stats["failures"], result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("slots", [1, 4])
-def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
+def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)
     assert result.status == 0 and kinds(result) == [], result
@@ -428,8 +422,8 @@ def test_nobody_waits_for_a_dead_spare(slots: int, repetition: int) -> None:
     assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
 
 
-@pytest.mark.long
-def test_an_agent_without_processes_is_not_missed(tmp_path: Path, repetition: int) -> None:
+@pytest.mark.nightly
+def test_an_agent_without_processes_is_not_missed(tmp_path: Path) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
     not followed by another; then a slot dies."""
     kills = ("c0@time:0.3", "1@time:5")
@@ -465,18 +459,18 @@ while state.step < 20:
 """
 
 
-@pytest.mark.rest
-def test_a_replacement_that_ends_itself_ends_the_job(repetition: int) -> None:
+@pytest.mark.full
+def test_a_replacement_that_ends_itself_ends_the_job() -> None:
     """As the slot's first process would: with its status, and nobody is launched again."""
     result = run_on_nodes(ENDS_ITSELF, SLOTS, *HERE, "--kill", "1@safepoint:9", in_turn=2)
     assert result.status == 7 and "slot 1 ended itself with status 7" in result.stderr, result
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("second", [
-    "2@fence:25", pytest.param("c0@repair:1", marks=pytest.mark.long)])
-def test_more_than_a_group_survives_in_place(second: str, repetition: int) -> None:
+    "2@fence:25", pytest.param("c0@repair:1", marks=pytest.mark.nightly)])
+def test_more_than_a_group_survives_in_place(second: str) -> None:
     """Their vaults are still on their nodes, so a relaunch has everything."""
     result = run("stencil", *HERE, "--kill", "1@fence:25", "--kill", second)
     assert_same_bits("stencil", result)
@@ -508,8 +502,8 @@ np.savez(f"{sys.argv[1]}/cells-{comm.rank}.npz", cells=cells)
 """
 
 
-@pytest.mark.parametrize("second", ["replay:4", pytest.param("live", marks=pytest.mark.long)])
-def test_who_comes_to_a_fence_meanwhile_is_no_hindrance(second: str, repetition: int) -> None:
+@pytest.mark.parametrize("second", tiers(["replay:4", "live"], full=["replay:4"]))
+def test_who_comes_to_a_fence_meanwhile_is_no_hindrance(second: str) -> None:
     """Slots of the other node arrive at a fence while slot 0 is being replayed, by way of which its
     node is told; then its process dies again. The repair does not wait for it to hear of them."""
     result = run_on_nodes(LATE, SLOTS, "--spares", "4", "--interval", "0", "--kill", "0@put:12",
@@ -547,8 +541,8 @@ np.savez(f"{sys.argv[1]}/got-{me}.npz", got=state.got)
 """
 
 
-@pytest.mark.rest
-def test_a_window_of_the_library_is_not_gone_on_with(repetition: int) -> None:
+@pytest.mark.full
+def test_a_window_of_the_library_is_not_gone_on_with() -> None:
     """Over several nodes one that has lost a process hangs, so the job is launched again.
 
     Nobody meanwhile gives the library the turn in which it would crash.
@@ -577,8 +571,8 @@ np.savez(f"{sys.argv[1]}/sums-{comm.rank}.npz", sums=state.sums)
 """
 
 
-@pytest.mark.rest
-def test_communicators_are_made_anew_where_no_slot_is_left(repetition: int) -> None:
+@pytest.mark.full
+def test_communicators_are_made_anew_where_no_slot_is_left() -> None:
     """A rollback on a node whose only slot died: a checksum rank clears away what slots shared."""
     kill = ("--kill", "0@safepoint:7", "--policy", "rollback")
     result = run_on_nodes(HALVES, 2, *HERE, *kill, in_turn=2)
@@ -587,7 +581,7 @@ def test_communicators_are_made_anew_where_no_slot_is_left(repetition: int) -> N
         assert found["sums"] == sum(2 * step + 1 for step in range(20))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_death_before_a_slot_elsewhere_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -597,7 +591,7 @@ def test_a_death_before_a_slot_elsewhere_has_begun(
     assert_replaced_early(run_on_nodes(DEAD_AT_ONCE, 3, *HERE, in_turn=2, files=tmp_path))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_an_own_place_comes_before_one_where_fewer_of_the_group_are() -> None:
     """Four slots and their checksum rank on two nodes, a spare on each and one on a third, so that
     awareness cannot hold. The slot comes back to its own node and is replayed."""

@@ -13,6 +13,8 @@ import pytest
 from jobs import Result, run_job
 from programs import kinds
 
+pytestmark = pytest.mark.full
+
 SLOTS = 3
 PARTITIONED = """
 import json, sys, time
@@ -87,22 +89,22 @@ def test_a_session_is_one_of_the_slots() -> None:
 
 
 @pytest.mark.parametrize("rules", [("1@safepoint:20",), ("0@call:9", "2@safepoint:30")])
-def test_a_death_with_partitioned_communication(rules: tuple[str, ...], repetition: int) -> None:
+def test_a_death_with_partitioned_communication(rules: tuple[str, ...]) -> None:
     """The library's duplicates of its world do not survive it: the job is launched again."""
     assert kinds(killed("partitioned", *rules))[0] == "relaunch"
 
 
-def test_a_server_dies_with_partitioned_communication(repetition: int) -> None:
+def test_a_server_dies_with_partitioned_communication() -> None:
     """Servers are in these duplicates, too."""
     assert kinds(killed("partitioned", "c0@sum:12")) == ["relaunch"]
 
 
-def test_a_server_dies_before_partitioned_communication(repetition: int) -> None:
+def test_a_server_dies_before_partitioned_communication() -> None:
     """The library's world is not whole any more: so that it is, the job is launched again."""
     assert kinds(killed("partitioned", "s0@time:0.1", begin_s="1")) == ["relaunch"]
 
 
-def test_a_death_with_a_session(repetition: int) -> None:
+def test_a_death_with_a_session() -> None:
     """Its communicator is made again by the replacement and the survivors."""
     assert kinds(killed("sessions", "1@safepoint:20")) == ["rollback"]
 
@@ -139,9 +141,9 @@ def halo(*options: str) -> Result:
 
 
 @pytest.mark.parametrize("count", [
-    pytest.param(count, marks=pytest.mark.rest if count < 400 else pytest.mark.long)
+    pytest.param(count, marks=pytest.mark.full if count < 400 else pytest.mark.nightly)
     for count in range(300, 890, 37)])
-def test_a_border_outlives_its_neighbour(count: int, repetition: int) -> None:
+def test_a_border_outlives_its_neighbour(count: int) -> None:
     """Law: who sends to the dead, and receives from nobody, is no second loss."""
     result = halo("--kill", f"1@call:{count}")
     assert result.status == 0, result

@@ -55,6 +55,7 @@ window.Fence()
 """
 LINE = re.compile(r"(\d) (\d+) (\d+) ([a-d]*)\.")
 UNBUFFERED = {"buffered": {}, "unbuffered": {"PYTHONUNBUFFERED": "1"}}
+pytestmark = pytest.mark.full
 
 
 def numbers_of(text: str) -> dict[int, Counter[int]]:

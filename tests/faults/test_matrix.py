@@ -6,8 +6,8 @@ node, bit for bit; those die who are killed, nobody else; nothing is launched ag
 spare is on its node is replayed, if it dies alone; one whose spare is elsewhere has all go back; an
 agent is missed by nobody.
 
-``--sweep 2`` runs cells in which each two values of two columns meet, on two and on three nodes,
-and every cell with one program; a plain ``pytest`` and ``--rest`` some of them.
+The cases are cells in which each two values of two columns meet, on two and on three nodes, and
+every cell with one program.
 
 Void, and so in no cell:
 
@@ -32,6 +32,7 @@ import pytest
 from jobs import Result
 from nodes import NODES, remove_fake_ssh, run_on_nodes
 from programs import ROOT, SLOTS, assert_same_bits, deaths, kinds, words_of
+from tiers import tiers
 
 MIXED = ROOT / "tests/faults/mixed.py"
 
@@ -198,15 +199,13 @@ def seated(taking: list[int], spares: list[int], here: bool) -> bool:
 
 
 def cases() -> Iterator[object]:
-    """Pairwise on two nodes, of which a plain run takes some; more of them in sweeps."""
+    """Pairwise on two nodes and on three; on two nodes every cell with one program, too."""
     for nodes in (2, 3):
         rows = [row for row in cells() if plan(row, nodes)]
         chosen = pairwise(rows)
         each = one_program_each(rows) if nodes == 2 else []
-        for i, row in enumerate([*chosen, *(row for row in each if row not in chosen)]):
-            turn = i % 24 if nodes == 2 and i < len(chosen) else 1
-            late = [] if not turn else [pytest.mark.rest if turn % 8 == 0 else pytest.mark.long]
-            yield pytest.param(row, nodes, id=f"{row}-{nodes}", marks=late)
+        for row in [*chosen, *(row for row in each if row not in chosen)]:
+            yield pytest.param(row, nodes, id=f"{row}-{nodes}")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,8 +215,13 @@ def stand_in() -> Iterator[None]:
     remove_fake_ssh()
 
 
-@pytest.mark.parametrize(("cell", "nodes"), list(cases()))
-def test_cell(cell: Cell, nodes: int, repetition: int) -> None:
+@pytest.mark.parametrize(("cell", "nodes"), tiers(
+    cases(), plain=["slot-put-here-m1-stencil-2", "slot-fence-elsewhere-m2-stencil-2"],
+    full=["slot-atomic-elsewhere-m2-mixed-2", "slot-put-here-m1-mixed-2",
+          "slot-replay-here-m1-ft-2", "agent-stage-here-m1-lock-2",
+          "checksum-commit-here-m1-mixed-2", "spare-repair-here-m1-mixed-2",
+          "spare-repair-here-m1-dht-2"]))
+def test_cell(cell: Cell, nodes: int) -> None:
     job = plan(cell, nodes)
     assert job is not None
     _, words = words_of(cell.program)

@@ -27,11 +27,11 @@ from mirrornodes import (
     settle,
     wait_until,
 )
+from tiers import tiers
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
 
-KILLS, MANY_KILLS = 20, 200
 SENT = 6  # its number among the words of struct ftrma_mirror_header
 OWN = 16  # words of each node in a region
 HUB, SPOKE = 0, 1
@@ -103,11 +103,10 @@ def crowd(nodes: list[Mirrored]) -> Iterator[list[Writer]]:
             assert int(nodes[0].words[word]) == value, (writer.node.number, word)
 
 
-@pytest.mark.rest
-def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kills", tiers([20, 200], full=["20"]))
+def test_killed_again_and_again(kills: int) -> None:
     """Law: whoever of the agents is killed, at any moment, no word goes back anywhere, and in the
     end all nodes have what each writer has stored last."""
-    kills = MANY_KILLS if request.config.getoption("--sweep") > 1 else KILLS
     picked = random.Random(20141117)
     with mirrors() as nodes, crowd(nodes) as writers:
         for _, victim in zip(range(kills), cycle((0, 1, 0, 2)), strict=False):
@@ -123,8 +122,11 @@ def test_killed_again_and_again(request: pytest.FixtureRequest) -> None:
             wait_until(lambda o=other, w=word, b=before: int(o.words[w]) >= b, "no mirror")
 
 
-@pytest.mark.parametrize("count", [1, 7, 40])
-@pytest.mark.parametrize("victim,place", PLACES)
+@pytest.mark.parametrize(("victim", "place", "count"), tiers(
+    [(*place, count) for place in PLACES for count in (1, 7, 40)],
+    plain=["0-SCAN-1", "1-SHADOW-7"],
+    full=["0-SCAN-40", "0-MIRROR-1", "0-SHADOW-7", "0-FORWARD-40", "1-SCAN-7", "1-MIRROR-40",
+          "1-SHADOW-1"]))
 def test_killed_at_a_place(victim: int, place: str, count: int) -> None:
     """Law: the same where the agent is killed between two of its steps, early and late."""
     kills = [f"{place}:{count}" if node == victim else None for node in range(2)]
@@ -134,7 +136,8 @@ def test_killed_at_a_place(victim: int, place: str, count: int) -> None:
         wait_until(lambda: min(w.writes for w in writers) > 300, "a writer hangs")
 
 
-@pytest.mark.parametrize("place", ["MIRROR", "SHADOW", "FORWARD"])
+@pytest.mark.parametrize("place", tiers(
+    ["MIRROR", "SHADOW", "FORWARD"], plain=["MIRROR"], others="full"))
 def test_what_the_hub_was_killed_amid_is_taken_once(place: str) -> None:
     """Law: a message that the hub was killed amid counts as taken by the next one, which tells the
     others; what somebody answers to it is not stored over by the message once more."""

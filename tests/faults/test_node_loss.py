@@ -14,6 +14,7 @@ import pytest
 from jobs import Result
 from nodes import NODES, PER_NODE, fake_ssh, refusing, remove_fake_ssh, run_on_nodes, struck
 from programs import kinds
+from tiers import tiers
 
 SLOTS = 4
 # Each slot adds what its left neighbour put to a field that only declared state remembers. The
@@ -103,14 +104,11 @@ def assert_same_bits(result: Result, reference: Result, least: int) -> None:
 
 
 # A slot stages a version when the one before has its parity. Until then that one may be lost.
-@pytest.mark.parametrize(
-    ("kill", "least"),
-    [("3@stage:6", 5), ("c1@fold:5", 5),
-     *(pytest.param(*case, marks=pytest.mark.long) for case in (
-         ("2@safepoint:6", 4), ("1@checkpoint:6", 4), ("0@staged:6", 5), ("c0@sum:9", 4),
-         ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)))],
-)
-def test_one_death(kill: str, least: int, reference: Result, repetition: int) -> None:
+@pytest.mark.parametrize(("kill", "least"), tiers(
+    [("3@stage:6", 5), ("c1@fold:5", 5), ("2@safepoint:6", 4), ("1@checkpoint:6", 4),
+     ("0@staged:6", 5), ("c0@sum:9", 4), ("c1@sum:9", 4), ("c0@commit:5", 4), ("c0@folded:5", 5)],
+    full=["3@stage:6-5", "c1@fold:5-5"]))
+def test_one_death(kill: str, least: int, reference: Result) -> None:
     result = run("--kill", kill)
     assert_same_bits(result, reference, least)
     assert kinds(result) == ["relaunch"]
@@ -118,15 +116,15 @@ def test_one_death(kill: str, least: int, reference: Result, repetition: int) ->
     assert result.stats["recoveries"][0]["version"] >= least
 
 
-@pytest.mark.long
-def test_death_while_restoring(reference: Result, repetition: int) -> None:
+@pytest.mark.nightly
+def test_death_while_restoring(reference: Result) -> None:
     """A vault that was being computed is no vault; the others are still there."""
     result = run("--kill", "2@safepoint:6", "--kill", "2@restore:1")
     assert_same_bits(result, reference, 4)
 
 
-@pytest.mark.parametrize("fell", [1, *(pytest.param(s, marks=pytest.mark.long) for s in (0, 2, 3))])
-def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int) -> None:
+@pytest.mark.parametrize("fell", tiers(range(4), full=["1"]))
+def test_node_loss_with_awareness(fell: int, reference: Result) -> None:
     """By default no node holds two of a group: what its vaults held is computed from the others."""
     result = run(fell=fell, step=7)
     assert_same_bits(result, reference, 6)
@@ -137,8 +135,8 @@ def test_node_loss_with_awareness(fell: int, reference: Result, repetition: int)
     assert [f["host"] for f in failures].count(lost) == PER_NODE, failures
 
 
-@pytest.mark.rest
-def test_node_loss_with_its_daemon(reference: Result, repetition: int) -> None:
+@pytest.mark.full
+def test_node_loss_with_its_daemon(reference: Result) -> None:
     """Law: the launcher then ends all other ranks by itself, wherever they are; the node whose loss
     it was is named, and its processes alone are the failures."""
     result = run(fell=3, step=7, daemon=True)
@@ -159,8 +157,8 @@ def refused() -> Iterator[Path]:
     refusing().unlink(missing_ok=True)
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("daemon", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.full
+@pytest.mark.parametrize("daemon", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: Path) -> None:
     """Law: a node that answers, but on which nothing can be started, costs one launch, which names
     it; the next one goes without it."""
@@ -176,7 +174,7 @@ def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: 
     assert f"no answer from {lost}; going on with" in result.stderr, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("spares", [4, 0])
 def test_a_first_launch_without_a_node(spares: int, refused: Path) -> None:
     """Law: it is tried without the node where that would have had no more than the spares; else the
@@ -187,7 +185,8 @@ def test_a_first_launch_without_a_node(spares: int, refused: Path) -> None:
     assert (result.status, result.stderr.count("error:")) == ((0, 0) if spares else (70, 1)), result
 
 
-def test_node_loss_without_awareness(repetition: int) -> None:
+@pytest.mark.full
+def test_node_loss_without_awareness() -> None:
     """Slots 0 and 1 are on one node and in one group: their memory is gone, and that is said."""
     result = run("--aware", "none", fell=0, step=7)
     assert result.status == 70
@@ -195,13 +194,14 @@ def test_node_loss_without_awareness(repetition: int) -> None:
     assert result.stderr.count("error:") == 1, result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_stronger_groups_stand_a_node_loss(reference: Result) -> None:
     """All six roles on three nodes in one group with m = 2: any node is two of it."""
     result = run("--group-size", "4", "--checksums", "2", fell=2, step=7)
     assert_same_bits(result, reference, 6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("asked", [(), ("--aware", "nodes")], ids=["default", "asked"])
 def test_awareness_that_cannot_hold_is_told(asked: tuple[str, ...]) -> None:
     result = run("--group-size", "4", *asked)

@@ -122,7 +122,7 @@ window.Free()
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_counters_are_those_of_one_node() -> None:
     """Law: EC, GC, SC and GNC do not depend on where the ranks are."""
     over = run_on_nodes(COUNTERS, SLOTS, "--interval", "never")
@@ -168,7 +168,7 @@ np.savez(f"{sys.argv[1]}/sums-{me}.npz", wrong=state.wrong, restored=state.resto
 """.replace("STEPS", str(STEPS))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_relaunch_finds_nothing_of_the_launch_before() -> None:
     """Law: where a launch goes on on the same nodes, collective calls and Wait wait for the ranks
     of this one."""
@@ -179,6 +179,7 @@ def test_a_relaunch_finds_nothing_of_the_launch_before() -> None:
         assert arrays["wrong"] == 0 and arrays["restored"]
 
 
+@pytest.mark.full
 def test_much_output_comes_whole() -> None:
     """What one rank writes arrives unharmed and in order, however much it is."""
     text = """
@@ -194,7 +195,7 @@ if MPI.COMM_WORLD.rank == 3:
     assert result.stdout == "".join(f"{i} {'x' * (i % 97)}\n" for i in range(40000))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_error_of_all_slots_is_reported_once() -> None:
     """One traceback, from whoever is first, and status 1."""
     text = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nraise KeyError('lost thing')\n"
@@ -202,7 +203,7 @@ def test_error_of_all_slots_is_reported_once() -> None:
     assert (result.status, result.stderr.count("Traceback")) == (1, 1), result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_abort_has_its_status() -> None:
     """Abort of one slot ends the others, who wait for it."""
     text = "from mpi4py import MPI\nc = MPI.COMM_WORLD\nc.rank == 2 and c.Abort(9)\nc.Barrier()\n"
@@ -210,6 +211,7 @@ def test_abort_has_its_status() -> None:
     assert result.status == 9 and "Traceback" not in result.stderr, result
 
 
+@pytest.mark.full
 def test_without_spares_deaths_of_slots_relaunch() -> None:
     """The story names who died where, each once: a rule that struck does not strike again."""
     rules = ("3@fence:9", "0@lock-held:8")  # in the order in which they strike
@@ -243,6 +245,7 @@ if comm.rank == 0:
 """
 
 
+@pytest.mark.full
 def test_sets_have_one_order_on_all_nodes() -> None:
     """Law: what a replay executes again does not depend on the seed of Python's hashes, on any
     node. The launcher comes up in whatever time it takes."""
@@ -265,6 +268,7 @@ os.sysconf = sysconf
 """.replace("NODES", str(NODES))
 
 
+@pytest.mark.full
 def test_nodes_of_different_memory(tmp_path: Path) -> None:
     """Law: nodes need not have the same memory, to the page, which those of one kind seldom have:
     checkpoints and what is computed from them are the same, in place and where the job is launched
@@ -280,6 +284,7 @@ def test_nodes_of_different_memory(tmp_path: Path) -> None:
     assert kinds(result) == ["rollback", "relaunch"], result
 
 
+@pytest.mark.full
 def test_death_of_a_node_relaunches() -> None:
     """All processes of a node at once are one failure, told as one. A program that sees errors of
     the library because of it is launched again silently."""
@@ -306,7 +311,7 @@ if comm.rank == 0:
     assert "Traceback" not in result.stderr, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_relaunch_is_bounded() -> None:
     result = run_on_nodes(RING, SLOTS, "--spares", "0", "--kill", "1@fence:3",
                           "--max-relaunch", "0")
@@ -315,7 +320,8 @@ def test_relaunch_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [
-    (signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.rest)])
+    pytest.param(signal.SIGINT, 130, marks=pytest.mark.full),
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)])
 def test_signals_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
     """Ctrl-C and SIGTERM end everything on all nodes, given once or twice."""
     if why_not():
@@ -371,7 +377,8 @@ print(comm.rank, *sorted(got))
 """
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["one node", "several"])
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)],
+                         ids=["one node", "several"])
 def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
     """What batch systems warn by comes to the slots, and to nobody else."""
     if several and why_not():
@@ -399,7 +406,7 @@ def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
     assert sorted(out.splitlines()) == [f"{slot} {both}" for slot in range(SLOTS)], out
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_host_without_a_rank_keeps_nothing() -> None:
     """Law: a daemon of the launcher's is there, too, and when it ends so does what it needed."""
     words = launcher_options(NODES, 3).replace("ppr:3:node", "slot")

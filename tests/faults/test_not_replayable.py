@@ -16,9 +16,12 @@ import pytest
 from jobs import Result, run_job
 from programs import ROOT, assert_rollback, kinds
 from test_causal import assert_same, run
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import read
+
+pytestmark = pytest.mark.full
 
 # What is inserted runs in each step. `again` is true in slot 1's second life alone.
 PROGRAM = """
@@ -74,11 +77,10 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [pytest.param(*case, marks=[pytest.mark.long] * (i > 1)) for i, case in enumerate(FOREIGN)],
-)
-@pytest.mark.parametrize("policy", ["auto", pytest.param("causal", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("call", "name"), tiers(
+    [pytest.param(*case, id=case[1].split()[-1]) for case in FOREIGN],
+    full=["MPI_Sendrecv", "MPI_Graph_create"]))
+@pytest.mark.parametrize("policy", ["auto", pytest.param("causal", marks=pytest.mark.nightly)])
 def test_a_foreign_call(call: str, name: str, policy: str) -> None:
     result = run_with(call, "--policy", policy, "--kill", "1@fence:10")
     reason = f"{name} since the start, which no replay can repeat"
@@ -119,13 +121,10 @@ SECOND_LIFE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        pytest.param(*case, marks=[pytest.mark.long] * (i in (1, 3, 4, 5, 6, 8)))
-        for i, case in enumerate(SECOND_LIFE)
-    ],
-)
+@pytest.mark.parametrize(("call", "reason"), tiers(
+    [pytest.param(*case, id=case[0]) for case in SECOND_LIFE],
+    full=["if again: value[0] += 1", "if again: continue", "if again: raise ValueError",
+          "if again: sys.exit()"]))
 def test_another_second_life(tmp_path: Path, call: str, reason: str) -> None:
     """It is found out before anything of it leaves the replacement, as the trace proves."""
     path = tmp_path / "trace.json"
@@ -139,8 +138,8 @@ def test_another_second_life(tmp_path: Path, call: str, reason: str) -> None:
     ("source", "policy"),
     [
         ("np.frombuffer(os.urandom(8), 'i8')", "causal"),
-        pytest.param("np.frombuffer(os.urandom(8), 'i8')", "auto", marks=pytest.mark.long),
-        pytest.param("time.time_ns()", "causal", marks=pytest.mark.long),
+        pytest.param("np.frombuffer(os.urandom(8), 'i8')", "auto", marks=pytest.mark.nightly),
+        pytest.param("time.time_ns()", "causal", marks=pytest.mark.nightly),
         ("time.time_ns()", "auto"),
     ],
 )
@@ -227,10 +226,8 @@ def test_one_put_larger_than_the_budget() -> None:
         assert memory[7:375_007].tobytes() == bytes(range(250)) * 1500
 
 
-@pytest.mark.parametrize("put", [1590, pytest.param(1620, marks=pytest.mark.long)])
-def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(
-    put: int, repetition: int
-) -> None:
+@pytest.mark.parametrize("put", [1590, pytest.param(1620, marks=pytest.mark.nightly)])
+def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(put: int) -> None:
     """What was freed of them is used again, and no mark leads there any more."""
     script = ROOT / "tests/faults/replay/overrun.py"
     options = ("--interval", "0", "--log-budget", "48K")
@@ -244,7 +241,7 @@ def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(
 
 
 @pytest.mark.parametrize("flush", [300, 600])
-def test_accesses_from_several_threads(flush: int, repetition: int) -> None:
+def test_accesses_from_several_threads(flush: int) -> None:
     """They have no order to be replayed in; nothing is lost or done twice all the same, and the
     threads that end in the rollback are no errors."""
     script = ROOT / "tests/faults/replay/threads.py"

@@ -20,6 +20,7 @@ from jobs import Result, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import kinds
 from scipy.sparse import csgraph
+from tiers import tiers
 
 SCRIPT = Path(__file__).parent / "phoenixes.py"
 SLOTS = 4
@@ -133,10 +134,9 @@ DEATHS = [(name, percent, PLACES[(i + j) % 3], (i + j) % SLOTS)
           for i, name in enumerate(ROUNDS) for j, percent in enumerate(PERCENT)]
 
 
-@pytest.mark.parametrize(("name", "percent", "place", "slot"), [
-    pytest.param(*case, marks=[] if i == 5 else pytest.mark.rest if i == 15
-                 else pytest.mark.long) for i, case in enumerate(DEATHS)])
-def test_a_death(name: str, percent: int, place: str, slot: int, repetition: int) -> None:
+@pytest.mark.parametrize(("name", "percent", "place", "slot"), tiers(
+    DEATHS, plain=["sssp-50-sync-2"], full=["colour-99-compute-2", "kcore-25-compute-2"]))
+def test_a_death(name: str, percent: int, place: str, slot: int) -> None:
     """Law: of one slot, in each phase of each program."""
     result = run((name,), *SPARES, *kill(f"{slot}@graph.{place}:{at(name, percent)}"))
     assert_right(result, (name,))
@@ -144,9 +144,9 @@ def test_a_death(name: str, percent: int, place: str, slot: int, repetition: int
 
 
 @pytest.mark.parametrize(("name", "place"), [
-    pytest.param(name, place, marks=pytest.mark.long)
+    pytest.param(name, place, marks=pytest.mark.nightly)
     for name in ROUNDS for place in ("load", "recover", "end")])
-def test_a_death_at_the_edges(name: str, place: str, repetition: int) -> None:
+def test_a_death_at_the_edges(name: str, place: str) -> None:
     """Law: of one that has nothing yet, or that has its result already."""
     result = run((name,), *SPARES, *kill(f"1@graph.{place}"))
     assert_right(result, (name,))
@@ -154,10 +154,10 @@ def test_a_death_at_the_edges(name: str, place: str, repetition: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "percent"), [
-    pytest.param(name, percent, marks=pytest.mark.rest if
-                 (name, percent) == ("kcore", 50) else pytest.mark.long)
+    pytest.param(name, percent, marks=pytest.mark.full if
+                 (name, percent) == ("kcore", 50) else pytest.mark.nightly)
     for name in ROUNDS for percent in PERCENT])
-def test_half_of_the_slots_at_once(name: str, percent: int, repetition: int) -> None:
+def test_half_of_the_slots_at_once(name: str, percent: int) -> None:
     """Law: 4 of 8, of which no parity is there; some die a moment later than others."""
     rules = (f"{slot}@graph.compute:{at(name, percent)}" for slot in (0, 3, 4, 6))
     result = run((name,), "--spares", "4", *kill(*rules), slots=8)
@@ -177,8 +177,8 @@ CASCADES = [  # of which the second comes while the first is mended, the others 
 
 
 @pytest.mark.parametrize("case", [
-    pytest.param(case, id=" ".join(case), marks=pytest.mark.long) for case in CASCADES])
-def test_deaths_upon_deaths(case: tuple[str, ...], repetition: int) -> None:
+    pytest.param(case, id=" ".join(case), marks=pytest.mark.nightly) for case in CASCADES])
+def test_deaths_upon_deaths(case: tuple[str, ...]) -> None:
     """Law: also while others are mended, and of one that was replaced."""
     name, *rules = case
     result = run((name,), "--spares", "4", *kill(*rules))
@@ -187,8 +187,8 @@ def test_deaths_upon_deaths(case: tuple[str, ...], repetition: int) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.long) for name in ROUNDS])
-def test_all_but_one_at_once(name: str, repetition: int) -> None:
+    pytest.param(name, marks=pytest.mark.nightly) for name in ROUNDS])
+def test_all_but_one_at_once(name: str) -> None:
     """Law: what one slot has is enough."""
     rules = (f"{slot}@graph.exchange:{at(name, 50)}" for slot in range(1, SLOTS))
     result = run((name,), *SPARES, *kill(*rules))
@@ -197,10 +197,10 @@ def test_all_but_one_at_once(name: str, repetition: int) -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    pytest.param(("1@graph.compute:52",), marks=pytest.mark.rest),
-    pytest.param(("1@graph.compute:52", "2@graph.compute:60"), marks=pytest.mark.long),
-    pytest.param(("0@graph.end", "2@graph.compute:80"), marks=pytest.mark.long)])
-def test_one_program_after_another(rules: tuple[str, ...], repetition: int) -> None:
+    pytest.param(("1@graph.compute:52",), marks=pytest.mark.full),
+    pytest.param(("1@graph.compute:52", "2@graph.compute:60"), marks=pytest.mark.nightly),
+    pytest.param(("0@graph.end", "2@graph.compute:80"), marks=pytest.mark.nightly)])
+def test_one_program_after_another(rules: tuple[str, ...]) -> None:
     """Law: a slot that lost the result of the first one has it again, and the second goes on."""
     names = ("bfs", "cc", "kcore")
     result = run(names, *SPARES, *kill(*rules))
@@ -209,25 +209,25 @@ def test_one_program_after_another(rules: tuple[str, ...], repetition: int) -> N
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.long) for name in ROUNDS])
-def test_from_checkpoints(name: str, repetition: int) -> None:
+    pytest.param(name, marks=pytest.mark.nightly) for name in ROUNDS])
+def test_from_checkpoints(name: str) -> None:
     """Law: by "cr" all go back to the same round."""
     result = run((name,), *SPARES, *kill(f"1@graph.compute:{at(name, 75)}"), recovery="cr")
     assert_right(result, (name,))
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.long
-def test_nobody_to_replace_it(repetition: int) -> None:
+@pytest.mark.nightly
+def test_nobody_to_replace_it() -> None:
     """Law: without a spare it begins anew."""
     result = run(("cc",), "--spares", "0", *kill("2@graph.compute:13"))
     assert_right(result, ("cc",))
     assert kinds(result) == ["relaunch"], result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ROUNDS)
-def test_over_nodes(name: str, repetition: int) -> None:
+def test_over_nodes(name: str) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2",
                           *kill(f"3@graph.compute:{at(name, 50)}"), args=["phoenix", name],
@@ -236,7 +236,7 @@ def test_over_nodes(name: str, repetition: int) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_unprotected() -> None:
     """Law: under plain mpirun the same programs have the same results."""
     result = run_plain(SCRIPT, SLOTS, args=["phoenix", "cc", "colour"])

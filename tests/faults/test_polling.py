@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jobs import Result, run_job
 from programs import ROOT, assert_causal
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import read
@@ -24,6 +25,7 @@ BUDGET = 256 << 10
 RECORD_BYTES = 80  # of what one look would leave
 MOST_BYTES = 64 << 10  # that a log may take: the beginnings of several chunks
 ROUNDS = 2
+pytestmark = pytest.mark.full
 
 # For each way of looking: where a slot dies in the middle of it, where slot 0 dies as it is about
 # to let the others go on, and where a slot dies behind all of it.
@@ -74,21 +76,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("way", "rule"),
-    [pytest.param(*case, marks=[pytest.mark.long] * (i % 2)) for i, case in enumerate(CASES)],
-)
-def test_a_slot_that_polls_is_replayed(way: str, rule: str, repetition: int) -> None:
+@pytest.mark.parametrize(("way", "rule"), tiers(
+    CASES, full=["shared-1@lock-held:9000", "exclusive-0@lock-held:1", "get-1@get:9000",
+                 "probe-0@atomic:1", "read-1@put:2", "add-1@atomic:9000", "compare-0@atomic:2",
+                 "swap-1@put:4", "test-1@time:0.4"]))
+def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
     result = run(way, "--kill", rule)
     assert_same(way, result)
     assert_causal(result, [int(rule[0])], SLOTS + 1)
     assert_small(result)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.long] * (i % 2)) for i, way in enumerate(PLACES)],
-)
+@pytest.mark.parametrize("way", tiers(PLACES, full=["read", "compare", "test"]))
 def test_polling_is_exact_by_its_trace(tmp_path: Path, way: str) -> None:
     path = tmp_path / "trace.json"
     result = run(way, "--kill", f"1@{PLACES[way][2]}", "--trace", str(path), takes_s=0.02)
@@ -107,7 +106,7 @@ def assert_told(result: Result) -> None:
         assert recovery["kind"] == "causal" or LOOKING in recovery["reason"], result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["sync", "flush", "nap"])
 def test_the_reason_of_one_that_looks_at_its_own_part(way: str) -> None:
     result = run_job(
@@ -176,7 +175,7 @@ comm.Barrier()
 
 
 @pytest.mark.parametrize("place", ["lock-held:12", "end"])
-def test_the_numbers_of_locks_outlive_a_process(place: str, repetition: int) -> None:
+def test_the_numbers_of_locks_outlive_a_process(place: str) -> None:
     """Law: SC is in no log, and is right again when the slot is live or at its end."""
     result = run_job(NUMBERS, SLOTS, "--policy", "causal", "--kill", f"1@{place}")
     assert result.status == 0, result

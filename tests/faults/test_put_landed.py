@@ -74,10 +74,10 @@ def assert_counted(result: Result, way: str) -> None:
     ("way", "words", "made"),
     [
         ("reset", 1, "allocate"),
-        pytest.param("reset", 1, "create", marks=pytest.mark.rest),
-        pytest.param("reset", 1, "layout", marks=pytest.mark.rest),
-        pytest.param("keep", 1, "allocate", marks=pytest.mark.rest),
-        pytest.param("keep", 8, "create", marks=pytest.mark.rest),
+        pytest.param("reset", 1, "create", marks=pytest.mark.full),
+        pytest.param("reset", 1, "layout", marks=pytest.mark.full),
+        pytest.param("keep", 1, "allocate", marks=pytest.mark.full),
+        pytest.param("keep", 8, "create", marks=pytest.mark.full),
     ],
 )
 def test_a_signal(way: str, words: int, made: str) -> None:
@@ -91,7 +91,7 @@ def test_a_signal(way: str, words: int, made: str) -> None:
         assert_rollback(result, TOLD)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_large_put_whose_target_has_gone_on() -> None:
     result = run_job(
         PROGRAM, 2, "--kill", "0@put-landed:4", args=["keep", "4096", "allocate"], timeout=30
@@ -119,14 +119,14 @@ np.save(f"{sys.argv[1]}/slot-{me}.npy", cells)
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_large_put_whose_target_waits() -> None:
     result = run_job(FENCED, 2, "--kill", "0@put-landed:4", timeout=30)
     assert result.status == 0 and kinds(result) == ["causal"], result
     assert list(result.of_slots("slot", 2)[1][4090:4100]) == [7] * 6 + [0] * 4
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_over_nodes(in_turn: bool) -> None:
     """The target on the same node, and on another one, where its agent knows what it has done."""

@@ -136,8 +136,9 @@ def in_directory(directory: Path, *words: str, timeout: float = 60) -> Result:
 
 
 @pytest.mark.parametrize("options, recovery", [
-    (KILL, ["rollback"]), ((), []), ((*KILL, "--spares", "0"), ["relaunch"]),
-    (("--kill", "1@fence:15"), ["causal"]),
+    (KILL, ["rollback"]), pytest.param((), [], marks=pytest.mark.full),
+    pytest.param((*KILL, "--spares", "0"), ["relaunch"], marks=pytest.mark.full),
+    pytest.param(("--kill", "1@fence:15"), ["causal"], marks=pytest.mark.full),
 ])
 def test_a_file_beside_the_script(
     tmp_path: Path, options: tuple[str, ...], recovery: list[str]
@@ -210,9 +211,10 @@ def run_module(package: Path, *options: str) -> dict:
 
 
 @pytest.mark.parametrize("options", [
-    ("--interval", "0", "--kill", "1@time:0.06"), ("--policy", "rollback", "--kill", "0@time:0.13"),
-    ("--spares", "0", "--interval", "0", "--kill", "2@time:0.1"), (),
-])
+    ("--interval", "0", "--kill", "1@time:0.06"), *(
+        pytest.param(options, marks=pytest.mark.full) for options in (
+            ("--policy", "rollback", "--kill", "0@time:0.13"),
+            ("--spares", "0", "--interval", "0", "--kill", "2@time:0.1"), ()))])
 def test_a_module(package: Path, options: tuple[str, ...]) -> None:
     """Law: -m starts it as Python does, in each process and at each entry; killed at some time."""
     stats = run_module(package, *options)
@@ -248,7 +250,8 @@ with open(f"{sys.argv[1]}/found-{comm.rank}.json", "w") as file:
 """
 
 
-@pytest.mark.parametrize("options", [("--policy", "causal"), ("--policy", "rollback")])
+@pytest.mark.parametrize("options", [
+    ("--policy", "causal"), pytest.param(("--policy", "rollback"), marks=pytest.mark.full)])
 def test_the_environment_is_that_of_the_slot(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Law: who takes a slot's place has its numbers in the environment, and its libraries as they
     are when they are imported behind what the program has set."""

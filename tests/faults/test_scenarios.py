@@ -28,6 +28,7 @@ from programs import (
     run,
     words_of,
 )
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import read
@@ -42,7 +43,7 @@ def test_two_successive_failures() -> None:
     assert kinds(result) == ["rollback", "rollback"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_five_successive_failures() -> None:
     """Each spare takes a slot; the last failures hit slots that were replaced before."""
     rules = ["1@put:50", "0@fence:8", "2@fence:12", "3@stage:3", "1@fence:20"]
@@ -72,7 +73,7 @@ def test_two_in_one_group_is_catastrophic() -> None:
     assert result.stderr.count("\n") == 1, result.stderr
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_slot_and_its_checksum_is_catastrophic() -> None:
     result = run("stencil", "--interval", "0", "--spares", "3", "--kill", "1@put:40", "--kill",
                  "c0@repair:1")
@@ -80,7 +81,7 @@ def test_slot_and_its_checksum_is_catastrophic() -> None:
     assert "lost slot 1 and checksum 0" in result.stderr
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
     """Nothing is lost that the start of the program does not give back."""
     result = run("stencil", "--interval", "never", "--spares", "2", "--kill", "1@fence:9",
@@ -89,8 +90,8 @@ def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
     assert result.stats["recoveries"][-1]["version"] == 0
 
 
-@pytest.mark.parametrize("kill", [
-    "1@put:40", *(pytest.param(kill, marks=pytest.mark.rest) for kill in ("c0@fold:9", "0@end"))])
+@pytest.mark.parametrize("kill", tiers(
+    ["1@put:40", "c0@fold:9", "0@end"], plain=["1@put:40"], full=["c0@fold:9"]))
 def test_no_spare_relaunches(kill: str) -> None:
     result = run("stencil", "--interval", "0", "--spares", "0", "--kill", kill)
     assert_same_bits("stencil", result)
@@ -98,7 +99,7 @@ def test_no_spare_relaunches(kill: str) -> None:
     assert result.stats["recoveries"][0]["version"] > 0
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_relaunch_takes_over_the_memory_of_logs_and_replays_nothing_of_them() -> None:
     """Logs lie where they lay, and a death after the relaunch is recovered exactly."""
     text = """
@@ -125,7 +126,7 @@ def test_relaunch_is_bounded() -> None:
     assert "--max-relaunch" in result.stderr
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_unmodified_program_begins_again() -> None:
     """A program without protect and safepoint has one version, its start."""
     text = """
@@ -354,7 +355,7 @@ LONG = ("--steps", "100000000")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *(
-    pytest.param(number, marks=pytest.mark.rest)
+    pytest.param(number, marks=pytest.mark.full)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))])
 def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
     """Ctrl-C, SIGTERM and a closed terminal end everything at once, and the files asked for tell
@@ -383,6 +384,7 @@ def test_signals_leave_nothing(tmp_path: Path, number: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_launcher_death_relaunches(tmp_path: Path) -> None:
     """When the launcher dies, everybody dies with it; the vaults are there."""
     mark = f"launcher-{os.getpid()}"
@@ -410,6 +412,7 @@ def checkpointed(directory: Path) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_stuck_inside_the_library_relaunches() -> None:
     """A slot that the library never gives back is noticed; the job goes on from its vaults."""
     text = """
@@ -467,7 +470,7 @@ def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     assert (tmp_path / "slot-2.npz").exists()
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_round_without_a_death_tells_nothing() -> None:
     """Law: a death that is noticed once more, when it has been made good, holds nobody up and is no
     second one; a server that died is told."""
@@ -499,7 +502,7 @@ np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
         assert [int(s) for s in result.of_slots("step", 3)] == [30] * 3
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_repair_amid_the_writes_before_a_checkpoint() -> None:
     """Law: who learns of a failure while it waits for its own writes to arrive comes to the
     checkpoint that the others wait in."""

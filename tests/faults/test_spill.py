@@ -55,8 +55,8 @@ def left(spill: Path) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("recovery", [
-    pytest.param(r, marks=[] if r == "lwlog" else pytest.mark.long) for r in RECOVERIES])
-def test_a_lost_job_goes_on(tmp_path: Path, recovery: str, repetition: int) -> None:
+    pytest.param(r, marks=[] if r == "lwlog" else pytest.mark.nightly) for r in RECOVERIES])
+def test_a_lost_job_goes_on(tmp_path: Path, recovery: str) -> None:
     """Law: from the step of the newest checkpoint; once it has ended it is not run again."""
     names = ("pagerank", "kcore")
     result = launch(tmp_path, recovery, names, *kill(*LOST))
@@ -75,12 +75,11 @@ def test_a_lost_job_goes_on(tmp_path: Path, recovery: str, repetition: int) -> N
     assert left(tmp_path) == files and "run 2 goes on from there: it has ended" in result.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["sv", "triangles", "matching", "kcore", "doubling"])
 @pytest.mark.parametrize("recovery", RECOVERIES)
 @pytest.mark.parametrize("step", [6, 8])
-def test_full_programs_go_on(tmp_path: Path, name: str, recovery: str, step: int,
-                             repetition: int) -> None:
+def test_full_programs_go_on(tmp_path: Path, name: str, recovery: str, step: int) -> None:
     """Law: with edges that have come and gone, lists of messages and masked steps, too."""
     rules = [f"{slot}@graph.exchange:{step}" for slot in (1, 2)]
     result = launch(tmp_path, recovery, ("pagerank", name), *kill(
@@ -95,9 +94,9 @@ AGAIN = ("2@graph.recover", "1@checkpoint", "0@stage", "3@staged", "c0@fold", "2
 
 
 @pytest.mark.parametrize(("rule", "recovery"), [
-    pytest.param(rule, recovery, marks=pytest.mark.rest if (rule, recovery) == ("3@staged", "lwlog")
-                 else pytest.mark.long) for rule in AGAIN for recovery in RECOVERIES])
-def test_it_is_struck_again(tmp_path: Path, rule: str, recovery: str, repetition: int) -> None:
+    pytest.param(rule, recovery, marks=pytest.mark.full if (rule, recovery) == ("3@staged", "lwlog")
+                 else pytest.mark.nightly) for rule in AGAIN for recovery in RECOVERIES])
+def test_it_is_struck_again(tmp_path: Path, rule: str, recovery: str) -> None:
     """Law: also while it takes over what files have, and after that."""
     names = ("pagerank",)
     assert launch(tmp_path, recovery, names, *kill(*LOST)).status == 70
@@ -108,11 +107,11 @@ def test_it_is_struck_again(tmp_path: Path, rule: str, recovery: str, repetition
 
 
 @pytest.mark.parametrize(("name", "recovery"), [
-    pytest.param("sssp", "phoenix", marks=pytest.mark.rest),
-    *(pytest.param(name, recovery, marks=pytest.mark.long)
+    pytest.param("sssp", "phoenix", marks=pytest.mark.full),
+    *(pytest.param(name, recovery, marks=pytest.mark.nightly)
       for name, recovery in (("sssp", "cr"), ("kcore", "cr"), ("bfs", "phoenix"), ("cc", "phoenix"),
                              ("kcore", "phoenix")))])
-def test_rounds_go_on(tmp_path: Path, name: str, recovery: str, repetition: int) -> None:
+def test_rounds_go_on(tmp_path: Path, name: str, recovery: str) -> None:
     """Law: Phoenix's programs go on from the fields of a checkpoint, if there are any."""
     lost = [f"{slot}@graph.compute:13" for slot in range(SLOTS)]
     result = launch(tmp_path, recovery, (name,), *kill(*lost), "--max-relaunch", "0",
@@ -134,7 +133,7 @@ def test_without_ftrma(tmp_path: Path) -> None:
     assert result.results["steps"]["pagerank"][0] == 10, result.results["steps"]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
     """Law: a damaged file, one that others can write to, one that is missing, a lost key, other
     arguments, more slots: it begins anew, and says why."""
@@ -181,7 +180,7 @@ def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
     again(others, *names, slots=3)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is played by files of his")
 def test_files_of_another_user_change_nothing(tmp_path: Path) -> None:
     """Law: in a directory that all can write to, under the names that a job will look for, files,

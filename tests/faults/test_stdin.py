@@ -21,6 +21,8 @@ import pytest
 from jobs import FILES, FTRMA, MARK, Result, kill_marked, marked, run_command, until
 from nodes import NODES, fake_ssh, why_not
 
+pytestmark = pytest.mark.full
+
 LIMIT_S = 30
 # Slot 0 reads one line in each step and puts it into both windows; then it reads what is left.
 PROGRAM = """
@@ -462,15 +464,14 @@ def test_a_resumed_job_is_given_it_again(program: Path) -> None:
 @pytest.mark.parametrize(("first", "options", "how", "happened"), [
     ("here", ("--kill", "0@fence:6"), "input", "slot 0 died; back at the start"),
     pytest.param("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again",
-                 marks=pytest.mark.rest),
+                 marks=pytest.mark.nightly),
     ("elsewhere", (), "pieces", "^$"),
     pytest.param("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for",
-                 "slot 1 died; back at the start", marks=pytest.mark.rest),
+                 "slot 1 died; back at the start", marks=pytest.mark.nightly),
     ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "open", "slot 1 died; back at the start"),
-    pytest.param("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again",
-                 marks=pytest.mark.rest),
+    pytest.param("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again"),
 ])
-@pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.nightly)])
 def test_over_several_nodes(
     program: Path, kind: str, first: str, options: tuple[str, ...], how: str, happened: str
 ) -> None:

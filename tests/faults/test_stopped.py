@@ -64,7 +64,7 @@ def run(nodes: int) -> Result:
     return run_on_nodes(PROGRAM, SLOTS, *options, timeout=60, in_turn=nodes)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_who_is_stopped_is_told(nodes: int) -> None:
     """Law of this file."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from jobs import run_job
 from programs import SLOTS, assert_causal, assert_rollback, assert_same_bits, deaths, kinds, run
+from tiers import tiers
 
+pytestmark = pytest.mark.full
 STRONG = ("--interval", "0", "--checksums", "2", "--group-size", "4")
 
 
@@ -24,12 +26,15 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("policy", [pytest.param("rollback", marks=pytest.mark.long), "auto"])
-@pytest.mark.parametrize("program", ["stencil", pytest.param("ft", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("kills", "reason"), PAIRS)
-def test_two_at_once(
-    program: str, kills: tuple[str, str], reason: str, policy: str, repetition: int
-) -> None:
+@pytest.mark.parametrize(("program", "kills", "reason", "policy"), tiers(
+    [pytest.param(program, kills, reason, policy, id=f"{program}-{'-'.join(kills)}-{policy}")
+     for kills, reason in PAIRS for program in ("stencil", "ft")
+     for policy in ("rollback", "auto")],
+    full=["stencil-0@fence:9-3@repair:1-auto", "stencil-1@staged:4-2@repair:1-auto",
+          "stencil-1@stage:4-c0@repair:1-auto", "stencil-2@fence:9-c1@restore:1-auto",
+          "stencil-2@fence:9-0@restore:1-auto", "stencil-3@put:30-s1@restore:1-auto",
+          "ft-1@staged:4-2@repair:1-rollback"]))
+def test_two_at_once(program: str, kills: tuple[str, str], reason: str, policy: str) -> None:
     options = [part for kill in kills for part in ("--kill", kill)]
     result = run(program, *STRONG, "--spares", "3", "--policy", policy, *options)
     assert_same_bits(program, result)
@@ -71,7 +76,7 @@ np.save(f"{sys.argv[1]}/cells-{me}.npy", cells)
 
 
 @pytest.mark.parametrize("policy", ["auto", "rollback"])
-def test_two_in_the_same_moment(policy: str, repetition: int) -> None:
+def test_two_in_the_same_moment(policy: str) -> None:
     """Nobody has noticed the first when the second dies."""
     result = run_job(PAIR, SLOTS, *STRONG, "--spares", "2", "--policy", policy, timeout=30)
     assert result.status == 0, result
@@ -84,7 +89,7 @@ def test_two_in_the_same_moment(policy: str, repetition: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [("c0@sum:4", "c1@sum:4"), ("c0@fold:4", "c1@commit:4")])
-def test_both_checksum_ranks(kills: tuple[str, str], repetition: int) -> None:
+def test_both_checksum_ranks(kills: tuple[str, str]) -> None:
     """The slots go on; both parities are computed anew."""
     result = run("stencil", *STRONG, "--spares", "2", "--kill", kills[0], "--kill", kills[1])
     assert_same_bits("stencil", result)
@@ -93,14 +98,14 @@ def test_both_checksum_ranks(kills: tuple[str, str], repetition: int) -> None:
     assert sorted(r["checksum"] for r in result.stats["reseats"]) == [0, 1]
 
 
-def test_more_checksum_ranks_than_spares(repetition: int) -> None:
+def test_more_checksum_ranks_than_spares() -> None:
     """One spare takes one seat; nobody waits for somebody to take the other one."""
     result = run("stencil", *STRONG, "--spares", "1", "--kill", "c0@sum:4", "--kill", "c1@sum:4")
     assert_same_bits("stencil", result)
     assert kinds(result) == ["relaunch"], result
 
 
-def test_two_in_one_group_without_a_spare(repetition: int) -> None:
+def test_two_in_one_group_without_a_spare() -> None:
     result = run("stencil", *STRONG, "--spares", "0", "--kill", "1@fence:9", "--kill", "2@repair:1")
     assert_same_bits("stencil", result)
     assert kinds(result) == ["relaunch"]

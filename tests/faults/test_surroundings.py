@@ -13,7 +13,7 @@ import pytest
 from jobs import FTRMA, run_command, run_job
 from programs import kinds
 
-pytestmark = pytest.mark.rest
+pytestmark = pytest.mark.full
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 RIGHT = """
 import numpy as np

@@ -10,8 +10,11 @@ it. Checksum ranks and spares are replaced while the slots go on.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from programs import SLOTS, assert_causal, assert_rollback, assert_same_bits, deaths, kinds, run
+from tiers import tiers
 
 # place:visit chosen so that it falls in the middle of the run.
 SLOT_PLACES = {
@@ -24,27 +27,19 @@ SLOT_PLACES = {
     "pscw": ["put:30", "call:7"],
 }
 PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place in places]
-# By default every second place with auto, slots 0 and 2 in turn, and every fourth with rollback;
-# all in longer sweeps.
-CASES = [
-    pytest.param(*case, slot, policy, marks=[pytest.mark.long] * (not first or turn != slot))
-    for i, case in enumerate(PLACES)
-    for slot in (0, 2)
-    for policy, first, turn in (
-        ("auto", i % 2 == 0, i % 4),
-        ("rollback", i % 4 == 1, i % 8 // 4 * 2),
-    )
-]
-SERVER_CASES = [
-    pytest.param(program, kill, marks=[pytest.mark.long] * (program == "ft"))
-    for program in ("stencil", "ft")
-    for kill in ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4", "c0@time:0.02",
-                 "s0@time:0.02")
-]
 
 
-@pytest.mark.parametrize(("program", "place", "slot", "policy"), CASES)
-def test_slot(program: str, place: str, slot: int, policy: str, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "place", "slot", "policy"), tiers(
+    [(*case, slot, policy) for case in PLACES for slot in (0, 2)
+     for policy in ("auto", "rollback")],
+    plain=["stencil-start-0-auto", "mixed-get:10-0-rollback"],
+    full=["stencil-put:30-0-rollback", "stencil-fence:25-2-auto", "stencil-safepoint:20-0-auto",
+          "stencil-checkpoint:20-2-rollback", "stencil-stage:20-2-auto", "stencil-end-0-auto",
+          "ft-start-0-rollback", "ft-put:50-2-auto", "ft-checkpoint:4-0-auto",
+          "ft-stage:4-2-rollback", "ft-staged:4-2-auto", "mixed-put:10-0-auto",
+          "mixed-atomic:10-2-auto", "mixed-lock-held:11-0-auto", "mixed-call:40-2-auto",
+          "lock-lock-held:30-2-rollback", "lockall-lock-held:1-2-auto", "pscw-put:30-0-auto"]))
+def test_slot(program: str, place: str, slot: int, policy: str) -> None:
     result = run(program, "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")
     assert_same_bits(program, result)
     name = place.split(":")[0]
@@ -59,8 +54,13 @@ def test_slot(program: str, place: str, slot: int, policy: str, repetition: int)
         assert_causal(result, [slot], SLOTS + (name != "start"))
 
 
-@pytest.mark.parametrize(("program", "kill"), SERVER_CASES)
-def test_server(program: str, kill: str, repetition: int) -> None:
+@pytest.mark.parametrize(("program", "kill"), tiers(
+    itertools.product(("stencil", "ft"), ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4",
+                                          "c0@time:0.02", "s0@time:0.02")),
+    quick=["stencil-c0@sum:4"],
+    full=["stencil-c0@commit:4", "stencil-c0@fold:4", "stencil-c0@folded:4",
+          "stencil-c0@time:0.02", "stencil-s0@time:0.02"]))
+def test_server(program: str, kill: str) -> None:
     result = run(program, "--interval", "0", "--kill", kill)
     assert_same_bits(program, result)
     role = {"c": "checksum", "s": "spare"}[kill[0]]
@@ -72,14 +72,14 @@ def test_server(program: str, kill: str, repetition: int) -> None:
 GROUPS = ("--interval", "0", "--policy", "rollback", "--group-size", "2", "--spares", "3")
 
 
-@pytest.mark.parametrize("program", ["stencil", pytest.param("mixed", marks=pytest.mark.long)])
+@pytest.mark.parametrize("program", ["stencil", pytest.param("mixed", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "second",
     ["2@repair:1", "3@restore:1", "c1@restore:1", "3@reentry:1", "c0@folded:9",
-     *(pytest.param(kill, marks=pytest.mark.long)
+     *(pytest.param(kill, marks=pytest.mark.nightly)
        for kill in ("1@restore:1", "c1@repair:1", "s1@repair:1", "s2@restore:1"))],
 )
-def test_second_failure_during_rollback(program: str, second: str, repetition: int) -> None:
+def test_second_failure_during_rollback(program: str, second: str) -> None:
     result = run(program, *GROUPS, "--kill", "1@put:9", "--kill", second)
     assert_same_bits(program, result)
     assert len(deaths(result)) == 2, deaths(result)

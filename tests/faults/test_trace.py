@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jobs import FTRMA, run_job
 from programs import SLOTS, assert_same_bits, kinds, run
+from tiers import tiers
 
 from ftrma.trace.check import check
 from ftrma.trace.records import REPLAY, Trace, What, read
@@ -33,11 +34,11 @@ KILLS = [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flu
          ("pscw", "3@put:30"), ("ft", "2@put:15"), ("dht", "1@atomic:150")]
 
 
-@pytest.mark.parametrize(
-    "program, kill, interval",
-    [pytest.param(*case, interval, marks=[pytest.mark.long] * (i % 2 != turn))
-     for i, case in enumerate(KILLS) for turn, interval in enumerate(("0", "never"))],
-)
+@pytest.mark.parametrize(("program", "kill", "interval"), tiers(
+    [(*case, interval) for case in KILLS for interval in ("0", "never")],
+    plain=["stencil-1@put:30-0"],
+    full=["lock-2@lock-held:20-never", "lockall-0@flush:20-0", "pscw-3@put:30-never",
+          "ft-2@put:15-0", "dht-1@atomic:150-never"]))
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, interval: str
 ) -> None:
@@ -121,7 +122,7 @@ win.Free()
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_races_of_a_program_are_told(tmp_path: Path) -> None:
     """Law: each pair of calls that races is told once, with status 0, and no other one."""
     path = tmp_path / "trace.json"
@@ -137,7 +138,7 @@ def test_races_of_a_program_are_told(tmp_path: Path) -> None:
     ], report.lines(trace.began_ns)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_trace_goes_on_through_a_relaunch(tmp_path: Path) -> None:
     """Law: the launches of a job are one run, each later one an entry that went back."""
     rules = [w for rule in ("1@put:30", "2@put:45", "2@put:65") for w in ("--kill", rule)]
@@ -156,7 +157,7 @@ def test_a_trace_goes_on_through_a_relaunch(tmp_path: Path) -> None:
     assert {1, 2} == {c.entry for c in commits} and commits[0].value0 == 1
 
 
-@pytest.mark.parametrize("gone", ["trace", "stats"])
+@pytest.mark.parametrize("gone", tiers(["trace", "stats"], plain=["trace"], others="full"))
 def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path, gone: str) -> None:
     """The exit status is the program's, the other file is there, and what is missing is told."""
     paths = {name: tmp_path / name / "file.json" for name in ("trace", "stats")}

@@ -16,6 +16,8 @@ from programs import SLOTS, assert_same_bits, kinds, words_of
 from ftrma.trace.check import check
 from ftrma.trace.records import Trace, What, read
 
+pytestmark = pytest.mark.full
+
 # Seats as in test_in_place: each node has a slot's own spare.
 HERE = ("--spares", "2", "--interval", "0")
 ELSEWHERE = ("--spares", "1", "--interval", "0")
@@ -41,12 +43,10 @@ def traced(directory: Path, program: str, *options: str) -> tuple[Result, Trace]
 
 @pytest.mark.parametrize(("program", "kill"), [
     ("stencil", "1@put:30"), *(
-        pytest.param(*case, marks=pytest.mark.long) for case in (
+        pytest.param(*case, marks=pytest.mark.nightly) for case in (
             ("dht", "1@atomic:150"), ("lock", "2@lock-held:20"), ("lockall", "0@flush:20"),
             ("pscw", "3@put:30"), ("ft", "2@put:15"), ("stencil", "c0@sum:4")))])
-def test_a_causal_recovery_is_exact_by_its_trace(
-    tmp_path: Path, program: str, kill: str, repetition: int
-) -> None:
+def test_a_causal_recovery_is_exact_by_its_trace(tmp_path: Path, program: str, kill: str) -> None:
     """Law: as on one node; and without one applied access the same trace is not consistent."""
     result, trace = traced(tmp_path, program, *HERE, "--kill", kill)
     report = check(trace)
@@ -75,7 +75,7 @@ def test_puts_have_their_places(tmp_path: Path) -> None:
         assert sorted(mine["seq"].tolist()) == list(range(1, len(mine) + 1))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_rollback_and_a_relaunch_are_entries_of_one_run(tmp_path: Path) -> None:
     """Law: each goes back to one committed version, and nothing of the time before comes later."""
     rules = [w for rule in ("0@put:15", "1@put:60") for w in ("--kill", rule)]

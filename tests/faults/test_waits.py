@@ -102,20 +102,20 @@ def assert_went_back_soon(result: Result) -> None:
 
 
 @pytest.mark.parametrize("way", [
-    "queue", *(pytest.param(way, marks=pytest.mark.rest) for way in (
+    "queue", *(pytest.param(way, marks=pytest.mark.full) for way in (
         "simple queue", "event", "future", "lock", "join", "naps", "sleep", "busy", "select",
         "read", "child", "in vain"))])
 def test_a_thread_that_is_waited_for_is_gone(way: str) -> None:
     assert_went_back_soon(run_job(LISTENS, 2, *KILL, args=[way]))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["queue", "busy"])
 def test_on_several_nodes(way: str) -> None:
     assert_went_back_soon(run_on_nodes(LISTENS, 4, "--spares", "1", *KILL, args=[way], timeout=60))
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["closed", "taken"])
 @pytest.mark.parametrize("run", [run_job, functools.partial(run_on_nodes, tidy=False)])
 def test_nothing_wakes_it(way: str, run: functools.partial[Result]) -> None:
@@ -127,7 +127,7 @@ def test_nothing_wakes_it(way: str, run: functools.partial[Result]) -> None:
     assert "slot 0 does not come to the repair: it waits for something" in result.stderr, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_another_thread_is_not_woken() -> None:
     """Law: the main thread goes back, and what waits in another thread ends by fresh processes."""
     result = run_job(LISTENS, 2, *KILL, args=["pool"])
@@ -180,7 +180,7 @@ def assert_replayed(result: Result) -> None:
         assert memory.tolist() == [20 + before if at == before else 0 for at in range(3)], result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["sleep", "child", "thread"])
 @pytest.mark.parametrize("run", RUNS)
 def test_it_waits_on_after_a_repair_in_place(way: str, run: functools.partial[Result]) -> None:
@@ -191,7 +191,7 @@ def test_it_waits_on_after_a_repair_in_place(way: str, run: functools.partial[Re
     assert result.stats["recoveries"][0]["seconds"] < SOON_S, result
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("run", RUNS)
 def test_one_that_computes_is_waited_for(run: functools.partial[Result]) -> None:
     """Law: it comes with its next call, and it is told who keeps the others waiting."""

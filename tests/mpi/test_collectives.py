@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from jobs import Result, run_job
 from nodes import remove_fake_ssh, run_on_nodes
+from tiers import tiers
 
 PROGRAMS = Path(__file__).parent / "programs"
 CALLS = {"Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Gatherv", "Scatterv", "Allgatherv",
@@ -19,7 +20,8 @@ CALLS = {"Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Gatherv", "Scat
          "Reduce_scatter_block", "objects"}
 
 
-rest = pytest.mark.rest
+EACH_RUN = pytest.mark.parametrize(
+    "run", tiers([run_job, run_on_nodes], plain=["run_job"], others="full"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,10 +31,9 @@ def stand_in() -> Iterator[None]:
     remove_fake_ssh()
 
 
-@pytest.mark.parametrize(("run", "slots"), [
-    *((run_job, slots) for slots in (1, 3, 4)), (run_on_nodes, 3),
-    *(pytest.param(run_on_nodes, slots, marks=rest) for slots in (4, 5)),
-])
+@pytest.mark.parametrize(("run", "slots"), tiers(
+    [*((run_job, slots) for slots in (1, 3, 4)), *((run_on_nodes, slots) for slots in (3, 4, 5))],
+    plain=["run_job-3"], full=["run_job-1", "run_job-4", "run_on_nodes-3", "run_on_nodes-5"]))
 def test_collective_calls_give_what_numpy_computes(run: Callable[..., Result], slots: int) -> None:
     """Law of this file: sizes from none to several areas, in place, derived types, user's
     operations, objects; over nodes, too."""
@@ -45,7 +46,7 @@ def test_collective_calls_give_what_numpy_computes(run: Callable[..., Result], s
         assert not [c for c in CALLS - {"objects"} if checks[c] < 7]
 
 
-@pytest.mark.parametrize("run", [run_job, pytest.param(run_on_nodes, marks=rest)])
+@EACH_RUN
 def test_barrier_waits_for_all_and_brings_on_messages(run: Callable[..., Result]) -> None:
     """Law: nobody leaves a barrier before the last has come; and what a slot has begun to send
     arrives although it waits in a barrier meanwhile (MPI's rule of progress)."""
@@ -115,7 +116,7 @@ json.dump(noted, open(f"{sys.argv[1]}/noted-{me}.json", "w"))
 """
 
 
-@pytest.mark.parametrize("run", [run_job, pytest.param(run_on_nodes, marks=rest)])
+@EACH_RUN
 def test_mistakes_raise_the_library_classes(run: Callable[..., Result]) -> None:
     """Law: bad roots, operations and types are refused by the slot itself; data that does not fit
     is ERR_TRUNCATE on the slot that receives it, and the next calls work as before."""
@@ -132,7 +133,7 @@ def test_mistakes_raise_the_library_classes(run: Callable[..., Result]) -> None:
         assert noted == expected, f"slot {slot}"
 
 
-@pytest.mark.parametrize("run", [run_job, run_on_nodes])
+@EACH_RUN
 def test_different_calls_on_two_slots_are_told(run: Callable[..., Result]) -> None:
     """Law: a slot that reads what another put there for another call says so; status 1."""
     text = """
@@ -191,7 +192,7 @@ assert third.allreduce(1) == comm.size
 """
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_boards_of_one_number_are_told() -> None:
     """Law: of two communicators whose numbers between nodes are the same the second one is refused
     at all ranks of its parent; what is there goes on."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from jobs import FTRMA, Result, run_command, run_job
 
+pytestmark = pytest.mark.full
+
 PROGRAMS = Path(__file__).parent / "programs"
 SLOTS = 3
 LIMIT_S = 20

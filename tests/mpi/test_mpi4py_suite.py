@@ -1,9 +1,8 @@
 """mpi4py's own tests end in a protected job as they do without protection.
 
 They are not part of this project: they come with mpi4py's source distribution of the version that
-is installed, which pip fetches once (into pytest's cache), or are in FTRMA_MPI4PY_TESTS, its
-``test`` directory. A plain ``pytest`` runs a few quick modules, ``--rest`` some more, ``--sweep 2``
-all of them; those on windows, communicators and collective calls over two nodes, too.
+is installed, which pip fetches once (into ``build/``), or are in FTRMA_MPI4PY_TESTS, its ``test``
+directory. The modules on windows, communicators and collective calls run over two nodes, too.
 """
 
 from __future__ import annotations
@@ -20,12 +19,15 @@ from typing import Any
 import pytest
 from jobs import Result, run_job, run_plain
 from nodes import run_on_nodes
+from tiers import tiers
+from tree import ROOT
+
+pytestmark = pytest.mark.full
 
 PROGRAM = Path(__file__).parent / "programs" / "mpi4py_module.py"
 SLOTS = 3
-QUICK = ("comm", "session", "win")
-REST = ("attributes", "cco_obj", "comm_inter", "comm_topo", "environ", "errhandler", "exceptions",
-        "group", "handle", "info", "p2p_obj", "request", "rma", "status")
+FULL = ("comm", "win", "cco_obj", "errhandler", "exceptions", "request")
+FULL_OVER_NODES = ("comm",)
 OVER_NODES = ("win", "rma", "rma_nb", "comm", "cco_buf", "cco_obj", "cco_vec", "cco_pr_buf",
               "attributes", "errhandler")
 # What the library itself does not get through, not twice in the same way.
@@ -35,8 +37,9 @@ BROKEN = {
 }
 
 
-def fetch(cache: Path) -> Path | None:
+def fetch() -> Path | None:
     """The ``test`` directory of mpi4py's sources, or None where they cannot be had."""
+    cache = ROOT / "build" / "mpi4py"
     if named := os.environ.get("FTRMA_MPI4PY_TESTS"):
         return Path(named)
     name = f"mpi4py-{version('mpi4py')}"
@@ -53,24 +56,17 @@ def fetch(cache: Path) -> Path | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "module" not in metafunc.fixturenames:
         return
-    tests = fetch(metafunc.config.cache.mkdir("mpi4py"))
-    found = sorted(tests.glob("test_*.py")) if tests else []
+    over_nodes = "over_nodes" in metafunc.function.__name__
+    tests = fetch()
     cases = []
-    for path in found:
+    for path in sorted(tests.glob("test_*.py")) if tests else ():
         name = path.stem.removeprefix("test_")
-        marks = [] if name in QUICK else [pytest.mark.rest if name in REST else pytest.mark.long]
-        if name in BROKEN:
-            marks = [pytest.mark.skip(reason=BROKEN[name])]
-        cases.append(pytest.param(path, id=name, marks=marks))
-    if "over_nodes" in metafunc.function.__name__:
-        cases = [pytest.param(case.values[0], id=case.id, marks=rarely(case.id))
-                 for case in cases if case.id in OVER_NODES]
-    metafunc.parametrize("module", cases)
-
-
-def rarely(name: str | None) -> pytest.MarkDecorator:
-    """When to run a module over nodes: a quick one with the rest."""
-    return pytest.mark.rest if name in QUICK else pytest.mark.long
+        marks = [pytest.mark.skip(reason=BROKEN[name])] if name in BROKEN else []
+        if not over_nodes or name in OVER_NODES:
+            cases.append(pytest.param(path, id=name, marks=marks))
+    there = {case.id for case in cases}
+    metafunc.parametrize("module", tiers(
+        cases, full=there.intersection(FULL_OVER_NODES if over_nodes else FULL)))
 
 
 def outcomes(result: Any) -> list[dict[str, list[str]]]:

@@ -10,7 +10,7 @@ import pytest
 from jobs import Result, run_job
 from programs import kinds
 
-pytestmark = pytest.mark.rest
+pytestmark = pytest.mark.full
 TCP = ("--mpirun", "--mca btl ^ofi")
 SPAWNS = """
 import os, sys, time

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from jobs import run_job
 from nodes import run_on_nodes
+from tiers import tiers
 
 SLOTS = 2
 HEAD = """
@@ -103,8 +104,7 @@ def test_on_one_node(program: str) -> None:
     assert result.status == 0, result
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", tiers(PROGRAMS, nightly=["layouts", "locks"], others="full"))
 def test_over_nodes(program: str) -> None:
     result = run_on_nodes(HEAD + PROGRAMS[program], SLOTS, "--interval", "never", in_turn=2,
                           timeout=60)

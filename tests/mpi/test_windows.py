@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from jobs import Result, run_job, run_plain
 from nodes import run_on_nodes
+from tiers import tiers
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLOTS = 3
@@ -44,10 +45,8 @@ def compare(protected: Result, plain: Result, slots: int = SLOTS) -> None:
 TOPICS = ("data", "derived", "columns", "atomics", "requests", "objects", "sync")
 
 
-@pytest.mark.parametrize("topic", [
-    "atomics",
-    *(pytest.param(topic, marks=pytest.mark.rest) for topic in TOPICS if topic != "atomics"),
-])
+@pytest.mark.parametrize("topic", tiers(
+    TOPICS, plain=["atomics"], full=["data", "columns", "sync"]))
 def test_over_nodes_they_are_the_same(topic: str) -> None:
     """Law of this file, with slots on two nodes, of which one has two."""
     script = PROGRAMS / f"win_{topic}.py"
@@ -56,8 +55,7 @@ def test_over_nodes_they_are_the_same(topic: str) -> None:
     assert protected.stats["exit"] == 0 and not protected.stats["failures"]
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("slots", [3, 5])
+@pytest.mark.parametrize("slots", tiers([3, 5], full=["5"]))
 def test_derived_communicators_over_nodes(slots: int) -> None:
     """Law of this file, for communicators of each kind on two and three nodes: their members,
     collective calls of several areas, windows and messages on them."""
@@ -67,10 +65,7 @@ def test_derived_communicators_over_nodes(slots: int) -> None:
     compare(protected, run_plain(script, slots, timeout=60), slots)
 
 
-@pytest.mark.parametrize("topic", [
-    *("data", "derived", "atomics", "sync"),
-    *(pytest.param(topic, marks=pytest.mark.rest) for topic in ("columns", "requests", "objects")),
-])
+@pytest.mark.parametrize("topic", tiers(TOPICS, plain=["atomics"], others="full"))
 def test_final_memories_are_those_of_the_unprotected_run(topic: str) -> None:
     """Law of this file, by topic."""
     print(f"seed {SEED}")
@@ -80,7 +75,7 @@ def test_final_memories_are_those_of_the_unprotected_run(topic: str) -> None:
     assert protected.stats["exit"] == 0 and not protected.stats["failures"]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_the_first_member_leaves_the_making_of_a_window_before_the_others() -> None:
     """A counter that rank 0 sets to 0 behind its making, without synchronization, loses counts in a
     few windows of 60 at most. The program races, but it mostly works unprotected; where rank 0 was

@@ -119,6 +119,7 @@ def test_output_without_an_object_is_an_error(text: str) -> None:
         launching.last_object(text, "the source")
 
 
+@pytest.mark.full
 def test_nothing_of_a_launch_outlives_its_time_limit(tmp_path: Path) -> None:
     """Not even a grandchild in a session of its own, as the launcher of a protected run is."""
     note = tmp_path / "pid"
@@ -337,7 +338,7 @@ def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", *(
-    pytest.param(kind, marks=pytest.mark.rest) for kind in ("pdf", "svg"))])
+    pytest.param(kind, marks=pytest.mark.full) for kind in ("pdf", "svg"))])
 def test_figures_are_drawn(
     kind: str, tmp_path: Path, monkeypatch: Any, encode_report: dict[str, Any]
 ) -> None:

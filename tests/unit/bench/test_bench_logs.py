@@ -485,7 +485,7 @@ SMALLEST = {
 
 @pytest.mark.parametrize(
     "name",
-    ["dht", "ft", *(pytest.param(name, marks=pytest.mark.long)
+    ["dht", "ft", *(pytest.param(name, marks=pytest.mark.nightly)
                     for name in ("ft ", "micro", "recovery", "recovery ", "graph", "lwcp",
                                  "phoenix"))],
 )

@@ -463,6 +463,7 @@ def test_signatures_and_line_ends(
         assert done.value.code == 0 and capsys.readouterr().err == ""
 
 
+@pytest.mark.full
 def test_extreme_records_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: large counts and many days give a fit, and a figure, without a warning of numpy's."""
     Path("f.csv").write_text("time,level,count\n-1e7,a$b$,1\n0,a$b$,200000\n0,_$x^$,1\n")
@@ -588,6 +589,7 @@ def in_shell(words: list[str], redirected: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.full
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     """Law: what needs none works; a run says that it needs one."""
     script = tmp_path / "app.py"

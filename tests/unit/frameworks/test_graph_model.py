@@ -348,7 +348,7 @@ def pairs() -> list[Any]:
     """Recoveries and programs: what users have by default now, the others later."""
     now, soon = ("lwlog", "changing"), (("lwlog", "listing"), ("lwcp", "changing"))
     return [pytest.param(*pair, marks=[] if pair == now else
-                         pytest.mark.rest if pair in soon else pytest.mark.long)
+                         pytest.mark.full if pair in soon else pytest.mark.nightly)
             for pair in itertools.product(RECOVERIES, PROGRAMS)]
 
 
@@ -362,7 +362,7 @@ def test_every_failure_is_recovered(recovery: str, program: str) -> None:
                for seed in range(6))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("recovery", RECOVERIES)
 def test_many_failures_are_recovered(recovery: str, program: str) -> None:

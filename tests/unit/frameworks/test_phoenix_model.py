@@ -424,7 +424,7 @@ WAYS += [(name, "cr") for name in ("counting", "colour", "core", "both")]
 
 @pytest.mark.parametrize(("name", "recovery"), [
     pytest.param(*way, marks=[] if way[0] in ("bfs", "colour", "residual", "mirrored", "counting")
-                 else pytest.mark.rest) for way in WAYS])
+                 else pytest.mark.full) for way in WAYS])
 def test_every_failure_is_recovered(name: str, recovery: str) -> None:
     """Law: up to four failures, of no slot, several or all but one, at any place: right results, of
     both runs, with checkpoints and without."""
@@ -433,7 +433,7 @@ def test_every_failure_is_recovered(name: str, recovery: str) -> None:
     assert entered["again"] - before > 20, "hardly anybody was killed"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "recovery"), WAYS)
 def test_many_failures_are_recovered(name: str, recovery: str) -> None:
     """Law: the same of many more."""

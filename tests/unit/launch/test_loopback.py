@@ -95,7 +95,7 @@ def ask(process: subprocess.Popen[str]) -> tuple[int, int]:
     return int(inside), int(ended)
 
 
-REST = pytest.mark.rest
+REST = pytest.mark.full
 
 
 @pytest.mark.parametrize(("name", "listens", "connects"), [

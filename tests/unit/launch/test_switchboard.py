@@ -675,6 +675,7 @@ def test_a_first_launch_can_do_without(failed: int, spares: int, possible: bool)
     assert failover.can_do_without(some, words, make_layout(4, spares=spares)) == possible
 
 
+@pytest.mark.full
 def test_a_repair_may_take_long_as_long_as_it_works(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+from tiers import tiers
 from tree import ROOT
 
 FOLDER = ROOT / "csrc" / "kernels"
@@ -50,12 +51,12 @@ def kernels(tmp_path_factory):
     return compiled
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [SANITIZED, ["-O3"], ["-O2", "-DFTRMA_PORTABLE"]],
-    ids=["sanitized", "O3", "portable-only"],
-)
-@pytest.mark.parametrize("driver", SOURCES)
+@pytest.mark.parametrize(("driver", "flags"), tiers(
+    [pytest.param(driver, flags, id=f"{driver}-{name}") for driver in SOURCES
+     for name, flags in (("sanitized", SANITIZED), ("O3", ["-O3"]),
+                         ("portable-only", ["-O2", "-DFTRMA_PORTABLE"]))],
+    full=["test_kernels-sanitized", "test_gf-sanitized", "test_kernels-portable-only",
+          "test_gf-portable-only"]))
 def test_every_variant_equals_its_reference(tmp_path, kernels, driver, flags):
     program = tmp_path / driver
     built = compile_c(flags, [*kernels(flags), *SOURCES[driver]], program)
@@ -71,6 +72,7 @@ def test_every_variant_equals_its_reference(tmp_path, kernels, driver, flags):
     assert "portable" in run.stdout
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 only")
 def test_portable_only_build_refuses_the_others(tmp_path, kernels):
     program, flags = tmp_path / "test_kernels", ["-O2", "-DFTRMA_PORTABLE"]
@@ -81,6 +83,7 @@ def test_portable_only_build_refuses_the_others(tmp_path, kernels):
     assert "avx512    not on this processor" in run.stdout
 
 
+@pytest.mark.full
 def test_benchmark_compiles(tmp_path, kernels):
     sources = [*kernels(["-O3"]), ROOT / "tests" / "c" / "bench_kernels.c"]
     built = compile_c(["-O3"], sources, tmp_path / "bench_kernels")

@@ -47,21 +47,21 @@ def wire(tmp_path: Path) -> Path:
     return build(tmp_path, "fuzz_wire", folder, [*sorted(folder.glob("*.c")), second])
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_messages_that_nobody_should_send(tmp_path: Path) -> None:
     """Law: none is written from outside of what it is about, and no reply is believed that cannot
     be: an agent, a hub, a spoke and an origin, over each engine, with the same seed each time."""
     run(wire(tmp_path), tmp_path, SEED, 60_000)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_many_messages_that_nobody_should_send(tmp_path: Path) -> None:
     program = wire(tmp_path)
     for seed in range(SEED, SEED + 10):
         run(program, tmp_path, seed, 100_000)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_texts_that_are_almost_edge_lists(tmp_path: Path) -> None:
     folder = ROOT / "csrc" / "graph"
     run(build(tmp_path, "fuzz_text", folder, [folder / "text.c"]), SEED, 100_000)

@@ -100,8 +100,9 @@ def test_a_spokes_change_that_was_not_sent_stays(nodes: list[Mirrored]) -> None:
     assert [int(node.words[DATA + 40]) for node in nodes] == [6] * 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", [
-    0, pytest.param(1, marks=pytest.mark.rest)], ids=["hub", "spoke"])
+    0, pytest.param(1, marks=pytest.mark.nightly)], ids=["hub", "spoke"])
 def test_what_is_published_is_seen_behind(nodes: list[Mirrored], source: int) -> None:
     """Law: a word that is listed early is not seen new, on any node, before what was stored before
     it and is listed later."""

@@ -75,7 +75,7 @@ def test_recovery_is_exact() -> None:
     assert min(outcomes.values()) > CASES // 200
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_recovery_from_a_demand_checkpoint_is_exact() -> None:
     """Law: the same where slots checkpoint alone, while others write to them or have just."""
     outcomes = outcomes_of(demanding)

@@ -132,7 +132,7 @@ def test_settled_programs_end_as_without_failure(case: Case, other: int) -> None
     assert [p.state for p in failed.processes] == [p.state for p in whole.processes]
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_cases_reach_what_they_are_for() -> None:
     """Law: the cases contain recoveries, deaths in a replay, in a demand checkpoint and with one,
     and each reason for a rollback."""
@@ -199,6 +199,7 @@ def fails(case: Case, rules: Rules) -> bool:
     return False
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", BROKEN, ids=breaks)
 def test_every_rule_is_needed(rules: Rules) -> None:
     """Law: with any one rule broken the law above fails for some case, and for that case holds

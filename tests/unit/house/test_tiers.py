@@ -1,0 +1,81 @@
+"""Tiers of tests: each test has one; CI takes all but the nightly one, which can be continued."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiers import PLAIN_RUN, TIERS, latest, tiers
+from tree import ROOT, TESTS
+
+
+def test_each_test_has_one_tier(request: pytest.FixtureRequest) -> None:
+    for item in request.session.items:
+        found = [mark.name for mark in item.iter_markers() if mark.name in TIERS]
+        assert len(found) == 1, (item.nodeid, found)
+
+
+def test_the_latest_of_several_tiers_counts() -> None:
+    assert latest(["quick", "skipif", "nightly", "full"]) == "nightly"
+    assert latest(["skipif"]) is None
+
+
+def test_cases_are_named_as_pytest_prints_them() -> None:
+    cases = tiers([("put", 1), pytest.param("get", 2, id="second"), ("get", 3)],
+                  plain=["put-1"], full=["second"])
+    assert [[mark.name for mark in case.marks] for case in cases] == [[], ["full"], ["nightly"]]
+    assert [case.values for case in cases] == [("put", 1), ("get", 2), ("get", 3)]
+
+
+@pytest.mark.parametrize(("named", "told"), [
+    ({"full": ["3"]}, "no case has the name 3"), ({"plain": ["1"], "full": ["1"]}, "1: in full"),
+    ({"slow": ["1"]}, "in slow")])
+def test_a_name_of_no_case_is_told(named: dict[str, list[str]], told: str) -> None:
+    """Law: a case that is renamed does not change its tier unnoticed."""
+    with pytest.raises(ValueError, match=told):
+        tiers([1, 2], **named)
+
+
+def test_ci_takes_all_tiers_but_the_nightly_one() -> None:
+    """Law: the README's command takes quick and plain, `.ci/run` the full ones beside it, and
+    `.ci/nightly` those that are left."""
+    run, nightly = ((ROOT / ".ci" / name).read_text() for name in ("run", "nightly"))
+    assert re.findall(r"pytest -m (\w+)", run) == ["full"] and '"${commands[1]}"' in run
+    assert re.findall(r"pytest -m (\w+)", nightly) == ["nightly"]
+    assert PLAIN_RUN == "not full and not nightly"
+    assert TIERS == ("quick", "plain", "full", "nightly")
+
+
+def test_a_run_is_continued(tmp_path: Path) -> None:
+    """Law: what has passed is not repeated, what has failed or was not reached is; the end counts
+    all runs together."""
+    (tmp_path / "conftest.py").write_text(
+        "from passed import Passed\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(Passed('ended'))\n")
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n"
+        "def test_one(): os.mkdir('one')\n"
+        "def test_two(): assert os.path.exists('now')\n"
+        "@pytest.mark.skip\ndef test_three(): pass\n"
+        "def test_four():\n"
+        "    if not os.path.exists('now'): raise KeyboardInterrupt\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+
+    def run() -> tuple[int, str]:
+        ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True,
+                               timeout=60)
+        return ended.returncode, ended.stdout
+
+    status, told = run()
+    assert status == 2 and "1 passed, 1 failed, 1 skipped, 1 left" in told, told
+    assert "failed: test_it.py::test_two" in told
+    (tmp_path / "now").touch()
+    status, told = run()
+    assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
+    status, told = run()
+    assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
