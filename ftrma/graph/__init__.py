@@ -18,7 +18,7 @@ from ..frameworks.graph.phoenix_program import (
     SelfStabilizing,
 )
 from ..frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices
-from ..frameworks.graph.pregel_runner import NotEnded
+from ..frameworks.graph.runner import NotEnded
 
 __all__ = [
     "PHOENIX_RECOVERIES", "PREGEL_RECOVERIES", "Block", "Context", "Engine", "Field",

@@ -1,76 +1,152 @@
-"""Vertex programs as programs of ftrma's own kind: what a slot has is declared, and ftrma recovers.
+"""Runs vertex programs that ftrma recovers as any other program: their state is declared.
 
-By `causal` the lanes are a window that is saved and logged, as any other: a replaced slot is
-replayed while the others keep what they have. By `rollback` nothing is logged of them, and all go
-back to the checkpoint. Nothing is claimed: the policy is the job's.
+By ``causal`` the lanes are a window that is saved and logged as any other: a replaced slot is
+replayed while the others keep what they have. By ``rollback`` the lanes are not logged, and all
+slots go back to the checkpoint. Nothing is claimed: the policy is the job's.
 
-Laws: between two safepoints a slot's state is a step's, whole; after `protect` a slot that has
-found its state again asks nobody before it goes on.
+Laws: between two safepoints a slot's state is that of one step, whole. After `protect` a slot that
+has found its state again asks nobody before it goes on.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import math
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import ftrma
 
 from ... import framework
+from . import pregel_program
 from .messages import Received
-from .parts import Part, Partition
+from .part_store import PartStore
+from .parts import Part, Partition, partition_of
 from .pregel_program import VertexProgram
-from .pregel_runner import NotEnded, PregelSlot, StepReport, check_what, total
-from .pregel_transport import PregelWindow, pass_by, window
-from .references import AnyArray, Ints
+from .pregel_runner import is_last, take_step
+from .pregel_slot import PregelSlot
+from .pregel_transport import PregelWindow
+from .runner import (
+    NotEnded,
+    Outcome,
+    Runner,
+    Settings,
+    StepReport,
+    Task,
+    check_identity,
+    kill_place,
+)
+from .runs import runs
+from .transport import pass_by
 
-RECOVERIES = ("causal", "rollback")
-LANES = ("ids", "counts", "there", "halves")
+SOURCES = ("ids", "counts", "there", "halves")  # as `PregelWindow.sources` has them
 INBOX = ("values", "got", "ptr")
 
 
-class Windows:
-    """The windows of lanes that are saved and logged, of an attempt of the program.
+class DeclaredRunner(Runner[VertexProgram]):
+    """Runs a `VertexProgram` whose state ftrma saves and restores."""
 
-    A run takes over the newest one if its lanes have room in it, else it makes one. None is freed:
-    a slot that is replayed from a later checkpoint makes those that are there, in their order, and
-    cannot make one that has gone.
-    """
+    recoveries: ClassVar = ("causal", "rollback")
+    programs: ClassVar = VertexProgram
+    declares: ClassVar = True
 
-    def __init__(self) -> None:
-        self.all: list[tuple[Ints, Any]] = []  # half of each slot's part, window
+    def __init__(self, comm: Any, settings: Settings) -> None:
+        recovery, checkpoint = settings.recovery, settings.checkpoint
+        if settings.topology == "parity":
+            raise ValueError(f"topology 'parity' with recovery {recovery!r}, which saves no graph; "
+                             "give \"loader\", or \"files\" and a cache")
+        if settings.spill is not None:
+            raise ValueError(f"spill with recovery {recovery!r}, whose checkpoints are ftrma's "
+                             "own; give another recovery, or leave spill out")
+        if isinstance(checkpoint, float):
+            raise ValueError(f"checkpoint {checkpoint!r} with recovery {recovery!r}: give steps "
+                             "between two, \"daly\" or \"never\"; seconds are for ftrma run's "
+                             "--interval")
+        super().__init__(comm, settings)
+        self.parts = PartStore(comm, settings)
 
-    def take(self, comm: Any, state: Any, halves: Ints) -> Any:
-        """The window of the run with this state.
+    def claim(self) -> None:
+        """Claim nothing."""
 
-        MPI: collective over all slots where one is made.
-        """
-        if state.made is None:
-            state.made = not self.all or bool((halves > self.all[-1][0]).any())
-        if state.made:
-            self.all.append((halves, window(comm, 2 * int(halves[comm.rank]), protected=True)))
-        return self.all[-1][1]
+    def check(self, program: VertexProgram) -> None:
+        pregel_program.check(program)
+
+    def progress(self, report: StepReport) -> str:
+        return f"step {report.step}: {report.active} active, {report.messages} messages"
+
+    def run(self, task: Task[VertexProgram]) -> Outcome:
+        state = declare(task.program, task.run, task.identity)
+        partition = self._partition(task, state)
+        causal = self.settings.recovery == "causal"
+        if state.ended is None:
+            sources: Any = tuple(getattr(state, name) for name in SOURCES)
+            make = partial(runs.windows.take, self.comm, state) if causal else None
+            window = PregelWindow(self.comm, partition, self._part(task, partition), task.program,
+                                  None, task.tell, None if state.ids is None else sources, make)
+            self._take_steps(window, state, task)
+        elif causal:
+            runs.windows.take(self.comm, state, state.halves)
+        else:
+            pass_by(self.comm)
+        if not state.ended:
+            raise NotEnded(f"the program has not ended after {state.step} steps")
+        fields = {name: getattr(state, f"field {name}").copy() for name in task.program.fields}
+        return Outcome(partition.ids(self.comm.rank), fields, state.wholes)
+
+    def _partition(self, task: Task[VertexProgram], state: Any) -> Partition:
+        """The partition of a run; bounds that depend on edges are declared once they are found."""
+        kind, graph, size = self.settings.partition, task.graph, self.comm.size
+        if kind == "edges" and state.bounds is None:
+            state.bounds = partition_of(kind, graph, size).bounds
+        return Partition(kind, graph.n, size, state.bounds)
+
+    def _part(self, task: Task[VertexProgram], partition: Partition) -> Part:
+        kill_place("load")
+        return self.parts.make(task.graph, partition)
+
+    def _take_steps(self, window: PregelWindow, state: Any, task: Task[VertexProgram]) -> None:
+        """Take the steps of a run, from its begin or from where its state was."""
+        begins, never = state.ids is None, not self.every and self.interval_s == math.inf
+        for name, array in zip(SOURCES, window.sources, strict=True):
+            setattr(state, name, array)
+        # With "none" the slot saves nothing by itself.
+        slot = PregelSlot(task.program, window.part, task.graph.n, window.rows, "none", {},
+                          framework.entries, task.run, state.what)
+        if begins:
+            slot.resume(0)
+        else:
+            load(state, slot)
+        first, everybody, more = slot.step, [True] * self.comm.size, True
+        while more and slot.step < task.most:
+            store(state, slot)
+            due = bool(self.every and slot.step != first and slot.step % self.every == 0)
+            framework.safepoint(True if due else False if never else None)
+            report = StepReport(slot.step + 1, "normal", forwarded=False)
+            more = not is_last(take_step(slot, window, report, everybody))
+            task.tell(report)
+        store(state, slot)
+        conclude(state, ended=not more)
+        window.place("end")
+        window.free()
 
 
-def declare(program: VertexProgram, run: int, what: int) -> Any:
-    """What a slot has of a run, as it was at the checkpoint, or nothing yet.
+def declare(program: VertexProgram, run: int, identity: int) -> Any:
+    """The declared state of a run: as it was at the checkpoint, or empty.
 
     Raises:
-        RuntimeError: it is of something else.
+        RuntimeError: the run was of another program.
 
     MPI: collective over all slots.
     """
     fields = [f"field {name}" for name in program.fields]
-    nothing = dict.fromkeys(["active", "final", "changes", *fields, *LANES, *INBOX])
-    state = ftrma.protect(f"graph {run}", what=what, step=0, ended=None, made=None, wholes={},
+    nothing = dict.fromkeys(["active", "final", "changes", *fields, *SOURCES, *INBOX])
+    state = ftrma.protect(f"graph {run}", what=identity, step=0, ended=None, made=None, wholes={},
                           bounds=None, **nothing)
-    check_what(run, what, vars(state)["what"])
+    check_identity(run, identity, vars(state)["what"])
     return state
 
 
 def store(state: Any, slot: PregelSlot) -> None:
-    """Declare the step that has been taken, with what has come in it."""
+    """Declare the step that has been taken, with the messages that have come in it."""
     state.step, state.active = slot.step, slot.now("active")
     state.final, state.changes = slot.get(f"final {slot.step}").reshape(1), slot.get("changes")
     for name, array in slot.fields().items():
@@ -80,7 +156,7 @@ def store(state: Any, slot: PregelSlot) -> None:
 
 
 def load(state: Any, slot: PregelSlot) -> None:
-    """Have the slot be where it is declared to be."""
+    """Have the slot be where the declared state is."""
     names = ["active", *(f"field {name}" for name in slot.program.fields)]
     slot.keep({f"final {state.step}": state.final[0], "changes": state.changes,
                "full": state.step})
@@ -89,88 +165,7 @@ def load(state: Any, slot: PregelSlot) -> None:
 
 
 def conclude(state: Any, *, ended: bool) -> None:
-    """The fields are the result; nothing else of the run is needed."""
+    """Declare the fields as the result, and nothing else of the run."""
     for name in ("active", "final", "changes", "ids", "counts", "there", *INBOX):
         setattr(state, name, None)
     state.ended = ended
-
-
-def run(comm: Any, partition: Partition, part: Callable[[], Part], program: VertexProgram,
-        recovery: str, state: Any, number: int, windows: Windows,
-        tell: Callable[[StepReport], None], *, every: int, never: bool,
-        most: int) -> dict[str, AnyArray]:
-    """Run a program to its end, from its begin or from where its state was.
-
-    Args:
-        comm: of the slots.
-        partition: of the vertices; `part` makes what this slot has of the graph.
-        recovery: one of RECOVERIES.
-        state: by `declare`; `number` is that of the run.
-        windows: of this attempt.
-        tell: what is done with reports.
-        every: steps between checkpoints; 0: they come as the job's interval has it, or `never`.
-        most: steps after which it is stopped.
-
-    Returns:
-        The slot's fields.
-
-    Raises:
-        NotEnded: it has not ended by then.
-
-    MPI: collective over all slots; waits for them in each step.
-    Fault: as `ftrma.safepoint`.
-    """
-    if state.ended is None:
-        met = None if state.ids is None else tuple(getattr(state, name) for name in LANES)
-        made = partial(windows.take, comm, state) if recovery == "causal" else None
-        lanes = PregelWindow(comm, partition, part(), program, None, tell, met, made)
-        _run(lanes, state, number, every, never, most)
-    elif recovery == "causal":
-        windows.take(comm, state, state.halves)
-    else:
-        pass_by(comm)
-    if not state.ended:
-        raise NotEnded(f"the program has not ended after {state.step} steps")
-    return {name: getattr(state, f"field {name}").copy() for name in program.fields}
-
-
-def _run(lanes: PregelWindow, state: Any, number: int, every: int, never: bool, most: int) -> None:
-    begins, size = state.ids is None, lanes.comm.size
-    for name, array in zip(LANES, lanes.met, strict=True):
-        setattr(state, name, array)
-    # It saves nothing by itself.
-    slot = PregelSlot(lanes.program, lanes.part, lanes.partition.n, lanes.rows, "none", {},
-                framework.entries, number, state.what)
-    if begins:
-        slot.resume(0)
-    else:
-        load(state, slot)
-    begin, everybody, more = slot.step, [True] * size, True
-    while more and slot.step < most:
-        store(state, slot)
-        due = bool(every and slot.step != begin and slot.step % every == 0)
-        framework.safepoint(True if due else False if never else None)
-        more = _step(slot, lanes, everybody)
-    store(state, slot)
-    conclude(state, ended=not more)
-    lanes.place("end")
-    lanes.free()
-
-
-def _step(slot: PregelSlot, lanes: PregelWindow, everybody: Sequence[bool]) -> bool:
-    """Take a step; whether there is more to do."""
-    report, began = StepReport(slot.step + 1, "normal", forwarded=False), time.monotonic()
-    lanes.place("compute")
-    sending = slot.outgoing(report.step, everybody)
-    report.sending_s = time.monotonic() - began
-    lanes.place("emit")
-    lanes.send(report.step, sending, everybody)
-    lanes.place("exchange")
-    partials = lanes.meet(report.step, slot.partial(report.step))
-    lanes.place("sync")
-    final = total(report.step, partials)
-    slot.finish(report.step, final, slot.rows, lanes.incoming(report.step))
-    report.seconds = time.monotonic() - began
-    report.active, report.messages = int(final["active"]), int(final["messages"])
-    lanes.tell(report)
-    return bool((final["active"] or final["messages"] or final["wake"]) and not final["stop"])

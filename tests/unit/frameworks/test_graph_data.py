@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from ftrma.frameworks.graph import cache, changes, data, files, generate, parts
 from ftrma.frameworks.graph.messages import Sending, neutral
 from ftrma.frameworks.graph.pregel_program import VertexProgram, Vertices, check
-from ftrma.frameworks.graph.pregel_runner import PregelSlot
+from ftrma.frameworks.graph.pregel_slot import PregelSlot
 from ftrma.graph.data import Graph, Part, Partition
 
 

@@ -1,4 +1,5 @@
-"""The supersteps of all slots in one process, killed at random: `pregel_runner` by a model.
+"""The supersteps of all slots in one process, killed at random: `pregel_slot` and
+`pregel_runner` by a model.
 
 Each slot is a thread; `Away` stands for what is between them. A kill takes some slots' memory and
 interrupts all, at any place of any step; then all enter again, with what that has left them. The
@@ -19,10 +20,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ftrma.frameworks.graph import changes, data, pregel_runner
+from ftrma.frameworks.graph import changes, data, pregel_runner, runner
 from ftrma.frameworks.graph.messages import Lane, Records, Sending
 from ftrma.frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices
-from ftrma.frameworks.graph.pregel_runner import RECOVERIES, PregelSlot, StepReport
+from ftrma.frameworks.graph.pregel_slot import RECOVERIES, PregelSlot
+from ftrma.frameworks.graph.runner import StepReport
 from ftrma.graph.data import Partition
 
 SLOTS, STEPS, EVERY = 4, 11, 3
@@ -216,7 +218,7 @@ class Away:
                     (sending.values[at].copy(), sending.got[at].copy()),
                     (self.partition.local(ids[theirs]), values[theirs]))
 
-    def meet(self, step: int, partial: Any) -> list[Any]:
+    def meet(self, partial: Any) -> list[Any]:
         found = self.gather(partial.copy())
         self.place("meet")
         return found
@@ -276,7 +278,7 @@ def attempt(job: Job, parts: Sequence[data.Part], partition: Partition, recovery
         way = here.way = Away(job, me, saved, parts, partition)
         try:
             for run in (1, 2):
-                found = pregel_runner.concluded(program, job.kept[me], saved, run, 7)
+                found = runner.saved_result(program, job.kept[me], saved, run, 7)
                 if found is None:
                     rows = [partition.local(part.targets[part.to(me)]) for part in parts]
                     slot = PregelSlot(program, parts[me], 40, rows, recovery, job.kept[me], saved,

@@ -1,4 +1,5 @@
-"""Phoenix's rounds of all slots in one process, killed at random: `phoenix_runner` by a model.
+"""Phoenix's rounds of all slots in one process, killed at random: `phoenix_slot` and
+`phoenix_runner` by a model.
 
 Each slot is a thread; `Away` stands for what is between them. A kill takes the memory of one slot
 or more and interrupts all, at any place of a round, of the recovery or of the end; then all enter
@@ -22,8 +23,8 @@ import scipy.sparse
 from scipy.sparse import csgraph
 from tree import APPS
 
-from ftrma.frameworks.graph import phoenix_program, phoenix_runner, pregel_runner
-from ftrma.frameworks.graph.phoenix_runner import PhoenixSlot
+from ftrma.frameworks.graph import phoenix_program, phoenix_runner, phoenix_slot, runner
+from ftrma.frameworks.graph.phoenix_slot import PhoenixSlot
 from ftrma.graph import (
     Block,
     Field,
@@ -114,7 +115,7 @@ class Away:
     def due(self) -> bool:
         return False
 
-    def tell(self, report: pregel_runner.StepReport) -> None:
+    def tell(self, report: runner.StepReport) -> None:
         pass
 
     def wait(self) -> None:
@@ -335,10 +336,10 @@ def attempt(job: Job, parts: Sequence[data.Part], rows: Sequence[Sequence[Any]],
         try:
             both = []
             for run in (1, 2):
-                found = pregel_runner.concluded(program, kept, saved, run, 7)
+                found = runner.saved_result(program, kept, saved, run, 7)
                 if found is None:
-                    levels = way.gather(phoenix_runner.level(kept, run, 7))
-                    found = phoenix_runner.concluded(program, kept, run, levels)
+                    levels = way.gather(phoenix_slot.level(kept, run, 7))
+                    found = phoenix_slot.kept_result(program, kept, run, levels)
                 if found is None:
                     slot = PhoenixSlot(program, parts[me], N, rows[me], recovery, kept, saved, run,
                                        7, levels)
@@ -413,7 +414,7 @@ def wrong(name: str, seeds: range, recovery: str = "phoenix") -> int:
     for seed in seeds:
         try:
             count += not play(name, seed, 1 + seed % 4, recovery, EVERY * (seed % 3 == 0))
-        except (AssertionError, KeyError, pregel_runner.NotEnded):
+        except (AssertionError, KeyError, runner.NotEnded):
             count += 1
     return count
 
@@ -484,18 +485,18 @@ def at_once(slot: PhoenixSlot) -> None:
 
 RULES: dict[str, tuple[str, Any, str]] = {
     "ghosts are never reset": ("clear", resets, "cc"),
-    "who is active stays so": ("resume", nobody(phoenix_runner.KEPT), "path"),
+    "who is active stays so": ("resume", nobody(phoenix_slot.KEPT), "path"),
     "ghosts are reduced into what is lost": ("mend", lambda *_: None, "bfs"),
     "mirrors are filled": ("mirror", lambda *_: None, "colour"),
     "one more round is taken": ("operate", unasked, "colour"),
     "it is mended if nobody was lost": ("mends", lambda slot: not slot.begins and any(
-        state == phoenix_runner.FRESH for state, _ in slot.levels), "core"),
+        state == phoenix_slot.FRESH for state, _ in slot.levels), "core"),
     "derived fields are made again": ("derive", lambda slot: None, "core"),
     "sums of half a round are dropped": ("derive", adds_on, "core"),
     "a slot is fresh until its ghosts are filled": ("resume", at_once, "mirrored"),
-    "a result is begun from with all": ("resume", nobody(phoenix_runner.ENDED), "bfs"),
+    "a result is begun from with all": ("resume", nobody(phoenix_slot.ENDED), "bfs"),
     "labels of a checkpoint are begun from with all": (
-        "resume", nobody(phoenix_runner.FRESH), "cc"),
+        "resume", nobody(phoenix_slot.FRESH), "cc"),
     "aggregates take two rounds": ("least", 1, "size"),
 }
 

@@ -1,0 +1,79 @@
+"""Runs for which the framework has claimed the job's failures: the way into a run and out of it.
+
+A failure begins a new attempt of the program, which comes to the same runs in the same order. A run
+that had ended gives its result; the one that was interrupted goes on, as its recovery has it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ... import framework
+from ...framework import entries, kept
+from .part_store import PartStore
+from .parts import Part, Partition
+from .references import AnyArray
+from .runner import NotEnded, Outcome, P, Runner, Saved, Settings, Task, saved_result
+from .spill import Spill, key_of
+from .transport import pass_by
+
+
+class ClaimedRunner(Runner[P]):
+    """Base of the runners whose recovery is the framework's own.
+
+    Attributes:
+        saves_parts: checkpoints hold the slots' parts of graphs from files, unless a user has it
+            otherwise.
+        parts: the slots' parts of graphs.
+    """
+
+    saves_parts: ClassVar[bool]
+
+    def __init__(self, comm: Any, settings: Settings) -> None:
+        super().__init__(comm, settings)
+        self.parts = PartStore(comm, settings, by_default=self.saves_parts)
+
+    def claim(self) -> None:
+        framework.claim("graph")
+
+    def run(self, task: Task[P]) -> Outcome:
+        partition = self.parts.partition(task.graph, task.run)
+        try:
+            fields = self._fields(task, partition)
+        except NotEnded:
+            self.parts.end(task.run)
+            raise
+        self.parts.end(task.run)
+        return Outcome(partition.ids(self.comm.rank), fields)
+
+    def _fields(self, task: Task[P], partition: Partition) -> dict[str, AnyArray]:
+        """This slot's part of the result: the one that a checkpoint has, or that of a run now."""
+        files = None
+        if self.settings.spill is not None:
+            key = key_of(task.graph, partition, task.program, self.settings.recovery, task.run)
+            files = Spill(self.comm, self.settings.spill, task.run, key)
+            files.recover(kept)
+        saved: Saved = files or entries
+        try:
+            found = saved_result(task.program, kept, saved, task.run, task.identity)
+        except NotEnded:
+            pass_by(self.comm)
+            raise
+        if found is not None:
+            pass_by(self.comm)
+            return found
+        return self.compute(task, partition,
+                            lambda: self.parts.part(task.graph, partition, task.run), saved, files)
+
+    @abstractmethod
+    def compute(self, task: Task[P], partition: Partition, part_of: Callable[[], Part],
+                saved: Saved, files: Spill | None) -> dict[str, AnyArray]:
+        """Run a program that no checkpoint has a result of; this slot's fields.
+
+        Args:
+            part_of: gives this slot's part of the graph.
+            saved: what checkpoints have.
+            files: write them to files, too.
+        """

@@ -1,0 +1,103 @@
+"""A slot's part of the graph of a run: kept in memory, saved with checkpoints, or made again."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ...framework import entries, kept
+from . import cache
+from .parts import Graph, Part, Partition, partition_of
+from .references import Ints
+from .runner import Saved, Settings, forget, kill_place
+
+ARRAYS = ("ids", "ptr", "target", "weight", "targets", "bounds")  # of a part
+
+
+class PartStore:
+    """The parts and partitions of a job's runs, as one slot has them.
+
+    Args:
+        comm: of the slots.
+        by_default: checkpoints hold parts of graphs from files, if the settings name no topology.
+    """
+
+    def __init__(self, comm: Any, settings: Settings, *, by_default: bool = False) -> None:
+        self.comm, self.settings, self._by_default = comm, settings, by_default
+        self.topology = settings.topology or ("files" if settings.cache is not None else None)
+        self._parts: weakref.WeakKeyDictionary[Graph, Part] = weakref.WeakKeyDictionary()
+        self._bounds: weakref.WeakKeyDictionary[Graph, Ints] = weakref.WeakKeyDictionary()
+
+    def partition(self, graph: Graph, run: int) -> Partition:
+        """The partition of a run; bounds that depend on edges are found once."""
+        if self.settings.partition != "edges":
+            return partition_of(self.settings.partition, graph, self.comm.size)
+        key = f"bounds {run}"
+        saved = key in entries
+        if key in kept or saved:
+            bounds = kept[key] if key in kept else entries.read(key)
+        elif (bounds := self._bounds.get(graph)) is None:
+            bounds = partition_of("edges", graph, self.comm.size).bounds
+        found = Partition("edges", graph.n, self.comm.size, bounds)
+        kept[key] = self._bounds[graph] = found.bounds
+        if not saved:
+            entries.put(key, found.bounds, "static")
+        return found
+
+    def part(self, graph: Graph, partition: Partition, run: int) -> Part:
+        """This slot's part, kept from now on: kept before, saved, or made by this slot alone."""
+        kill_place("load")
+        key, found = f"part {run} ", self._parts.get(graph)
+        if f"{key}ids" in kept:
+            arrays: dict[str, Any] = {name: kept.get(key + name) for name in ARRAYS}
+            found = Part(**arrays)
+        elif found is None and f"{key}ids" in entries:
+            arrays = dict.fromkeys(ARRAYS)
+            arrays |= {name: entries.read(key + name).copy() for name in ARRAYS
+                       if key + name in entries}
+            found = Part(**arrays)
+        elif found is None:
+            found = self.make(graph, partition)
+        self._parts[graph] = found
+        for name in reversed(ARRAYS):  # "ids" is kept last: it says that all are there
+            if (array := getattr(found, name)) is not None:
+                kept[key + name] = array
+        return found
+
+    def make(self, graph: Graph, partition: Partition) -> Part:
+        """This slot's part, made by this slot alone or read from the cache."""
+        directory = self.settings.cache
+        if self.topology != "files" or directory is None:
+            return graph.part(partition, self.comm.rank)
+        found = cache.read(directory, graph, partition, self.comm.rank)
+        if found is None:
+            found = graph.part(partition, self.comm.rank)
+            cache.write(directory, graph, partition, self.comm.rank, found)
+        return found
+
+    def save(self, graph: Graph, part: Part, run: int, saved: Saved, *, heavy: bool) -> None:
+        """Have checkpoints hold this slot's part, if the topology or the recovery wants that.
+
+        Args:
+            heavy: each checkpoint holds it, also in files. Else it is saved once, and never in
+                files, which hold what changes.
+        """
+        in_parity = self.topology == "parity" if self.topology else self._by_default and graph.file
+        if not heavy and not in_parity:
+            return
+        for name in ARRAYS:
+            key, array = f"part {run} {name}", getattr(part, name)
+            if array is not None and heavy:
+                saved.put(key, array)
+            elif array is not None and key not in entries:
+                entries.put(key, array, "static")
+
+    def end(self, run: int) -> None:
+        """Forget the part: the run has a result or was given up.
+
+        The next checkpoint belongs to the next run.
+        """
+        forget(kept, f"part {run} ")
+        for name in ARRAYS:
+            entries.drop(f"part {run} {name}")
+        entries.put("run", run + 1)

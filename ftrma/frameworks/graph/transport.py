@@ -1,0 +1,144 @@
+"""The slots of a run over MPI: a window with a lane for each pair of slots, and the job's services.
+
+A lane has two halves: one for the even steps, one for the odd ones. The lanes of a step are full
+when all slots have met after it. The next step uses the other halves, and no slot begins the step
+after that before all have met again, so before all have taken what was in these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ... import framework
+from . import runner
+from .references import AnyArray, Ints
+from .runner import StepReport
+
+
+def allocate(comm: Any, size: int, *, protected: bool = False) -> Any:
+    """A window of so many bytes of this slot.
+
+    MPI: collective over all slots.
+    """
+    from ftrma import MPI
+
+    info = MPI.Info.Create({"ftrma_protect": str(protected).lower()})
+    found = MPI.Win.Allocate(size, 1, info=info, comm=comm)
+    info.Free()
+    return found
+
+
+def pass_by(comm: Any) -> None:
+    """Make and free a window in place of that of a run that has ended before a failure.
+
+    Windows are known by the order in which they are made: so those of later runs keep their
+    numbers.
+
+    MPI: collective over all slots.
+    """
+    allocate(comm, 0).Free()
+
+
+class CheckpointFiles(Protocol):
+    """The part of `spill.Spill` that a run uses."""
+
+    def write(self) -> None: ...
+
+
+class WindowTransport:
+    """The window of a run, and the dealings of the run with its job.
+
+    Args:
+        comm: of the slots.
+        interval_s: seconds after which a checkpoint is due; None: the job's interval decides.
+        tell: takes the report of each step.
+        lanes: bytes of each slot's lane to this one, for one step.
+        files: write checkpoints to files, too.
+        offsets: where the lanes to each slot begin there, and the size of a half there, for each
+            slot, if both are known; then no slot is asked.
+        make: gives the window, which stays when the run is over; else one is made, and freed.
+
+    Attributes:
+        at: where the lanes of each slot begin here, (N + 1,).
+        there, halves: see `offsets`.
+
+    MPI: collective over all slots.
+    Fault: its calls unwind when all go back, and leave the window to the attempt's end.
+    """
+
+    def __init__(self, comm: Any, interval_s: float | None, tell: Callable[[StepReport], None],
+                 lanes: Sequence[int], *, files: CheckpointFiles | None = None,
+                 offsets: tuple[Ints, Ints] | None = None,
+                 make: Callable[[Ints], Any] | None = None) -> None:
+        self.comm, self.interval_s, self.tell, self.files = comm, interval_s, tell, files
+        self.taken_s = time.monotonic()
+        self.at: Ints = np.concatenate([[0], np.cumsum(lanes)]).astype(np.int64)
+        if offsets is None:
+            offsets = (np.array(comm.alltoall([int(at) for at in self.at[:-1]])),
+                       np.array(comm.allgather(int(self.at[-1]))))
+        self.there, self.halves = offsets
+        self._frees = make is None
+        self.window = make(self.halves) if make else allocate(comm, 2 * int(self.at[-1]))
+        memory: Any = self.window.tomemory()
+        self.memory = np.frombuffer(memory, "u1") if len(memory) else np.zeros(0, "u1")
+        self._sent: list[AnyArray] = []
+        self.window.Lock_all()
+
+    def free(self) -> None:
+        """End the use of the window: the run is over."""
+        self.window.Unlock_all()
+        del self.memory
+        if self._frees:
+            self.window.Free()
+
+    # -- lanes --------------------------------------------------------------------------------
+
+    def put(self, step: int, slot: int, data: AnyArray, offset: int = 0) -> None:
+        """Put an array into this slot's lane at another slot, `offset` bytes from its begin."""
+        at = step % 2 * int(self.halves[slot]) + int(self.there[slot]) + offset
+        self.window.Put(data.view("u1"), slot, at)
+        self._sent.append(data)  # MPI reads it until it is flushed
+
+    def everybody(self, mine: AnyArray) -> AnyArray:
+        """Wait until all have put what they put; one record of each slot, (N,).
+
+        MPI: collective over all slots.
+        """
+        self.window.Flush_all()
+        self._sent.clear()
+        found = np.empty(self.comm.size, mine.dtype)
+        self.comm.Allgather(np.frombuffer(mine.tobytes(), "u1"), found.view("u1"))
+        self.window.Sync()
+        return found
+
+    def lane(self, step: int, slot: int) -> AnyArray:
+        """The bytes that a slot has put here in a step."""
+        half = step % 2 * int(self.at[-1])
+        return self.memory[half + self.at[slot] : half + self.at[slot + 1]]
+
+    # -- the job, as `runner.Transport` has it ------------------------------------------------
+
+    def due(self) -> bool:
+        if self.interval_s is None:
+            return framework.due()
+        return time.monotonic() - self.taken_s >= self.interval_s
+
+    def checkpoint(self) -> int:
+        version = int(min(self.comm.allgather(framework.safepoint(take=True))))
+        if self.files:
+            self.files.write()
+        self.taken_s = time.monotonic()
+        return version
+
+    def committed(self) -> int:
+        return framework.committed()
+
+    def confirm(self, version: int) -> bool:
+        return framework.confirm(version)
+
+    def place(self, name: str) -> None:
+        runner.kill_place(name)
