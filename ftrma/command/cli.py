@@ -1,4 +1,6 @@
-"""The command line: ``ftrma run | graph | demo | doctor | check | clean | reliability | plan``."""
+"""The command line: ``ftrma run | demo | doctor | check | clean | reliability | plan``, and the
+commands of frameworks, such as ``ftrma graph``.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,15 @@ import sys
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from .. import __version__, settings
+from .. import __version__, frameworks, settings
 from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
-from ..host import outfile, signals, values
+from ..host import outfile, signals
 from ..host.outfile import tell
-from ..host.values import number, whole
+from ..host.values import whole
 from ..program import script
 from ..reliability import command as reliability
 from . import apps
 
-GRAPH_PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
-GRAPH_KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
-GRAPH_USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
 
@@ -68,41 +67,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="instead of a script: run a module, as python -m does; its arguments follow",
     )
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    run.set_defaults(run=command_run)
-    graph = commands.add_parser(
-        "graph", help="PageRank, distances, components ... of a graph, protected",
-        usage=GRAPH_USAGE,
-        description="Run a vertex program over a graph, protected: pagerank; bfs and sssp,"
-        " distances from a vertex in steps and by weights; cc and sv, connected components, by"
-        " least ids and by pointer jumping; triangles; matching, of a bipartite graph; kcore, who"
-        " is in the k-core; colour, a greedy colouring.",
-    )
-    add_run_options(graph)
-    graph.add_argument("--recovery",
-                       choices=("hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback", "none",
-                                "phoenix", "cr"),
-                       help="heavy or light checkpoints, with logs or without (lwlog), as programs"
-                       " of other kinds are, or none; phoenix: without a checkpoint or a log, as"
-                       " colour is; cr: the same programs by checkpoints")
-    graph.add_argument("--checkpoint", metavar="K", help="steps between two, seconds (with a"
-                       " point), daly or never (10; phoenix: never)")
-    graph.add_argument("--cache", metavar="DIR", help="leave the slots' parts of the graph there,"
-                       " for replaced slots and later runs")
-    graph.add_argument("--spill", metavar="DIR", help="leave checkpoints there, too: the same"
-                       " command goes on from them if the job is lost")
-    graph.add_argument("--steps", metavar="K", help="of pagerank (30)")
-    graph.add_argument("--tolerance", metavar="E",
-                       help="of pagerank by phoenix or cr: of all errors together (1e-6)")
-    graph.add_argument("--k", metavar="K", help="of kcore (2)")
-    graph.add_argument("--left", metavar="V", help="of matching: the ids below it are one side")
-    graph.add_argument("--source", metavar="V", help="of bfs and sssp (0)")
-    graph.add_argument("--out", metavar="FILE", help="write the result, an .npy file")
-    graph.add_argument("program", metavar="PROGRAM", choices=GRAPH_PROGRAMS,
-                       help=f"one of {', '.join(GRAPH_PROGRAMS)}")
-    graph.add_argument("graph", metavar="GRAPH", help="a file (.npz, .mtx, .mtx.gz, or text: a"
-                       " source and a target in a line), rmat:SCALE, lognormal:N, grid:SIDE or"
-                       " path:N")
-    graph.set_defaults(run=command_graph, resume=None, module=None)
+    run.set_defaults(run=command_run, reads=(), writes=())
+    for name, command in frameworks.commands():
+        framework = commands.add_parser(name, help=command.HELP, usage=command.USAGE,
+                                        description=command.DESCRIPTION)
+        add_run_options(framework)
+        command.add_arguments(framework)
+        framework.set_defaults(run=command_framework, framework=command, resume=None, module=None)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     demo.set_defaults(run=command_demo)
@@ -232,9 +203,8 @@ def check_outputs(arguments: argparse.Namespace,
     Returns:
         Of each the option, the name, and the path of the regular file that will be there, or "".
     """
-    named = (("--trace", options.trace), ("--stats", arguments.stats),
-             ("--out", getattr(arguments, "out", None)))
-    read = (arguments.script, getattr(arguments, "graph", None), options.topology)
+    named = (("--trace", options.trace), ("--stats", arguments.stats), *arguments.writes)
+    read = (arguments.script, *arguments.reads, options.topology)
     return [(option, name, outfile.check(option, name, filter(None, read)))
             for option, name in named if name]
 
@@ -326,54 +296,17 @@ def command_run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def command_graph(arguments: argparse.Namespace) -> int:
-    """The packaged program, under ``ftrma run``."""
-    words = [arguments.program, arguments.graph]
-    if arguments.recovery:
-        words += ["--recovery", arguments.recovery]
-    if arguments.tolerance is not None:
-        words += ["--tolerance", str(number("--tolerance", arguments.tolerance, 1e-15, 1))]
-    if arguments.checkpoint is not None:
-        words += ["--checkpoint", graph_checkpoint(arguments.checkpoint)]
-    if sys.stderr.isatty():
-        words.append("--progress")
-    for name, least in (("steps", 1), ("source", 0), ("k", 0), ("left", 1)):
-        value = getattr(arguments, name)
-        if value is not None:
-            words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
-    for name in ("cache", "spill"):
-        if getattr(arguments, name):
-            words += [f"--{name}", getattr(arguments, name)]
-    if arguments.recovery == "rollback":
-        arguments.policy = arguments.policy or "rollback"  # so nothing is logged
-    if arguments.out:
-        words += ["--out", arguments.out]
-    if arguments.graph.partition(":")[0] not in GRAPH_KINDS:
-        try:
-            values.open_file(arguments.graph).close()
-        except OSError as error:
-            raise ValueError(f"{arguments.graph}: {error.strerror}; give a file, rmat:SCALE, "
-                             "lognormal:N, grid:SIDE or path:N") from None
-    app = apps.find_app("graph.py", "phoenix.py", "pregel.py")
+def command_framework(arguments: argparse.Namespace) -> int:
+    """Run the packaged program that a framework's command asks for, as ``ftrma run`` does."""
+    asked = arguments.framework.launch(arguments)
+    app = apps.find_app(*asked.apps)
     if not app:
-        raise ValueError("this installation lacks graph.py, phoenix.py or pregel.py in "
+        raise ValueError(f"this installation lacks {' or '.join(asked.apps)} in "
                          f"{apps.HERE / 'apps'}; install it again")
-    arguments.script, arguments.arguments = str(app), words
+    arguments.policy = arguments.policy or asked.policy or None
+    arguments.reads, arguments.writes = asked.reads, asked.writes
+    arguments.script, arguments.arguments = str(app), asked.words
     return command_run(arguments)
-
-
-def graph_checkpoint(word: str) -> str:
-    """As `ftrma.graph.Engine` has it.
-
-    Raises:
-        ValueError: it says neither steps nor a time.
-    """
-    if word in ("daly", "never"):
-        return word
-    if "." in word:
-        return repr(number("--checkpoint", word, 1e-3, 1e9, "seconds"))
-    return str(whole("--checkpoint", word, 0, 10**9,
-                     "steps, seconds (with a point), daly or never"))
 
 
 def command_clean(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,101 @@
+"""The command ``ftrma graph``: its words, and the packaged program that it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ...host import values
+from ...host.values import number, whole
+from .. import Launch
+
+PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
+KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
+APPS = ("graph.py", "phoenix.py", "pregel.py")
+HELP = "PageRank, distances, components ... of a graph, protected"
+USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
+DESCRIPTION = (
+    "Run a vertex program over a graph, protected: pagerank; bfs and sssp, distances from a vertex"
+    " in steps and by weights; cc and sv, connected components, by least ids and by pointer"
+    " jumping; triangles; matching, of a bipartite graph; kcore, who is in the k-core; colour, a"
+    " greedy colouring."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    # The names of `ftrma.graph.Engine`, which is not imported for them.
+    add("--recovery", choices=("hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback", "none",
+                               "phoenix", "cr"),
+        help="heavy or light checkpoints, with logs or without (lwlog), as programs of other kinds"
+        " are, or none; phoenix: without a checkpoint or a log, as colour is; cr: the same programs"
+        " by checkpoints")
+    add("--checkpoint", metavar="K", help="steps between two, seconds (with a point), daly or never"
+        " (10; phoenix: never)")
+    add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
+        " slots and later runs")
+    add("--spill", metavar="DIR", help="leave checkpoints there, too: the same command goes on from"
+        " them if the job is lost")
+    add("--steps", metavar="K", help="of pagerank (30)")
+    add("--tolerance", metavar="E", help="of pagerank by phoenix or cr: of all errors together"
+        " (1e-6)")
+    add("--k", metavar="K", help="of kcore (2)")
+    add("--left", metavar="V", help="of matching: the ids below it are one side")
+    add("--source", metavar="V", help="of bfs and sssp (0)")
+    add("--out", metavar="FILE", help="write the result, an .npy file")
+    add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
+    add("graph", metavar="GRAPH", help="a file (.npz, .mtx, .mtx.gz, or text: a source and a target"
+        " in a line), rmat:SCALE, lognormal:N, grid:SIDE or path:N")
+
+
+def launch(arguments: argparse.Namespace) -> Launch:
+    words = [arguments.program, arguments.graph]
+    if arguments.recovery:
+        words += ["--recovery", arguments.recovery]
+    if arguments.tolerance is not None:
+        words += ["--tolerance", str(number("--tolerance", arguments.tolerance, 1e-15, 1))]
+    if arguments.checkpoint is not None:
+        words += ["--checkpoint", checkpoint(arguments.checkpoint)]
+    if sys.stderr.isatty():
+        words.append("--progress")
+    for name, least in (("steps", 1), ("source", 0), ("k", 0), ("left", 1)):
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
+    for name in ("cache", "spill", "out"):
+        if getattr(arguments, name):
+            words += [f"--{name}", getattr(arguments, name)]
+    check_graph(arguments.graph)
+    writes = (("--out", arguments.out),) if arguments.out else ()
+    # By "rollback" nothing is replayed, so nothing is logged.
+    policy = "rollback" if arguments.recovery == "rollback" else ""
+    return Launch(APPS, words, (arguments.graph,), writes, policy)
+
+
+def check_graph(word: str) -> None:
+    """Refuse a file that cannot be read.
+
+    Raises:
+        ValueError: with its name, and the remedy.
+    """
+    if word.partition(":")[0] in KINDS:
+        return
+    try:
+        values.open_file(word).close()
+    except OSError as error:
+        raise ValueError(f"{word}: {error.strerror}; give a file, rmat:SCALE, lognormal:N, "
+                         "grid:SIDE or path:N") from None
+
+
+def checkpoint(word: str) -> str:
+    """The interval between checkpoints, as `ftrma.graph.Engine` has it.
+
+    Raises:
+        ValueError: the word says neither steps nor a time.
+    """
+    if word in ("daly", "never"):
+        return word
+    if "." in word:
+        return repr(number("--checkpoint", word, 1e-3, 1e9, "seconds"))
+    return str(whole("--checkpoint", word, 0, 10**9,
+                     "steps, seconds (with a point), daly or never"))
