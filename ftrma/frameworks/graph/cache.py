@@ -1,16 +1,16 @@
 """Slots' parts of graphs in files of a directory, for replaced slots and later jobs.
 
-A part follows from the graph and the slot alone, so a file serves whoever needs the same part. It
-is of the same graph if that has the same `parts.Graph.key`; a graph without one has no
-files. Of a part that is missing, damaged or not this user's nothing is taken: it is made again.
+A part follows from the graph and the slot alone, so a file serves whoever needs that part. Graphs
+are told from each other by `parts.Graph.key`; a graph without a key has no files. If a file is
+missing, damaged or not this user's, nothing of it is taken, and the part is made again.
 
-Directories may be shared with others, so a name in them proves nothing: a file is this user's alone
-(mode 0600), is opened neither through a link nor so that a FIFO is waited for, and ends with a tag
-by the user's own key (`ftrma.host.userkey`) of its name, of what it is of, and of its content. The
-tag is looked at before anything is parsed.
+Directories may be shared with others, so a name in them proves nothing. A file is this user's alone
+(mode 0600). It is opened without following a link and without waiting for a FIFO. It ends with a
+tag by the user's own key (`ftrma.host.userkey`) of its name, its key and its content, which is
+checked before anything is parsed.
 
-Law: a file is there whole or not at all, and what is read is what a job of this user has written
-under that name.
+Law: a file is there whole or not at all, and what is read was written under that name by a job of
+this user.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> tuple[str, str]:
-    """Path of a part's file, and what it says that it is."""
+    """Path and key of a part's file."""
     bounds = partition.bounds.tolist() if partition.kind == "edges" else partition.kind
     key = f"{ftrma.__version__} {graph.key} {graph.n} {bounds} {slot} of {partition.slots}"
     name = f"{PREFIX}{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
@@ -54,7 +54,8 @@ def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part 
     """Read a slot's part from its file.
 
     Returns:
-        The part; None if there is no such file, or if it does not serve, which is told.
+        The part; None if there is no such file, or if it does not serve, which is told on standard
+        error.
     """
     if not graph.key:
         return None
@@ -68,7 +69,7 @@ def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part 
 
 
 def write(directory: str, graph: Graph, partition: Partition, slot: int, part: Part) -> None:
-    """Leave a slot's part in a file. What stands in the way of that is told, and no failure."""
+    """Leave a slot's part in a file; one that cannot be written is told, and is no failure."""
     path, key = place_of(directory, graph, partition, slot)
     if not graph.key:
         return
@@ -83,8 +84,7 @@ def write(directory: str, graph: Graph, partition: Partition, slot: int, part: P
 
 
 def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
-    """The arrays of a file of this key; or None, and why it does not serve: "" where there is none.
-    """
+    """The arrays of a file of this key; or None, and why it does not serve: "" if there is none."""
     try:
         tag = _begin(path, key)
         with private.opened(Path(path)) as file:
@@ -107,10 +107,13 @@ def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
 
 
 def leave(path: str, key: str, arrays: Mapping[str, Any], *, lasting: bool = False) -> str:
-    """Write a file of arrays, in place of one of that name; lasting: also if power fails now.
+    """Write a file of arrays, in place of one of that name.
+
+    Args:
+        lasting: the file is there also if power fails now.
 
     Returns:
-        Why it cannot be; then nothing is left of it. "" if it is there.
+        Why the file cannot be written, then nothing is left of it; "" if it is there.
     """
     try:
         tag, directory = _begin(path, key), os.path.dirname(path)
@@ -160,10 +163,10 @@ class _Tagged(io.RawIOBase):
 
 
 def _sweep(path: str) -> None:
-    """Remove what processes of this node that are dead now had begun to write."""
+    """Remove drafts of processes of this node that have died while they wrote."""
     drafts = glob.glob(f"{glob.escape(path)}.{os.uname().nodename}-*")
     for draft in drafts:
         *_, pid, _ = draft.split("-")
         if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            with contextlib.suppress(FileNotFoundError):  # somebody else has
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 os.unlink(draft)

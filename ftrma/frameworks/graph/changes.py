@@ -1,12 +1,12 @@
-"""Edges that come and go during a run: which of them there are in a step.
+"""Edges that come and go during a run: the edges that there are in a step.
 
 A program changes the edges that leave its slot's vertices, in `update` or `compute`; messages of
-the same step already go along what is there then. What has changed is one growing record, so the
-edges of any step that has been follow from the part and the record's begin: messages of that step
-can be emitted again, and a step that was not finished is undone by cutting the record.
+that step already go along the changed edges. All changes are one growing record. So the edges of
+any past step follow from the part and the beginning of the record: messages of that step can be
+emitted again, and a step that was not finished is undone by cutting the record.
 
-Edges have numbers: those of the part as they stand there, and those that came in the order of
-their coming, behind them.
+Edges have numbers: those of the part as they stand there, and behind them those that came, in the
+order of their coming.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class SlotEdges:
     """The edges that leave a slot's vertices in a step.
 
     Attributes:
-        part: what the slot has of the graph.
-        ptr, target, weight: those of the part's edges that are there, as `Part` has them.
-        number: of each of them; None: all are there.
+        part: the slot's part of the graph.
+        ptr, target, weight: the edges of the part that are there, as `Part` has them.
+        number: of each of these; None: all are there.
         row, ids, extra, extra_number: source, target (its id), weight and number of each edge that
             has come, in this order.
     """
@@ -51,7 +51,7 @@ class SlotEdges:
 
     @cached_property
     def degree(self) -> Ints:
-        """Edges that leave each vertex; not to be written to."""
+        """Number of edges that leave each vertex; not to be written to."""
         found: Ints = np.diff(self.ptr).astype(np.int64)
         if len(self.row):
             found = found + np.bincount(self.row, minlength=len(found))
@@ -64,11 +64,11 @@ class Edges:
     """The edges that leave the vertices of a block of k, in the block's order.
 
     Attributes:
-        ptr: where those of each vertex begin, (k + 1,).
-        row: of each edge the vertex' place in the block, (m,).
+        ptr: where the edges of each vertex begin, (k + 1,).
+        row: of each edge the place of its vertex in the block, (m,).
         target: id of the vertex that it leads to, (m,).
         weight: (m,); None: the graph has none.
-        number: that the slot knows it by, (m,).
+        number: of each edge, as the slot counts them, (m,).
     """
 
     ptr: Ints
@@ -82,12 +82,12 @@ class Edges:
 
 
 def none() -> Changes:
-    """Nothing has changed."""
+    """A record without changes."""
     return np.zeros(0, CHANGE)
 
 
 def until(changes: Changes, step: int) -> Changes:
-    """What has changed up to a step, which is the record's begin."""
+    """The changes up to a step, which are the beginning of the record."""
     end = int(np.searchsorted(changes["step"], step, side="right"))
     found: Changes = changes[:end]
     return found
@@ -113,7 +113,7 @@ def topology(part: Part, now: Changes) -> SlotEdges:
 
 
 def towards(of: SlotEdges, slots: Sequence[bool]) -> SlotEdges:
-    """The same without those of the part's edges that lead to vertices of the other slots."""
+    """The edges without those of the part that lead to vertices of other slots."""
     at = np.flatnonzero(np.repeat(slots, np.diff(of.part.bounds))[of.target])
     return replace(of, ptr=np.searchsorted(at, of.ptr), target=of.target[at],
                    weight=None if of.weight is None else of.weight[at],
@@ -121,7 +121,7 @@ def towards(of: SlotEdges, slots: Sequence[bool]) -> SlotEdges:
 
 
 def places(ptr: Ints, rows: Ints) -> Ints:
-    """Where the edges of some vertices are, one vertex after the other."""
+    """The places of the edges of some vertices, one vertex after the other."""
     begin, degree = ptr[rows], ptr[rows + 1] - ptr[rows]
     ends = np.cumsum(degree)
     first: Ints = np.repeat(begin - (ends - degree), degree)

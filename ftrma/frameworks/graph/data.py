@@ -1,4 +1,4 @@
-"""Graphs, for programs: where they come from, and what slots have of them."""
+"""Graphs for programs: from files, computed, and given as edges."""
 
 from __future__ import annotations
 

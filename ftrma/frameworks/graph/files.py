@@ -1,7 +1,7 @@
 """Graphs from files: edge lists as text, Matrix Market, and arrays of NumPy and scipy.sparse.
 
-Text is read a stretch at a time, anew for each part that is made, so a slot has in memory what it
-keeps. Arrays and matrices are whole in each slot.
+Text is read a stretch at a time, anew for each part that is made, so a slot has no more in memory
+than it keeps. Arrays and matrices are whole in each slot.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .parts import DoesNotFit, Graph, MemoryWatch, check_room, of_edges
 from .references import AnyArray, EdgeArrays
 
 TEXT_BYTES = 1 << 22  # of text that are read at a time; no line may be longer
-GZIP = b"\x1f\x8b"  # what a compressed file begins with, RFC 1952
-NPY = b"\x93NUMPY"  # and a single array
+GZIP = b"\x1f\x8b"  # begins a compressed file, RFC 1952
+NPY = b"\x93NUMPY"  # begins a file of a single array
 ARRAYS = {"indptr", "indices", "shape", "format", "data", "src", "dst", "weight", "n"}
 EDGE_BYTES = 40  # that an edge of a matrix or of arrays takes at most, on its way to a graph
 Source = str | os.PathLike[str]
@@ -40,11 +40,11 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False) -> Graph:
     may be compressed, ``.gz``.
 
     Args:
-        n: vertices; by default what the file says, or one more than the largest id.
-        relabel: give those that have edges the ids 0 to k - 1, see `parts.relabel`.
+        n: vertices; by default the number in the file, or one more than the largest id.
+        relabel: give the vertices that have edges the ids 0 to k - 1, see `parts.relabel`.
 
     Raises:
-        ValueError: the file is missing, cut, has something else in it, or unpacks to more than the
+        ValueError: the file is missing, cut, has other contents, or unpacks to more than the
             machine has memory for.
     """
     name = one_line(Path(path).name)
@@ -73,7 +73,7 @@ def _text(path: Source, name: str, n: int | None) -> Graph:
         return _edges(path, name)
 
     if n is not None:
-        next(chunks(), None)  # what is no file, or no text, is told here
+        next(chunks(), None)  # a file that is no text is refused here
         return Graph(n, chunks, name)
     most = max((int(max(source.max(), target.max())) for source, target, _ in chunks()), default=-1)
     if most < 0:
@@ -117,7 +117,7 @@ def _lines(path: Source, name: str) -> Iterator[bytes]:
 
 
 def _check_file(path: Source, name: str) -> None:
-    """Refuse what is none: it is read several times, and nobody waits for who writes a FIFO."""
+    """Refuse a path of no regular file: a graph is read several times, and a FIFO would block."""
     try:
         open_file(Path(path)).close()
     except IsADirectoryError:
@@ -140,10 +140,10 @@ def _matrix(path: Source, name: str) -> Graph:
     from scipy import io  # slow to import, and rarely needed
 
     for _ in _lines(path, name):
-        pass  # no line is so long that it alone takes the memory
+        pass  # a line that alone would take the memory is refused
     try:
         rows, columns, entries, form, field, symmetry = io.mminfo(path)
-    except Exception as error:  # scipy's, or those of a file that is damaged
+    except Exception as error:  # of scipy, or of a file that is damaged
         raise ValueError(f"{name}: cannot be read as .mtx: {error}") from None
     if form != "coordinate" or field == "complex":
         raise ValueError(f"{name}: a matrix of {field} numbers in {form} format; save it with "
@@ -160,7 +160,7 @@ def _matrix(path: Source, name: str) -> Graph:
 
 
 class _Unpacked:
-    """A member of a zip file, of which no more is read than there is memory for."""
+    """A member of a zip file; no more of it is read than there is memory for."""
 
     def __init__(self, file: IO[bytes], size_bytes: int, name: str) -> None:
         self._file, self._size_bytes, self._watch = file, size_bytes, MemoryWatch(name)
@@ -173,7 +173,7 @@ class _Unpacked:
 
 
 def _check_head(file: IO[bytes], size_bytes: int) -> None:
-    """Refuse an array that says more of itself than its file has."""
+    """Refuse an array whose header names more bytes than the file has."""
     read = {(1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
@@ -185,7 +185,7 @@ def _check_head(file: IO[bytes], size_bytes: int) -> None:
 
 
 def _unpack(path: Source, name: str) -> dict[str, AnyArray]:
-    """Read the arrays of an .npz file that a graph may consist of; others are listed, not read."""
+    """Read the arrays of an .npz file that may be a graph's; others are listed, not read."""
     found: dict[str, AnyArray] = {}
     with zipfile.ZipFile(path) as file:
         for info in file.infolist():
@@ -208,28 +208,38 @@ def _arrays(path: Source, name: str) -> Graph:
         found = _unpack(path, name)
     except DoesNotFit:
         raise
-    except Exception as error:  # NumPy's, or zipfile's and zlib's of one that is damaged
+    except Exception as error:  # of NumPy; of zipfile and zlib if the file is damaged
         raise ValueError(f"{name}: cannot be read as .npz: {error}") from None
     edges = max((found[key].size for key in ("indices", "src") if key in found), default=0)
     check_room(name, sum(array.nbytes for array in found.values()), EDGE_BYTES * edges)
     if {"indptr", "indices", "shape"} <= set(found):
-        indptr = found["indptr"].astype(np.int64)
-        if indptr.ndim != 1 or (np.diff(indptr, prepend=0) < 0).any():
-            raise ValueError(f"{name}: indptr does not ascend from 0, so it is no matrix in CSR; "
-                             "save it anew with scipy.sparse.save_npz")
-        ends = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), found["indices"]
-        order = bytes(found.get("format", np.array(b"csr")).item()).decode()
-        if order not in ("csr", "csc"):
-            raise ValueError(f"{name}: a matrix in format {order}; save it as CSR")
-        source, target = ends if order == "csr" else ends[::-1]
-        return of_edges(int(max(found["shape"])), source, target, found.get("data"), name)
+        return _sparse(found, name)
     if {"src", "dst"} <= set(found):
-        source, target = found["src"], found["dst"]
-        most = max((int(ids.max()) for ids in (source, target)
-                    if ids.size and ids.dtype.kind in "iu"), default=0)
-        n: Any = found.get("n", 1 + most)
-        if "n" in found and (n.size != 1 or n.dtype.kind not in "iu"):
-            raise ValueError(f"{name}: n is {n.dtype} of shape {n.shape}; give a whole number")
-        return of_edges(int(n), source, target, found.get("weight"), name)
+        return _listed(found, name)
     raise ValueError(f"{name}: has {', '.join(sorted(found)) or 'nothing'}; a graph has indptr, "
                      "indices and shape, or src and dst")
+
+
+def _sparse(found: dict[str, AnyArray], name: str) -> Graph:
+    """The graph of a matrix that scipy.sparse has saved."""
+    indptr = found["indptr"].astype(np.int64)
+    if indptr.ndim != 1 or (np.diff(indptr, prepend=0) < 0).any():
+        raise ValueError(f"{name}: indptr does not ascend from 0, so it is no matrix in CSR; "
+                         "save it anew with scipy.sparse.save_npz")
+    ends = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), found["indices"]
+    order = bytes(found.get("format", np.array(b"csr")).item()).decode()
+    if order not in ("csr", "csc"):
+        raise ValueError(f"{name}: a matrix in format {order}; save it as CSR")
+    source, target = ends if order == "csr" else ends[::-1]
+    return of_edges(int(max(found["shape"])), source, target, found.get("data"), name)
+
+
+def _listed(found: dict[str, AnyArray], name: str) -> Graph:
+    """The graph of arrays of sources and targets."""
+    source, target = found["src"], found["dst"]
+    most = max((int(ids.max()) for ids in (source, target)
+                if ids.size and ids.dtype.kind in "iu"), default=0)
+    n: Any = found.get("n", 1 + most)
+    if "n" in found and (n.size != 1 or n.dtype.kind not in "iu"):
+        raise ValueError(f"{name}: n is {n.dtype} of shape {n.shape}; give a whole number")
+    return of_edges(int(n), source, target, found.get("weight"), name)

@@ -1,6 +1,6 @@
 """Graphs that are computed: each chunk of edges follows from its number alone.
 
-So a slot that makes its part again has the same one, and no slot asks another.
+So a slot that makes its part again makes an equal one, and no slot asks another.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from . import kernels
 from .parts import Graph
 from .references import EdgeArrays
 
-CHUNK = 1 << 16  # edges of R-MAT that are made at a time; measured: the fastest
-VERTICES = 1 << 12  # whose edges are made at a time
+CHUNK = 1 << 16  # edges of R-MAT that are made at a time; measured to be the fastest
+VERTICES = 1 << 12  # vertices whose edges are made at a time
 RMAT = (0.57, 0.19, 0.19, 0.05)  # of Graph500
 WORD = 2**64
 
 
 def path(n: int) -> Graph:
-    """0 to 1 to 2 ... to n - 1."""
+    """The path 0, 1, 2 ... n - 1."""
 
     def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, n - 1, VERTICES):
@@ -33,7 +33,7 @@ def path(n: int) -> Graph:
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """Vertex r * columns + c has edges to those above, left, right and below it.
+    """A grid: vertex r * columns + c has edges to those above, left, right and below it.
 
     Raises:
         ValueError: there is no vertex.
@@ -77,8 +77,10 @@ def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
 
 @cache
 def pairs() -> npt.NDArray[np.uint8]:
-    """For 16 random bits two quadrants, one in the other, as two bits of the source, then two of
-    the target, (65536,)."""
+    """Two quadrants, one in the other, for each number of 16 random bits, (65536,).
+
+    An entry has two bits of the source, then two of the target.
+    """
     chance = np.multiply.outer(RMAT, RMAT).ravel()
     ends = np.round(np.cumsum(chance) * 65536).astype(np.int64)
     outer, inner = np.divmod(np.arange(16), 4)
@@ -87,7 +89,7 @@ def pairs() -> npt.NDArray[np.uint8]:
 
 
 def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
-    """Each vertex has exp(N(mu, sigma)) edges, rounded, n - 1 at most, to any vertices.
+    """A graph whose vertices have exp(N(mu, sigma)) edges, rounded, n - 1 at most, to any vertices.
 
     Raises:
         ValueError: sigma is negative, or either is no number.

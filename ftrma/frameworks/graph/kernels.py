@@ -1,9 +1,9 @@
 """Calls into ``csrc/graph/``: messages combined along edges, counting sorts, edge lists as text.
 
-The library is one of its own and knows nothing of MPI; it is loaded here, at its first use. It has
-loops for np.add, np.minimum and np.maximum of float64, float32, int64, int32 and uint64; anything
-else, or what does not lie in one piece, is done by `references`. Both have the same
-results, bit by bit (of NaN, that it is one).
+The library knows nothing of MPI and is loaded here, at its first use. It has loops for np.add,
+np.minimum and np.maximum of float64, float32, int64, int32 and uint64. For all others, and for
+arrays that do not lie in one piece, `references` is used. Both have the same results, bit by bit (a
+NaN has to be a NaN).
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
     """Send along all edges of some rows; combine at the targets in the order of rows and edges.
 
     Args:
-        combine: two messages become one.
+        combine: makes one message of two.
         values: of each target, (t,); changed. Messages are converted to its dtype.
-        got: set where a message comes, (t,); None: that is not told.
+        got: mask of the targets that a message comes to, (t,); changed; None: not needed.
         ptr, target: where the edges of each row begin, (n + 1,), and where each leads, (m,), which
             is not checked to be below t.
         weight: of each edge, (m,).
-        op: "plus" or "times": with the edge's weight. None: without.
-        rows: who sends; None: all rows.
-        x: what each of these sends, (len(rows),).
+        op: "plus" or "times": the edge's weight is added, or multiplied by; None: neither.
+        rows: those that send; None: all rows.
+        x: the value that each of these sends, (len(rows),).
 
     Raises:
-        ValueError: lengths do not fit, a row is not there, or there is no such use of weights.
+        ValueError: lengths do not fit, there is no such row, or no such use of weights.
     """
     _check_use(op, weight)
     sending = len(ptr) - 1 if rows is None else len(rows)
@@ -91,12 +91,12 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
 def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
            sending: Mask | None, op: str | None = None, *, first: int = 0,
            last: int | None = None) -> None:
-    """Do as `scatter` over ascending rows does, by target: with the same bits.
+    """Combine messages by target, with the bits that `scatter` over ascending rows has.
 
     Args:
-        values, got: as there, of targets first to last - 1 alone.
+        values, got: see `scatter`; of targets first to last - 1 alone.
         by: the edges by target; its rows are not checked to be below the length of x.
-        x: what each row sends, (n,).
+        x: the value that each row sends, (n,).
         sending: rows that send, (n,) bool; None: all.
         first, last: targets; None: to the end.
 
@@ -126,15 +126,16 @@ def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x
 
 def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, theirs: AnyArray,
          there: Mask | None) -> None:
-    """Combine what has come for some rows with what they have.
+    """Combine messages to some rows with the values that the rows have.
 
     Args:
         values, got: of each row; changed.
-        rows: distinct, (k,); theirs: of each of them, (k,).
-        there: which of these are messages, (k,) bool; None: all.
+        rows: distinct, (k,).
+        theirs: the message to each of these rows, (k,).
+        there: mask of those that are messages, (k,) bool; None: all.
 
     Raises:
-        ValueError: lengths do not fit, or a row is not there.
+        ValueError: lengths do not fit, or there is no such row.
     """
     if len(theirs) != len(rows) or (there is not None and (there.dtype != bool
                                                            or len(there) != len(rows))):
@@ -159,7 +160,7 @@ def _check_use(op: str | None, weight: Floats | None) -> None:
 
 def _how(combine: np.ufunc, op: str | None, values: AnyArray,
          x: AnyArray) -> tuple[How | None, AnyArray]:
-    """How C does it, or None, and what is sent in the dtype of values."""
+    """The loop of C, None if it has none; and x in the dtype of values."""
     kind = TYPES.get(values.dtype)
     if kind is None or combine not in COMBINES or not _plain((values, values.dtype)):
         return None, x
@@ -175,7 +176,7 @@ def _how(combine: np.ufunc, op: str | None, values: AnyArray,
 
 
 def _plain(*arrays: tuple[AnyArray | None, npt.DTypeLike]) -> bool:
-    """Whether these have such a dtype and lie in one piece."""
+    """These arrays have such a dtype each, and lie in one piece each."""
     return all(array is None or (array.dtype == dtype and array.flags.c_contiguous
                                  and array.flags.aligned) for array, dtype in arrays)
 
@@ -188,7 +189,7 @@ def _at(kind: str, array: AnyArray | None, writable: bool = False) -> Any:
 
 
 def _done(result: int) -> None:
-    assert result == 0, "what C has no loop for is left to the references"
+    assert result == 0, "C has a loop for all that is handed to it"
 
 
 # ---- edges by row and by target -------------------------------------------------------------
@@ -199,7 +200,8 @@ def csr(row: AnyArray, target: AnyArray, weight: Floats | None,
     """Sort edges by row, stably.
 
     Args:
-        row, target: of each edge, integers from 0 to 2**32 - 1, (m,); weight: the same, or None.
+        row, target: of each edge, integers from 0 to 2**32 - 1, (m,).
+        weight: of each edge, (m,), or None.
         size: rows.
 
     Returns:
@@ -223,7 +225,7 @@ def csr(row: AnyArray, target: AnyArray, weight: Floats | None,
 
 
 def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> Columns:
-    """Edges by target, of each in ascending order of rows and edges.
+    """Sort edges by target; those of a target are in ascending order of rows and edges.
 
     Args:
         ptr, target, weight: edges by row, as `csr` gives them.
@@ -282,19 +284,19 @@ def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> E
     """Edges from lines of text: source, target and perhaps a weight, between blanks or commas.
 
     Lines that are empty, or begin with # or %, are left out. Either all lines have a weight, or
-    none has. The last one need not end with a line feed.
+    none has. The last line need not end with a line feed.
 
     Args:
         text: whole lines.
-        what: it is, for errors.
-        line0: lines in front of it.
-        weighted: whether lines there have weights; None: there are none.
+        what: name of the text, for errors.
+        line0: number of the lines in front of it.
+        weighted: lines in front have weights; None: there are no edges in front.
 
     Returns:
         Sources, targets, and weights if there are any.
 
     Raises:
-        ValueError: a line is something else; with its number.
+        ValueError: a line is no edge; with its number.
     """
     text = bytes(text)
     if not text.endswith(b"\n"):

@@ -1,16 +1,16 @@
-"""Graphs as slots have them: who owns a vertex, and the edges that leave what a slot owns.
+"""Graphs as slots have them: the owners of vertices, and the edges that leave a slot's vertices.
 
-A slot has all edges of its own vertices, by source, as CSR. Their targets have numbers of its own:
-grouped by owner, ascending by id, so that what is sent to a slot is one stretch. Vertices have the
-ids 0 to n - 1.
+A slot has all edges of its own vertices, by source, as CSR. The targets have numbers of the slot's
+own: grouped by owner, ascending by id, so that all that is sent to one slot is one stretch.
+Vertices have the ids 0 to n - 1.
 
-Law: a slot's part follows from the graph and the slot alone, whenever it is made, and by whom.
+Law: a slot's part follows from the graph and the slot alone, whenever and by whom it is made.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,32 +19,32 @@ import numpy.typing as npt
 
 from ...host.cgroup import available_bytes
 from . import kernels
-from .references import MOST_ID, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
+from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
-MOST_VERTICES = 2**44  # of a graph: more than any job has memory for, and no product of it wraps
-LOOK_BYTES = 1 << 26  # that are taken between two looks at what memory is left
+MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
+LOOK_BYTES = 1 << 26  # that are taken between two looks at the memory that is left
 
 
 def check_kind(kind: str) -> None:
-    """Refuse a partition that there is not.
+    """Refuse an unknown kind of partition.
 
     Raises:
-        ValueError: with those that there are.
+        ValueError: with the kinds that there are.
     """
     if kind not in KINDS:
         raise ValueError(f"partition {kind!r}: give {', '.join(map(repr, KINDS))}")
 
 
 class Partition:
-    """Which slot owns which vertex; `partition_of` makes one for a graph.
+    """The owner of each vertex; `partition_of` makes the partition of a graph.
 
     Args:
-        kind: "hash": vertex v is slot v mod N's; "range": each slot has an equal stretch; "edges":
+        kind: "hash": slot v mod N owns vertex v; "range": each slot owns an equal stretch; "edges":
             stretches of about as many edges each.
         n: vertices.
         slots: N.
-        bounds: for "edges": slot s has vertices bounds[s] to bounds[s + 1] - 1, (N + 1,).
+        bounds: for "edges": slot s owns vertices bounds[s] to bounds[s + 1] - 1, (N + 1,).
 
     Raises:
         ValueError: there is no such kind, bounds are missing or are none, or there are too many
@@ -75,7 +75,7 @@ class Partition:
         return np.searchsorted(self.bounds, ids, side="right").astype(np.int64) - 1
 
     def owns(self, slot: int, ids: Ints) -> Mask:
-        """Which of these vertices are a slot's."""
+        """Mask of the vertices that a slot owns."""
         if self.kind == "hash":
             found: Mask = self.owner(ids) == slot
         else:
@@ -95,15 +95,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class Part:
-    """What a slot has of a graph.
+    """A slot's part of a graph.
 
     Attributes:
         ids: its vertices, ascending, (k,).
-        ptr: where the edges of each begin, (k + 1,).
+        ptr: where the edges of each vertex begin, (k + 1,).
         target: of each edge, as its number among `targets`, (m,).
         weight: of each edge, (m,); None: the graph has none.
-        targets: ids of all that the edges lead to, by owner, then ascending.
-        bounds: targets[bounds[s]:bounds[s + 1]] are slot s's.
+        targets: ids of all vertices that the edges lead to, by owner, then ascending.
+        bounds: slot s owns targets[bounds[s]:bounds[s + 1]].
     """
 
     ids: Ints
@@ -115,7 +115,7 @@ class Part:
 
     @cached_property
     def degree(self) -> Ints:
-        """Edges that leave each vertex."""
+        """Number of edges that leave each vertex."""
         return np.diff(self.ptr)
 
     @cached_property
@@ -124,7 +124,7 @@ class Part:
         return kernels.by_target(self.ptr, self.target, self.weight, len(self.targets))
 
     def to(self, slot: int) -> slice:
-        """Which targets are a slot's."""
+        """The stretch of targets that a slot owns."""
         return slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
 
 
@@ -135,11 +135,12 @@ class Graph:
         n: vertices.
         chunks: gives all edges, a chunk at a time, the same at each call; all chunks have weights,
             or none has.
-        what: it is, for errors.
-        names: other ids of its vertices, (n,), where it has been relabelled.
-        file: its edges are read from one, which may be gone when they are needed again.
-        edges: how many there are, about; 0: that is not known.
-        key: what tells it from all other graphs, in all jobs, or gives that; "": nothing does.
+        what: the graph in a word, for errors.
+        names: other ids of its vertices, (n,), if it has been relabelled.
+        file: its edges are read from a file, which may be gone when they are needed again.
+        edges: about how many edges there are; 0: that is not known.
+        key: tells the graph from all other graphs, in all jobs, or is a function that gives that;
+            "": nothing tells it.
 
     Raises:
         ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
@@ -155,15 +156,15 @@ class Graph:
 
     @cached_property
     def key(self) -> str:
-        """What tells it from all other graphs; found when it is asked for first."""
+        """Text that tells the graph from all others; found when it is asked for first."""
         return self._key if isinstance(self._key, str) else self._key()
 
     def derived(self, what: str) -> Callable[[], str]:
-        """The key of a graph that is made of this one."""
+        """Gives the key of a graph that is made of this one."""
         return lambda: self.key and f"{what} {self.key}"
 
     def part(self, partition: Partition, slot: int) -> Part:
-        """What a slot has of it.
+        """Make a slot's part of the graph.
 
         Raises:
             ValueError: an edge leads out of the graph, a weight is NaN, the part has 2**32
@@ -185,7 +186,7 @@ class Graph:
             if weight is not None:
                 weights.append(weight[mine])
             size = len(mine) * (4 + targets[0].itemsize + (0 if weight is None else 8))
-            watch.took(size, 2 * (watch.taken + size))  # what is here is put together, then sorted
+            watch.took(size, 2 * (watch.taken + size))  # the pieces are put together, then sorted
         row, target = np.concatenate(rows), np.concatenate(targets)
         there = np.zeros(self.n, bool)
         there[target] = True
@@ -200,10 +201,10 @@ class Graph:
         return Part(ids, ptr, numbers, weight, distinct, bounds)
 
     def degrees(self) -> Ints:
-        """Edges that leave each vertex, (n,); reads all edges.
+        """Number of edges that leave each vertex, (n,); reads all edges.
 
         Raises:
-            ValueError: as `part`.
+            ValueError: see `part`.
         """
         need, free = 8 * self.n, available_bytes()
         if need > free:
@@ -217,7 +218,7 @@ class Graph:
         return found
 
     def _check_room(self, slots: int) -> None:
-        # Of each vertex 5 bytes, of each edge of the slot row and target, twice.
+        # A vertex takes 5 bytes, an edge of the slot twice a row and a target.
         need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
         if need > free:
             raise DoesNotFit(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
@@ -236,11 +237,11 @@ class Graph:
 
 
 class DoesNotFit(ValueError):
-    """Something is larger than the memory that the machine has left."""
+    """A graph is larger than the memory that the machine has left."""
 
 
 class MemoryWatch:
-    """Memory that is taken little by little for something whose size nobody has told truly.
+    """Counts memory that is taken little by little, for data whose size is not known for sure.
 
     Attributes:
         taken: bytes so far.
@@ -250,7 +251,7 @@ class MemoryWatch:
         self.what, self.taken, self._looked = what, 0, 0
 
     def took(self, size_bytes: int, more: int) -> None:
-        """Count what was taken.
+        """Count memory that was taken.
 
         Args:
             more: bytes that are still to be taken.
@@ -265,10 +266,10 @@ class MemoryWatch:
 
 
 def check_room(what: str, taken: int, more: int) -> None:
-    """Refuse what is larger than the memory that is left.
+    """Refuse a graph that is larger than the memory that is left.
 
     Raises:
-        DoesNotFit: what it is, how much it takes, and the remedy.
+        DoesNotFit: with the graph, the memory that it takes, and the remedy.
     """
     free = available_bytes()
     if more > free:
@@ -300,7 +301,7 @@ def partition_of(kind: str, graph: Graph, slots: int) -> Partition:
 
 def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
              weight: npt.ArrayLike | None = None, what: str = "edges", *, key: str = "") -> Graph:
-    """A graph of given edges, which each slot has whole; without a key of its own they are it.
+    """A graph of given edges, which each slot has whole; without a key its edges tell it.
 
     Raises:
         ValueError: the arrays differ in length, ids are no whole numbers, or weights no numbers.
@@ -309,7 +310,28 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
     if weight is not None and np.asarray(weight).dtype.kind not in "biuf":
         raise ValueError(f"{what}: weights of dtype {np.asarray(weight).dtype}; give real numbers")
     weights = None if weight is None else np.asarray(weight, np.float64)
-    lengths = {array.shape for array in (*ends, *([] if weights is None else [weights]))}
+    arrays = ends if weights is None else [*ends, weights]
+    _check_edges(what, ends, arrays)
+    first, second = (array.astype(np.int64) for array in ends)
+
+    def contents() -> str:
+        found = hashlib.sha256()
+        for array in (first, second, *arrays[2:]):
+            found.update(array.data)
+        return f"edges {found.hexdigest()}"
+
+    return Graph(n, lambda: iter([(first, second, weights)]), what, edges=len(first),
+                 key=key or contents)
+
+
+def _check_edges(what: str, ends: Sequence[AnyArray], arrays: Sequence[AnyArray]) -> None:
+    """Refuse arrays of different lengths, and ids that cannot be.
+
+    Args:
+        ends: sources and targets.
+        arrays: these, and weights if there are any.
+    """
+    lengths = {array.shape for array in arrays}
     if len(lengths) > 1 or ends[0].ndim != 1:
         shapes = " and ".join(str(shape) for shape in sorted(lengths))
         raise ValueError(f"{what}: arrays of shapes {shapes}; give one entry for each edge in each")
@@ -319,20 +341,10 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
     for array in ends:
         if array.size and array.max() > MOST_ID:
             raise ValueError(f"{what}: id {array.max()} is out of range; ids go up to 2**63 - 1")
-    first, second = (array.astype(np.int64) for array in ends)
-
-    def contents() -> str:
-        found = hashlib.sha256()
-        for array in (first, second, *([] if weights is None else [weights])):
-            found.update(array.data)
-        return f"edges {found.hexdigest()}"
-
-    return Graph(n, lambda: iter([(first, second, weights)]), what, edges=len(first),
-                 key=key or contents)
 
 
 def symmetric(graph: Graph) -> Graph:
-    """The same with each edge in both directions."""
+    """The graph with each edge in both directions."""
 
     def chunks() -> Iterator[EdgeArrays]:
         for source, target, weight in graph.chunks():
@@ -344,11 +356,12 @@ def symmetric(graph: Graph) -> Graph:
 
 
 def relabel(graph: Graph) -> Graph:
-    """The same with ids 0 to k - 1 for those that have edges, in ascending order of their old ids,
-    which are the new graph's `names`; reads all edges.
+    """The graph with ids 0 to k - 1 for the vertices that have edges; reads all edges.
+
+    New ids are in the order of the old ids, which are the new graph's `names`.
 
     Raises:
-        ValueError: it has no edges.
+        ValueError: the graph has no edges.
     """
     names, watch = np.zeros(0, np.int64), MemoryWatch(graph.what)
     for source, target, _ in graph.chunks():

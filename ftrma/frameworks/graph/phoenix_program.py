@@ -1,12 +1,12 @@
-"""What a program of Phoenix is written in: fields with proxies, four classes, blocks of vertices.
+"""What programs of Phoenix are written in: fields with proxies, four classes, blocks of vertices.
 
-A vertex is at its owner's; each slot that has an edge to it has a proxy of it, a *ghost*. A field
-that is pushed is reduced into the ghosts first, and from there into the owner's value; one that is
-mirrored goes from the owner to the ghosts, where it is pulled from.
+A vertex has one owner, a slot. Each slot that has an edge to the vertex has a proxy of it, a
+*ghost*. A value that is pushed is reduced into ghosts first, and from there into the owner's value.
+A field that is mirrored goes from the owner to the ghosts, where it is pulled from.
 
-After a failure nobody goes back. What is lost begins as `init` makes it, and is repaired from its
-ghosts, so the state need not be one that a run without failures would reach: it has to be one from
-which the result is reached. A program's class says what that takes.
+After a failure nobody goes back. Lost vertices begin as `init` makes them and are repaired from
+their ghosts, so the state need not be one that a run without failures would reach: it has to be one
+from which the result is reached. The class of a program says which states these are.
 
 Source: R. Dathathri, G. Gill, L. Hoang, K. Pingali, "Phoenix: A Substrate for Resilient Distributed
 Graph Analytics", ASPLOS 2019, sections 3.2 and 4.
@@ -25,23 +25,23 @@ from . import kernels, messages
 from .parts import Part
 from .references import USES, AnyArray, Ints, Mask
 
-COUNTS = ("active", "due")  # what rounds add up beside aggregates
-# Reducing a value twice is as reducing it once.
+COUNTS = ("active", "due")  # sums of a round, beside the aggregates
+# To reduce a value twice has the result of reducing it once.
 IDEMPOTENT = (np.minimum, np.maximum, np.fmin, np.fmax, np.logical_and, np.logical_or,
               np.bitwise_and, np.bitwise_or)
 
 
 @dataclass(frozen=True)
 class Field:
-    """What each vertex has one of.
+    """A field: each vertex has one value of it.
 
     Attributes:
         dtype: bool, integers or floats.
-        reduce: how what is pushed comes to a value, a NumPy ufunc such as np.minimum; None: it is
-            not pushed.
-        recover: how one value is made of those of several ghosts when their owner is lost; `reduce`
-            by default. Idempotent.
-        derived: `reinit` and `recompute` make it from the other fields.
+        reduce: reduces a pushed value into a value, a NumPy ufunc such as np.minimum; None: values
+            are not pushed.
+        recover: makes one value of those of several ghosts when their owner is lost; `reduce` by
+            default. Idempotent.
+        derived: `reinit` and `recompute` make the field from the other fields.
         mirror: ghosts have the owner's value too, so it can be pulled, and a lost one comes back.
     """
 
@@ -53,7 +53,7 @@ class Field:
 
     @property
     def idempotent(self) -> bool:
-        """It is pushed, and to push once more changes nothing."""
+        """The field is pushed, and to push a value once more changes nothing."""
         return self.reduce in IDEMPOTENT
 
     def neutral(self) -> Any:
@@ -62,12 +62,12 @@ class Field:
 
     @property
     def message(self) -> npt.DTypeLike:
-        """As `messages.MessageKind`."""
+        """See `messages.MessageKind`."""
         return self.dtype
 
     @property
     def combine(self) -> np.ufunc | None:
-        """As `messages.MessageKind`."""
+        """See `messages.MessageKind`."""
         if self.reduce is np.fmin:
             return np.minimum
         return np.maximum if self.reduce is np.fmax else self.reduce
@@ -90,48 +90,53 @@ class PhoenixProgram:
         raise NotImplementedError
 
     def operate(self, v: Block, ctx: Round) -> None:
-        """Do what active vertices do in a round. Those whose values are changed by what is pushed
-        to them are active in the next one, and those that activate themselves."""
+        """Do what active vertices do in a round.
+
+        Vertices whose values are changed by what is pushed to them, and vertices that activate
+        themselves, are active in the next round.
+        """
         raise NotImplementedError
 
 
 class SelfStabilizing(PhoenixProgram):
-    """From whatever state, it comes to its result.
+    """A program that comes to its result from any state.
 
-    All vertices operate in each round, and the run ends with one in which none activates itself.
+    All vertices operate in each round. The run ends with a round in which none activates itself.
     """
 
 
 class LocallyCorrecting(PhoenixProgram):
-    """Each vertex has values from which the result is reached, whatever the others have; that of
-    `init` is one."""
+    """A program that comes to its result if the values of each vertex are allowed by themselves.
+
+    Those that `init` sets are allowed.
+    """
 
 
 class GloballyCorrecting(PhoenixProgram):
-    """Values have to fit each other: those of derived fields follow from the others'.
+    """A program that comes to its result if derived fields fit the others.
 
-    `reinit` and `recompute` make them anew after a failure, of all vertices, which are all active
-    then.
+    After a failure `reinit` and `recompute` make the derived fields of all vertices anew, and all
+    vertices are active.
     """
 
     def reinit(self, v: Block) -> None:
-        """Set the derived fields as `init` does; the others are not to be written."""
+        """Set the derived fields as `init` does; do not write the others."""
         raise NotImplementedError
 
     def recompute(self, v: Block, ctx: Round) -> None:
-        """Push to derived fields what all rounds together have pushed, told from the others."""
+        """Push to derived fields what all rounds together have pushed, as the other fields tell."""
         raise NotImplementedError
 
 
 class GloballyConsistent(PhoenixProgram):
-    """Only states of a run without failures lead to the result: it needs ``recovery="cr"``."""
+    """A program that only states of a run without failures lead to a result: ``recovery="cr"``."""
 
 
 class Round:
-    """The round.
+    """The round that a program is in.
 
     Attributes:
-        round: from 1; goes on after a failure.
+        round: its number, from 1; goes on after a failure.
         n: vertices of the graph.
     """
 
@@ -140,8 +145,11 @@ class Round:
         self.round, self.n, self._before, self._contributed = number, n, before, contributed
 
     def __getitem__(self, name: str) -> Any:
-        """What all have contributed to an aggregate in the round before; 0 in the first one, also
-        in the first after a failure, unless that goes back to a checkpoint."""
+        """The sum of what all have contributed to an aggregate in the round before.
+
+        In the first round it is 0, and in the first one after a failure, unless all go back to a
+        checkpoint.
+        """
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
@@ -154,7 +162,7 @@ class Round:
 
 
 class Block:
-    """A block of vertices. Fields are attributes: arrays of one value each, that may be written.
+    """A block of vertices. Fields are attributes: arrays of one value each, which may be written.
 
     Attributes:
         ids: of the vertices, ascending; degree: edges that leave each, (k,).
@@ -173,7 +181,7 @@ class Block:
     _part: Part
     _values: dict[str, AnyArray]
     _rows: Ints
-    _ghosts: Mapping[str, AnyArray] | None  # None where there is nobody to reach yet
+    _ghosts: Mapping[str, AnyArray] | None  # None: no other vertex can be reached yet
     _active: Mask
 
     @property
@@ -202,19 +210,19 @@ class Block:
         return f"vertices have no field {name!r}; fields are {', '.join(self._values) or 'none'}"
 
     def activate(self, where: Mask | None = None) -> None:
-        """Let vertices operate in the next round, too.
+        """Have vertices operate in the next round, too.
 
         Args:
-            where: which of the block, (k,) bool; all by default.
+            where: mask of the block, (k,) bool; all by default.
 
         Raises:
-            ValueError: that is no mask of the block.
+            ValueError: `where` is no mask of the block.
         """
         self._active[... if where is None else self._mask("activate", where)] = True
 
     def push(self, field: str, values: Any, *, weight: str | None = None,
              where: Mask | None = None) -> None:
-        """Reduce into the values of the targets of all edges of each vertex.
+        """Reduce values into those of the targets of all edges of each vertex.
 
         Args:
             field: of the targets; it has a `reduce`.
@@ -242,11 +250,11 @@ class Block:
 
     def pull(self, field: str, *, reduce: np.ufunc = np.add,
              weight: str | None = None) -> AnyArray:
-        """Return for each vertex what its edges' targets have, reduced, (k,).
+        """Return for each vertex the values of its edges' targets, reduced, (k,).
 
         Args:
-            field: mirrored and not pushed; it is as the targets had it after the round before.
-            reduce: how several are taken together; without edges it is what that has as neutral.
+            field: mirrored and not pushed; its values are those after the round before.
+            reduce: takes several values together; a vertex without edges has its neutral value.
             weight: "plus" or "times": with the edge's weight.
 
         Raises:
@@ -266,7 +274,7 @@ class Block:
         return found
 
     def neighbours(self, field: str) -> tuple[Ints, AnyArray]:
-        """Return what the targets of each vertex's edges have, edge by edge.
+        """Return the values of the targets of each vertex's edges, edge by edge.
 
         Args:
             field: mirrored and not pushed, see `pull`; or "ids".
@@ -310,7 +318,7 @@ class Block:
         return array
 
     def _edges(self, rows: Ints) -> tuple[Any, Ints]:
-        """Edges of these vertices, as an index, and where those of each begin among them."""
+        """The edges of these vertices, as an index; where those of each begin among them."""
         part = self._part
         if len(rows) == len(part.ids):
             return slice(None), part.ptr
@@ -327,7 +335,7 @@ class Block:
 
 
 def check(program: PhoenixProgram, recovery: str) -> None:
-    """Refuse a program that cannot be recovered so, or whose names cannot be.
+    """Refuse a program that cannot be recovered, or whose names cannot be.
 
     Raises:
         ValueError: with what is wrong.
@@ -351,31 +359,39 @@ def check(program: PhoenixProgram, recovery: str) -> None:
     for field, declared in program.fields.items():
         if not isinstance(declared, Field):
             raise ValueError(f"{name}: {field} is {declared!r}; give a Field")
-    kinds = {field: declared.dtype for field, declared in program.fields.items()}
-    for field, kind in {**kinds, **program.aggregates}.items():
-        if np.dtype(kind).kind not in "biuf":
-            raise ValueError(f"{name}: {field} has dtype {np.dtype(kind)}; give bool, integers or "
-                             "floats")
+    messages.check_dtypes(name, {
+        **{field: declared.dtype for field, declared in program.fields.items()},
+        **program.aggregates})
     for field, declared in program.fields.items():
-        _check_field(f"{name}: {field}", declared, program)
+        _check_ufuncs(f"{name}: {field}", declared)
+        _check_class(f"{name}: {field}", declared, program)
 
 
-def _check_field(what: str, field: Field, program: PhoenixProgram) -> None:
+def _check_ufuncs(what: str, field: Field) -> None:
+    """Refuse a `reduce` or `recover` that cannot be."""
     for use, by in (("reduce", field.reduce), ("recover", field.recover)):
-        if by is not None and (not isinstance(by, np.ufunc) or by.nin != 2 or (
-                by.identity is None and by not in IDEMPOTENT)):
+        if by is not None and not _has_neutral(by):
             raise ValueError(f"{what} has {use}={by!r}, which has no neutral value; give a NumPy "
                              "ufunc such as np.minimum")
+    if field.recover is not None and field.recover not in IDEMPOTENT:
+        raise ValueError(f"{what} has recover={field.recover.__name__}, by which a value would "
+                         "count as often as it has ghosts; give an idempotent one such as "
+                         "np.maximum")
+
+
+def _has_neutral(by: Any) -> bool:
+    return isinstance(by, np.ufunc) and by.nin == 2 and (
+        by.identity is not None or by in IDEMPOTENT)
+
+
+def _check_class(what: str, field: Field, program: PhoenixProgram) -> None:
+    """Refuse a field that a program of this class could not repair."""
     if field.derived and not isinstance(program, GloballyCorrecting):
         raise ValueError(f"{what} is derived; only a GloballyCorrecting program has a recompute() "
                          "that derives it")
     if field.mirror and field.reduce is not None and not field.idempotent:
         raise ValueError(f"{what} is mirrored and reduced by {field.reduce.__name__}; give one of "
                          "the two, or an idempotent reduce")
-    if field.recover is not None and field.recover not in IDEMPOTENT:
-        raise ValueError(f"{what} has recover={field.recover.__name__}, by which a value would "
-                         "count as often as it has ghosts; give an idempotent one such as "
-                         "np.maximum")
     if field.derived or not isinstance(program, LocallyCorrecting | GloballyCorrecting):
         return
     if field.reduce is not None and not field.idempotent:

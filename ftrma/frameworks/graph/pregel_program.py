@@ -1,4 +1,4 @@
-"""What a vertex program is written in: blocks of vertices, their messages, the step's context."""
+"""What vertex programs are written in: blocks of vertices, their messages, the step's context."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy.typing as npt
 
 from . import changes
 from .changes import CHANGE, Changes, Edges, SlotEdges
-from .messages import Received, Sending
+from .messages import Received, Sending, check_dtypes
 from .references import AnyArray, Ints, Mask
 
 
 class VertexProgram:
-    """A program in steps: `update` what vertices have, then `emit` messages from that alone.
+    """A program in steps: `update` the fields of vertices, then `emit` messages from these alone.
 
-    What `emit` reads is what a checkpoint has: so messages need not be saved, they are emitted
-    again. Subclasses set the attributes and define both methods, which see a block of vertices at
-    once. Steps whose messages cannot be had so are `masked`: there `compute` does both.
+    `emit` reads nothing that a checkpoint does not have: so messages need not be saved, they are
+    emitted again. Subclasses set the attributes and define both methods, which see a block of
+    vertices at once. A step whose messages do not follow from the fields is `masked`: there
+    `compute` does both.
 
     Attributes:
         fields: name and dtype of what each vertex has; zeros at first.
         message: dtype of a message.
-        combine: two messages to the same vertex become one: a NumPy ufunc such as np.add; None:
+        combine: makes one message of two to the same vertex: a NumPy ufunc such as np.add; None:
             all are listed.
-        aggregates: name and dtype of sums over all vertices; what is contributed in a step is seen
-            in the next.
+        aggregates: name and dtype of sums over all vertices; a step sees what was contributed in
+            the step before.
         seed: of `Context.random`.
 
     Source: "Lightweight Fault Tolerance in Large-Scale Distributed Graph Processing", eq. 1 to 3.
@@ -40,37 +41,43 @@ class VertexProgram:
     seed: ClassVar[int] = 0
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        """New values of the fields of those that compute: in step 1 all, later those that have got
-        a message or have not voted to halt."""
+        """Set the fields of the vertices that compute.
+
+        These are all in step 1, later those that have got a message or have not voted to halt.
+        """
         raise NotImplementedError
 
     def emit(self, v: Vertices, ctx: Context) -> None:
-        """Send messages, from the fields as `update` has left them; nothing else may be read."""
+        """Send messages from the fields as `update` has left them; read nothing else."""
         raise NotImplementedError
 
     def masked(self, ctx: Context) -> bool:
-        """Whether `compute` runs in this step, from its number and the aggregates alone: the same
-        on all slots."""
+        """Say that `compute` runs in this step, from its number and the aggregates alone.
+
+        All slots have to say the same.
+        """
         return ways(self) == (False, True)
 
     def compute(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        """New values and messages that depend on those received. Such messages are logged, and no
-        light checkpoint is taken in such a step."""
+        """Set fields, and send messages that depend on those received.
+
+        The messages of such a step are logged, and no light checkpoint is taken in it.
+        """
         raise NotImplementedError
 
 
 def ways(program: VertexProgram) -> tuple[bool, bool]:
-    """Whether the program has `update` and `emit`, and whether it has `compute`."""
+    """The program has `update` and `emit`; the program has `compute`."""
     own = type(program)
     return (own.update is not VertexProgram.update and own.emit is not VertexProgram.emit,
             own.compute is not VertexProgram.compute)
 
 
 class Context:
-    """The step.
+    """The step that a program is in.
 
     Attributes:
-        step: from 1.
+        step: its number, from 1.
         n: vertices of the graph.
     """
 
@@ -80,7 +87,7 @@ class Context:
         self._seed, self._stop, self._wake = seed, False, False
 
     def __getitem__(self, name: str) -> Any:
-        """What all have contributed to an aggregate in the step before; 0 in the first."""
+        """The sum of what all have contributed to an aggregate in the step before; 0 in step 1."""
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
@@ -95,7 +102,7 @@ class Context:
         self._contributed[name] += value
 
     def stop(self) -> None:
-        """This is the last step, whoever is active; not in `emit`.
+        """End the run with this step, whoever is active; not in `emit`.
 
         Raises:
             RuntimeError: in `emit`.
@@ -104,7 +111,7 @@ class Context:
         self._stop = True
 
     def wake_all(self) -> None:
-        """All vertices compute in the next step, whatever they have voted; not in `emit`.
+        """Have all vertices compute in the next step, whatever they have voted; not in `emit`.
 
         Raises:
             RuntimeError: in `emit`.
@@ -113,8 +120,10 @@ class Context:
         self._wake = True
 
     def random(self, v: Vertices, draw: int = 0) -> npt.NDArray[np.float64]:
-        """A number in [0, 1) for each vertex of the block, (k,): by the program's seed, the step,
-        the vertex and `draw`, so the same whenever it is asked for.
+        """A number in [0, 1) for each vertex of the block, (k,).
+
+        It follows from the program's seed, the step, the vertex and `draw`: so it is the same
+        whenever it is asked for.
 
         Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
         OOPSLA 2014, for the mixing.
@@ -138,7 +147,7 @@ class Inbox:
     Attributes:
         values: of each vertex all messages combined; the combiner's neutral value where there is
             none, (k,). Without a combiner all messages, by vertex.
-        got: whether there was one, (k,).
+        got: mask of the vertices that have got one, (k,).
         ptr: without a combiner: vertex j has values[ptr[j]:ptr[j + 1]], (k + 1,); else None.
     """
 
@@ -147,7 +156,7 @@ class Inbox:
 
 
 def inbox_of(received: Received, rows: Ints) -> Inbox:
-    """Messages to some of a slot's vertices, which are all that have got any."""
+    """The messages to some of a slot's vertices; the others have got none."""
     if received.ptr is None and len(rows) == len(received.got):
         return Inbox(received.values, received.got)
     if received.ptr is None:
@@ -160,8 +169,9 @@ class Vertices:
     """A block of vertices. Fields are attributes: arrays of one value each.
 
     Attributes:
-        ids: of the vertices, ascending; degree: edges that leave each, (k,), not to be written to;
-            edges: those edges. In `update` and `compute` as the step before has left them.
+        ids: of the vertices, ascending.
+        degree: number of edges that leave each vertex, (k,), not to be written to.
+        edges: those edges. In `update` and `compute` they are as the step before has left them.
     """
 
     def __init__(self, topology: SlotEdges, fields: dict[str, AnyArray], rows: Ints,
@@ -222,27 +232,27 @@ class Vertices:
         self._fields[name][...] = value
 
     def vote_to_halt(self, which: Mask | None = None) -> None:
-        """Do not compute in the next step, unless a message comes; not in `emit`.
+        """Have vertices not compute in the next step, unless a message comes; not in `emit`.
 
         Args:
-            which: of the block's vertices, (k,) bool; all by default.
+            which: mask of the block, (k,) bool; all by default.
 
         Raises:
             RuntimeError: in `emit`.
-            ValueError: that is no mask of the block.
+            ValueError: `which` is no mask of the block.
         """
         self._refuse_again("vote_to_halt()", "vote")
         self._halted[... if which is None else self._mask("vote_to_halt", which)] = True
 
     def drop_edges(self, which: Mask) -> None:
-        """Have some edges of the block go: no message of this step goes along them; not in `emit`.
+        """Remove edges of the block: no message of this step goes along them; not in `emit`.
 
         Args:
-            which: of `edges`, (m,) bool.
+            which: mask of `edges`, (m,) bool.
 
         Raises:
             RuntimeError: in `emit`.
-            ValueError: that is no mask of the edges.
+            ValueError: `which` is no mask of the edges.
         """
         self._refuse_again("drop_edges()", "drop them")
         mask, of = np.asarray(which), self.edges
@@ -255,11 +265,11 @@ class Vertices:
 
     def add_edges(self, rows: npt.ArrayLike, targets: npt.ArrayLike,
                   weight: npt.ArrayLike | None = None) -> None:
-        """Have edges come, which messages of this step already go along; not in `emit`.
+        """Add edges; messages of this step already go along them; not in `emit`.
 
         Args:
             rows: their sources, as places in the block.
-            targets: ids of what they lead to, as many.
+            targets: ids of the vertices that they lead to, as many.
             weight: of each, or of all; 1 by default; only where the graph has weights.
 
         Raises:
@@ -288,8 +298,8 @@ class Vertices:
 
         Args:
             values: one for each vertex, (k,), or one for all.
-            weight: "plus" or "times": with the edge's weight.
-            where: of the block's vertices those that send, (k,) bool; all by default.
+            weight: "plus" or "times": the edge's weight is added, or multiplied by.
+            where: mask of the vertices that send, (k,) bool; all by default.
 
         Raises:
             RuntimeError: in `update`.
@@ -309,7 +319,7 @@ class Vertices:
         """Send to vertices of any id; not in `update`.
 
         Args:
-            ids: whom to, (m,), as often as there are messages to it.
+            ids: of the targets, (m,); a vertex is named as often as there are messages to it.
             values: one for each, (m,), or one for all.
 
         Raises:
@@ -358,18 +368,17 @@ def check(program: VertexProgram) -> None:
     if taken:
         raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or steps have already; "
                          "choose another")
-    kinds = {**program.fields, **program.aggregates, "message": program.message}
-    for field, kind in kinds.items():
-        if np.dtype(kind).kind not in "biuf":
-            raise ValueError(f"{name}: {field} has dtype {np.dtype(kind)}; give bool, integers or "
-                             "floats")
-    combine = program.combine
-    if combine is not None and (not isinstance(combine, np.ufunc) or combine.nin != 2 or (
-            combine.identity is None and combine not in (np.minimum, np.maximum))):
-        raise ValueError(f"{name}: combine = {combine!r} has no neutral value; give a NumPy ufunc "
-                         "such as np.add or np.minimum, or None")
+    check_dtypes(name, {**program.fields, **program.aggregates, "message": program.message})
+    if program.combine is not None and not _has_neutral(program.combine):
+        raise ValueError(f"{name}: combine = {program.combine!r} has no neutral value; give a "
+                         "NumPy ufunc such as np.add or np.minimum, or None")
 
 
-# Of a step, beside the aggregates, summed over the slots: vertices that have not voted to halt,
-# messages, slots that stop, that wake all, that are masked, and for which a checkpoint is due.
+def _has_neutral(combine: Any) -> bool:
+    return isinstance(combine, np.ufunc) and combine.nin == 2 and (
+        combine.identity is not None or combine in (np.minimum, np.maximum))
+
+
+# Sums of a step over the slots, beside the aggregates: vertices that have not voted to halt,
+# messages; slots that stop, that wake all, whose step is masked, and that see a checkpoint due.
 COUNTS = ("active", "messages", "stop", "wake", "masked", "due")

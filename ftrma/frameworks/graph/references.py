@@ -1,7 +1,7 @@
-"""The kernels of `kernels` in NumPy and Python: what they do, plain enough to be read.
+"""The functions of `kernels` in NumPy and Python, plain enough to be read.
 
-They stand for C where it has no loop for a dtype or a combiner, and tests compare both bit by bit
-(of NaN, that it is one).
+They are used if C has no loop for a dtype or a combiner. Tests compare both bit by bit (a NaN has
+to be a NaN).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ NUMBER = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf
 
 @dataclass(frozen=True)
 class Columns:
-    """Edges by target, of each in ascending order of their rows.
+    """Edges by target; those of a target are in ascending order of their rows.
 
     Attributes:
         ptr: where the edges to each target begin, (targets + 1,).
-        row: of each edge, (m,); edge_weight: the same, or None.
+        row: of each edge, (m,).
+        edge_weight: of each edge, (m,), or None.
     """
 
     ptr: Ints
@@ -88,7 +89,7 @@ def _combine(combine: np.ufunc, values: AnyArray, got: Mask | None, target: AnyA
         if op is not None:
             assert weight is not None
             messages = USES[op](messages, weight)
-        # One after another, so that sums of floats are the same whenever they are made.
+        # One after another, so that sums of floats have the same bits whenever they are made.
         combine.at(values, target, messages.astype(values.dtype))
     if got is not None:
         got[target] = True
@@ -153,14 +154,14 @@ def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> E
 
 def edge(line: bytes, where: str,
          weighted: bool | None) -> tuple[int, int, float | None] | None:
-    """What a line of text has; None: nothing.
+    """The edge in a line of text; None: the line has none.
 
     Args:
-        where: it stands, for errors.
-        weighted: whether lines before have a weight; None: there are none.
+        where: place of the line, for errors.
+        weighted: lines before have a weight; None: there are no edges before.
 
     Raises:
-        ValueError: it is no edge, or not one as those before.
+        ValueError: the line is no edge, or has no weight where others have one, or the reverse.
     """
     words = [word for word in re.split(rb"[ \t,]+", line.removesuffix(b"\r")) if word]
     if not words or words[0][:1] in (b"#", b"%"):

@@ -1,16 +1,16 @@
-"""Checkpoints of a run in files too: for a job that loses more than parity has, or its machines.
+"""Checkpoints of a run in files too: for a job that loses more than its parity, or its machines.
 
-Each slot leaves what it saves in a file of its own, for each checkpoint one, and removes the one
-before when all have theirs; a result is the last one. A job that is started again by the same
-command goes on from the newest one that all slots have. Within a job checkpoints in memory are
-newer, or equal.
+Each slot leaves what it saves in files of its own, one for each checkpoint, and removes the file
+before when all slots have the new one. The last file holds the result. A job that is started again
+by the same command goes on from the newest checkpoint that all slots have a file of. Within a job
+the checkpoints in memory are newer, or equal.
 
-A file says what it is of: the graph (`parts.Graph.key`), the partition, the recovery,
-the run's number, the program with its attributes and the text of its module, and the command line.
-If any is another now, the run begins anew, and is told to. So it does where a file was damaged, or
-was not written by a job of this user, which the tag tells (`cache`).
+A file has a key: of the graph (`parts.Graph.key`), the partition, the recovery, the number of the
+run, the program with its attributes and the text of its module, and the command line. If any of
+these has changed, the run begins anew, and is told to. The run also begins anew if a file was
+damaged, or was not written by a job of this user, as its tag tells (`cache`).
 
-Law: what all slots have a file of stays until all have one of something later.
+Law: files of a checkpoint that all slots have stay until all slots have files of a later one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ OTHERS = ("what is there is of another program, graph, command line or number of
 
 
 def key_of(graph: Graph, partition: Partition, program: Any, recovery: str, run: int) -> str:
-    """What tells a run from all others, in all jobs.
+    """A key that tells a run from all others, in all jobs.
 
     Raises:
-        ValueError: nothing does.
+        ValueError: nothing tells the graph or the program from others.
     """
     kind = type(program)
     if not graph.key:
@@ -68,12 +68,13 @@ def key_of(graph: Graph, partition: Partition, program: Any, recovery: str, run:
 
 
 class Spill:
-    """As `ftrma.framework.entries`, for one run: what is put comes to files as well, by `write`.
+    """Has the interface of `ftrma.framework.entries`; `write` puts the entries of a run into files.
 
     Args:
         comm: of the slots.
         directory: of the files; made if it is missing.
-        run: its number; `key` is by `key_of`.
+        run: its number.
+        key: see `key_of`.
 
     MPI: local, but for `write` and `recover`.
     Fault: these two unwind when all go back.
@@ -102,8 +103,9 @@ class Spill:
         return key in (framework.entries if framework.attempt() else self.values)
 
     def write(self) -> None:
-        """Leave in a file what the checkpoint has that has just been taken. What stands in the way
-        of that is told, and no failure.
+        """Write the checkpoint that has just been taken to a file.
+
+        A file that cannot be written is told on standard error, and is no failure.
 
         MPI: collective over all slots.
         """
@@ -124,36 +126,52 @@ class Spill:
             self._tell(f"goes on without a file of this checkpoint: slot {slot}: {problems[slot]}")
 
     def recover(self, kept: Mapping[str, Any]) -> None:
-        """Begin with what files have, where nobody has anything of the run.
+        """Begin with the newest checkpoint that all have files of, if no slot has kept the run.
 
         MPI: collective over all slots.
         """
-        fresh = (f"result {self.run}" not in framework.entries
-                 and not any(key.startswith(f"{self.run} ") for key in kept)
-                 and ("at" not in framework.entries
-                      or int(framework.entries.read("at")[0]) != self.run))
-        found = self.comm.allgather(set(self._files()) if fresh else None)
+        found = self.comm.allgather(set(self._files()) if self._is_fresh(kept) else None)
         if None in found:
             return
-        arrays, problem = None, ""
-        for step in sorted(set.intersection(*found), key=_order, reverse=True):
-            arrays, why = cache.fetch(self._path(step), self.key)
-            problem = problem or why
-            if all(self.comm.allgather(arrays is not None)):
-                break
-        else:
+        step, arrays, problem = self._newest(set.intersection(*found))
+        if arrays is None:
             problem = next(filter(None, self.comm.allgather(problem)), OTHERS)
             if self.comm.rank == 0 and glob.glob(f"{glob.escape(self.runs)}*.npz"):
                 self._tell(f"begins anew: {problem}")
             return
-        for name, value in (arrays or {}).items():
+        for name, value in arrays.items():
             kind, _, key = name.partition(" ")
             self.put(key, value, kind)
         if self.comm.rank == 0:
             self._tell("goes on from there: " + ("it has ended" if step == END
                                                  else f"{step} steps are done"))
         while not framework.confirm(framework.safepoint(take=True)):
-            pass  # it may be given up or undone while others are replaced
+            pass  # a checkpoint may be given up or undone while others are replaced
+
+    def _is_fresh(self, kept: Mapping[str, Any]) -> bool:
+        """Neither this process nor a checkpoint in memory has anything of the run."""
+        if f"result {self.run}" in framework.entries:
+            return False
+        if any(key.startswith(f"{self.run} ") for key in kept):
+            return False
+        return ("at" not in framework.entries
+                or int(framework.entries.read("at")[0]) != self.run)
+
+    def _newest(self, steps: set[str]) -> tuple[str, dict[str, AnyArray] | None, str]:
+        """The newest of some steps whose file serves on all slots.
+
+        Returns:
+            The step, this slot's arrays, and why another file did not serve; "", None if none does.
+
+        MPI: collective over all slots.
+        """
+        problem = ""
+        for step in sorted(steps, key=_order, reverse=True):
+            arrays, why = cache.fetch(self._path(step), self.key)
+            problem = problem or why
+            if all(self.comm.allgather(arrays is not None)):
+                return step, arrays, problem
+        return "", None, problem
 
     def _tell(self, what: str) -> None:
         outfile.tell(f"files in {self.directory}: run {self.run} {what}", who="graph")
@@ -162,7 +180,7 @@ class Spill:
         return f"{self.beginning}{step}.npz"
 
     def _files(self) -> list[str]:
-        """Steps of which this slot has a file."""
+        """The steps that this slot has a file of."""
         pattern = re.compile(rf"-(\d+|{END})\.npz")
         paths = glob.glob(f"{glob.escape(self.beginning)}*.npz")
         return [match[1] for path in paths
