@@ -1,1 +1,1 @@
-"""What happened in a run, as records; and what they prove about it."""
+"""Traces of runs, as records, and the judgement of a run from them."""

@@ -1,24 +1,24 @@
-"""What a trace proves about a run: consistent, or the first thing that was not.
+"""Verifies a run from its trace: it was consistent, or the first thing that was not.
 
 `check` looks at a run from the outside. It knows what the paper and the protocol promise and
 nothing of how the library keeps it, so that a mistake there cannot hide here. It demands
 
-1. of every committed version that it be RMA-consistent (`cuts`);
-2. of every causal recovery that it replayed each event and each access once and in cohb order
+1. that every committed version is RMA-consistent (`cuts`);
+2. that every causal recovery replayed each event and each access once and in cohb order
    (`replays`);
-3. of the atomics on one location that each found what the one before left: old values and new ones
-   form a trail;
-4. of every rollback that all slots went back to one committed version, and that nothing of the
-   entry before comes later.
+3. that each of the atomics on one location found the value that the one before left: old values and
+   new ones form a trail;
+4. that in every rollback all slots went back to one committed version, and nothing of the attempt
+   before comes later.
 
 It warns of data races of the program (`races`), which are no mistake of a run.
 
 Of all violations the first in time is told: the others may be its consequences.
 
-Not judged: loads and stores of a slot to its own memory, which nobody sees. They may change a
+Not judged: loads and stores of a slot to its own memory, which are not recorded. They may change a
 location between two atomics; then the slot has synchronized in between, or they would race. So a
-trail may be broken where the slot's clock has moved on, and the report counts those places. And
-right behind the making of a window a store is a race that programs often have, and is told as one.
+trail may be broken where the slot's clock has moved on, and the report counts those places. A store
+right behind the making of a window is a race that programs often have; it is told as a race.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .attempts import attempts, begun_twice_or_never
 from .cuts import Violation, committed, describe, inconsistencies
 from .races import races
 from .records import (
@@ -44,25 +43,26 @@ from .records import (
     Trace,
     What,
 )
+from .recoveries import begun_twice_or_never, recoveries
 from .replays import check_replays
 
-MOST_WARNINGS = 10  # that are printed
+MOST_WARNINGS = 10  # printed; more are counted
 
 
 @dataclass
 class Report:
-    """What was checked, as counts, and the first violation.
+    """Counts of all that was checked, and the first violation.
 
     Attributes:
         accesses: made live.
         atomics, locations, breaks: atomics with values, the locations they were on, and where the
             owner must have stored in between.
         checkpoints: committed versions.
-        recoveries, applied, replayed: causal recoveries that ended, and what all attempts applied
-            and replayed.
-        rollbacks: entries that began with one, or with a relaunch.
+        recoveries: causal recoveries that ended.
+        applied, replayed: accesses and events of all causal recoveries, ended or not.
+        rollbacks: attempts that began with a rollback or a relaunch.
         warnings: data races of the program, by time.
-        assumed: pairs of accesses that are ordered by what the trace does not show.
+        assumed: pairs of accesses whose order is not shown by the trace.
     """
 
     accesses: int
@@ -115,13 +115,13 @@ def counted(n: int, one: str, more: str = "") -> str:
 
 def check(trace: Trace) -> Report:
     """Verify a run from its trace."""
-    # Checksum ranks and spares have no slot; of what they do only the commits matter here.
+    # Checksum ranks and spares have no slot; of their records only the commits matter here.
     records = trace.records
     records = records[(records["slot"] >= 0) | (records["what"] == What.Commit)]
     trace = replace(trace, records=records)
     live = records[(records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)]
     cuts, violations = committed(trace)
-    found = list(attempts(trace, cuts))
+    found = list(recoveries(trace, cuts))
     trails = Trails(live, made_in(trace))
     raced, assumed = races(trace)
     violations += [
@@ -134,8 +134,8 @@ def check(trace: Trace) -> Report:
         accesses=int((live["what"] < ACCESSES.stop).sum()),
         atomics=trails.atomics, locations=trails.locations, breaks=trails.breaks,
         checkpoints=len(cuts),
-        recoveries=sum(a.end is not None for a in found),
-        applied=sum(len(a.applied) for a in found), replayed=sum(len(a.replayed) for a in found),
+        recoveries=sum(r.end is not None for r in found),
+        applied=sum(len(r.applied) for r in found), replayed=sum(len(r.replayed) for r in found),
         rollbacks=len(np.unique(rollbacks["entry"])),
         violation=min(violations, key=lambda v: v.at_ns, default=None),
         warnings=sorted([*trails.stores, *(Violation(*race) for race in raced)],
@@ -145,13 +145,13 @@ def check(trace: Trace) -> Report:
 
 
 def made_in(trace: Trace) -> dict[tuple[int, int, int], Record]:
-    """Return the making of each part, by entry, owner and window."""
+    """Return the making of each part, by attempt, owner and window."""
     rows = trace.rows(trace.records["what"] == What.Made)
     return {(r.entry, r.slot, r.window): r for r in rows}
 
 
 def done_twice(live: Records) -> Iterator[Violation]:
-    """Live events of a process come in the order of their numbers; of each process the first."""
+    """Yield live events of a process that come after larger numbers; of each process the first."""
     order = np.lexsort((live["begin_ns"], live["proc"], live["slot"], live["entry"]))
     mine = live[order]
     same = np.ones(max(len(mine) - 1, 0), np.bool_)
@@ -172,11 +172,11 @@ def done_twice(live: Records) -> Iterator[Violation]:
 
 
 class Trails:
-    """The atomics of a run by location, and whether each found what the one before left."""
+    """The atomics of a run by location: each has to find the value that the one before left."""
 
     def __init__(self, live: Records, made: dict[tuple[int, int, int], Record]) -> None:
         self.made = made
-        self.stores: list[Violation] = []  # that race with the atomics
+        self.stores: list[Violation] = []  # those that race with the atomics
         self.atomics = self.locations = self.breaks = 0
         self.violations: list[Violation] = []
         writes = live[np.isin(live["what"], WRITING)]
@@ -189,12 +189,12 @@ class Trails:
             self.follow([Record._make(row) for row in part.tolist()])
 
     def follow(self, part: list[Record]) -> None:
-        """Follow the trails of one part in one entry.
+        """Follow the trails of one part in one attempt.
 
         Args:
             part: its writing accesses, ordered by ``seq``.
         """
-        with_values = [r for r in part if r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES]
+        with_values = [r for r in part if has_values(r)]
         cells = sorted({c for r in with_values for c in range(r.at, r.at + r.bytes)})
         last = np.full(len(cells), -1)  # the access that wrote each cell last
         before: dict[tuple[int, int], int] = {}  # location: its last atomic
@@ -205,14 +205,11 @@ class Trails:
                     "has in the order of that part",
                 ))
             touched = slice(bisect_left(cells, r.at), bisect_left(cells, r.at + r.bytes))
-            if r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES:
+            if has_values(r):
                 if i + 1 == r.seq and (last[touched] < 0).all():
                     self.first(r)
                 j = before.get((r.at, r.bytes))
-                # A number that is missing in between belongs to an access of which a killed
-                # process could not leave a record.
-                whole = j is not None and i - j == r.seq - part[j].seq
-                if whole and j is not None and (last[touched] == j).all():
+                if j is not None and follows(part, j, i) and (last[touched] == j).all():
                     self.step(part[j], r)
                 before[r.at, r.bytes] = i
             last[touched] = i
@@ -225,12 +222,13 @@ class Trails:
         return made is not None and made.clock == r.clock
 
     def first(self, r: Record) -> None:
-        """Look at an atomic whose location no access has changed before."""
+        """Judge an atomic whose location no access has changed before."""
         if (r.entry == 1 and r.value0 and self.behind_making(r)
                 and self.made[r.entry, r.target, r.window].value0):
             self.stores.append(stored(r, f"found {r.value0}"))
 
     def step(self, old: Record, new: Record) -> None:
+        """Judge an atomic by the one before on its location."""
         if old.value1 == new.value0:
             return
         if self.behind_making(new):
@@ -246,6 +244,19 @@ class Trails:
         ))
 
 
+def has_values(r: Record) -> bool:
+    """An atomic whose old and new value are recorded."""
+    return r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES
+
+
+def follows(part: list[Record], j: int, i: int) -> bool:
+    """No number is missing between two accesses to a part.
+
+    A missing number belongs to an access of which a killed process could not leave a record.
+    """
+    return i - j == part[i].seq - part[j].seq
+
+
 def stored(r: Record, seen: str) -> Violation:
     return Violation(
         r.begin_ns, f"data race: slot {r.target} has stored into its part of window {r.window} "
@@ -257,22 +268,22 @@ def stored(r: Record, seen: str) -> Violation:
 
 
 def check_rollbacks(trace: Trace) -> Iterator[Violation]:
-    """Yield what is wrong with each rollback."""
+    """Yield the violations of rollbacks."""
     records = trace.records
     rollbacks = trace.rows(records["what"] == What.Rollback)
-    for entry in sorted({r.entry for r in rollbacks}):
-        back = [r for r in rollbacks if r.entry == entry]
+    for attempt in sorted({r.entry for r in rollbacks}):
+        back = [r for r in rollbacks if r.entry == attempt]
         other = next((r for r in back if r.value0 != back[0].value0), None)
         if other:
             yield Violation(
                 other.begin_ns, f"slot {other.slot} went back to version {other.value0}, slot "
                 f"{back[0].slot} to version {back[0].value0}",
             )
-        # Whoever re-enters does so after all have left.
+        # A slot begins the next attempt after all have left the one before.
         since = back[0].begin_ns
-        old = (records["slot"] >= 0) & (records["entry"] < entry) & (records["end_ns"] > since)
+        old = (records["slot"] >= 0) & (records["entry"] < attempt) & (records["end_ns"] > since)
         for r in trace.rows(np.flatnonzero(old)[:1]):
             yield Violation(
-                r.end_ns, f"{describe(r)}, of entry {r.entry} of the program ended after slot "
-                f"{back[0].slot} had gone back and begun entry {entry}",
+                r.end_ns, f"{describe(r)}, of attempt {r.entry} of the program ended after "
+                f"slot {back[0].slot} had gone back and begun attempt {attempt}",
             )

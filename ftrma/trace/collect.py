@@ -1,8 +1,8 @@
-"""From what each process of a job has recorded to one timeline.
+"""Makes one timeline of the records of all processes of a job.
 
 Over several nodes the records come by several clocks, which were compared inexactly
-(``ftrma/fabric/clock.py``), and puts to other nodes without the place that they took there, which
-is told later.
+(``ftrma/fabric/clock.py``). A put to another node is recorded without its place there, which a
+later record tells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
         events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
 
     Returns:
-        How many records it has.
+        The number of records.
 
     Raises:
         ValueError: a file is not what the data plane writes, or `to` cannot be written.
@@ -55,8 +55,8 @@ def load(directory: Path, slots: int) -> Records:
     found, clocks, names = [np.empty(0, RECORD)], [np.empty(0, np.int64)], dict[str, int]()
     for path in sorted(directory.glob("trace-*")):
         data = path.read_bytes()
-        # A process may have been killed in the middle of its last record, and what it made room
-        # for but did not fill is zero.
+        # A process may have been killed in the middle of its last record. Room that it made and
+        # did not fill is zero.
         records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
         records = records[records["begin_ns"] > 0]
         for field, low, high in (
@@ -86,14 +86,14 @@ def load(directory: Path, slots: int) -> Records:
 
 
 def aligned(records: Records, clocks: Clocks) -> Records | None:
-    """Move the times of clocks that are compared inexactly, so that what was first is first.
+    """Move the times of clocks that are compared inexactly, so that causes precede effects.
 
-    No slot takes a checkpoint before all have come to its safepoint, none is committed before all
-    have taken it, and nobody begins an entry before all have left the one before. Clocks that are
-    behind that are set forward, as little as will do.
+    No slot takes a checkpoint before all have come to its safepoint. No checkpoint is committed
+    before all have taken it. No slot begins an attempt before all have left the one before. Clocks
+    that contradict this are set forward, as little as will do.
 
     Args:
-        clocks: number of that of each record, from 0.
+        clocks: number of the clock of each record, from 0.
 
     Returns:
         The records; None if no setting of the clocks will do.
@@ -118,8 +118,12 @@ def aligned(records: Records, clocks: Clocks) -> Records | None:
 
 
 class Span:
-    """Of several occasions, for each clock: when the last was of those that come first, and the
-    first of those that come behind."""
+    """Several occasions, each with records before it and records behind it.
+
+    Attributes:
+        last: by each clock the time of the last record before each occasion.
+        first: by each clock the time of the first record behind each occasion.
+    """
 
     def __init__(self, occasions: int, n: int) -> None:
         self.last = np.full((occasions, n), -FAR_NS)
@@ -132,7 +136,7 @@ class Span:
         np.minimum.at(self.first, (occasion, clocks), at_ns.astype(np.int64))
 
     def late_ns(self) -> Clocks:
-        """[a, b]: by how much more than a clock b must be set forward; diagonal: not at all."""
+        """[a, b]: time by which clock b must be set forward more than a; diagonal: not at all."""
         n = self.last.shape[1]
         late = np.full((n, n), -FAR_NS)
         for a in range(n):
@@ -143,11 +147,12 @@ class Span:
 
 
 def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
-    """By how much clocks are late at checkpoints, see `Span.late_ns`."""
+    """Times by which clocks are late at checkpoints, see `Span.late_ns`."""
     what, live = records["what"], records["mode"] == LIVE
     taken = np.flatnonzero(live & (what == What.Checkpoint))
-    version: dict[tuple[int, int], int] = {}  # of an entry: the occasion
-    place: dict[tuple[int, int, int], int] = {}  # a safepoint: the occasion
+    # The occasion of an attempt and a version; of a process, an attempt and a safepoint's event.
+    version: dict[tuple[int, int], int] = {}
+    place: dict[tuple[int, int, int], int] = {}
     occasion = np.zeros(len(taken), np.int64)
     for i, (entry, number, proc, event) in enumerate(
         records[taken][["entry", "value0", "proc", "event"]].tolist()
@@ -169,18 +174,18 @@ def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
 
 
 def late_at_rollbacks(records: Records, clocks: Clocks, n: int) -> Clocks:
-    """By how much clocks are late where entries begin, see `Span.late_ns`."""
-    entries, entry = np.unique(records["entry"], return_inverse=True)
-    span, back = Span(len(entries), n), records["what"] == What.Rollback
-    mine = (records["slot"] >= 0) & (entry + 1 < len(entries))
-    span.before(entry[mine] + 1, clocks[mine], records["end_ns"][mine])
+    """Times by which clocks are late when attempts begin, see `Span.late_ns`."""
+    attempts, attempt = np.unique(records["entry"], return_inverse=True)
+    span, back = Span(len(attempts), n), records["what"] == What.Rollback
+    mine = (records["slot"] >= 0) & (attempt + 1 < len(attempts))
+    span.before(attempt[mine] + 1, clocks[mine], records["end_ns"][mine])
     span.last = np.maximum.accumulate(span.last)
-    span.behind(entry[back], clocks[back], records["begin_ns"][back])
+    span.behind(attempt[back], clocks[back], records["begin_ns"][back])
     return span.late_ns()
 
 
 def acknowledged(records: Records) -> Records:
-    """Put what the Acks tell into the records of their puts, and leave them out."""
+    """Put the contents of Acks into the records of their puts, and leave the Acks out."""
     is_ack = records["what"] == What.Ack
     if not is_ack.any():
         return records

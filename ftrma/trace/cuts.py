@@ -1,16 +1,16 @@
-"""Whether the checkpoints of a run were RMA-consistent, seen from its trace.
+"""Verifies from the trace that the checkpoints of a run were RMA-consistent.
 
 A coordinated checkpoint is one cut through all slots. Definition 1 of Besta & Hoefler demands that
-no two of its parts be ordered by cohb, that is, that the cut hold no access of which one side only
-has heard. Every writing access stands twice in a cut: with its origin by the origin's event number,
+no two of its parts are ordered by cohb: the cut must not hold an access of which only one side has
+heard. Every writing access stands twice in a cut: with its origin by the origin's event number,
 with its target by ``seq``, the place among all writes to that part. Both must say the same: an
 access of p to q is before p's checkpoint if and only if q's checkpoint holds its ``seq``. A get
-leaves nothing at its target, so there it is the time that counts: it must not carry what came after
-the target's checkpoint into the origin's.
+leaves nothing at its target, so its time counts there: it must not carry data from after the
+target's checkpoint into the origin's.
 
-The checkpoint's own numbers are looked at in the same way: clock, GC and GNC are neither behind an
-access that the checkpoint holds nor ahead of one that it does not hold (section 4.1). And no slot
-is within an exclusive lock (section 3.1.2, LC = 0).
+The numbers of the checkpoint itself are judged in the same way: clock, GC and GNC are neither
+behind an access that the checkpoint holds nor ahead of one that it does not hold (section 4.1). And
+no slot is within an exclusive lock (section 3.1.2, LC = 0).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong with a run, in one sentence, and when it became so.
+    """A violation of what is promised, in one sentence.
 
     Attributes:
-        at_ns: on the job's clock.
+        at_ns: when it happened, on the job's clock.
     """
 
     at_ns: int
@@ -46,7 +46,7 @@ class Cut:
 
     Attributes:
         at_ns: when it was committed.
-        parts: for each slot its Checkpoint records by window; -1 where it had none.
+        parts: for each slot its Checkpoint records by window; -1: it had no window.
     """
 
     version: int
@@ -69,7 +69,7 @@ class Cut:
         return part.seq if part else 0
 
 
-# What every run begins with: nothing has happened.
+# The begin of every run: nothing has happened.
 START = Cut(0, 0, 0, {})
 
 
@@ -96,7 +96,7 @@ def describe(r: Record) -> str:
 
 
 def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
-    """Return the committed versions, and what was wrong with committing them.
+    """Return the committed versions, and the violations in committing them.
 
     A version that a recovery starts from counts as committed: the process that committed it may
     have died before it could record that.
@@ -127,7 +127,7 @@ def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
 
 
 def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> str:
-    """Say why a version cannot be what `r` takes it for; empty if it can."""
+    """Say why a version cannot be committed, or restored, as `r` says; empty if it can."""
     done = "committed" if r.what == What.Commit else f"taken for slot {r.slot}'s {r.name.lower()}"
     missing = next((s for s in range(total) if s not in slots), None)
     if missing is not None:
@@ -136,8 +136,8 @@ def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> st
     other = next((p for p in parts if p.entry != parts[0].entry), None)
     if other:
         return (
-            f"version {r.value0} was {done}, but slot 0 had staged it in entry {parts[0].entry} "
-            f"and slot {other.slot} in entry {other.entry}"
+            f"version {r.value0} was {done}, but slot 0 had staged it in attempt {parts[0].entry} "
+            f"and slot {other.slot} in attempt {other.entry}"
         )
     return ""
 
@@ -145,10 +145,10 @@ def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> st
 # ---- Definition 1 ---------------------------------------------------------------------------
 
 
-class Columns:
-    """Accesses by field, and for each the part that `owner` ("slot" or "target") names.
+class AccessColumns:
+    """Accesses by field, and for each access the part that `owner` ("slot" or "target") names.
 
-    All versions look at them, so what does not depend on the version is computed once.
+    All versions are compared with them, so that is computed once which does not depend on one.
     """
 
     def __init__(self, records: Records, owner: str) -> None:
@@ -167,25 +167,25 @@ class Columns:
         return Record._make(self.records[found[0]].item()) if len(found) else None
 
 
-class Entry:
-    """What the versions of one entry of the program are compared with: its live events.
+class LiveEvents:
+    """The live events of one attempt, which its versions are compared with.
 
     Attributes:
-        writes, foreign: accesses with a number; those to another slot. By the target's part.
+        writes, foreign: accesses with a number; those to another slot; by the target's part.
         gets, accesses: by the origin's part.
         locks: exclusive ones, with the event that released each (infinite: none did).
         freed: the event in which a slot freed a window.
     """
 
-    def __init__(self, records: Records, entry: int) -> None:
-        mine = records[(records["entry"] == entry) & (records["mode"] == LIVE)]
+    def __init__(self, records: Records, attempt: int) -> None:
+        mine = records[(records["entry"] == attempt) & (records["mode"] == LIVE)]
         reaching = (mine["what"] < ACCESSES.stop) & (mine["target"] >= 0)
         accesses = mine[reaching & (mine["window"] >= 0)]
         writes = accesses[np.isin(accesses["what"], WRITING) & (accesses["seq"] > 0)]
-        self.writes = Columns(writes, "target")
-        self.foreign = Columns(writes[writes["slot"] != writes["target"]], "target")
-        self.gets = Columns(accesses[accesses["what"] == What.Get], "slot")
-        self.accesses = Columns(accesses, "slot")
+        self.writes = AccessColumns(writes, "target")
+        self.foreign = AccessColumns(writes[writes["slot"] != writes["target"]], "target")
+        self.gets = AccessColumns(accesses[accesses["what"] == What.Get], "slot")
+        self.accesses = AccessColumns(accesses, "slot")
         locks = mine[np.isin(mine["what"], (What.Lock, What.Unlock))]
         self.locks = exclusive(locks[np.argsort(locks["event"], kind="stable")])
         freed = mine[mine["what"] == What.Free][["slot", "window", "event"]].tolist()
@@ -207,20 +207,20 @@ def exclusive(locks: Records) -> list[tuple[Record, float]]:
 
 def inconsistencies(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
     """Yield the first violation of each version that has one."""
-    entries: dict[int, Entry] = {}
+    lived: dict[int, LiveEvents] = {}
     for cut in cuts.values():
-        if cut.entry not in entries:
-            entries[cut.entry] = Entry(trace.records, cut.entry)
-        problem = inconsistency(cut, entries[cut.entry])
+        if cut.entry not in lived:
+            lived[cut.entry] = LiveEvents(trace.records, cut.entry)
+        problem = inconsistency(cut, lived[cut.entry])
         if problem:
             yield Violation(cut.at_ns, f"version {cut.version} is not RMA-consistent: {problem}")
 
 
-def inconsistency(cut: Cut, entry: Entry) -> str:
-    """Say what is wrong with a version; empty if it is RMA-consistent."""
+def inconsistency(cut: Cut, lived: LiveEvents) -> str:
+    """Say why a version is not RMA-consistent; empty if it is."""
     return (
-        half_known(cut, entry) or future_read(cut, entry) or wrong_clock(cut, entry)
-        or wrong_counters(cut, entry) or lock_held(cut, entry)
+        half_known(cut, lived) or future_read(cut, lived) or wrong_clock(cut, lived)
+        or wrong_counters(cut, lived) or lock_held(cut, lived)
     )
 
 
@@ -232,13 +232,13 @@ def by_slot(cut: Cut, name: str, slots: npt.NDArray[Any]) -> npt.NDArray[np.uint
 
 
 def by_part(
-    cut: Cut, name: str, entry: Entry, columns: Columns
+    cut: Cut, name: str, lived: LiveEvents, columns: AccessColumns
 ) -> tuple[npt.NDArray[np.uint64], Mask, Mask]:
     """Spread a field of each part's checkpoint over accesses.
 
     Returns:
-        The values, 0 where the checkpoint does not hold the part; where it holds the part; and
-        where the part was gone by then, so that nothing is known of it.
+        The values, 0 if the checkpoint does not hold the part; a mask of the accesses whose part it
+        holds; and a mask of those whose part was freed by then, of which nothing is known.
     """
     values = np.zeros(len(columns.parts), np.uint64)
     held, gone = np.zeros((2, len(values)), np.bool_)
@@ -246,15 +246,15 @@ def by_part(
         part = cut.parts[slot].get(window)
         values[i] = getattr(part, name) if part else 0
         held[i] = bool(part)
-        gone[i] = not part and entry.freed.get((slot, window), math.inf) < cut.event(slot)
+        gone[i] = not part and lived.freed.get((slot, window), math.inf) < cut.event(slot)
     return values[columns.part], held[columns.part], gone[columns.part]
 
 
-def half_known(cut: Cut, entry: Entry) -> str:
-    """An access that only one of its two sides has in its checkpoint."""
-    w = entry.writes
+def half_known(cut: Cut, lived: LiveEvents) -> str:
+    """Find an access that only one of its two sides has in its checkpoint."""
+    w = lived.writes
     before = w["event"] < by_slot(cut, "event", w["slot"])
-    seq, _, gone = by_part(cut, "seq", entry, w)
+    seq, _, gone = by_part(cut, "seq", lived, w)
     r = w.first((before != (w["seq"] <= seq)) & ~gone)
     if not r:
         return ""
@@ -266,9 +266,9 @@ def half_known(cut: Cut, entry: Entry) -> str:
     )
 
 
-def future_read(cut: Cut, entry: Entry) -> str:
-    """A get that carries into a checkpoint what came after another one, or the other way round."""
-    g = entry.gets
+def future_read(cut: Cut, lived: LiveEvents) -> str:
+    """Find a get that carries data from after one checkpoint into another, or the reverse."""
+    g = lived.gets
     before = g["event"] < by_slot(cut, "event", g["slot"])
     begun, done = (by_slot(cut, name, g["target"]) for name in ("begin_ns", "end_ns"))
     r = g.first(np.where(before, g["begin_ns"] > done, g["end_ns"] < begun))
@@ -282,9 +282,9 @@ def future_read(cut: Cut, entry: Entry) -> str:
     )
 
 
-def wrong_clock(cut: Cut, entry: Entry) -> str:
-    """A checkpoint whose clock does not fit what others have read of it."""
-    w = entry.foreign
+def wrong_clock(cut: Cut, lived: LiveEvents) -> str:
+    """Find a checkpoint whose clock does not fit the clocks that others have read."""
+    w = lived.foreign
     held = w["event"] < by_slot(cut, "event", w["slot"])
     clock = by_slot(cut, "clock", w["target"])
     r = w.first(np.where(held, w["clock"] > clock, w["clock"] < clock))
@@ -298,12 +298,12 @@ def wrong_clock(cut: Cut, entry: Entry) -> str:
     )
 
 
-def wrong_counters(cut: Cut, entry: Entry) -> str:
-    """A checkpoint whose GC or GNC does not fit the slot's own accesses."""
-    a = entry.accesses
+def wrong_counters(cut: Cut, lived: LiveEvents) -> str:
+    """Find a checkpoint whose GC or GNC does not fit the slot's own accesses."""
+    a = lived.accesses
     before = a["event"] < by_slot(cut, "event", a["slot"])
     for name in ("gc", "gnc"):
-        count, held, _ = by_part(cut, name, entry, a)
+        count, held, _ = by_part(cut, name, lived, a)
         r = a.first(held & np.where(before, a[name] > count, a[name] < count))
         if r:
             behind = r.event < cut.event(r.slot)
@@ -315,9 +315,9 @@ def wrong_counters(cut: Cut, entry: Entry) -> str:
     return ""
 
 
-def lock_held(cut: Cut, entry: Entry) -> str:
-    """A slot that takes its checkpoint within an exclusive lock."""
-    for r, released in entry.locks:
+def lock_held(cut: Cut, lived: LiveEvents) -> str:
+    """Find a slot that takes its checkpoint within an exclusive lock."""
+    for r, released in lived.locks:
         if r.event < cut.event(r.slot) < released:
             return (
                 f"slot {r.slot} took its checkpoint at event {cut.event(r.slot)} while it held the "

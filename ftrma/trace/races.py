@@ -1,29 +1,30 @@
-"""Which conflicting accesses of a run had no order between them: data races of its program.
+"""Finds the data races of a program: conflicting accesses of a run without an order between them.
 
-Everything that ftrma promises is promised for programs without data races. Two accesses conflict if
-they touch common bytes, one of them writes, and not both are atomic. They race if neither happens
-before the other: A happens before B if A is complete at its target (by a flush, an unlock, a fence,
-a Complete; a read also by a local flush) and a chain of synchronization leads from there to B's
-call. `Races` walks through a run in time with a vector clock for each slot, as FastTrack does
-(Flanagan & Freund 2009), here with one component for each slot, its event number. Order comes
+All that ftrma promises is promised for programs without data races. Two accesses conflict if they
+touch common bytes, one of them writes, and not both are atomic. They race if neither happens before
+the other. A happens before B if A is complete at its target (by a flush, an unlock, a fence, a
+Complete; a read also by a local flush) and a chain of synchronization leads from there to B's call.
+`Races` walks through a run in time with a vector clock for each slot, as FastTrack does (Flanagan &
+Freund 2009), here with one component for each slot, its event number. Order comes
 
 * from fences and Free, and from exchanges (collective calls, the making of windows): all to all,
   or by the root alone as MPI has it for rooted calls;
 * from Post to Start and from Complete to Wait;
-* from an unlock to each later lock of the same part, unless both are shared;
+* from an unlock to each later lock of that part, unless both are shared;
 * from an atomic to each later one on common bytes.
 
-What the trace does not show may be order, too: messages and other calls that it does not follow,
-and a slot that looks at its own part, between two calls of Sync, Flush, Lock or Unlock, until a put
-is there. So there are two clocks: the second one takes for granted that such a call knows all that
-any other slot has sent, and that such a look has seen all that has come. Pairs that are
-ordered by the second clock alone are counted (`Races.assumed`) and not told as races.
+Other things may be order, too, which the trace does not show: messages and other calls that it does
+not follow, and a slot that looks at its own part, between two calls of Sync, Flush, Lock or Unlock,
+until a put is there. So there are two clocks. The second one takes for granted that such a call
+knows all that any other slot has sent, and that such a look has seen all that has come. Pairs that
+are ordered by the second clock alone are counted (`Races.assumed`) and not told as races.
 
-Loads and stores are not recorded: two accesses race here only if both are calls. (What stores leave
-in the trails of atomics: see `check.Trails`.)
+Loads and stores are not recorded: two accesses race here only if both are calls. (`check.Trails`
+finds stores that show in the trails of atomics.)
 
-Cost: each event takes a time that does not depend on the length of the trace. What all slots know
-is forgotten, so memory is that of the accesses since the last synchronization of all.
+Cost: each event takes a time that does not depend on the length of the trace. Accesses that all
+slots know of are forgotten, so memory is that of the accesses since the last synchronization of
+all.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import numpy.typing as npt
 from .cuts import describe
 from .records import ACCESSES, ATOMICS, COMBINING, LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
 
-Clock = npt.NDArray[np.uint64]  # [2, slots]: what is shown, what is possible
+Clock = npt.NDArray[np.uint64]  # [2, slots]: the order that is shown, and that is possible
 SHOWN, POSSIBLE = 0, 1
 
 WRITES, READS, ATOMIC_WRITES, ATOMIC_READS = range(4)
@@ -48,18 +49,18 @@ CONFLICTS = {WRITES: {WRITES, READS, ATOMIC_WRITES, ATOMIC_READS},
 FLUSHES = (What.Flush, What.Flush_all)
 LOOKS = (*FLUSHES, What.Sync, What.Lock, What.Unlock, What.Lock_all, What.Unlock_all, What.Wait)
 COMPLETING = (*FLUSHES, What.Unlock, What.Unlock_all, What.Fence, What.Free, What.Complete)
-# Whoever comes without order behind the first comes so behind the second.
+# (a, b): an access that races with a past access of kind a races with one of kind b, too.
 COVERED = {(a, b) for a in CONFLICTS for b in CONFLICTS if CONFLICTS[a] <= CONFLICTS[b]}
-CELL = 8  # bytes: atomics on one cell order what is around them
+CELL = 8  # bytes: atomics on one cell order the accesses around them
 MOST_CELLS = 64  # of one atomic: larger ones are data, and no signals
-SWEEP = 4096  # segments at least between two times that what all know is forgotten
+SWEEP = 4096  # segments at least that are made between two sweeps
 
 
 class Access:
-    """An access, and since when it is complete.
+    """An access, and the event that completes it.
 
     Attributes:
-        done: the event of its slot by which it is complete; 0: it is not yet.
+        done: the event of its slot by which it is complete; 0: it is not complete yet.
     """
 
     __slots__ = ("done", "fetches", "kind", "r")
@@ -79,15 +80,15 @@ class Access:
 Known = dict[tuple[int, int, bool], Access]  # by slot, kind and whether it fetches: the newest
 
 
-class Part:
-    """What is still to be compared with, of one slot's part of a window: disjoint segments."""
+class WindowPart:
+    """Accesses to one slot's part of a window that are still compared with: disjoint segments."""
 
     def __init__(self) -> None:
         self.begins: list[int] = []
-        self.segments: list[tuple[int, Known]] = []  # its end, what was there
+        self.segments: list[tuple[int, Known]] = []  # its end, and the accesses to it
 
     def cut(self, low: int, high: int) -> slice:
-        """Make segments of [low, high); where nothing was, too."""
+        """Make segments of [low, high), also where there were none."""
         self.split(low)
         self.split(high)
         i = bisect_left(self.begins, low)
@@ -119,24 +120,24 @@ class Part:
 
 
 class Races:
-    """The races of one entry of the program.
+    """The races of one attempt of the program.
 
     Attributes:
         found: of the pairs of slots, calls and parts that race, the first accesses.
-        assumed: pairs of accesses that are ordered if what the trace does not show is order.
+        assumed: pairs of accesses that are in order if things that the trace does not show are.
     """
 
-    def __init__(self, trace: Trace, entry: int) -> None:
-        mine = trace.records[trace.records["entry"] == entry]
+    def __init__(self, trace: Trace, attempt: int) -> None:
+        mine = trace.records[trace.records["entry"] == attempt]
         self.slots = trace.slots
         self.clocks: Clock = np.zeros((trace.slots, 2, trace.slots), np.uint64)
         self.found: dict[tuple[int, ...], tuple[Access, Access]] = {}
         self.assumed = 0
-        self.parts: defaultdict[tuple[int, int], Part] = defaultdict(Part)
-        self.swept = 0  # segments that were left by the last sweep
+        self.parts: defaultdict[tuple[int, int], WindowPart] = defaultdict(WindowPart)
+        self.swept = 0  # segments that the last sweep has left
         self.segments = 0
         self.open: defaultdict[tuple[int, int], defaultdict[int, list[Access]]] = defaultdict(
-            lambda: defaultdict(list))  # slot and window, target: what is not complete
+            lambda: defaultdict(list))  # slot and window, target: accesses that are not complete
         self.published: dict[Any, Clock] = {}
         self.locked: dict[tuple[int, int, int], int] = {}
         self.counts: Counter[Any] = Counter()
@@ -147,7 +148,7 @@ class Races:
                 self.groups[r.slot, r.event].append(r.target)
             else:
                 self.requests.add((r.slot, r.event))
-        # Whom a slot has named, and how often so far.
+        # The slots that a slot has named, and how often so far.
         self.started: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.exposed: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.walk(events_of(mine))
@@ -155,7 +156,7 @@ class Races:
     # -- walking ------------------------------------------------------------------------------
 
     def walk(self, events: list[Record]) -> None:
-        """What an event tells others leaves it at its begin, what it learns has come at its end."""
+        """Walk through the events in time: one tells others at its begin, and learns at its end."""
         self.left = Counter(key for r in events if (key := exchange(r)))
         times = [(r.begin_ns, 0, i) for i, r in enumerate(events)]
         times += [(r.end_ns, 1, i) for i, r in enumerate(events)]
@@ -190,10 +191,7 @@ class Races:
         if r.what in COMPLETING:
             self.complete(r)
         if r.what in ACCESSES:
-            for key in cells(r):
-                self.tell(key, clock)
-            if r.slot != r.target and r.what != What.Get:
-                self.tell(("part", r.target), clock)
+            self.tell_access(r, clock)
         elif r.what == What.Message:
             self.tell("messages", clock)
         elif r.what in (What.Unlock, What.Unlock_all):
@@ -208,6 +206,12 @@ class Races:
             key = self.meeting(r)
             if key and not (r.what == What.Collective and r.value0 == 1 and r.slot != r.value1):
                 self.tell(key, clock)
+
+    def tell_access(self, r: Record, clock: Clock) -> None:
+        for key in cells(r):
+            self.tell(key, clock)
+        if r.slot != r.target and r.what != What.Get:
+            self.tell(("part", r.target), clock)
 
     def end(self, r: Record) -> None:
         if r.what in ACCESSES:
@@ -250,7 +254,7 @@ class Races:
     # -- synchronization ----------------------------------------------------------------------
 
     def meeting(self, r: Record) -> Any:
-        """Where all members meet: an exchange, a fence or Free of a window by its number."""
+        """The meeting of all members: an exchange, or a fence or Free of a window by its number."""
         if r.what in (What.Fence, What.Free):
             return r.what, r.window, self.next("meeting", r, r.what)
         return exchange(r)
@@ -328,7 +332,7 @@ class Races:
                     seen.add(id(a))
                     self.race(a, b, clock)
             known[r.slot, b.kind, b.fetches] = b
-        if ordered and b.kind == WRITES:  # whoever comes behind it comes behind all of them
+        if ordered and b.kind == WRITES:  # an access behind it is behind all of them
             part.begins[place] = [r.at]
             part.segments[place] = [(r.at + r.bytes, {(r.slot, b.kind, b.fetches): b})]
         if (r.slot, r.event) in self.requests and b.fetches:
@@ -347,7 +351,7 @@ class Races:
         self.found.setdefault((b.r.window, b.r.target, *pair[0], *pair[1]), (a, b))
 
     def sweep(self) -> None:
-        """Forget what all slots know: nothing that comes can race with it."""
+        """Forget accesses that all slots know of: no later access can race with them."""
         floor = self.clocks[:, SHOWN].min(axis=0)
         for part in self.parts.values():
             part.forget(floor)
@@ -358,7 +362,7 @@ class Races:
         self.segments = self.swept = sum(len(p.begins) for p in self.parts.values())
 
 
-# ---- the events of an entry -----------------------------------------------------------------
+# ---- the events of an attempt -----------------------------------------------------------------
 
 
 def records_of(records: npt.NDArray[np.void], kinds: Iterable[int]) -> list[Record]:
@@ -366,7 +370,7 @@ def records_of(records: npt.NDArray[np.void], kinds: Iterable[int]) -> list[Reco
 
 
 def cells(r: Record) -> Iterable[Any]:
-    """Where an atomic is a signal to those that come to the same place."""
+    """The cells at which an atomic is a signal to later atomics on them."""
     if r.what not in COMBINING or not 0 < r.bytes <= CELL * MOST_CELLS:
         return ()
     cells = range(r.at // CELL, (r.at + r.bytes - 1) // CELL + 1)
@@ -378,10 +382,10 @@ def exchange(r: Record) -> Any:
 
 
 def events_of(records: npt.NDArray[np.void]) -> list[Record]:
-    """What the slots did, each event once, and their calls that are not followed.
+    """The events of the slots, each once, and their calls that are not followed.
 
-    What a killed process had done last may not be recorded; then its replay tells of it. It took
-    place right behind the event before.
+    The last event of a killed process may lack a record; then its replay tells of it. The event
+    took place right behind the event before.
     """
     own = records[(records["what"] < OWN_EVENTS.stop) & np.isin(records["mode"], (LIVE, REPLAY))]
     own = own[np.lexsort((own["mode"] != LIVE, own["event"], own["slot"]))]
@@ -393,7 +397,7 @@ def events_of(records: npt.NDArray[np.void]) -> list[Record]:
             own["begin_ns"][i] = min(own["begin_ns"][i], own["end_ns"][i - 1])
     events = [Record._make(row) for row in own.tolist()]
     messages = records_of(records, [What.Message])
-    last = {r.slot: r for r in events}  # its process may have been killed amid such calls
+    last = {r.slot: r for r in events}  # its process may have been killed during such calls
     if messages:
         messages += [r._replace(what=What.Message, begin_ns=r.end_ns) for r in last.values()]
     return events + messages
@@ -411,11 +415,11 @@ def words(a: Access, b: Access) -> str:
 
 
 def races(trace: Trace) -> tuple[list[tuple[int, str]], int]:
-    """Return the races of a run, each with its time, and how many pairs are assumed in order."""
+    """Return the races of a run, each with its time, and the number of assumed pairs."""
     told: list[tuple[int, str]] = []
     assumed = 0
-    for entry in np.unique(trace.records["entry"]).tolist():
-        found = Races(trace, entry)
+    for attempt in np.unique(trace.records["entry"]).tolist():
+        found = Races(trace, attempt)
         told += [(b.r.begin_ns, words(a, b)) for a, b in found.found.values()]
         assumed += found.assumed
     return sorted(told), assumed

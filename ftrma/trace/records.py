@@ -1,23 +1,24 @@
-"""What happened in a run, as a file: binary records of the processes, one timeline for people.
+"""The trace of a run as a file: binary records of the processes, one timeline for people.
 
 While a job runs, the data plane appends one record of fixed size per event to the file
-``trace-<proc>`` of each process (over several nodes the supervisor does, with what it is sent): an
-access, a synchronization, a checkpoint, an access applied from a log. That costs no thought on the
-access path, and a record that lies in the file outlives its process. After the job `collect` makes
-of all of them one JSON file in the trace event format that Chrome's and Perfetto's viewers open: a
-row per slot, a line in it per process that held the slot. Each event carries what it was made of,
-so that `read` gives the very records back, and `check` judges the run from that file alone.
+``trace-<proc>`` of each process (over several nodes the supervisor appends the records that it is
+sent): an access, a synchronization, a checkpoint, an access applied from a log. That is cheap on
+the access path, and a record that lies in the file outlives its process. After the job `collect`
+makes of all records one JSON file in the trace event format that Chrome's and Perfetto's viewers
+open: a row per slot, a line in it per process that held the slot. Each event has all fields of its
+record, so that `read` gives the very records back, and `check` judges the run from that file alone.
 
 Conventions of the records:
 
-* The *entry* counts how often the program was entered: a rollback or relaunch makes a new one,
-  causal recovery does not. Events of a slot are numbered from 1 in program order, from the begin
-  of the entry.
-* ``seq`` numbers the accesses to a part that change it, from 1; 0 has what takes no number.
-  A checkpoint's is the last one taken, so it holds exactly those with no larger number.
-* ``clock`` is the target's in accesses with a ``seq``, as read before that was taken, and the
-  slot's own in Checkpoint: how many of the entry's events but puts and gets have begun.
-* Mode is replay below the horizon, prologue for what comes before the checkpoint's place.
+* ``entry`` is the number of the attempt: a rollback or relaunch begins a new attempt, a causal
+  recovery does not. Events of a slot are numbered from 1 in program order, from the begin of the
+  attempt.
+* ``seq`` numbers the accesses to a part that change it, from 1; others have 0. That of a checkpoint
+  is the last number that was taken, so it holds exactly the accesses with no larger number.
+* ``clock`` of an access with a ``seq`` is the target's, as read before the ``seq`` was taken. That
+  of a Checkpoint is the slot's own: the number of events of the attempt, but puts and gets, that
+  have begun.
+* Mode is replay below the horizon, prologue before the place of the checkpoint.
 * The two values are old and new value of an atomic of at most 8 bytes; when a Put to another node
   was known to be done, and 0; 1 and 0 for Lock if it is exclusive, for Flush and Flush_all if they
   are not local, for Wait if it has found all; source slot and its event for Apply; version and
@@ -27,18 +28,19 @@ Conventions of the records:
   learn from all; 1 and a slot: all from that one; 2 and a slot: that one from all.
 * Made says that a window is there; its values are 1 and 0 if its part began as zeros.
 * Peer names a slot, the target, of the group of the Post or Start with that event. Request says
-  that the access with that event has a request, whose end nobody sees. Message stands for all calls
-  between two events that the trace does not follow, such as messages; its first value counts them.
+  that the access with that event has a request, whose end is not recorded. Message stands for all
+  calls between two events that the trace does not follow, such as messages; its first value counts
+  them.
 * Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
-  slot, the target, or one with neither. Its values are its number, from 1 in an entry, and the
+  slot, the target, or one with neither. Its values are its number, from 1 in an attempt, and the
   last event of that slot that was complete before the copying began; ``seq`` is the number of
   accesses to the window before that, event and clock are the own ones.
-* A put to another node takes its number there; Ack has that and the clock, with the put's event.
-  `collect` puts both into the put's record. One that never was acknowledged has none.
+* A put to another node takes its number there; Ack has the number and the clock, with the put's
+  event. `collect` puts both into the put's record. A put that was never acknowledged has neither.
 * A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
   in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
 
-Invariant: what `read` returns are the records that `document` was given, ordered by their begin.
+Invariant: `read` returns the records that `document` was given, ordered by their begin.
 Section 2.4 of Besta & Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
 """
 
@@ -149,7 +151,7 @@ class Record(NamedTuple):
 
     @property
     def done_ns(self) -> int:
-        """When it was known to be done; a Put to another node may return before."""
+        """Time at which it was known to be done; a Put to another node may return before."""
         return max(self.end_ns, self.value0 if self.what == What.Put else 0)
 
 
@@ -160,7 +162,7 @@ Records = npt.NDArray[np.void]
 FORMAT, VERSION = "ftrma trace", 3
 MAX_SLOTS = MAX_PROCS
 STORY_THREAD = MAX_SLOTS  # no process has this number
-STORY = "story"  # category of what comes from the job's events
+STORY = "story"  # category of the job's events
 # Args of an event that are plain numbers, with their smallest and largest value.
 NUMBERS = {name: (0, 2**64 - 1) for name in
            ("entry", "event", "at", "bytes", "seq", "clock", "ec", "gc", "sc", "gnc")}
@@ -250,8 +252,8 @@ def metadata(records: Records, slots: int) -> Iterator[dict[str, Any]]:
 def instant(event: dict[str, Any], began_ns: int, slots: int) -> dict[str, Any]:
     """Return one event of the job's story, across all rows.
 
-    The story has the time of day. Both clocks are compared now; where the machine's clock was set
-    during the job, these instants are off by as much, and nothing is judged by them.
+    The story has the time of day. Both clocks are compared now; if the machine's clock was set
+    during the job, these instants are off by as much. Nothing is judged by them.
     """
     offset_ns = time.time_ns() - time.monotonic_ns()
     ts = (int(event["time"] * 1e9) - offset_ns - began_ns) / 1e3

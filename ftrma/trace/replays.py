@@ -1,25 +1,25 @@
-"""Whether causal recoveries replayed each logged access exactly once and in order, by the trace.
+"""Verifies from the trace that causal recoveries replayed each logged access once and in order.
 
 A process that takes over slot q starts from q's part of a committed version, or from a newer
-checkpoint that q took alone (`attempts`), and executes the program again. Two things make it
-what q was. Its own events up to the *horizon*, the last one that q had completed, must be done
-again in replay mode: each once, in their order, with the same call at the same place. And the
-accesses of others to q since the checkpoint, with q's atomics on itself, must be applied to its
-memory: each once, none that the checkpoint holds already, and in cohb order. (An access may come in
-several pieces: a layout with holes, or a log that was cut.)
+checkpoint that q took alone (`recoveries`), and executes the program again. Two things make it what
+q was. First, its own events up to the *horizon*, the last event that q had completed, are done
+again in replay mode: each once, in their order, with the same call at the same place. Second, the
+accesses of others to q since the checkpoint, and q's atomics on itself, are applied to its memory:
+each once, none that the checkpoint holds already, and in cohb order. (An access may come in several
+pieces: a layout with holes, or a log that was cut.)
 
-What that order is can be read off the numbers an access carries. Its ``clock``, which is q's as the
-origin saw it, says before which synchronization of q it may be seen: never must it be applied
-before q's clock has come that far, nor after an access of a larger clock. ``seq`` orders accesses
-of the same clock, and atomics and accumulates on common bytes throughout, since there the memory
-after each is what was logged. (Plain puts of different clocks to common bytes, in flight at the
-same time, race; either order is right.) A slot's clock counts its events that can order others'
-accesses: all but puts and gets. Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
+The order follows from the numbers of an access. Its ``clock``, which is q's as the origin saw it,
+says before which synchronization of q the access may be seen: it must not be applied before q's
+clock has come that far, nor after an access of a larger clock. ``seq`` orders accesses of the same
+clock. It also orders all atomics and accumulates on common bytes, since the memory after each of
+these was logged. (Plain puts of different clocks to common bytes, in flight at the same time, race;
+either order is right.) A slot's clock counts its events that can order others' accesses: all but
+puts and gets. Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
 
-An attempt may be cut short by another failure, or given up because the program does something else
-when it is executed again. Then what it did is judged, but for that, and not what it lacks; and it
-must not have gone live. A process that was killed may have left its very last event out of its
-trace; that one alone is let pass.
+A recovery may be cut short by another failure, or given up because the program does something else
+when it is executed again. Such a recovery is judged by what it did and not by what it lacks; a
+changed program is not held against it, and it must not have gone live. A process that was killed
+may have left its very last event out of its trace; that event alone may lack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from .attempts import Attempt
 from .cuts import Violation, describe, part_words
 from .records import (
     ATOMIC_BYTES,
@@ -42,16 +41,18 @@ from .records import (
     Trace,
     What,
 )
+from .recoveries import Recovery
 
 
 class Before:
-    """What the slots of an entry did live: what a replay has to repeat.
+    """The live events of the slots in one attempt of the program, which a replay has to repeat.
 
     Attributes:
         to: for each part the accesses by their ``seq``.
-        own: for each slot its live events; one that was in flight at a death was done again alike.
+        own: for each slot its live events; an event that was in flight at a death was done again in
+            the same way.
         last: for each slot the last event that it is known to have come to.
-        horizons: of the replays, with their slots.
+        horizons: slot and horizon of each replay.
     """
 
     def __init__(self, trace: Trace, entry: int, slots: set[int]) -> None:
@@ -76,25 +77,25 @@ class Before:
         return (slot, event) in self.horizons or self.last.get(slot) == event - 1
 
 
-def check_replays(trace: Trace, found: list[Attempt]) -> Iterator[Violation]:
-    """Yield what is wrong with the causal recoveries; of each the first of every kind."""
-    by_entry: dict[int, Before] = {}
-    for attempt in found:
-        if attempt.entry not in by_entry:
-            slots = {a.slot for a in found if a.entry == attempt.entry}
-            by_entry[attempt.entry] = Before(trace, attempt.entry, slots)
-        before = by_entry[attempt.entry]
-        if attempt.base is None:
+def check_replays(trace: Trace, found: list[Recovery]) -> Iterator[Violation]:
+    """Yield the violations of causal recoveries: of each recovery the first of every kind."""
+    by_attempt: dict[int, Before] = {}
+    for recovery in found:
+        if recovery.entry not in by_attempt:
+            slots = {a.slot for a in found if a.entry == recovery.entry}
+            by_attempt[recovery.entry] = Before(trace, recovery.entry, slots)
+        before = by_attempt[recovery.entry]
+        if recovery.base is None:
             yield Violation(
-                attempt.begin.begin_ns,
-                f"{attempt.words}: that demand checkpoint had not been published when it began",
+                recovery.begin.begin_ns,
+                f"{recovery.words}: that demand checkpoint had not been published when it began",
             )
             continue
         for kind in (applied_right, applied_in_order, applied_all, replayed_right, replayed_all,
                      live_after):
-            problem = next(kind(attempt, before), None)
+            problem = next(kind(recovery, before), None)
             if problem:
-                yield Violation(problem.at_ns, f"{attempt.words}: {problem.text}")
+                yield Violation(problem.at_ns, f"{recovery.words}: {problem.text}")
 
 
 # ---- accesses to the slot -------------------------------------------------------------------
@@ -108,20 +109,20 @@ def source(r: Record) -> str:
     )
 
 
-def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """Each applied access is one that was made, is not in the checkpoint, and comes once."""
-    ends: dict[tuple[int, int], int] = {}  # of the pieces of an access so far
-    for row in attempt.applied:
-        r = row._replace(target=attempt.slot)
-        if attempt.start.holds(r.window, r.seq, r.value0, r.value1):
+def applied_right(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that each applied access was made, is not in the checkpoint, and comes once."""
+    ends: dict[tuple[int, int], int] = {}  # of the pieces of each access so far
+    for row in recovery.applied:
+        r = row._replace(target=recovery.slot)
+        if recovery.start.holds(r.window, r.seq, r.value0, r.value1):
             yield Violation(
                 r.begin_ns, f"{source(r)}, was applied, but the checkpoint holds it already: "
-                f"{attempt.start.words(r.window, r.value0)}",
+                f"{recovery.start.words(r.window, r.value0)}",
             )
         if r.at < ends.get((r.window, r.seq), 0):
             yield Violation(r.begin_ns, f"{source(r)}, was applied a second time")
         ends[r.window, r.seq] = r.at + r.bytes
-        made = before.to.get((attempt.slot, r.window), {}).get(r.seq)
+        made = before.to.get((recovery.slot, r.window), {}).get(r.seq)
         if made is None:
             if not before.unrecorded(r.value0, r.value1):
                 yield Violation(r.begin_ns, f"{source(r)}, was applied, but never made")
@@ -134,48 +135,67 @@ def applied_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
             )
 
 
-def applied_in_order(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """The order of applying is cohb, and nothing comes before the slot's clock has come so far.
+def applied_in_order(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that accesses are applied in cohb order, none before the slot's clock is there.
 
-    What is left when the last event below the horizon is done is applied at once; it may have read
-    the clock of the event in which the slot died, one more than replay ever sees.
+    Accesses that are left when the last event below the horizon is done are applied at once. Such
+    an access may have read the clock of the event in which the slot died, one more than the replay
+    ever sees.
     """
-    clock = attempt.start.clock
-    own = before.own[attempt.slot]
-    left = {e for e in own if attempt.start.event < e <= attempt.reached}
-    latest: Record | None = None
-    of_window: dict[int, Record] = {}
-    combined: dict[int, list[Record]] = {}  # by window, ordered by seq
-    for r in attempt.rows:
-        if r.mode == REPLAY and r.what in OWN_EVENTS:
-            left.discard(r.event)
-            clock += r.what not in (What.Put, What.Get)
-        if r.what != What.Apply:
+    clock = recovery.start.clock
+    own = before.own[recovery.slot]
+    left = {e for e in own if recovery.start.event < e <= recovery.reached}
+    order = AppliedOrder(before, recovery.slot)
+    for row in recovery.rows:
+        if row.mode == REPLAY and row.what in OWN_EVENTS:
+            left.discard(row.event)
+            clock += row.what not in (What.Put, What.Get)
+        if row.what != What.Apply:
             continue
-        r = r._replace(target=attempt.slot)
+        r = row._replace(target=recovery.slot)
         if r.clock > clock + (not left):
             yield Violation(
                 r.begin_ns, f"{source(r)}, which saw the slot at clock {r.clock}, was applied at "
                 f"clock {clock}",
             )
-        made = before.to.get((attempt.slot, r.window), {}).get(r.seq)
-        late = latest if latest and latest.clock > r.clock else None
-        same = of_window.get(r.window)
-        if same and same.clock == r.clock and same.seq > r.seq:
-            late = late or same
-        if made and made.what in COMBINING:
-            others = combined.setdefault(r.window, [])
-            place = bisect_left(others, r.seq, key=lambda o: o.seq)
-            late = late or next(
-                (o for o in others[place:] if o.seq > r.seq and overlap(o, r)), None
-            )
-            others.insert(place, r)
+        late = order.add(r)
         if late:
             yield Violation(
                 r.begin_ns, f"{source(r)}, at clock {r.clock} was applied after {source(late)}, at "
                 f"clock {late.clock}, which comes later in cohb order",
             )
-        latest = of_window[r.window] = r
+
+
+class AppliedOrder:
+    """The accesses that a recovery has applied so far."""
+
+    def __init__(self, before: Before, slot: int) -> None:
+        self._before, self._slot = before, slot
+        self._latest: Record | None = None
+        self._of_window: dict[int, Record] = {}  # the latest
+        self._combined: dict[int, list[Record]] = {}  # atomics and accumulates, ordered by seq
+
+    def add(self, r: Record) -> Record | None:
+        """Add an access; returns one that was applied before it and comes later in cohb order."""
+        same, late = self._of_window.get(r.window), None
+        if self._latest and self._latest.clock > r.clock:
+            late = self._latest
+        elif same and same.clock == r.clock and same.seq > r.seq:
+            late = same
+        made = self._before.to.get((self._slot, r.window), {}).get(r.seq)
+        if made and made.what in COMBINING:
+            combined = self._add_combined(r)
+            late = late or combined
+        self._latest = self._of_window[r.window] = r
+        return late
+
+    def _add_combined(self, r: Record) -> Record | None:
+        """Add an atomic; returns one on common bytes that comes later."""
+        others = self._combined.setdefault(r.window, [])
+        place = bisect_left(others, r.seq, key=lambda o: o.seq)
+        late = next((o for o in others[place:] if o.seq > r.seq and overlap(o, r)), None)
+        others.insert(place, r)
+        return late
 
 
 def overlap(a: Record, b: Record) -> bool:
@@ -183,70 +203,83 @@ def overlap(a: Record, b: Record) -> bool:
     return a.at < b.at + b.bytes and b.at < a.at + a.bytes
 
 
-def applied_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """Every access to the slot since the checkpoint that was made before the repair was applied."""
-    if not attempt.end:
+def applied_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that every access since the checkpoint, made before the repair, was applied."""
+    if not recovery.end:
         return
     pieces: dict[tuple[int, int], list[Record]] = {}
-    for r in attempt.applied:
+    for r in recovery.applied:
         pieces.setdefault((r.window, r.seq), []).append(r)
-    own = before.own[attempt.slot].values()
-    freed = {r.window for r in own if r.what == What.Free and r.event <= attempt.horizon}
+    own = before.own[recovery.slot].values()
+    freed = {r.window for r in own if r.what == What.Free and r.event <= recovery.horizon}
     for (slot, window), made in before.to.items():
-        if slot != attempt.slot or window in freed:
-            continue  # nobody will look at a window that is gone
-        # Accesses wait from the repair until the slot is live, so their seq is larger.
-        top = max((s for w, s in pieces if w == window), default=0)
-        for seq in sorted(made):
-            r, found = made[seq], pieces.get((window, seq))
-            if found:
-                begin, end = found[0].at, found[-1].at + found[-1].bytes
-                if (begin, end) != (r.at, r.at + r.bytes):
-                    yield Violation(attempt.end_ns, f"{describe(r)}, was applied in part only: "
-                                    f"bytes {begin} to {end - 1}")
-            elif (
-                not attempt.start.holds(window, seq, r.slot, r.event)
-                and must_be_applied(attempt, r)
-                and (seq < top or r.done_ns < attempt.end_ns)
-            ):
-                yield Violation(attempt.end_ns, f"{describe(r)}, was not applied")
+        if slot == recovery.slot and window not in freed:  # nobody looks at one that was freed
+            found = {seq: those for (w, seq), those in pieces.items() if w == window}
+            yield from lacking(recovery, window, made, found)
 
 
-def must_be_applied(attempt: Attempt, r: Record) -> bool:
-    """It was logged, with something in it, and has changed something. A slot's puts to itself are
-    made again instead, and so is all that it did above the horizon."""
+def lacking(recovery: Recovery, window: int, made: dict[int, Record],
+            found: dict[int, list[Record]]) -> Iterator[Violation]:
+    """Yield the accesses to one part that were not applied, or in part only.
+
+    Args:
+        made: the accesses to the part, by their ``seq``.
+        found: the pieces of each access that were applied.
+    """
+    # Accesses wait from the repair until the slot is live, so their seq is larger.
+    top = max(found, default=0)
+    for seq in sorted(made):
+        r = made[seq]
+        if seq in found:
+            begin, end = found[seq][0].at, found[seq][-1].at + found[seq][-1].bytes
+            if (begin, end) != (r.at, r.at + r.bytes):
+                yield Violation(recovery.end_ns, f"{describe(r)}, was applied in part only: bytes "
+                                f"{begin} to {end - 1}")
+        elif (
+            not recovery.start.holds(window, seq, r.slot, r.event)
+            and must_be_applied(recovery, r)
+            and (seq < top or r.done_ns < recovery.end_ns)
+        ):
+            yield Violation(recovery.end_ns, f"{describe(r)}, was not applied")
+
+
+def must_be_applied(recovery: Recovery, r: Record) -> bool:
+    """The access was logged, has data, and has changed memory.
+
+    A slot's puts to itself are made again instead, as are its events above the horizon.
+    """
     if r.what in ATOMICS and r.bytes <= ATOMIC_BYTES and r.value0 == r.value1:
         return False
-    if r.slot != attempt.slot:
+    if r.slot != recovery.slot:
         return r.bytes > 0
-    done = attempt.start.event < r.event <= attempt.horizon
+    done = recovery.start.event < r.event <= recovery.horizon
     return r.bytes > 0 and r.what in COMBINING and done
 
 
 # ---- the slot's own events ------------------------------------------------------------------
 
 
-def replayed_right(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """Each replayed event was done before, in the same way, and comes once and in its order."""
-    previous = attempt.start.event
-    for r in attempt.replayed:
-        made = before.own[attempt.slot].get(r.event)
-        if 0 < r.event <= attempt.start.event:
+def replayed_right(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that each replayed event was done before in the same way, comes once and in order."""
+    previous = recovery.start.event
+    for r in recovery.replayed:
+        made = before.own[recovery.slot].get(r.event)
+        if 0 < r.event <= recovery.start.event:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies before the checkpoint at event "
-                f"{attempt.start.event}",
+                f"{recovery.start.event}",
             )
         elif r.event <= previous:
             again = "a second time" if r.event == previous else f"after event {previous}"
             yield Violation(r.begin_ns, f"{describe(r)}, was replayed {again}")
-        elif r.event > attempt.horizon:
+        elif r.event > recovery.horizon:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but lies above the horizon, event "
-                f"{attempt.horizon}",
+                f"{recovery.horizon}",
             )
-        elif made is None and not before.unrecorded(attempt.slot, r.event):
+        elif made is None and not before.unrecorded(recovery.slot, r.event):
             yield Violation(r.begin_ns, f"{describe(r)}, was replayed, but never made")
-        elif attempt.end and made is not None and shape(made) != shape(r):
+        elif recovery.end and made is not None and shape(made) != shape(r):
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was replayed, but what the slot had done is "
                 f"{describe(made)}",
@@ -258,29 +291,31 @@ def shape(r: Record) -> tuple[int, ...]:
     return r.what, r.window, r.target, r.at, r.bytes
 
 
-def replayed_all(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """Every event of the slot between the checkpoint and the horizon was replayed."""
-    if not attempt.end:
+def replayed_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that every event of the slot between checkpoint and horizon was replayed."""
+    if not recovery.end:
         return
-    seen = {r.event for r in attempt.replayed}
-    for event, made in sorted(before.own[attempt.slot].items()):
-        if attempt.start.event < event <= attempt.horizon and event not in seen:
+    seen = {r.event for r in recovery.replayed}
+    for event, made in sorted(before.own[recovery.slot].items()):
+        if recovery.start.event < event <= recovery.horizon and event not in seen:
             yield Violation(
-                attempt.end_ns, f"{describe(made)}, was not replayed; the horizon is event "
-                f"{attempt.horizon}",
+                recovery.end_ns, f"{describe(made)}, was not replayed; the horizon is event "
+                f"{recovery.horizon}",
             )
 
 
-def live_after(attempt: Attempt, before: Before) -> Iterator[Violation]:
-    """What lies at or below the horizon has taken effect and is not done again; nothing else is
-    done before all of it has been replayed."""
-    for r in attempt.rows:
+def live_after(recovery: Recovery, before: Before) -> Iterator[Violation]:
+    """Demand that live events lie above the horizon, and come after the end of the replay.
+
+    Events at or below the horizon have taken effect already.
+    """
+    for r in recovery.rows:
         if r.mode != LIVE or r.what not in OWN_EVENTS:
             continue
-        if not attempt.end:
+        if not recovery.end:
             yield Violation(r.begin_ns, f"{describe(r)}, was done, though the replay had no end")
-        elif r.event <= attempt.horizon:
+        elif r.event <= recovery.horizon:
             yield Violation(
                 r.begin_ns, f"{describe(r)}, was done a second time, though the horizon is event "
-                f"{attempt.horizon}",
+                f"{recovery.horizon}",
             )

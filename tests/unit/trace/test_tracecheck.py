@@ -245,7 +245,8 @@ CUTS: list[tuple[str, Callable[[Records], Records], str]] = [
         "a version of two entries",
         lambda t: [r._replace(entry=7) if (r.what, r.slot, r.value0) == (What.Checkpoint, 2, 1)
                    else r for r in t],
-        r"version 1 was committed, but slot 0 had staged it in entry 0 and slot 2 in entry 7",
+        r"version 1 was committed, but slot 0 had staged it in attempt 0 and slot 2 in "
+        r"attempt 7",
     ),
 ]
 
@@ -447,8 +448,8 @@ REST: list[tuple[str, Callable[[Records], Records], str]] = [
         "an access of before the rollback that lands after it",
         lambda t: changed(t, index(t, what=What.Put, slot=0, seq=5),
                           end_ns=t[index(t, what=What.Rollback)].begin_ns + 1),
-        r"slot 0's Put .* of entry 0 of the program ended after slot 0 had gone back and begun "
-        r"entry 1",
+        r"slot 0's Put .* of attempt 0 of the program ended after slot 0 had gone back and begun "
+        r"attempt 1",
     ),
     (
         "a rollback to two versions",

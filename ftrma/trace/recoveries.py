@@ -1,11 +1,11 @@
-"""The attempts to replay a slot that a trace tells of, and what each of them started from.
+"""The causal recoveries that a trace tells of, and the state that each of them started from.
 
-An attempt starts from the slot's part of a committed version, or from a newer checkpoint that the
+A recovery starts from the slot's part of a committed version, or from a newer checkpoint that the
 slot took alone, on demand (section 6.2 of Besta & Hoefler). A version is a cut through all slots,
 so ``seq`` alone says which accesses it holds. A demand checkpoint was taken while others went on
-accessing the slot: it holds an access for certain only if that had its number and was complete
-before the copying began, and its records say both. What it holds must not be applied again, and
-everything else must be, whatever the copy has of it.
+accessing the slot. It holds an access for certain only if the access had its number and was
+complete before the copying began; the records of the checkpoint say both. An access that it holds
+must not be applied again. All others must be, whatever the copy has of them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .records import LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
 
 @dataclass(frozen=True)
 class Base:
-    """A slot's state that a replay starts from.
+    """State of a slot that a replay starts from.
 
     Attributes:
-        event, clock: the slot's own, 0 for the start of the entry.
+        event, clock: the slot's own, 0 for the start of the attempt.
         seq: for each window the last access to the part that it may hold; 0 for one made later.
         events: for each slot its last event that was complete; None if ``seq`` alone decides.
-        number: of the demand checkpoint, from 1 in each entry; 0 for a version.
+        number: of the demand checkpoint, from 1 in each attempt; 0 for a version.
         published_ns: end of its last record.
     """
 
@@ -40,12 +40,12 @@ class Base:
     published_ns: int = 0
 
     def holds(self, window: int, seq: int, slot: int, event: int) -> bool:
-        """Whether it holds the access with this number, event `event` of `slot`, for certain."""
+        """It holds the access with this number, event `event` of `slot`, for certain."""
         numbered = seq <= self.seq.get(window, 0)
         return numbered and (self.events is None or event <= self.events.get(slot, 0))
 
     def words(self, window: int, slot: int) -> str:
-        """Say how far it reaches."""
+        """Say how far the state reaches."""
         text = f"its window is there up to seq {self.seq.get(window, 0)}"
         if self.events is not None:
             text += f", slot {slot} up to event {self.events.get(slot, 0)}"
@@ -53,15 +53,15 @@ class Base:
 
 
 @dataclass
-class Attempt:
-    """One process's taking over a slot by replay.
+class Recovery:
+    """A causal recovery: a process takes over a slot by replay.
 
     Attributes:
-        begin: its Replay record, which says what it starts from and how far it goes.
+        begin: its Replay record, which says where it starts and how far it goes.
         rows: its replayed events and applied accesses, and its live events, by begin.
         end: its Recovery record, if it came that far.
         cut: the version that it started from, or that was committed last before its `base`.
-        base: None if it names a demand checkpoint that had not been published when it began.
+        base: None: it names a demand checkpoint that had not been published when it began.
     """
 
     begin: Record
@@ -80,7 +80,7 @@ class Attempt:
 
     @property
     def start(self) -> Base:
-        assert self.base is not None, "who judges an attempt looks at that first"
+        assert self.base is not None, "a recovery without a base is not judged further"
         return self.base
 
     @property
@@ -102,7 +102,7 @@ class Attempt:
 
     @property
     def reached(self) -> int:
-        """The last event that it has replayed, as far as is known."""
+        """The last event that it has replayed, as far as the trace tells."""
         if self.end:
             return self.horizon
         return max((r.event for r in self.replayed), default=self.start.event)
@@ -116,7 +116,7 @@ class Attempt:
         )
 
 
-def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
+def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Recovery]:
     """Yield the causal recoveries of a run, finished or not."""
     records = trace.records
     done = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
@@ -124,7 +124,7 @@ def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
     done |= np.isin(records["what"], (What.Apply, What.Recovery))
     published = demands(trace)
     for begin in trace.rows(records["what"] == What.Replay):
-        # A version that nobody could have restored is told by `cuts.committed`.
+        # `cuts.committed` tells of a version that nobody could have restored.
         cut = cuts.get(begin.value0, None if begin.value0 else START)
         if cut is None:
             continue
@@ -133,11 +133,11 @@ def attempts(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Attempt]:
         end = next((r for r in rows if r.what == What.Recovery), None)
         rows = [r for r in rows if r is not end]
         own = published.get((begin.entry, begin.slot), [])
-        yield Attempt(begin, rows, end, cut, base_of(begin, cut, own))
+        yield Recovery(begin, rows, end, cut, base_of(begin, cut, own))
 
 
 def begun_twice_or_never(trace: Trace) -> Iterator[Violation]:
-    """Yield the replays that do not say, once, what they start from."""
+    """Yield the replays that do not say exactly once where they start."""
     records = trace.records
     kinds = (What.Apply, What.Replay, What.Recovery)
     begins: dict[tuple[int, int, int], int] = {}
@@ -150,15 +150,15 @@ def begun_twice_or_never(trace: Trace) -> Iterator[Violation]:
 
 
 def base_of(begin: Record, cut: Cut, own: list[Base]) -> Base | None:
-    """Return what an attempt started from.
+    """Return the state that a recovery started from.
 
     Args:
         own: the slot's demand checkpoints, by time.
     """
     if not begin.at:
         return of_version(cut, begin.entry, begin.slot)
-    # A process may be killed after it recorded one and before it published it: the next one
-    # publishes its own with the same number.
+    # A process may be killed after it recorded a demand checkpoint and before it published it: the
+    # next process publishes one of its own with the same number.
     before = [d for d in own if d.number == begin.at and d.published_ns <= begin.begin_ns]
     return before[-1] if before else None
 
@@ -166,8 +166,7 @@ def base_of(begin: Record, cut: Cut, own: list[Base]) -> Base | None:
 def of_version(cut: Cut, entry: int, slot: int) -> Base:
     """Return the slot's part of a version.
 
-    Events, clock and ``seq`` count from the entry's start, at the start of the program and after a
-    rollback, whatever the version.
+    Events, clock and ``seq`` count from the start of the attempt, whatever the version.
     """
     if not cut.parts or cut.entry != entry:
         return Base()
@@ -176,7 +175,7 @@ def of_version(cut: Cut, entry: int, slot: int) -> Base:
 
 
 def demands(trace: Trace) -> dict[tuple[int, int], list[Base]]:
-    """Return the demand checkpoints of each slot in each entry, by time."""
+    """Return the demand checkpoints of each slot in each attempt, by time."""
     records = trace.records
     found: dict[tuple[int, int], list[Base]] = {}
     rows = trace.rows((records["what"] == What.Demand) & (records["mode"] == LIVE))
@@ -184,7 +183,7 @@ def demands(trace: Trace) -> dict[tuple[int, int], list[Base]]:
     def one(r: Record) -> tuple[int, ...]:
         return r.entry, r.slot, r.proc, r.value0, r.event
 
-    # The sort keeps the order in time of what has the same key.
+    # The sort keeps records with equal keys in their order in time.
     for _, group in groupby(sorted(rows, key=one), one):
         written = list(group)
         first = written[0]
