@@ -1,21 +1,27 @@
-"""The door for frameworks: systems that recover in their own way, on what ftrma has.
+"""The door for frameworks: systems that recover programs in their own way, on ftrma's services.
 
-A framework is a library that runs under ``ftrma run`` inside of a user's program. It takes over
-what is done about failures by `claim`: from then on a dead slot is replaced and its vault rebuilt
-as ever, everybody enters the program again from its top, and the framework does the rest, with what
-it has kept in the survivors' memory (`kept`) and saved with checkpoints (`entries`). What the
-program itself has protected goes back to the checkpoint as in any rollback. ftrma knows nothing of
-what a framework is about.
+A framework is a library that runs under ``ftrma run`` inside of a user's program. By `claim` it
+takes over what is done about failures. From then on a dead slot is replaced and its vault rebuilt
+as ever, all slots enter the program again from its top, and the framework does the rest, with
+arrays that it has kept in the survivors' memory (`kept`) and saved with checkpoints (`entries`).
+State that the program itself has protected goes back to the checkpoint as in any rollback. ftrma
+knows nothing of the subject of a framework.
 
-A slot's way through a failure is then: `claim` again, as at each entry; learn who is where, by a
-collective call of the framework's own in which a fresh process says that it has kept nothing; read
-`entries` where memory is gone; go on.
+A slot's way through a failure is then:
 
-A window with the info ``ftrma_protect=false`` is a framework's own, too: it is neither saved nor
-restored. Survivors find it again with what was in it, as long as all parts of their node are where
-they were; else it is zeros, as it is for others.
+1. `claim` again, as in each attempt;
+2. learn which slots have kept something, by a collective call of the framework's own in which a
+   fresh process says that it has kept nothing;
+3. read `entries` where memory is lost;
+4. go on.
+
+A window with the info ``ftrma_protect=false`` belongs to the framework, too: it is neither saved
+nor restored. Survivors find it with its contents, as long as all parts of their node are where they
+were; else it is zeros, as it is for fresh processes.
 
 Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a dictionary.
+
+``ftrma/docs/add-a-framework.md`` shows how a framework is added.
 """
 
 from __future__ import annotations
@@ -55,21 +61,22 @@ def _claimed(what: str) -> Session | None:
 def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> None:
     """Take over what is done about failures, from now on to the job's end.
 
-    Accesses are logged no more, and nothing is replayed. The recovery is told as "*name* recovers".
+    Accesses are no longer logged, and nothing is replayed. A recovery is told as "*name* recovers".
 
     Args:
         name: of the framework: small letters and underscores.
         way: "reentry": after a failure all slots enter the program again, from its top.
-        forfeit: they do so as well where more is lost than can be rebuilt, which otherwise is the
-            job's end: then no version is committed any more, and there are no entries.
+        forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
+            then no version is committed any more, and there are no entries.
 
     Raises:
-        ValueError: the name or way is none; the job's policy is "causal", which wants no recovery
-            but replay.
-        FtrmaError: another framework has claimed them, or slots disagree.
+        ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
+            recovery but replay.
+        FtrmaError: another framework has claimed failures, or slots disagree.
 
     MPI: collective over all slots; waits until all have come to it.
-    Fault: unwinds when all go back. One that comes while some have claimed is handled as after it.
+    Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
+        that comes after it.
     """
     if not re.fullmatch(r"[a-z_]{1,31}", name):
         raise ValueError(f"claim({name!r}): a name has 1 to 31 small letters and underscores")
@@ -81,10 +88,10 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> None:
 
 
 class Kept(UserDict[str, Any]):
-    """What a framework keeps in this process: numbers and arrays, by name.
+    """Numbers and arrays that a framework keeps in this process, by name.
 
-    They are there when the program is entered again in the same process, and nowhere else: a spare
-    that has taken a slot, or a job that was launched again, has none.
+    They are there when the program is entered again in this process, and nowhere else: a spare that
+    has taken a slot, or a job that was launched again, has none.
 
     Raises:
         TypeError: a value is neither a number nor an array of numbers.
@@ -102,15 +109,15 @@ class Kept(UserDict[str, Any]):
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             raise TypeError(f"kept[{key!r}]: an array of objects; give one of numbers")
         if isinstance(value, np.ndarray) and not value.flags.writeable:
-            value = value.copy()  # of an entry, perhaps, whose memory is not the framework's
+            value = value.copy()  # it may be an entry, whose memory is not the framework's
         super().__setitem__(key, value)
 
 
-class Entries:
+class SavedEntries:
     """Arrays that are saved with each checkpoint, by name, and never put back by themselves.
 
     MPI: local.
-    Fault: what was put and not committed is gone when the program is entered again.
+    Fault: entries that were put and not committed are gone when the program is entered again.
     """
 
     def put(self, key: str, value: npt.ArrayLike, kind: str = "value") -> None:
@@ -121,11 +128,11 @@ class Entries:
             value: C-contiguous arrays are saved as they are when a checkpoint is taken; others, and
                 numbers, as they are now.
             kind: "value": compared with its copy at each checkpoint; "static": saved once, and not
-                looked at again until it is put again; "append": it has grown at its end, and what
-                is committed is not looked at.
+                compared again until it is put again; "append": it has grown at its end, and the
+                part that is committed is not compared.
 
         Raises:
-            ValueError: there is no such kind, or what only grows has become smaller.
+            ValueError: there is no such kind, or an entry that only grows has become smaller.
             FtrmaError: an array of objects, or nothing has been claimed.
         """
         session = _claimed("entries.put")
@@ -133,9 +140,9 @@ class Entries:
             session.entries.put(key, value, kind)
 
     def read(self, key: str) -> npt.NDArray[Any]:
-        """Return what was saved: a view that is not to be written to, until the next checkpoint.
+        """Return a saved entry: a view that is valid until the next checkpoint, not to be written.
 
-        At the begin of an attempt that is the committed copy, later the newest one.
+        At the begin of an attempt it shows the committed copy, later the newest one.
 
         Raises:
             KeyError: no checkpoint has such an entry.
@@ -152,13 +159,13 @@ class Entries:
             session.entries.drop(key)
 
     def __contains__(self, key: str) -> bool:
-        """A checkpoint has it."""
+        """A checkpoint has the entry."""
         session = _claimed("entries")
         return session is not None and key in session.entries.saved
 
 
 kept = Kept()
-entries = Entries()
+entries = SavedEntries()
 
 
 def safepoint(take: bool | None = None) -> int:
@@ -169,10 +176,10 @@ def safepoint(take: bool | None = None) -> int:
             if it is due, as in `ftrma.safepoint`. The same on all slots.
 
     Returns:
-        The version that was taken, which will be committed unless that is undone, see `confirm`; 0:
-        none was.
+        The version that was taken, which will be committed unless it is undone, see `confirm`; 0:
+        none was taken.
 
-    MPI: collective over all slots where a checkpoint is taken; else local.
+    MPI: collective over all slots if a checkpoint is taken; else local.
     Fault: unwinds when all go back. A checkpoint that was not committed is as if it had not begun.
     """
     session = _session()
@@ -180,7 +187,7 @@ def safepoint(take: bool | None = None) -> int:
 
 
 def due() -> bool:
-    """Whether a checkpoint is due by ``--interval``, as this slot sees it: slots have to agree.
+    """Say that a checkpoint is due by ``--interval``, as this slot sees it: slots have to agree.
 
     MPI: local.
     Fault: nothing happens in it.
@@ -190,7 +197,7 @@ def due() -> bool:
 
 
 def committed() -> int:
-    """The newest version that is committed; 0: none.
+    """Return the newest version that is committed; 0: none is.
 
     A checkpoint that has been taken is committed soon after, by the checksum ranks; `confirm` waits
     for that.
@@ -205,12 +212,12 @@ def committed() -> int:
 def confirm(version: int) -> bool:
     """Wait until a version is committed that `safepoint` has returned.
 
-    Where failures are repaired and nobody goes back, a checkpoint that has been taken can be undone
-    all the same. So what has to be saved is saved by ``while not confirm(safepoint(take=True))``.
+    A checkpoint that has been taken can be undone by a repair, also if nobody goes back. So data
+    that must not be lost is saved by ``while not confirm(safepoint(take=True))``.
 
     Returns:
-        Whether it is committed; else it was given up or undone, on all slots, and another one can
-        be taken. True where nothing is protected.
+        True: it is committed, or nothing is protected. False: it was given up or undone, on all
+        slots, and another one can be taken.
 
     Raises:
         FtrmaError: nothing has been claimed: in a replay the same safepoint may take none.
@@ -223,7 +230,9 @@ def confirm(version: int) -> bool:
 
 
 def attempt() -> int:
-    """How often all slots have entered the program by now, from 1; 0: it is not protected.
+    """Return the number of the attempt, from 1: slots have entered the program so often.
+
+    0: the program is not protected.
 
     MPI: local.
     Fault: nothing happens in it.
@@ -233,8 +242,9 @@ def attempt() -> int:
 
 
 def restored() -> bool:
-    """Whether the program has put back state that it declared, by `ftrma.protect`, in this attempt:
-    it goes on from where the checkpoint was taken then, instead of from its begin.
+    """Say that the program has put back state that it declared, by `ftrma.protect`.
+
+    In this attempt it goes on from the place of the checkpoint then, instead of from its begin.
 
     MPI: local.
     Fault: nothing happens in it.
@@ -244,7 +254,7 @@ def restored() -> bool:
 
 
 def kill_place(name: str) -> None:
-    """Be at a place where ``--kill SLOT@NAME`` strikes; its name is such as ``graph.emit``.
+    """Be at a place, such as ``graph.emit``, where ``--kill SLOT@NAME`` strikes.
 
     MPI: local.
     Fault: the process is killed there, if a rule says so.
@@ -255,7 +265,7 @@ def kill_place(name: str) -> None:
 
 
 def note(**entries: Any) -> None:
-    """Tell something that ``--stats`` shows under ``notes``: names and numbers or text.
+    """Add names and numbers or text to the ``notes`` that ``--stats`` shows.
 
     MPI: local.
     Fault: nothing happens in it.

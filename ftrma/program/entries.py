@@ -65,7 +65,7 @@ class Entries:
         self.before: tuple[Version, dict[str, Form]] | None = None  # as `Vault.before`
 
     def put(self, key: str, value: npt.ArrayLike, kind: str) -> None:
-        """See `ftrma.framework.Entries`."""
+        """See `ftrma.framework.SavedEntries`."""
         array = np.asarray(value, order="C")
         check(key, array, kind)
         before, entry = self.bound.get(key), Bound(kind, array)
@@ -79,7 +79,7 @@ class Entries:
         self.bound[key] = entry
 
     def read(self, key: str) -> AnyArray:
-        """See `ftrma.framework.Entries`."""
+        """See `ftrma.framework.SavedEntries`."""
         form = self.saved[key]
         _, dtype, shape = form
         found = np.frombuffer(self.view(("entry", key), size_of(form)), dtype).reshape(shape)
@@ -87,7 +87,7 @@ class Entries:
         return found
 
     def drop(self, key: str) -> None:
-        """See `ftrma.framework.Entries`."""
+        """See `ftrma.framework.SavedEntries`."""
         self.saved.pop(key, None)
         self.bound.pop(key, None)
 
