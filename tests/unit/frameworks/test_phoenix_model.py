@@ -480,7 +480,7 @@ def adds_on(slot: PhoenixSlot) -> None:
 
 def at_once(slot: PhoenixSlot) -> None:
     resume(slot)
-    slot.settle()
+    slot.keep_all()
 
 
 RULES: dict[str, tuple[str, Any, str]] = {
