@@ -51,5 +51,7 @@ def test_both_are_told(name: str) -> None:
 def test_the_front_page_names_what_is_public() -> None:
     """Law: a function of ftrma's that the front page shows is public, and all are shown."""
     shown = {name for name in re.findall(r"`(\w+)\([^`]*\)`", FRONT) if hasattr(ftrma, name)}
-    functions = {name for name in ftrma.__all__ if inspect.isfunction(getattr(ftrma, name, None))}
+    # mpi4py is left alone: other tests of the same process need it not to be initialized.
+    ours = [name for name in ftrma.__all__ if name not in THEIRS]
+    functions = {name for name in ours if inspect.isfunction(getattr(ftrma, name))}
     assert shown == functions
