@@ -24,16 +24,17 @@ import numpy as np
 from ftrma.fabric import link
 from ftrma.host.key import VARIABLE, Key
 from ftrma.native import wire
-from ftrma.native.wire import Region
+from ftrma.native.wire import MirrorKind
 
 PATIENCE_S = 20.0
 # Words of the file, by their number in it; a region's words are not in the order of the file.
 BELL, ALARM, CALM, FLAGS, DATA, HOT, MANY = 0, 1, 2, 8, 72, 136, 200
 FEW, MANY_WORDS = 64, 40_000  # words of a region; MANY takes several messages
 REGIONS = (
-    (8 * ALARM, 8, Region.ALARM), (8 * CALM, 8, Region.CALM), (8 * FLAGS, 8 * FEW, Region.WORDS),
-    (8 * HOT, 8 * FEW, Region.HOT), (8 * MANY, 8 * MANY_WORDS, Region.WORDS),
-    (8 * DATA, 8 * FEW, Region.WORDS), (8 * BELL, 8, Region.BELL),
+    (8 * ALARM, 8, MirrorKind.ALARM), (8 * CALM, 8, MirrorKind.CALM),
+    (8 * FLAGS, 8 * FEW, MirrorKind.WORDS),
+    (8 * HOT, 8 * FEW, MirrorKind.HOT), (8 * MANY, 8 * MANY_WORDS, MirrorKind.WORDS),
+    (8 * DATA, 8 * FEW, MirrorKind.WORDS), (8 * BELL, 8, MirrorKind.BELL),
 )
 FIRST_FLAG = 2  # its number among the words of the regions
 
@@ -52,7 +53,9 @@ class Mirrored:
         words: of the file.
     """
 
-    def __init__(self, number: int, key: Key, regions: Sequence[tuple[int, int, Region]]) -> None:
+    def __init__(
+        self, number: int, key: Key, regions: Sequence[tuple[int, int, MirrorKind]]
+    ) -> None:
         self.number, self.key = number, key
         self.directory = Path(tempfile.mkdtemp(prefix="ftrma-mirror-", dir="/dev/shm"))
         (self.directory / "control").write_bytes(bytes(8 * (MANY + MANY_WORDS)))
@@ -202,7 +205,7 @@ def settle(nodes: Sequence[Mirrored]) -> None:
 
 @contextlib.contextmanager
 def mirrors(count: int = 3, kills: Sequence[str | None] = (), start: bool = True,
-            regions: Sequence[tuple[int, int, Region]] = REGIONS) -> Iterator[list[Mirrored]]:
+            regions: Sequence[tuple[int, int, MirrorKind]] = REGIONS) -> Iterator[list[Mirrored]]:
     """Nodes whose agents run; node 0's is the hub."""
     key, nodes = Key.make(), list[Mirrored]()
     try:

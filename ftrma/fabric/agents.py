@@ -30,11 +30,11 @@ from ..host.helper import Helper
 from ..host.key import VARIABLE, Key
 from ..host.sharedmemory import is_full
 from ..native import wire
-from ..native.wire import FORMAT, NODES, Ack, Origin, Region
+from ..native.wire import FORMAT, NODES, Ack, MirrorKind, Origin
 from . import link
 from .listening import Bind
 
-Regions = Sequence[tuple[int, int, Region]]
+Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
 KNOCK_S = 5.0  # an agent answers within milliseconds
 UNANSWERED_S = 10.0  # for which a connection between nodes may carry nothing that is acknowledged

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import FtrmaError
 from ..native import wire
 from ..native.shared import Proc
-from ..native.wire import Buffer, Ledger, Origin, Result, Unfinished
+from ..native.wire import Buffer, Ledger, Origin, Unfinished, WireResult
 from .base import RoundChanged
 
 PATIENCE_S = 60.0  # as long as for an agent that cannot be reached (`agents`)
@@ -149,16 +149,16 @@ class Files:
                 return alarmed
             except Unfinished as error:
                 self._seat(node)
-                if error.result is Result.ALARM and through_alarm:
+                if error.result is WireResult.ALARM and through_alarm:
                     self.origin.clear_alarm()
                     alarmed = True
                     continue
-                if error.result is Result.ALARM and not self.alarmed():
+                if error.result is WireResult.ALARM and not self.alarmed():
                     self.origin.clear_alarm()
                     continue
-                if error.result in (Result.ALARM, Result.STALE):
+                if error.result in (WireResult.ALARM, WireResult.STALE):
                     raise RoundChanged from None
-                if error.result is not Result.TIMEOUT:
+                if error.result is not WireResult.TIMEOUT:
                     self.origin.retry()
                     raise FtrmaError(f"{doing} on node {node}: {error}") from None
             if time.monotonic() >= deadline:

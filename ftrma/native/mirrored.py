@@ -13,27 +13,27 @@ from typing import Any
 
 from . import extension as c
 from .shared import Control
-from .wire import Region
+from .wire import MirrorKind
 
 Span = tuple[int, int]  # bytes: from, to
 
 
-def regions(ctl: Control) -> list[tuple[int, int, Region]]:
+def regions(ctl: Control) -> list[tuple[int, int, MirrorKind]]:
     """(offset, bytes, kind) of each stretch, for `wire.mirror_make`."""
     return [(a // 8 * 8, (b + 7) // 8 * 8 - a // 8 * 8, kind) for (a, b), kind in _spans(ctl)]
 
 
-def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
-    words, hot = Region.WORDS, Region.HOT
+def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
+    words, hot = MirrorKind.WORDS, MirrorKind.HOT
     procs = [_at("proc", p) for p in range(ctl.nprocs)]
     slots = [_at("slots", s) for s in range(ctl.nslots)]
     for p in procs:
         yield _field("struct ftrma_proc", p, "met"), words
     for y in range(ctl.nodes):
         at = _at("looked", y)
-        yield (at, at + 8), Region.ECHO
-    yield _field("struct ftrma_ctl", 0, "alarm"), Region.ALARM
-    yield _field("struct ftrma_ctl", 0, "repaired"), Region.CALM
+        yield (at, at + 8), MirrorKind.ECHO
+    yield _field("struct ftrma_ctl", 0, "alarm"), MirrorKind.ALARM
+    yield _field("struct ftrma_ctl", 0, "repaired"), MirrorKind.CALM
     for name in ("plan_round", "request", "roles_seq", "plan_seq", "entry", "commit", "taken",
                  "target", "wanted", "replays", "causal", "told_full", "told_demand",
                  "stumbles", "connect", "dynamic", "claim", "claimant"):
@@ -62,7 +62,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, Region]]:
         at = _at("plans", i)
         yield (at, at + c.ffi.sizeof("struct ftrma_plan")), words
     for name in ("bell", "barrier", "live"):
-        yield _field("struct ftrma_ctl", 0, name), Region.BELL
+        yield _field("struct ftrma_ctl", 0, name), MirrorKind.BELL
 
 
 def clocks() -> tuple[int, int]:

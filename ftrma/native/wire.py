@@ -25,11 +25,11 @@ from .wireconstants import PLAIN as PLAIN
 from .wireconstants import Failpoint as Failpoint
 from .wireconstants import Kind as Kind
 from .wireconstants import Lock as Lock
+from .wireconstants import MirrorKind as MirrorKind
 from .wireconstants import Op as Op
-from .wireconstants import Region as Region
-from .wireconstants import Result as Result
 from .wireconstants import Type as Type
 from .wireconstants import Why as Why
+from .wireconstants import WireResult as WireResult
 from .wireconstants import declarations as _ffi
 
 LIBRARY = Path(__file__).parents[1] / f"_wire{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -74,7 +74,7 @@ class Unfinished(FtrmaError):
             are old; REFUSED: the agent has refused the call.
     """
 
-    def __init__(self, result: Result, doing: str, reason: str) -> None:
+    def __init__(self, result: WireResult, doing: str, reason: str) -> None:
         self.result = result
         super().__init__(f"{doing}: {reason or result.name.lower()}")
 
@@ -256,7 +256,7 @@ def agent_serve(agent: Agent, timeout_ms: int) -> None:
     _check(_lib().ftrma_agent_serve(agent, timeout_ms), "serving")
 
 
-def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, Region]]) -> None:
+def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, MirrorKind]]) -> None:
     """Make the state `path` of the mirror of `file`, which lies beside it and is there.
 
     Args:
@@ -354,7 +354,7 @@ class Origin:
         if _check(result, doing):
             reason = _ffi.string(_lib().ftrma_origin_reason(self._c)).decode(errors="replace")
             words = ": ".join(text for text in (reason, self.refusal) if text)
-            raise Unfinished(Result(result), doing, words)
+            raise Unfinished(WireResult(result), doing, words)
 
     # -- the alarm, targets, roles ------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class Failpoint(IntEnum):
     SHADOW, FORWARD = _number("AT_SHADOW"), _number("AT_FORWARD")
 
 
-class Region(IntEnum):
+class MirrorKind(IntEnum):
     """Kinds of regions of a mirrored file; see ``enum ftrma_mirror_kind``."""
 
     WORDS, HOT = _mirror("WORDS"), _mirror("HOT")
@@ -91,7 +91,7 @@ class Region(IntEnum):
     ECHO = _mirror("ECHO")
 
 
-class Result(IntEnum):
+class WireResult(IntEnum):
     """Results of the calls of an origin."""
 
     OK, ALARM, TIMEOUT = 0, 1, 2

@@ -377,7 +377,7 @@ class SpreadWorld(World):
                 call(origin)
                 return
             except wire.Unfinished as error:
-                if error.result is not wire.Result.ALARM:
+                if error.result is not wire.WireResult.ALARM:
                     raise
                 origin.clear_alarm()
                 if self._alarmed_anew() and not insist:

@@ -18,7 +18,7 @@ from ftrma.fabric import remote
 from ftrma.fabric.base import RoundChanged
 from ftrma.fabric.remote import File, Files
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Lock, Op, Result, Type, Unfinished
+from ftrma.native.wire import Kind, Lock, Op, Type, Unfinished, WireResult
 
 ONE = (1).to_bytes(8, "little")
 PLAIN = 99  # a window
@@ -101,7 +101,7 @@ def test_who_asks_an_origin_for_them_is_told(node: Node) -> None:
     user = User(node, node.fresh())
     with pytest.raises(Unfinished, match="plain file") as caught:
         user.origin.lock(0, PLAIN, Lock.EXCLUSIVE)
-    assert caught.value.result == Result.REFUSED
+    assert caught.value.result == WireResult.REFUSED
     user.close()
 
 

@@ -30,7 +30,7 @@ from ftrma.fabric import agents, link
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES
 from ftrma.launch import agent as agent_process
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Region
+from ftrma.native.wire import Kind, MirrorKind
 
 WORD = struct.Struct("<QQ")  # struct ftrma_wire_word
 
@@ -290,12 +290,12 @@ def test_nothing_is_settled_before_all_words_have_come() -> None:
 
 
 @pytest.mark.parametrize("regions", [
-    [], [(0, 8, Region.BELL)], [(4, 8, Region.WORDS)], [(0, 4, Region.WORDS)],
-    [(0, 0, Region.WORDS)], [(0, 16, Region.WORDS), (8, 8, Region.HOT)],
-    [(0, 8, Region.ALARM)], [(0, 16, Region.ALARM), (16, 8, Region.CALM)],
-    [(0, 1 << 30, Region.WORDS)], [(1 << 63, 1 << 63, Region.WORDS)],
+    [], [(0, 8, MirrorKind.BELL)], [(4, 8, MirrorKind.WORDS)], [(0, 4, MirrorKind.WORDS)],
+    [(0, 0, MirrorKind.WORDS)], [(0, 16, MirrorKind.WORDS), (8, 8, MirrorKind.HOT)],
+    [(0, 8, MirrorKind.ALARM)], [(0, 16, MirrorKind.ALARM), (16, 8, MirrorKind.CALM)],
+    [(0, 1 << 30, MirrorKind.WORDS)], [(1 << 63, 1 << 63, MirrorKind.WORDS)],
 ], ids=["none", "bell", "odd", "half", "empty", "twice", "alarm", "long", "beyond", "wrapped"])
-def test_regions_that_cannot_be(tmp_path: Path, regions: list[tuple[int, int, Region]]) -> None:
+def test_regions_that_cannot_be(tmp_path: Path, regions: list[tuple[int, int, MirrorKind]]) -> None:
     """Law: no mirror is made of regions that are not whole words of the file, each in one."""
     (tmp_path / "control").write_bytes(bytes(4096))
     with pytest.raises(FtrmaError, match="Invalid"):
@@ -308,9 +308,9 @@ def test_a_state_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "control").write_bytes(bytes(4096))
     wire.ledger_make(tmp_path / "ledger", origins=1, targets=1, parts=1)
     path = tmp_path / "mirror"
-    wire.mirror_make(path, "control", [(0, 64, Region.WORDS)])
+    wire.mirror_make(path, "control", [(0, 64, MirrorKind.WORDS)])
     with pytest.raises(FtrmaError, match="exists"):
-        wire.mirror_make(path, "control", [(0, 64, Region.WORDS)])
+        wire.mirror_make(path, "control", [(0, 64, MirrorKind.WORDS)])
     whole = path.read_bytes()
     agent = wire.agent_open(tmp_path / "ledger")
     assert agent

@@ -28,11 +28,11 @@ from mirrornodes import (
     wait_until,
 )
 
-from ftrma.native.wire import Region
+from ftrma.native.wire import MirrorKind
 
 ROUNDS = 2000
 ECHO = 3  # a word of each node; nothing else lies there
-ECHOED = (*((8 * (ECHO + node), 8, Region.ECHO) for node in range(3)), *REGIONS)
+ECHOED = (*((8 * (ECHO + node), 8, MirrorKind.ECHO) for node in range(3)), *REGIONS)
 SENT, PENDING_S = 6, 0.2  # number among the words of struct ftrma_mirror_header; ten looks
 
 

@@ -15,7 +15,7 @@ from ftrma.fabric.world import make_control
 from ftrma.machine.topology import make_layout
 from ftrma.native import extension, loading, mirrored, wire
 from ftrma.native.shared import Control
-from ftrma.native.wire import Region
+from ftrma.native.wire import MirrorKind
 
 WORD = 8
 
@@ -41,7 +41,7 @@ class Made:
         self.regions = mirrored.regions(self.ctl)
         self.places: dict[int, int] = {}  # of each word's offset, among all that are mirrored
         for at, size_bytes, kind in self.regions:
-            for offset in range(at, at + size_bytes, WORD) if kind != Region.BELL else ():
+            for offset in range(at, at + size_bytes, WORD) if kind != MirrorKind.BELL else ():
                 self.places[offset] = len(self.places)
 
     def words(self, *path: str | int) -> list[int]:
@@ -84,14 +84,14 @@ def test_regions_are_whole_words_of_the_file(made: Made) -> None:
 def test_there_is_one_of_each_that_there_must_be(made: Made) -> None:
     """Law: the alarm and what ends it are the words that C raises; each node has an echo, in their
     order; bells are rung and not mirrored."""
-    found: dict[Region, list[int]] = {}
+    found: dict[MirrorKind, list[int]] = {}
     for at, _, kind in made.regions:
         found.setdefault(kind, []).append(at)
-    assert found[Region.ALARM] == made.words("alarm")
-    assert found[Region.CALM] == made.words("repaired")
-    assert found[Region.ECHO] == [made.words("looked", y)[0] for y in range(made.shape.nodes)]
+    assert found[MirrorKind.ALARM] == made.words("alarm")
+    assert found[MirrorKind.CALM] == made.words("repaired")
+    assert found[MirrorKind.ECHO] == [made.words("looked", y)[0] for y in range(made.shape.nodes)]
     bells = [made.words(name)[0] for name in ("bell", "barrier", "live")]
-    assert found[Region.BELL] == bells and not made.places.keys() & set(bells)
+    assert found[MirrorKind.BELL] == bells and not made.places.keys() & set(bells)
 
 
 MET = ("proc", "met")

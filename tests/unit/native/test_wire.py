@@ -32,7 +32,7 @@ from wirenode import engine as engine
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Op, Result, Type, Unfinished, Why
+from ftrma.native.wire import Kind, Op, Type, Unfinished, Why, WireResult
 
 ONE = (1).to_bytes(8, "little")
 TYPES = {Type.I32: "i4", Type.U32: "u4", Type.F32: "f4", Type.I64: "i8", Type.U64: "u8",
@@ -422,7 +422,7 @@ def test_an_origin_goes_on_from_the_number(node: Node, slot: int) -> None:
     first.put(512, bytes(8))
     with pytest.raises(Unfinished, match="later process of origin") as caught:
         first.origin.flush(0)
-    assert caught.value.result == Result.REFUSED and second.get(512, 8) == ONE
+    assert caught.value.result == WireResult.REFUSED and second.get(512, 8) == ONE
     first.close()
     second.close()
 
@@ -527,7 +527,7 @@ def test_an_origin_is_told_and_does_not_try_for_ever(node: Node, user: User) -> 
     """Law: what the agent refuses ends the call with its words."""
     with pytest.raises(Unfinished, match="outside of the part") as caught:
         user.get((1 << 20) - 4, 8)
-    assert caught.value.result == Result.REFUSED
+    assert caught.value.result == WireResult.REFUSED
     user.origin.retry()
     assert user.get(0, 1)
 
@@ -553,7 +553,7 @@ def test_hold_refuses_and_live_asks_again(node: Node, user: User) -> None:
     for attempt in (lambda: user.origin.flush(0), lambda: user.get(0, 8), lambda: helper.add(64)):
         with pytest.raises(Unfinished) as caught:
             attempt()
-        assert caught.value.result == Result.TIMEOUT
+        assert caught.value.result == WireResult.TIMEOUT
     user.origin.set_timeout(int(1000 * PATIENCE_S))
     helper.origin.set_timeout(int(1000 * PATIENCE_S))
     assert user.origin.number(0) == 1 and node.part()[8] == 0
@@ -616,7 +616,7 @@ def test_roles() -> None:
         late.put(0, b"too late")
         with pytest.raises(Unfinished) as caught:
             late.origin.flush(0)
-        assert caught.value.result == Result.STALE and node.part()[0] == 0
+        assert caught.value.result == WireResult.STALE and node.part()[0] == 0
         late.origin.take_roles(1, forget=False)
         late.origin.flush(0)
         assert node.part()[:8].tobytes() == b"too late" and late.numbers() == [1, 2]
@@ -629,7 +629,7 @@ def test_roles() -> None:
         second.origin.set_timeout(50)
         with pytest.raises(Unfinished) as caught:
             second.add(8)
-        assert caught.value.result == Result.TIMEOUT and node.part()[8] == 0
+        assert caught.value.result == WireResult.TIMEOUT and node.part()[8] == 0
         first.origin.take_roles(2, forget=True)
         first.origin.set_timeout(int(1000 * PATIENCE_S))
         second.origin.set_timeout(int(1000 * PATIENCE_S))
@@ -686,7 +686,7 @@ def test_the_alarm_ends_every_wait(node: Node, user: User) -> None:
     started = time.monotonic()
     with pytest.raises(Unfinished) as caught:
         user.origin.lock(0, WINDOW)
-    assert caught.value.result == Result.ALARM and time.monotonic() - started < 5
+    assert caught.value.result == WireResult.ALARM and time.monotonic() - started < 5
     with pytest.raises(FtrmaError, match="busy"):
         user.put(0, ONE)  # nothing follows what has no answer
     user.origin.clear_alarm()

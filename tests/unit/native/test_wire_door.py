@@ -23,7 +23,7 @@ from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.launch import agent as agent_process
 from ftrma.launch import reception
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Result, Unfinished
+from ftrma.native.wire import Kind, Unfinished, WireResult
 
 ONE = (1).to_bytes(8, "little")
 SOON_S = 0.3
@@ -50,7 +50,7 @@ def test_without_the_key_nobody_is_let_in(node: Node) -> None:
     user.put(0, b"\xff" * 8)
     with pytest.raises(Unfinished) as caught:
         user.origin.flush(0)
-    assert caught.value.result == Result.TIMEOUT and user.asking.trouble
+    assert caught.value.result == WireResult.TIMEOUT and user.asking.trouble
     assert node.part()[7] == 0
     user.close()
     works(node)
@@ -93,7 +93,7 @@ def test_an_origin_that_is_refused_knows_why(node: Node) -> None:
     user.asking.said["ftrma"] = "0.0.9"
     with pytest.raises(Unfinished, match="install one version on all nodes") as caught:
         user.get(0, 8)
-    assert caught.value.result == Result.REFUSED
+    assert caught.value.result == WireResult.REFUSED
     user.close()
 
 
@@ -109,7 +109,7 @@ def test_an_agent_of_another_host_is_passed_over(
     with pytest.raises(Unfinished, match="has not reached the agent of node7, .*"
                        f"the agent of {socket.gethostname()} is not that of 'node7'") as caught:
         user.get(0, 8)
-    assert caught.value.result == Result.REFUSED and time.monotonic() - began >= SOON_S
+    assert caught.value.result == WireResult.REFUSED and time.monotonic() - began >= SOON_S
     user.close()
 
 
@@ -240,7 +240,7 @@ def test_the_alarm_ends_the_wait_for_who_says_nothing() -> None:
         started = time.monotonic()
         with pytest.raises(Unfinished) as caught:
             user.get(0, 8)
-        assert caught.value.result == Result.ALARM and time.monotonic() - started < 4
+        assert caught.value.result == WireResult.ALARM and time.monotonic() - started < 4
         user.close()
     node.close()
 
@@ -274,7 +274,7 @@ def test_a_ledger_is_looked_at(tmp_path: Path) -> None:
         user.origin.locate(0, 0, 2)
         with pytest.raises(Unfinished) as caught:
             user.get(1 << 20, 1)
-        assert caught.value.result == Result.TIMEOUT
+        assert caught.value.result == WireResult.TIMEOUT
         node.place(0, 3)
         user.origin.locate(0, 0, 3)
         user.origin.set_timeout(int(1000 * PATIENCE_S))

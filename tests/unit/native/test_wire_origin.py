@@ -15,7 +15,7 @@ from wirenode import engine as engine
 from ftrma.fabric import agents, link
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES
 from ftrma.launch import agent as agent_process
-from ftrma.native.wire import Ack, Kind, Op, Result, Type, Unfinished, Why
+from ftrma.native.wire import Ack, Kind, Op, Type, Unfinished, Why, WireResult
 
 ONE = (1).to_bytes(8, "little")
 
@@ -310,5 +310,5 @@ def test_answers_must_fit(played: Played, answer: bytes) -> None:
     played.reply(Kind.ANSWER, answer, number=number)
     played.done()
     (failure,) = played.failures
-    assert isinstance(failure, Unfinished) and failure.result == Result.REFUSED
+    assert isinstance(failure, Unfinished) and failure.result == WireResult.REFUSED
     assert "something else" in str(failure)

@@ -10,7 +10,7 @@ from wirenode import PATIENCE_S, WINDOW, WORDS, User, served
 from wirenode import engine as engine
 
 from ftrma.native import wire
-from ftrma.native.wire import Result, Unfinished
+from ftrma.native.wire import Unfinished, WireResult
 
 
 def test_what_a_dead_process_held_is_never_told() -> None:
@@ -32,7 +32,7 @@ def test_what_a_dead_process_held_is_never_told() -> None:
         for attempt in (lambda: user.get(0, 8), lambda: other.add(8)):
             with pytest.raises(Unfinished) as caught:
                 attempt()
-            assert caught.value.result == Result.TIMEOUT
+            assert caught.value.result == WireResult.TIMEOUT
         for who in user, other:
             who.origin.set_timeout(int(1000 * PATIENCE_S))
         assert other.origin.number(0) == 0 and user.origin.number(0) == 1
