@@ -30,21 +30,21 @@ SOURCES = {
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),
-        *("turn.c", "far.c", "farbytes.c", "faratomic.c"),
+        *("origin_lock.c", "far.c", "farbytes.c", "faratomic.c"),
         *("opening.c", "derived.c", "partitioned.c", "session.c", "spawn.c", "errhandler.c"),
         *("ends.c", "probe.c", "sendrecv.c"),
     ],
     "log": [
-        *("trace.c", "chunks.c", "squeeze.c", "log.c", "results.c", "marks.c", "restore.c"),
+        *("trace.c", "chunks.c", "compact.c", "log.c", "results.c", "marks.c", "restore.c"),
         *("demand.c", "replay.c", "event.c", "pending.c"),
     ],
     "vault": [
         *("vault.c", "checkpoint.c", "ahead.c"),
     ],
     "job": [
-        *("control.c", "alarm.c", "attempt.c", "tape.c", "place.c", "interrupt.c", "errors.c"),
-        *("revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "comm.c", "window.c"),
-        *("watch.c", "leave.c", "rewind.c", "nodes.c", "wake.c"),
+        *("control.c", "alarm.c", "attempt.c", "event_clock.c", "killrules.c", "interrupt.c"),
+        *("errors.c", "revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "world.c"),
+        *("window.c", "watch.c", "leave.c", "rewind.c", "nodes.c", "wake.c"),
     ],
     "kernels": [
         *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),

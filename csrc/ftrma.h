@@ -3,7 +3,7 @@
  * A job on one node shares one directory of memory files:
  *
  *   control        struct ftrma_ctl: who is who, who is alive, what is committed
- *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault.h)
+ *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault_state.h)
  *   window-<id>-<k> the k-th window that was made on a communicator (interpose/winfile.c)
  *   comm-<id>      what the members of a communicator show each other in collectives (job/board.c)
  *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
@@ -19,10 +19,10 @@
  *
  * Functions return MPI codes, negative errno values, or one of the FTRMA_* results below, and Python
  * acts on them.  C decides where an access cannot wait for Python: what of a log can be freed
- * (log/chunks.c), which slot is asked for a demand checkpoint (log/squeeze.c), and that a replay is
+ * (log/chunks.c), which slot is asked for a demand checkpoint (log/compact.c), and that a replay is
  * refused.  It prints two errors, one that the program has made fatal (interpose/errhandler.c) and a
  * call of MPI after MPI_Finalize (job/errors.c); the former also ends the process, as do a --kill
- * rule (job/place.c) and MPI_Abort (interpose/ends.c).
+ * rule (job/killrules.c) and MPI_Abort (interpose/ends.c).
  *
  * The part between the two CFFI marks is also read by cffi; keep it free of macros with bodies.
  */
@@ -34,25 +34,28 @@
 
 /* CFFI-BEGIN */
 #define FTRMA_MAX_PROCS 1024
-#define FTRMA_HELD_WINDOWS 8 /* of which other nodes learn what a demand checkpoint holds */
+#define FTRMA_HELD_WINDOWS 8 /* windows of which a slot tells other nodes what its demand
+                                checkpoint holds */
 #define FTRMA_MAX_RULES 32
 #define FTRMA_STUMBLES 5
 #define FTRMA_REASON_BYTES 4096
-#define FTRMA_NAME_BYTES 32 /* of a framework, and of a place of its own; with the zero */
+#define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
 
 /* Life of a process, in ftrma_proc.state. */
 #define FTRMA_ABSENT 0
 #define FTRMA_ALIVE 1
 #define FTRMA_DEAD 2
 
-/* How a process said that it ends itself, in ftrma_proc.leaving, with the status or the signal. */
+/* A process that ends itself says so in ftrma_proc.leaving: one of these, and the status or
+   signal. */
 #define FTRMA_LEFT_BY_STATUS 0x100
 #define FTRMA_LEFT_BY_SIGNAL 0x200
 #define FTRMA_LEFT_BY_EXIT 0x800 /* by exit(3), which libraries call, too */
 #define FTRMA_LEFT_BY_MEMORY 0x400 /* SIGBUS: there was no memory behind an address: a failure */
 #define FTRMA_LEFT_BY_ABORT 0x1000 /* by MPI_Abort: it asks for the job's end */
 #define FTRMA_LEFT_VALUE 0xff
-/* Threads that are inside MPI calls, in ftrma_proc.calls; above it, how often any entered or left one. */
+/* The threads that are inside MPI calls, in ftrma_proc.calls; the bits above count how often any
+   thread entered or left one. */
 #define FTRMA_CALLS_INSIDE 0xffff
 
 /* In ftrma_ctl.alarm: the program has ended, deaths no longer matter. */
@@ -63,21 +66,23 @@
 #define FTRMA_ALARM 1   /* a failure was noticed: unwind, or start the repair round over */
 #define FTRMA_TIMEOUT 2 /* the deadline passed */
 
-/* What a plan says of a slot: bits of ftrma_plan.slots. */
+/* A plan's word on a slot: bits of ftrma_plan.slots. */
 #define FTRMA_SLOT_DIED 1
-#define FTRMA_SLOT_REPLAYED 2 /* and is replayed by its replacement */
+#define FTRMA_SLOT_REPLAYED 2 /* it died, and its replacement replays it */
 
-/* What a framework has claimed: bits of ftrma_ctl.claim. */
+/* A framework's claim: bits of ftrma_ctl.claim. */
 #define FTRMA_CLAIM_REENTRY 1 /* after a failure all enter the program again, and it recovers */
 #define FTRMA_CLAIM_FORFEIT 2 /* also without a checkpoint, where more is lost than can be rebuilt */
 
-/* How far a launch has taken over the vaults of the launch before it, in ftrma_ctl.takeover. */
-#define FTRMA_TAKEOVER_DONE 0    /* it has: a vault is as good as the process that keeps it */
+/* The progress of a launch in taking over the vaults of the launch before it, in
+   ftrma_ctl.takeover. */
+#define FTRMA_TAKEOVER_DONE 0    /* all are taken over: a vault is as good as the process that
+                                    keeps it */
 #define FTRMA_TAKEOVER_CLEARING 1 /* vaults wait under other names while old ones are removed */
 #define FTRMA_TAKEOVER_NAMING 2  /* they are being given their names in this launch */
 #define FTRMA_TAKEOVER_OFFERED 3 /* they lie ready, and outlive whoever dies before all have theirs */
 
-/* What the job asks of its supervisor, in ftrma_ctl.request. */
+/* A request of the job to its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
 #define FTRMA_RELAUNCH 1
 #define FTRMA_ABORT 2
@@ -87,59 +92,62 @@
 #define FTRMA_ROLE_SLOT 1
 #define FTRMA_ROLE_CHECKSUM 2
 
-/* ftrma_mode(): what an event of this slot means. */
+/* The mode of a slot's events, see ftrma_mode(). */
 #define FTRMA_LIVE 0
 #define FTRMA_REPLAY 1   /* below the horizon */
 #define FTRMA_PROLOGUE 2 /* between entering the program and the checkpoint's place in it */
 
-/* What is logged. */
+/* The accesses that are logged. */
 #define FTRMA_LOG_NONE 0
 #define FTRMA_LOG_PUTS 1
 #define FTRMA_LOG_ALL 2
 
-/* Why a slot cannot be replayed from a mark: bits of ftrma_mark.broken. */
+/* The reasons why a slot cannot be replayed from a mark: bits of ftrma_mark.broken. */
 #define FTRMA_BROKEN_FOREIGN 1   /* a call that no replay can repeat */
 #define FTRMA_BROKEN_FULL 2      /* the logs ran over their budget */
 #define FTRMA_BROKEN_RECOVERED 4 /* its own put log died with its process */
 #define FTRMA_BROKEN_CHECKSUM 8  /* its result log died with the checksum rank that held it */
 #define FTRMA_BROKEN_GETS 16     /* gets are not logged */
-#define FTRMA_BROKEN_DEMAND 32   /* what it needs was freed for a demand checkpoint of its own */
-#define FTRMA_BROKEN_SETUP 64    /* with FOREIGN: before the last protect(), so that all marks have it */
+#define FTRMA_BROKEN_DEMAND 32   /* records that it needs were freed for a demand checkpoint of
+                                    its own */
+#define FTRMA_BROKEN_SETUP 64    /* with FOREIGN: made before the last protect(), so that all
+                                    marks have it */
 #define FTRMA_BROKEN_HELD 128    /* it has something that no log covers, from `call` */
 
-/* Named places where --kill can strike. */
-enum ftrma_place {
-    FTRMA_PLACE_START,
-    FTRMA_PLACE_END,
-    FTRMA_PLACE_PUT,
-    FTRMA_PLACE_PUT_LANDED, /* its bytes are in place, its event has not ended */
-    FTRMA_PLACE_GET,
-    FTRMA_PLACE_ATOMIC,
-    FTRMA_PLACE_FLUSH,
-    FTRMA_PLACE_FENCE,
-    FTRMA_PLACE_LOCK_HELD,
-    FTRMA_PLACE_CALL,
-    FTRMA_PLACE_SAFEPOINT,
-    FTRMA_PLACE_CHECKPOINT,
-    FTRMA_PLACE_STAGE,
-    FTRMA_PLACE_STAGED,
-    FTRMA_PLACE_SUM,
-    FTRMA_PLACE_COMMIT,
-    FTRMA_PLACE_FOLD,
-    FTRMA_PLACE_FOLDED,
-    FTRMA_PLACE_REPAIR,
-    FTRMA_PLACE_RESTORE,
-    FTRMA_PLACE_RESET,
-    FTRMA_PLACE_REENTRY,
-    FTRMA_PLACE_TIME,
-    FTRMA_PLACE_REPLAY,
-    FTRMA_PLACE_LIVE,
-    FTRMA_PLACE_DEMAND,
-    FTRMA_PLACE_NAMED, /* one of a framework, by its name */
-    FTRMA_PLACES
+/* Failpoints: the places in the program where a --kill rule can strike. */
+enum ftrma_failpoint {
+    FTRMA_FAILPOINT_START,
+    FTRMA_FAILPOINT_END,
+    FTRMA_FAILPOINT_PUT,
+    FTRMA_FAILPOINT_PUT_LANDED, /* its bytes are in place, and its event has not ended */
+    FTRMA_FAILPOINT_GET,
+    FTRMA_FAILPOINT_ATOMIC,
+    FTRMA_FAILPOINT_FLUSH,
+    FTRMA_FAILPOINT_FENCE,
+    FTRMA_FAILPOINT_LOCK_HELD,
+    FTRMA_FAILPOINT_CALL,
+    FTRMA_FAILPOINT_SAFEPOINT,
+    FTRMA_FAILPOINT_CHECKPOINT,
+    FTRMA_FAILPOINT_STAGE,
+    FTRMA_FAILPOINT_STAGED,
+    FTRMA_FAILPOINT_SUM,
+    FTRMA_FAILPOINT_COMMIT,
+    FTRMA_FAILPOINT_FOLD,
+    FTRMA_FAILPOINT_FOLDED,
+    FTRMA_FAILPOINT_REPAIR,
+    FTRMA_FAILPOINT_RESTORE,
+    FTRMA_FAILPOINT_RESET,
+    FTRMA_FAILPOINT_REENTRY,
+    FTRMA_FAILPOINT_TIME,
+    FTRMA_FAILPOINT_REPLAY,
+    FTRMA_FAILPOINT_LIVE,
+    FTRMA_FAILPOINT_DEMAND,
+    FTRMA_FAILPOINT_NAMED, /* a framework's own, by its name */
+    FTRMA_FAILPOINTS
 };
 
-/* Kinds of events and of a trace's records. Accesses come first, in this order. */
+/* Kinds of events, and of a trace's records.  Their order means nothing, except to traces that have been
+   written: a new kind goes to the end.  All else that is said of a kind are its flags, below. */
 enum ftrma_what {
     FTRMA_WHAT_PUT,
     FTRMA_WHAT_GET,
@@ -172,14 +180,70 @@ enum ftrma_what {
     FTRMA_WHAT_END,
     FTRMA_WHAT_DEMAND,
     FTRMA_WHAT_REPLAY,
-    FTRMA_WHAT_ACK, /* what a put to another node had been told when it was done */
+    FTRMA_WHAT_ACK,     /* a put to another node is acknowledged */
     FTRMA_WHAT_MADE,    /* a window is there */
-    FTRMA_WHAT_PEER,    /* whom a Post or Start names */
+    FTRMA_WHAT_PEER,    /* a Post or Start names a slot */
     FTRMA_WHAT_REQUEST, /* an access has a request */
-    FTRMA_WHAT_MESSAGE  /* calls that the trace does not follow */
+    FTRMA_WHAT_MESSAGE, /* calls that the trace does not follow */
+    FTRMA_WHATS
 };
 
-/* What a plan does after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
+/* Flags of a kind.  Traces, races and replays are judged by them in Python, too. */
+#define FTRMA_EVENT 1     /* the program does it, and it has a number; other kinds are done for it */
+#define FTRMA_ACCESS 2    /* an access to a part */
+#define FTRMA_TICKS 4     /* advances the clock: it may order the accesses of others */
+#define FTRMA_WRITES 8    /* changes the part */
+#define FTRMA_COMBINES 16 /* accumulates: its new value depends on the old one */
+#define FTRMA_FETCHES 32  /* accumulates, and brings the old value back */
+#define FTRMA_PASSIVE 64  /* synchronizes without the target */
+
+/* Flags that go together. */
+enum ftrma_flag_groups {
+    FTRMA_SYNCHRONIZES = FTRMA_EVENT | FTRMA_TICKS,
+    FTRMA_ACCUMULATES = FTRMA_SYNCHRONIZES | FTRMA_ACCESS | FTRMA_WRITES | FTRMA_COMBINES
+};
+
+/* The flags of each kind. csrc/log/event_kinds.h makes a table of them. */
+enum ftrma_flags {
+    FTRMA_FLAGS_PUT = FTRMA_EVENT | FTRMA_ACCESS | FTRMA_WRITES,
+    FTRMA_FLAGS_GET = FTRMA_EVENT | FTRMA_ACCESS,
+    FTRMA_FLAGS_ACCUMULATE = FTRMA_ACCUMULATES,
+    FTRMA_FLAGS_GET_ACCUMULATE = FTRMA_ACCUMULATES | FTRMA_FETCHES,
+    FTRMA_FLAGS_FETCH_AND_OP = FTRMA_ACCUMULATES | FTRMA_FETCHES,
+    FTRMA_FLAGS_COMPARE_AND_SWAP = FTRMA_ACCUMULATES | FTRMA_FETCHES,
+    FTRMA_FLAGS_FENCE = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_LOCK = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_UNLOCK = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_LOCK_ALL = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_UNLOCK_ALL = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_FLUSH = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_FLUSH_ALL = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_SYNC = FTRMA_SYNCHRONIZES | FTRMA_PASSIVE,
+    FTRMA_FLAGS_POST = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_START = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_COMPLETE = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_WAIT = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_PROBE = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_COLLECTIVE = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_WINDOW = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_FREE = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_SAFEPOINT = FTRMA_SYNCHRONIZES,
+    FTRMA_FLAGS_CHECKPOINT = 0,
+    FTRMA_FLAGS_COMMIT = 0,
+    FTRMA_FLAGS_APPLY = 0,
+    FTRMA_FLAGS_RECOVERY = 0,
+    FTRMA_FLAGS_ROLLBACK = 0,
+    FTRMA_FLAGS_END = FTRMA_TICKS,
+    FTRMA_FLAGS_DEMAND = 0,
+    FTRMA_FLAGS_REPLAY = 0,
+    FTRMA_FLAGS_ACK = 0,
+    FTRMA_FLAGS_MADE = 0,
+    FTRMA_FLAGS_PEER = 0,
+    FTRMA_FLAGS_REQUEST = 0,
+    FTRMA_FLAGS_MESSAGE = 0
+};
+
+/* The action of a plan after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
 enum ftrma_plan_kind {
     FTRMA_PLAN_NONE,         /* there is no plan yet */
     FTRMA_PLAN_CAUSAL,       /* lost slots are replayed, the others go on */
@@ -197,11 +261,11 @@ struct ftrma_trace_record {
     uint64_t begin_ns, end_ns; /* ftrma_now_ns */
     uint32_t what, mode;       /* enum ftrma_what; FTRMA_LIVE, _REPLAY, _PROLOGUE */
     int32_t slot, proc;
-    uint64_t entry;            /* how often the program was entered */
+    uint64_t entry;            /* number of the attempt */
     uint64_t event;            /* own number */
     int32_t window, target;    /* ftrma_trace_window of its name, slot; -1: none */
-    uint64_t at, bytes;        /* in the target's part */
-    uint64_t seq, clock;       /* at the target; of a checkpoint: of the own part */
+    uint64_t at, bytes;        /* stretch of the target's part */
+    uint64_t seq, clock;       /* at the target; in a checkpoint's record those of the own part */
     uint64_t ec, gc, sc, gnc;
     uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
                                   Checkpoint, Commit, Rollback: version; Replay: and horizon;
@@ -218,11 +282,11 @@ struct ftrma_bell {
 /* One --kill rule.  The count lives here, so that it goes on over repairs and relaunches. */
 struct ftrma_rule {
     int32_t role;      /* FTRMA_ROLE_* of the victim at the moment of the strike */
-    int32_t index;     /* slot, checksum or spare number */
-    int32_t place;     /* enum ftrma_place */
+    int32_t index;     /* number of the slot, checksum rank or spare */
+    int32_t failpoint; /* enum ftrma_failpoint */
     int32_t fired;     /* 1 once it has struck; it never strikes again */
     int32_t agent;     /* 1: the agent of the victim's node dies in its stead */
-    char name[FTRMA_NAME_BYTES]; /* of a place that is NAMED */
+    char name[FTRMA_NAME_BYTES]; /* the failpoint's name, if that is NAMED */
     uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
     uint64_t visits;   /* visits so far */
 };
@@ -230,42 +294,45 @@ struct ftrma_rule {
 struct ftrma_proc {
     int32_t pid;
     int32_t state;          /* FTRMA_ABSENT, _ALIVE, _DEAD */
-    uint64_t death_round;   /* the repair round that must handle its death, 0 while alive */
-    uint64_t calls;         /* of MPI that may block: see FTRMA_CALLS_INSIDE */
+    uint64_t death_round;   /* the repair round that must handle the death; 0 while it is alive */
+    uint64_t calls;         /* calls of MPI that may block, see FTRMA_CALLS_INSIDE */
     uint64_t met;           /* repair rendezvous reached: round << 8 | phase */
-    uint64_t ordinal;       /* safepoints passed since this entry of the program */
+    uint64_t ordinal;       /* safepoints passed in this attempt */
     uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */
     uint64_t staging;       /* slot: version it is staging or has staged; 0: it waits */
     uint64_t staged;        /* slot: version completely staged */
     uint64_t summed;        /* checksum: version whose deltas are summed */
     uint64_t folded;        /* checksum: version the parity is at */
     uint64_t ready;         /* 1: its vault holds what its role must hold */
-    uint64_t finished;      /* slot: the program has ended (entry number) */
-    uint64_t blocks;        /* of its vault that are in use */
-    uint64_t bytes;         /* of the last checkpoint: bytes protected */
-    uint64_t dirty_bytes;   /* of the last checkpoint: bytes that had changed */
-    uint64_t block_ns;      /* of the last checkpoint: time the program was held up */
-    uint64_t protect_hash;  /* names declared so far, to compare order over slots */
+    uint64_t finished;      /* slot: number of the attempt in which the program has ended */
+    uint64_t blocks;        /* blocks of its vault that are in use */
+    uint64_t bytes;         /* last checkpoint: bytes protected */
+    uint64_t dirty_bytes;   /* last checkpoint: bytes that had changed */
+    uint64_t block_ns;      /* last checkpoint: time for which the program was held up */
+    uint64_t protect_hash;  /* hash of the names declared so far, to compare their order over
+                               slots */
     uint64_t reported;      /* 1 once its death is in the job's story */
-    int32_t spare;          /* its number among the spares of the start, where it was one */
-    int32_t leaving;        /* FTRMA_LEFT_BY_* | value: it ends itself; 0 while it does not */
+    int32_t spare;          /* number among the spares of the start, if it was one */
+    int32_t leaving;        /* FTRMA_LEFT_BY_* | value once it ends itself; 0 before */
     int32_t waiting;        /* 1 while it sleeps, waiting for others */
-    int32_t making;         /* communicators of it and others that the library is making */
-    uint64_t syncs;         /* synchronizations in this entry, where events are not counted */
-    uint64_t busy_ns;       /* awaited in a repair: when it was last seen to compute, or in MPI */
-    int32_t node;           /* that it runs on */
+    int32_t making;         /* communicators that the library is making of it and others */
+    uint64_t syncs;         /* synchronizations in this attempt, if events are not counted */
+    uint64_t busy_ns;       /* time when it was last seen to compute, or in MPI, while a repair
+                               waits for it */
+    int32_t node;           /* the node on which it runs */
     int32_t pad;
 };
 
-/* Who holds which role.  Two copies in the control file: a new table is written beside the one in
-   force and published by one store, so that a death in the middle leaves the old one whole. */
+/* The seating: which process holds which role. There are two tables in the control file: a new
+   one is written beside the one in force and published by one store, so that a death in the
+   middle leaves the old one whole. */
 struct ftrma_roles {
     int32_t slot_proc[FTRMA_MAX_PROCS];      /* slot -> proc */
     int32_t checksum_proc[FTRMA_MAX_PROCS];  /* checksum -> proc; c serves group c / strength */
     int32_t slot_group[FTRMA_MAX_PROCS];     /* slot -> group */
 };
 
-/* What is done after a failure, as all processes and the supervisor read it. */
+/* A plan: the action after a failure, as all processes and the supervisor read it. */
 struct ftrma_plan {
     uint64_t round;                      /* the repair round that made it; 0: none did */
     uint64_t version;                    /* committed when it was made; 0: the start */
@@ -276,54 +343,59 @@ struct ftrma_plan {
     char reason[FTRMA_REASON_BYTES];     /* in words, UTF-8 without an end mark */
 };
 
-/* A place in a log: just behind byte `at` of a chunk. */
+/* A position in a log: just behind byte `at` of a chunk. */
 struct ftrma_spot {
     uint32_t chunk; /* its number + 1; 0: nothing is written yet */
     uint32_t at;
 };
 
-/* What a slot's logs and counters were when a version was taken, or when the program was entered. */
+/* A mark: a slot's logs and counters at the moment when a version was taken, or when the program
+   was entered. */
 struct ftrma_mark {
     uint64_t version;
     uint64_t events, clock, hash; /* see event.h */
     uint64_t first_hash;          /* the hash after the first event behind the mark */
     struct ftrma_spot spot[2];    /* put log, result log */
-    uint32_t start;               /* 1: the beginning of this entry of the program */
-    uint32_t broken;              /* FTRMA_BROKEN_*: why nobody can be replayed from here */
+    uint32_t start;               /* 1: the beginning of this attempt */
+    uint32_t broken;              /* FTRMA_BROKEN_*: why nobody can be replayed from here; 0: it
+                                     can */
     char call[48];                /* the MPI call that broke it */
 };
 
-/* What a slot shows the others about its progress; on cache lines of its own. */
+/* A slot's progress, as it shows that to the others; on cache lines of its own. */
 struct ftrma_slot {
     uint64_t clock;       /* synchronization events begun */
     uint64_t arrived;     /* barriers of all slots arrived at */
     uint64_t replaying;   /* 1: being replayed; others' accesses to its parts wait */
-    uint64_t entered;     /* the entry of the program that it has begun and counts events of */
+    uint64_t entered;     /* the attempt that it has begun and whose events it counts */
     uint64_t line1[4];
     uint64_t events;      /* the horizon: events complete */
     uint64_t hash[2];     /* over all events up to the horizon; [events & 1] is in force */
     uint64_t atomic_done; /* event whose accumulate or atomic has taken effect */
     uint64_t peak_bytes;  /* most that its logs have used; the budget is the size of the file */
-    uint64_t put;         /* the newest put whose bytes may be in place: FTRMA_PUT_* (log/putnote.h) */
-    uint64_t put_record;  /* where its record lies in the log's file; 0: that may not be whole */
-    uint64_t put_clock;   /* of its target, as it took that down */
-    struct ftrma_mark marks[2];  /* of version & 1 */
-    struct ftrma_spot prefix;    /* result log: end of what every entry goes through first */
+    uint64_t put;         /* the newest put whose bytes may be in place: FTRMA_PUT_*
+                             (log/putnote.h) */
+    uint64_t put_record;  /* place of its record in the log's file; 0: the record may not be
+                             whole */
+    uint64_t put_clock;   /* the target's clock, as the put read it */
+    struct ftrma_mark marks[2];  /* [version & 1] */
+    struct ftrma_spot prefix;    /* result log: end of the prefix, which every attempt goes
+                                    through first */
     uint64_t prefix_events;
     uint32_t prefix_broken, pad;
     char prefix_call[48];
     uint64_t prefix_hash;
     uint64_t demand;             /* number of its demand checkpoint in force; 0: none */
-    uint64_t demands;            /* of the newest one begun in this entry */
+    uint64_t demands;            /* number of the newest one begun in this attempt */
     uint64_t asked;              /* 1: some slot's logs run short of what its checkpoint frees */
-    struct ftrma_mark demand_marks[2]; /* of number & 1 */
+    struct ftrma_mark demand_marks[2]; /* [number & 1] */
     uint64_t held[FTRMA_HELD_WINDOWS]; /* accesses to its parts in that one, see log/demand.c */
     uint64_t line3[3];
 };
 
 /* The beginning of a slot's log file; its chunks, of chunk_bytes each, are the end of it (log/chunks.h). */
 struct ftrma_chunk {
-    uint32_t next; /* of its chain; the chunk's number + 1, 0 at the end */
+    uint32_t next; /* next chunk of its log: number + 1, 0 at the end */
     uint32_t fill; /* bytes of whole records */
 };
 
@@ -340,7 +412,7 @@ struct ftrma_ctl {
     struct ftrma_slot slots[FTRMA_MAX_PROCS]; /* first, so that they begin with a cache line */
     uint64_t magic;
     uint32_t nprocs, nslots, ngroups, group_size;
-    uint32_t nchecksums;        /* over all groups */
+    uint32_t nchecksums;        /* of all groups */
     uint32_t strength;          /* m: checksum ranks of a group */
     uint64_t capacity_blocks;   /* of new vaults on this node */
     uint64_t replays;           /* slots being replayed */
@@ -352,25 +424,26 @@ struct ftrma_ctl {
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
     uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
-    uint64_t entry;             /* how often the program was (re)entered, 1 is the first */
-    uint64_t stumbles;          /* rounds of a repair in which the library failed without another death */
+    uint64_t entry;             /* number of the current attempt, from 1 on */
+    uint64_t stumbles;          /* rounds of a repair in which the library failed though nobody
+                                   else died */
     uint64_t kill_ns;           /* ftrma_now_ns, when the newest --kill rule struck */
     uint64_t death_ns;          /* ftrma_now_ns, when the newest death was noticed or, if it was
                                    a rule's, happened */
     uint64_t start_ns;          /* ftrma_now_ns, when the program was first entered */
     uint64_t repaired_ns;       /* ftrma_now_ns, when a process of this node last left a repair */
     struct ftrma_bell bell;     /* rung whenever servers should look again */
-    uint64_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT: stored when the reason stands in
-                                   `plans` or `asked`, if there is one */
+    uint64_t request;           /* FTRMA_NOTHING, _RELAUNCH, _ABORT; stored after the reason,
+                                   which stands in `plans` or `asked`, if there is one */
     int32_t exit_status;        /* of the program, once it has ended */
     int32_t error_owner;        /* proc + 1 of the one whose error is reported */
-    int32_t supervisor, launcher; /* pids of who must live for the job to go on; 0: nobody; -1: one on
-                                   another node, perhaps */
+    int32_t supervisor, launcher; /* pids of the processes without which the job ends; 0: there
+                                     is none; -1: perhaps one on another node */
     uint32_t partitioned;       /* 1: the program has partitioned communication (partitioned.c) */
     uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     uint32_t nrules;
-    uint32_t takeover;          /* FTRMA_TAKEOVER_*: whose the vaults are */
+    uint32_t takeover;          /* FTRMA_TAKEOVER_*: progress in taking over the vaults */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
     /* The leader of a repair writes the plan not in force, then stores plan_seq: who is killed in
@@ -383,27 +456,31 @@ struct ftrma_ctl {
     struct ftrma_plan asked;
     uint64_t asker;             /* proc + 1; 0: nobody has asked */
     uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */
-    uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all have passed */
+    uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all slots
+                                   have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */
-    uint64_t told_full;         /* steps of telling the user that they do not do */
+    uint64_t told_full;         /* steps of telling the user that the logs' budget does not do */
     uint64_t told_demand;       /* 1: the user knows that demand checkpoints take much time */
     struct ftrma_bell live;     /* rung when a replayed slot goes live */
-    char refusal[512];          /* why the slot being replayed cannot be */
+    char refusal[512];          /* reason why the slot that is being replayed cannot be */
     int32_t lost[FTRMA_MAX_PROCS]; /* resume: 1 where the vault of a role did not survive; stored
                                    before one that did is given up, while vaults are offered */
-    uint64_t nodes;             /* that the job runs on, 1 or more */
-    uint64_t connect;           /* 1: the next round of repair makes the library's communicators: stored
-                                   by who needs them, cleared by the leader of that round */
-    uint64_t dynamic;           /* 1: over several nodes the program has a window that is the library's:
-                                   stored by who makes one */
-    uint64_t claim;             /* FTRMA_CLAIM_*: by slots that call for it, all the same; it stays */
-    char claimant[FTRMA_NAME_BYTES]; /* who recovers: stored before `claim` */
-    uint64_t looked[FTRMA_MAX_PROCS]; /* node -> the newest alarm with which its agent has sent all of
-                                   its words; by the agent */
+    uint64_t nodes;             /* nodes of the job, 1 or more */
+    uint64_t connect;           /* 1: the next round of repair makes the backing communicators;
+                                   stored by the process that needs them, cleared by the leader
+                                   of that round */
+    uint64_t dynamic;           /* 1: over several nodes the program has a window of the
+                                   library's own; stored by the process that makes one */
+    uint64_t claim;             /* FTRMA_CLAIM_*; slots store it, all the same value, and it
+                                   stays */
+    char claimant[FTRMA_NAME_BYTES]; /* name of the framework that recovers; stored before
+                                        `claim` */
+    uint64_t looked[FTRMA_MAX_PROCS]; /* [node] the newest alarm with which the node's agent has
+                                         sent all of its words; stored by the agent */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
 
-/* ---- job/: control.c, watch.c, alarm.c, place.c, attempt.c, interrupt.c, leave.c, rewind.c ----- */
+/* ---- job/: control.c, watch.c, alarm.c, killrules.c, attempt.c, interrupt.c, leave.c, rewind.c - */
 
 /* Create the control file `path` for nprocs processes, with roles in their order and `strength`
    checksum ranks per group; [out] *ctl is mapped; the caller fills in slot_group. 0 or -errno. */
@@ -415,30 +492,33 @@ int ftrma_story_create(const char *path);
 /* Map an existing control file. 0 or -errno. */
 int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl);
 
-/* Join the job as process `proc`: publishes the pid. Local. */
+/* Join the job as process `proc`, and publish its pid. Local. */
 int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory);
 /* Have this process killed when its parent dies. For use between fork and exec. */
 void ftrma_die_with_parent(void);
 /* Start the thread that watches all processes and revokes communicators when one dies. */
 int ftrma_watch(void);
-/* Notice that `proc` died; raises the alarm if its role matters (a slot, or anybody in repair). */
+/* Note that `proc` died; raise the alarm if its role matters (a slot, or anybody in a repair). */
 void ftrma_note_death(int proc);
 
-/* From now on this is a process of a job over several nodes: strikes and aborts are told on the socket
-   `fd` to the supervisor. */
+/* Make this a process of a job over several nodes: kills and aborts are told to the supervisor
+   on the socket `fd`. */
 void ftrma_set_link(int fd);
-/* The descriptors by which this process and its node's agent wake each other: the agent's bell, what it
-   pokes, and the alarms of two origins (-1: there is none). Before ftrma_watch. */
-void ftrma_set_agent(int bell, int poke, int origin, int service);
+/* Set the descriptors by which this process and its node's agent wake each other: the agent's
+   bell, the FIFO to which the agent writes, and the alarms of two origins (-1: there is none).
+   Called before ftrma_watch. */
+void ftrma_set_agent(int bell, int fifo, int origin, int service);
 
-/* Where the agent of this node tells how often it has looked for what was stored in the control file, and
-   which look's words all nodes have or will have in one order. Before ftrma_watch. */
+/* Set two words of this node's agent: how often it has looked for changes in the control file,
+   and the newest look of which all nodes have, or will have, the words in one order. Called
+   before ftrma_watch. */
 void ftrma_set_looks(const void *looks, const void *settled);
-/* Wait until what this process has stored is ordered among what others have: who does so as well, and is
-   ordered later, sees it. FTRMA_OK or FTRMA_ALARM. On one node nothing is to be waited for. */
+/* Wait until all that this process has stored is ordered among what others have stored: a
+   process that calls this, too, and is ordered later, sees it. FTRMA_OK or FTRMA_ALARM. On one
+   node this does not wait. */
 int ftrma_synchronize(void);
 
-/* This process's role now: [out] *index is its slot, checksum, or spare number. */
+/* Get this process's role now: [out] *index is the number of its slot, checksum rank or spare. */
 int ftrma_my_role(int *index);
 int ftrma_role_of(struct ftrma_ctl *ctl, int proc, int *index);
 
@@ -448,31 +528,33 @@ int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired); /* 1 if it w
 /* The monotonic clock of the job: this machine's, or, over several nodes, as far ahead of it as told. */
 uint64_t ftrma_now_ns(void);
 void ftrma_set_clock(int64_t ahead_ns);
-/* This process is about to end itself with this status. */
+/* Note that this process is about to end itself with this status. */
 void ftrma_note_exit(int status);
-/* 1 for the one process of the job that may report the error that ends it. */
+/* Claim the right to report the error that ends the job: 1 for one process alone. */
 int ftrma_claim_error(void);
 
-/* Ask for the repair round after `round`, if nobody has yet. */
+/* Ask for the repair round after `round`, unless somebody has. */
 void ftrma_raise(uint64_t round);
-/* The round this process has last left; its calls unwind while the alarm is ahead of it. */
+/* Set the round that this process has left last; its calls unwind while the alarm is ahead of
+   it. */
 void ftrma_set_round(uint64_t round);
 int ftrma_alarmed(void);
 
-/* Attempts: entries of the program in this process, between rollbacks.  A thread belongs to the one
-   in which it was begun; calls of MPI by threads of earlier ones unwind, every time. */
-/* What the calling thread belongs to; 0: not known yet.  A thread that is born gets its creator's. */
+/* The attempt to which the calling thread belongs; 0: not known yet. Calls of MPI by threads of
+   earlier attempts unwind, every time. A new thread gets its creator's. */
 uint64_t ftrma_attempt_of_thread(void);
 void ftrma_set_attempt_of_thread(uint64_t attempt);
-/* 1 if the calling thread must unwind, for a failure that cannot be repaired in place, or as it belongs
-   to an earlier attempt. */
+/* 1 if the calling thread must unwind: a failure cannot be repaired in place, or the thread
+   belongs to an earlier attempt. */
 int ftrma_must_unwind(void);
-/* In a repair, asked by the program's thread: others were in calls, which end with the failure. */
+/* 1 if threads other than the program's were in calls of MPI, which end with the failure. Asked
+   in a repair by the program's thread. */
 int ftrma_loses_threads(void);
 
-/* A program's thread that waits outside of MPI is brought to a repair by this signal (wake.c), for which
-   Python has a handler, by what tells Python that it has come (PyErr_SetInterruptEx).  By the
-   program's thread, at each entry, as a handler that is set anew is the program's.  0 or -errno. */
+/* Have a signal bring the program's thread to a repair when it waits outside of MPI (wake.c);
+   function: tells Python that the signal has come (PyErr_SetInterruptEx). Called by the
+   program's thread at each entry, since a handler that is set anew is the program's. 0 or
+   -errno. */
 typedef void (*ftrma_wake_function)(int number);
 int ftrma_wake_by(int number, ftrma_wake_function function);
 void ftrma_wake_allow(int allowed); /* 1: the program runs */
@@ -482,18 +564,18 @@ void ftrma_ring(void);
 /* Sleep until the bell is rung or the time is over. [in] seen: bell.word looked at before. */
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us);
 
-/* Visit a named place: counts, and kills this process if a rule says so. */
-void ftrma_visit(int place);
-/* The same of a framework's own place. */
-void ftrma_visit_named(const char *name);
-void ftrma_arm(void); /* look again which rules concern this process (its role changed) */
+/* Visit a failpoint: counts, and kills this process if a --kill rule says so. */
+void ftrma_failpoint_visit(int failpoint);
+/* Visit a failpoint of a framework, by its name. */
+void ftrma_failpoint_visit_named(const char *name);
+void ftrma_arm(void); /* find out which rules concern this process: its role has changed */
 
-/* A rollback: the timeline of this process ends, threads of its attempt unwind from now on, and there
-   is the slots' world alone, as at the start. */
-void ftrma_timeline_end(void);
-/* The calling thread enters the program: it belongs to the current attempt from now on, and there are
-   no windows. */
-void ftrma_timeline_begin(void);
+/* A rollback ends the attempt: its threads unwind from now on, and there is the slots' world alone, as
+   at the start. */
+void ftrma_attempt_end(void);
+/* The calling thread enters the program: it belongs to the current attempt from now on, and
+   there are no windows. */
+void ftrma_attempt_begin(void);
 
 /* ---- job/meet.c; log/event.c: ftrma_slots_barrier, ftrma_end ---------------------------------- */
 
@@ -514,9 +596,9 @@ int ftrma_await_staged(uint64_t version);
 /* Announce staging of `version` and wait until every parity is at version - 1. */
 int ftrma_admit(uint64_t version);
 
-/* ---- job/comm.c, job/board.c, job/errors.c; interpose/ends.c, interpose/partitioned.c ---------- */
+/* ---- job/world.c, job/board.c, job/errors.c; interpose/ends.c, interpose/partitioned.c ---------- */
 
-/* Learn the MPI world: rank and size of MPI_COMM_WORLD, and whether all share one node. */
+/* Get rank and size of MPI_COMM_WORLD, and the number of its processes on this node. */
 int ftrma_mpi_world(int *rank, int *size, int *on_node);
 /* Broadcast bytes from rank 0 of the MPI world. Collective. */
 int ftrma_mpi_bcast(void *buffer, int size_bytes);
@@ -527,19 +609,18 @@ uint64_t ftrma_comm_parent(void);
 /* Build the user's world from the holders of all slots, in repair `round` (0: at the start).
    Collective over the living. 0, FTRMA_ALARM (another failure), or an MPI code. */
 int ftrma_comm_build(uint64_t round);
-/* Go on without: they are made when somebody asks for them, see ctl.connect. Local. An MPI code. */
-int ftrma_comm_lapse(void);
-/* Forget the library's communicators, which repair `round` makes anew; first, what waits in them comes
-   back. Main thread only. */
+/* Put off building it until somebody asks for it, see ctl.connect. Local. An MPI code. */
+int ftrma_comm_defer(void);
+/* Forget the backing communicators, which repair `round` makes anew; first, threads that wait in
+   them come back. Main thread only. */
 void ftrma_comm_forget(uint64_t round);
-/* Remove what all have shared of communicators other than the slots' world, for one process: 0 or
-   -errno. */
+/* Remove all boards but that of the slots' world; one process does this. 0 or -errno. */
 int ftrma_boards_clear(void);
-/* Take this server's part in the program's partitioned communication; 1 as long as there is some. */
+/* Take this server's part in the program's partitioned communication; 1 as long as there is any. */
 int ftrma_partitioned_help(void);
 /* The error code by which C tells Python to unwind (0 before ftrma_comm_prepare). */
 int ftrma_unwind_code(void);
-/* 1 if calls of MPI from outside this library reach it. */
+/* 1 if calls of MPI by the program and its libraries reach this library. */
 int ftrma_interposed(void);
 int ftrma_count_intercepted(void);
 /* 1 if communicators can be revoked and shrunk; without that, a failure means a relaunch. */
@@ -547,7 +628,7 @@ int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);
 int ftrma_mpi_finalize(void);
 
-/* ---- job/window.c; interpose/winfile.c, create.c, exchange.c, turn.c, farbytes.c, faratomic.c */
+/* ---- job/window.c; interpose/winfile.c, create.c, exchange.c, origin_lock.c, far*.c ------------- */
 
 struct ftrma_window_info {
     int32_t ordinal;      /* number of this window in this slot's program order */
@@ -559,89 +640,95 @@ struct ftrma_window_info {
 };
 /* Protected windows in use, by index 0..; returns 0, or -1 past the last. */
 int ftrma_window_at(int index, struct ftrma_window_info *info);
-/* EC toward a target and SC of the last lock on it; -1 past the last target. SC is in no log: a replay
-   tells it as it was at the death. */
+/* Get EC toward a target, and SC of the last lock on it; -1 past the last target. SC is in no
+   log: in a replay it is as it was at the death. */
 int ftrma_window_counters(int index, int target, uint64_t *ec, uint64_t *sc);
-/* The job runs over several nodes: the ledger of this one, and an origin, NULL on who is no slot. Before
-   the first window. */
+/* Tell that the job runs over several nodes: the ledger of this one, and an origin, NULL for a
+   process that is no slot. Called before the first window. */
 void ftrma_set_nodes(void *origin, void *ledger);
 /* Open the board of the slots' world, so that slots on other nodes can write to it. 0 or -errno. */
 int ftrma_world_open(void);
-/* Wait until all that this process has written to windows is there: an MPI code. */
+/* Wait until all that this process has written to windows has arrived. An MPI code. */
 int ftrma_windows_flush(void);
-/* Have the origin of this process's slot for a change of what it knows, and leave it to its threads. */
-void ftrma_turn_keep(int mine);
-/* In a repair, before its round is met for: all puts of this slot are acknowledged, so that its log is
-   complete. FTRMA_OK, or FTRMA_ALARM: another round is asked for. */
+/* Take the origin of this process's slot for this thread alone (1), to change what it knows, and give it
+   back to all threads (0). */
+void ftrma_originlock_hold(int mine);
+/* Wait, in a repair and before its round is met for, until all puts of this slot are
+   acknowledged, so that its log is complete. FTRMA_OK, or FTRMA_ALARM: another round is asked
+   for. */
 int ftrma_far_quiet(uint64_t round);
-/* When the target's agent refuses what comes for it: the atomic that this slot waits for is logged, if it
-   was done before. The same results. */
+/* Log the atomic that this slot waits for, if it was done before the target's agent began to
+   refuse. FTRMA_OK or FTRMA_ALARM, as above. */
 int ftrma_far_answers(uint64_t round);
-/* Called when a part was mapped, before the window is handed out: restores it. */
+/* A function that restores a part: called when the part is mapped, before the window is handed
+   out. */
 typedef int (*ftrma_fill_function)(int ordinal, int allocated, void *base, uint64_t size_bytes);
 void ftrma_set_fill(ftrma_fill_function fill);
-/* Called when the program makes a window that cannot be protected, with the call's name. */
+/* A function that warns: called with the name of a call that makes a window which cannot be
+   protected. */
 typedef void (*ftrma_warn_function)(const char *call);
 void ftrma_set_warn(ftrma_warn_function warn);
 uint64_t ftrma_exclusive_locks(void); /* exclusive locks held by this slot, over all windows */
 
-/* ---- log/: see event.h and chunks.h; job/tape.c: ftrma_refuse; interpose/settle.c -------------- */
+/* ---- log/: see event.h and chunks.h; job/event_clock.c: ftrma_refuse; interpose/settle.c -------- */
 
 /* The least budget of a slot's logs, bytes. */
 uint64_t ftrma_log_least(void);
 /* Make this slot's log file (create) or map the one it has. 0 or -errno; -ENOENT: its process
    died before it was made. */
 int ftrma_log_open(int slot, int create, uint64_t budget_bytes);
-/* Called when the budget of logs is spent, with 0; and at the next checkpoint, with the bytes that
-   would have been logged since the one before. */
+/* A function that is told of the logs' budget: called with 0 when that is spent, and at the next
+   checkpoint with the bytes that would have been logged since the one before. */
 typedef void (*ftrma_full_function)(uint64_t needed_bytes);
 void ftrma_set_full(ftrma_full_function full);
-/* What to log: FTRMA_LOG_PUTS or _ALL. */
+/* Set the accesses to log: FTRMA_LOG_PUTS or _ALL. */
 void ftrma_log_configure(int what);
-/* Nothing is logged any more in this attempt: no replay will be wanted. */
+/* Stop logging for this attempt: no replay will be wanted. */
 void ftrma_log_stop(void);
-/* The program is entered live with this version: logs are empty, events count from 0. Never called:
-   no events are counted and nothing is logged. */
+/* Begin the logs of an attempt that is entered live with this version: they are empty, and
+   events count from 0. If this is never called, no events are counted and nothing is logged. */
 void ftrma_log_start(uint64_t version);
 /* Mark both logs: `version` belongs here. Called by all slots between the same accesses. */
 void ftrma_log_mark(uint64_t version);
-/* Whatever came so far comes again at every entry of the program. */
+/* End the prefix: whatever came so far comes again in every attempt. */
 void ftrma_log_prefix(void);
-/* Demand checkpoints, see demand.c. Begin one of this slot: its number, or 0 if there is no sense
-   in one now; [out] cut, of so many words: what it will hold for certain. overwrite: the one in
+/* Begin a demand checkpoint of this slot (demand.c): its number, or 0 if it makes no sense now;
+   [out] cut, of so many words: the accesses that it will hold for certain. overwrite: the one in
    force is lost by that. */
 uint64_t ftrma_cut_words(void);
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut);
-/* It is complete: 1, and it is in force, or 0: take it again. */
+/* End it: 1: it is complete and in force; 0: it must be taken again. */
 int ftrma_demand_end(const uint64_t *cut);
 void ftrma_demand_failed(int lost); /* it could not be taken; lost: nor is there one in force */
 /* Number of the demand checkpoint that a replay of the slot starts from; 0: from the version. */
 uint64_t ftrma_demand_of(int slot, uint64_t version);
-/* What a slot cannot be replayed for from `version`: bits FTRMA_BROKEN_*; [out] *call is the MPI call
-   to blame, or "". -1: there is no such mark. */
+/* Get the reasons why a slot cannot be replayed from `version`: bits FTRMA_BROKEN_*; [out] *call
+   is the MPI call to blame, or "". -1: there is no such mark. */
 int ftrma_mark_broken(int slot, uint64_t version, const char **call);
 /* A checksum rank that held these slots' result logs is gone. */
 void ftrma_results_lost(int slot);
 
-/* Called when a failure is pending, in the thread that sets it, which is the one that runs the program;
-   0: it was repaired in place. */
+/* A function that handles a pending failure: called in the thread that sets it, the program's.
+   0: the failure was repaired in place. */
 typedef int (*ftrma_interrupt_function)(void);
 void ftrma_set_interrupt(ftrma_interrupt_function interrupt);
-/* Called when a replayed slot goes live, before the accesses of others go on and (`over`) when they do. */
+/* A function that is told that a replayed slot goes live: before the accesses of others go on,
+   and (`over`) when they do. */
 typedef void (*ftrma_live_function)(int over);
 void ftrma_set_live(ftrma_live_function live);
 int ftrma_mode(void);
-int ftrma_replay_over(void); /* the next event would be executed, not replayed */
-int ftrma_in_prefix(void); /* replaying what every entry goes through, before the checkpoint */
-/* Counters of this slot that are not in shared memory, to keep with a checkpoint: [out] as many bytes
-   as fit; returns how many are needed. And back. */
+int ftrma_replay_over(void); /* 1 if the next event would be executed, not replayed */
+int ftrma_in_prefix(void); /* 1 in a replay of the prefix, before the checkpoint */
+/* Save the counters of this slot that are not in shared memory, to keep them with a checkpoint:
+   [out] as many bytes as fit; returns how many are needed. And load them. */
 uint64_t ftrma_counters_save(uint8_t *image, uint64_t room);
 int ftrma_counters_load(const uint8_t *image, uint64_t size);
-/* Settle what a dead slot left in the windows: locks half taken, an atomic or a put half done. Called by
-   all surviving slots of its node. 0 or -errno; FTRMA_ALARM: it cannot be replayed. */
+/* Settle what a dead slot left in the windows: locks half taken, an atomic or a put half done.
+   Called by all surviving slots of its node. 0 or -errno; FTRMA_ALARM: the slot cannot be
+   replayed. */
 int ftrma_windows_settle(int slot);
-/* Whether the replay that comes looks through this slot's puts: only if it had entered the program when
-   all met in the repair. 0 or -errno. */
+/* Tell whether the replay that comes needs this slot's puts: only if the slot had entered the
+   program when all met in the repair. 0 or -errno. */
 int ftrma_replay_view(int slot, int wanted);
 /* Become the replacement of a dead slot: replay from `version` on, or from the demand checkpoint with
    this number and cut. image: counters kept with either. 0, or -errno. */
@@ -651,23 +738,26 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
 int ftrma_replay_anchor(void);
 /* Trace this process's events to the job's directory. 0 or -errno. */
 int ftrma_trace_open(void);
-void ftrma_trace_to(int fd); /* a stream that is read as long as this process lives; -1: to nothing */
-/* A record of something that is no event; what: enum ftrma_what of event.h. */
+void ftrma_trace_to(int fd); /* write to a stream, which is read as long as this process lives;
+                                -1: to nothing */
+/* Write a record of something that is no event; what: enum ftrma_what. */
 void ftrma_trace_note(int what, uint64_t value, uint64_t other);
-/* Events from Python: begin (0: do it, 1: it was done, else an MPI code) and end. */
+/* The flags of a kind, as C has them in its table; -1: there is no such kind. */
+int ftrma_flags_of(int what);
+/* Begin and end an event from Python: 0: do it, 1: it was done, else an MPI code. */
 int ftrma_event_begin(int what, uint64_t detail);
 void ftrma_event_finish(void);
-/* This slot cannot be replayed: everybody is to go back instead. */
+/* Give the replay of this slot up, for this reason: everybody is to go back instead. */
 void ftrma_refuse(const char *reason);
-/* The same as long as this repair lasts, without asking for another. */
+/* Note the reason for as long as this repair lasts, without asking for another. */
 void ftrma_keep_refusal(const char *reason);
 
 /* ---- vault/: vault.c, checkpoint.c ----------------------------------------------------------- */
 
 struct ftrma_vault;
-/* What the vault tells whoever finds it after its process. A slot's copy is at `version`, or at
-   `complete` if that is newer; a parity is at `version`, or can go on to `complete`, and must go on
-   to `folding` if that is newer. Kept by Python where jobs span nodes, but for what folding does. */
+/* The words of a vault that count when its process is dead. A slot's copy is at `version`, or at
+   `complete` if that is newer; a parity is at `version`, can go on to `complete`, and must go on
+   to `folding` if that is newer. Python keeps them in jobs over several nodes, except `folding`. */
 struct ftrma_vault_words {
     uint64_t version;
     uint64_t complete; /* version that is staged, or summed, as a whole */
@@ -680,10 +770,10 @@ void ftrma_vault_close(struct ftrma_vault *vault);
 /* Make sure that so many blocks of the copy and of the stage can be written (memory is taken now).
    0 or -errno. */
 int ftrma_vault_reserve(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
-/* Have memory for so many blocks of the copy and of the stage taken and mapped while the program
-   computes, by a thread of its own; ftrma_vault_reserve() takes what is not there by then. */
+/* Have a thread of its own take and map memory for so many blocks of the copy and of the stage
+   while the program computes; ftrma_vault_reserve() takes the rest. */
 void ftrma_vault_ahead(struct ftrma_vault *vault, uint64_t blocks, uint64_t staging);
-/* Map what is in use of a vault that may have to be read in a hurry. */
+/* Map the used blocks of a vault that may have to be read in a hurry. */
 void ftrma_vault_map(struct ftrma_vault *vault);
 uint64_t ftrma_vault_used(const struct ftrma_vault *vault); /* blocks reserved */
 struct ftrma_vault_words *ftrma_vault_words(struct ftrma_vault *vault);
@@ -693,7 +783,7 @@ const uint32_t *ftrma_vault_dirty(const struct ftrma_vault *vault, uint64_t *cou
 /* Checksums of a vault's own blocks (member -1), or of a member's that a parity keeps. */
 uint32_t *ftrma_vault_crc(struct ftrma_vault *vault, int member);
 void *ftrma_vault_stage_block(struct ftrma_vault *vault, uint64_t index);
-/* What a vault's file consists of, in this order: dirty list and checksums are uint32_t. */
+/* The areas of a vault's file, in their order; dirty list and checksums are uint32_t. */
 enum ftrma_vault_area {
     FTRMA_VAULT_HEAD,
     FTRMA_VAULT_DIRTY,
@@ -701,22 +791,24 @@ enum ftrma_vault_area {
     FTRMA_VAULT_COPY,
     FTRMA_VAULT_STAGE
 };
-/* Where an area begins, in this process and [out] in the file, which is the same for all vaults of a
-   capacity; member: whose checksums, -1: the vault's own. NULL: there is no such area. */
+/* Get the beginning of an area in this process, and [out] in the file; that is equal in all
+   vaults of a capacity. member: whose checksums; -1: the vault's own. NULL: there is no such
+   area. */
 void *ftrma_vault_area(struct ftrma_vault *vault, int area, int member, uint64_t *offset);
-/* What a block of capacity takes of a vault's file, and of the address space of who maps it. */
+/* The bytes that a block of capacity takes in a vault's file, and in the address space of each
+   process that maps it. */
 uint64_t ftrma_vault_block_bytes(uint32_t group_size);
-/* How many blocks a vault can have, by its header, FTRMA_BLOCK bytes from the beginning of its file; 0:
-   it is none. */
+/* The capacity of a vault in blocks, by its header, FTRMA_BLOCK bytes from the beginning of its
+   file; 0: it is no vault. */
 uint64_t ftrma_vault_capacity(const void *header);
-/* Parts of another vault can be brought here, to one of its capacity: take its header. 0, or -EINVAL for
-   what is no header of such a vault. */
+/* Take the header of another vault of this capacity, whose parts are then brought here. 0, or
+   -EINVAL for bytes that are no such header. */
 int ftrma_vault_adopt(struct ftrma_vault *vault, const void *header);
-/* Let go of all that is here but the header. 0 or -errno. */
+/* Drop all that is here but the header. 0 or -errno. */
 int ftrma_vault_drop(struct ftrma_vault *vault);
 
 void ftrma_stage_begin(struct ftrma_vault *vault, uint64_t version);
-/* The copy and its checksums become those of `now`, with no way back; bytes that others write
+/* Make the copy and its checksums those of `now`, with no way back; bytes that others write
    meanwhile are read once. Returns the number of changed blocks. */
 uint64_t ftrma_write(struct ftrma_vault *vault, const void *now, uint64_t size_bytes,
                      uint64_t block);
@@ -731,8 +823,9 @@ void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
    g[i]; then, after commit, fold them in. 0 or -errno. */
 int ftrma_parity_sum(struct ftrma_vault *parity, struct ftrma_vault *const *members,
                      const uint8_t *g, int n);
-/* The same in steps, for a member i whose stage is not at hand: [in] blocks its copy uses, blocks it
-   staged; [out] lists to write their numbers and checksums to. Then add the deltas, in order. */
+/* Sum in steps, for a member i whose stage is not at hand: [in] blocks that its copy uses,
+   blocks that it staged; [out] lists for their numbers and checksums. Then add the deltas, in
+   order. */
 int ftrma_parity_expect(struct ftrma_vault *parity, int i, uint64_t used, uint64_t ndirty,
                         uint32_t **block, uint32_t **crc);
 void ftrma_parity_add(struct ftrma_vault *parity, int i, uint8_t g, uint64_t first, uint64_t count,

@@ -1,4 +1,4 @@
-/* What all C files of the data plane have in common: words in shared memory, and branches. */
+/* Common definitions of all C files of the data plane: words in shared memory, and branches. */
 #ifndef FTRMA_INTERNAL_H
 #define FTRMA_INTERNAL_H
 

@@ -1,9 +1,9 @@
-/* Who connects to the launcher and its daemons.
+/* Connections to the launcher and its daemons: only some are let in.
  *
  * A launcher, or daemon, that waits for a connection to say who it is does nothing else meanwhile,
  * and takes as many connections as it has descriptors: an idle one that somebody has opened keeps
  * the MPI library from repairing anything. This library is preloaded into both. They take only
- * connections of this user's processes, where those run on this host: the kernel says whose a
+ * connections of this user's processes, if those run on this host: the kernel says whose a
  * socket is. On one node nobody else connects. Over several nodes others do, of whom a few may be
  * silent at a time, for some seconds.
  *
@@ -33,12 +33,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURNED_AWAY 64  /* in one call, which comes again: its caller has other things to do */
+#define TURNED_AWAY 64  /* refused in one call, which comes again: its caller has other things to
+                           do */
 #define SILENT 32       /* as many strangers from other hosts as a job's supervisor lets in */
 #define SILENT_S 5
 #define HEAD_BYTES 64   /* less than any message with which a daemon or rank begins */
 
-static int acts, alone; /* in this process; on one node */
+static int acts, alone; /* 1: this library acts in this process; and the job is on one node */
 
 union address {
     struct sockaddr any;
@@ -109,7 +110,7 @@ static int ask(const union address *here, const union address *there)
         if (answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY)
             whose = judge(answer.body.found.idiag_uid, answer.body.found.idiag_inode);
         else if (answer.head.nlmsg_type == NLMSG_ERROR && answer.body.error.error == -ENOENT)
-            whose = ELSEWHERE; /* or there is nobody to ask */
+            whose = ELSEWHERE; /* or nobody can be asked */
     }
     if (fd >= 0)
         close(fd);
@@ -144,7 +145,7 @@ static int search(const union address *here, const union address *there)
     return whose;
 }
 
-/* Who has a socket of IPv4 sees it as one, whatever its other end does. */
+/* An address of IPv4 that IPv6 wraps, unwrapped: a socket of IPv4 shows the other end so. */
 static union address plain(const union address *a)
 {
     if (a->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr))
@@ -183,7 +184,8 @@ static time_t now_s(void)
     return now.tv_sec;
 }
 
-/* Still the connection that came, which has said nothing yet: its descriptor is its owner's. */
+/* 1 if this is still the connection that came, and has said nothing yet: its descriptor is its
+   owner's. */
 static int is_silent(const struct stranger *s)
 {
     union address from = {0};
@@ -194,7 +196,8 @@ static int is_silent(const struct stranger *s)
            && info.tcpi_bytes_received < HEAD_BYTES;
 }
 
-/* Who is silent for too long, and the first of too many, is cut off; its owner sees its end. */
+/* Let a stranger in. A stranger that is silent for too long, and the first of too many, is cut
+   off; its owner sees its end. */
 static void let_in(int fd, const union address *from)
 {
     pthread_mutex_lock(&guard);

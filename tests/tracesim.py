@@ -16,7 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from ftrma.trace.records import LIVE, PROLOGUE, RECORD, REPLAY, Record, Trace, What
+from ftrma.trace.records import (
+    ACCESSES,
+    LIVE,
+    OWN_EVENTS,
+    PROLOGUE,
+    RECORD,
+    REPLAY,
+    Record,
+    Trace,
+    What,
+)
 
 BEGAN_NS = 10**13
 ATOMS = (What.Fetch_and_op, What.Compare_and_swap, What.Get_accumulate)
@@ -265,7 +275,7 @@ class Job:
     def done(self) -> list[Record]:
         """What the program has done in this entry."""
         found = [r for r in self.records + self.unrecorded if r.entry == self.entry]
-        return [r for r in found if r.mode == LIVE and r.what < What.Checkpoint]
+        return [r for r in found if r.mode == LIVE and r.what in OWN_EVENTS]
 
     def mine(self, slot: int, horizon: int) -> list[Record]:
         """A slot's events that a replay repeats, each as it was done last."""
@@ -344,7 +354,7 @@ class Job:
             moment = self.rng.choice(["between", "unfinished", "unrecorded"])
             if moment == "unfinished" and last.what == What.Put:
                 horizon -= 1  # it is in memory and in the trace, and will be made again
-            elif moment == "unrecorded" and last.mode == LIVE and last.what < What.Fence:
+            elif moment == "unrecorded" and last.mode == LIVE and last.what in ACCESSES:
                 lost = last
         elif self.rng.random() < 0.5:  # within a call that has begun, while others go on
             self.state.clock[slot] += 1

@@ -1,7 +1,7 @@
 /*
- * What vertex programs spend their time with: sums along edges, counting sorts, edge lists as text,
- * a generator. A library of its own, which uses nothing of the others; ftrma/frameworks/graph/kernels.py is
- * its only caller, and has a reference in NumPy for each function.
+ * The costly loops of vertex programs: sums along edges, counting sorts, edge lists as text, a
+ * generator. A library of its own, which uses nothing of the others; its only caller is
+ * ftrma/frameworks/graph/kernels.py, which has a reference in NumPy for each function.
  *
  * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do
  * not overlap and are aligned as their type. Edges of row r are ptr[r] .. ptr[r + 1] - 1; a ptr of
@@ -18,15 +18,15 @@
 enum { FTRMA_GRAPH_F64, FTRMA_GRAPH_F32, FTRMA_GRAPH_I64, FTRMA_GRAPH_I32, FTRMA_GRAPH_U64 };
 
 /*
- * How two messages become one. Sums of integers wrap around. Of a minimum or maximum of floats the
+ * Ways to combine two messages. Sums of integers wrap around. Of a minimum or maximum of floats the
  * later one stays where both are equal, which tells 0 from -0; NaN prevails.
  */
 enum { FTRMA_GRAPH_ADD, FTRMA_GRAPH_MIN, FTRMA_GRAPH_MAX };
 
-/* What becomes of a value along an edge, computed as double; of floats only. */
+/* Uses of an edge's weight on a value, computed as double; for floats only. */
 enum { FTRMA_GRAPH_PLAIN, FTRMA_GRAPH_PLUS, FTRMA_GRAPH_TIMES };
 
-/* How it is done; type, combine and use are of the above. */
+/* A way to send messages; type, combine and use are values of the enums above. */
 struct ftrma_graph_how {
     int type, combine, use;
 };
@@ -45,7 +45,7 @@ int ftrma_graph_scatter(struct ftrma_graph_how how, void *values, uint8_t *got, 
                         size_t nrows, const void *x);
 
 /*
- * The same by target: what comes to targets first .. last - 1, of each in the order of its edges.
+ * Messages by target: those that come to targets first .. last - 1, each one's in the order of its edges.
  *   values, got  [in/out] as above, of these targets, the first one in front
  *   ptr          [in]     edges that lead to each target
  *   row, weight  [in]     of each of them
@@ -74,7 +74,7 @@ int ftrma_graph_csr(const uint32_t *row, const uint32_t *target, const double *w
                     size_t size, int64_t *ptr, uint32_t *target_sorted, double *weight_sorted);
 
 /*
- * Edges by target: the same of edges by row.
+ * Edges by target: the counting sort of edges that are sorted by row.
  *   ptr, target, weight             [in]  of nrows rows; weight may be NULL
  *   size                            [in]  targets
  *   by_ptr, by_row, by_weight       [out] size + 1, and of each edge
@@ -84,7 +84,7 @@ int ftrma_graph_by_target(const int64_t *ptr, const uint32_t *target, const doub
                           size_t nrows, size_t size, int64_t *by_ptr, uint32_t *by_row,
                           double *by_weight);
 
-/* What has been read of a text. */
+/* The result of reading a text. */
 struct ftrma_graph_read {
     size_t edges;
     size_t lines; /* in front of the one that is wrong */

@@ -1,7 +1,7 @@
 /* A generator of power-law graphs by counters; see graph.h. */
 #include "graph.h"
 
-#define DRAWS 4 /* of a word */
+#define DRAWS 4 /* draws from one word */
 
 /* The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
 static inline uint64_t mix(uint64_t z)

@@ -17,7 +17,7 @@ static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 enum { EXACT_TEN = sizeof tens / sizeof *tens - 1 };
 #define EXACT ((uint64_t)1 << 53) /* integers up to here are doubles without rounding */
-#define MOST_DIGITS 19            /* that a 64-bit word has room for */
+#define MOST_DIGITS 19            /* digits that a 64-bit word has room for */
 
 static int is_digit(char c)
 {
@@ -41,7 +41,7 @@ static const char *skip_blanks(const char *p)
     return p;
 }
 
-/* An id; the end of its word, or NULL: it is none, or 2^63 and more. */
+/* Reads an id; the end of its word, or NULL: it is none, or 2^63 and more. */
 static const char *read_id(const char *p, int64_t *id)
 {
     uint64_t value = 0;
@@ -56,7 +56,7 @@ static const char *read_id(const char *p, int64_t *id)
     return p > begin && is_word_end(p) ? p : NULL;
 }
 
-/* What is no plain number: an infinity. NaN is refused. */
+/* Reads an infinity; the end of its word, or NULL. NaN is refused. */
 static const char *read_infinity(const char *p, double *value, locale_t plain)
 {
     const size_t length = strncasecmp_l(p, "infinity", 8, plain) == 0 ? 8 : 3;
@@ -66,8 +66,51 @@ static const char *read_infinity(const char *p, double *value, locale_t plain)
     return p + length;
 }
 
+/* A number as it is written: digits times ten to the power. */
+struct decimal {
+    uint64_t digits; /* the first ones, without zeros in front */
+    int ndigits;     /* all of them; MOST_DIGITS + 1: more than `digits` has */
+    long power;
+};
+
+/* Reads digits with at most one point; their end, or NULL if there is no digit. */
+static inline const char *read_digits(const char *p, struct decimal *d)
+{
+    int any = 0;
+    for (int point = 0; is_digit(*p) || (*p == '.' && !point); p++) {
+        if (*p == '.') {
+            point = 1;
+            continue;
+        }
+        any = 1;
+        if (d->ndigits <= MOST_DIGITS && (d->digits != 0 || *p != '0'))
+            d->ndigits++;
+        if (d->ndigits <= MOST_DIGITS)
+            d->digits = d->digits * 10 + (uint64_t)(*p - '0');
+        d->power -= point;
+    }
+    return any ? p : NULL;
+}
+
+/* Reads "e" and a power of ten, if they are there; their end, or NULL if the power has no digit. */
+static inline const char *read_power(const char *p, struct decimal *d)
+{
+    if (*p != 'e' && *p != 'E')
+        return p;
+    const char *const sign = ++p;
+    if (*p == '-' || *p == '+')
+        p++;
+    if (!is_digit(*p))
+        return NULL;
+    long given = 0;
+    for (; is_digit(*p); p++)
+        given = given < 100000 ? given * 10 + (*p - '0') : given;
+    d->power += *sign == '-' ? -given : given;
+    return p;
+}
+
 /*
- * A weight, rounded to nearest; the end of its word, or NULL. Where digits and power of ten are
+ * Reads a weight, rounded to nearest; the end of its word, or NULL. Where digits and power of ten are
  * doubles, one operation rounds as is right (Clinger, "How to read floating point numbers
  * accurately", PLDI 1990); the C library reads all others.
  */
@@ -83,47 +126,23 @@ static const char *read_weight(const char *begin, double *weight, locale_t plain
             *weight = -*weight;
         return p;
     }
-    uint64_t digits = 0;
-    int ndigits = 0, any = 0; /* digits without zeros in front; whether there is one */
-    long power = 0;
-    for (int point = 0; is_digit(*p) || (*p == '.' && !point); p++) {
-        if (*p == '.') {
-            point = 1;
-            continue;
-        }
-        any = 1;
-        if (ndigits <= MOST_DIGITS && (digits != 0 || *p != '0'))
-            ndigits++;
-        if (ndigits <= MOST_DIGITS)
-            digits = digits * 10 + (uint64_t)(*p - '0');
-        power -= point;
-    }
-    if (!any)
+    struct decimal d = {0, 0, 0};
+    p = read_digits(p, &d);
+    if (p != NULL)
+        p = read_power(p, &d);
+    if (p == NULL || !is_word_end(p))
         return NULL;
-    if (*p == 'e' || *p == 'E') {
-        const char *const sign = ++p;
-        if (*p == '-' || *p == '+')
-            p++;
-        if (!is_digit(*p))
-            return NULL;
-        long given = 0;
-        for (; is_digit(*p); p++)
-            given = given < 100000 ? given * 10 + (*p - '0') : given;
-        power += *sign == '-' ? -given : given;
-    }
-    if (!is_word_end(p))
-        return NULL;
-    if (ndigits > MOST_DIGITS || digits > EXACT || power < -EXACT_TEN || power > EXACT_TEN) {
+    if (d.ndigits > MOST_DIGITS || d.digits > EXACT || d.power < -EXACT_TEN || d.power > EXACT_TEN) {
         *weight = strtod_l(begin, NULL, plain);
         return p;
     }
-    const double whole = (double)digits;
-    const double size = power < 0 ? whole / tens[-power] : whole * tens[power];
+    const double whole = (double)d.digits;
+    const double size = d.power < 0 ? whole / tens[-d.power] : whole * tens[d.power];
     *weight = negative ? -size : size;
     return p;
 }
 
-/* One line that has an edge; where its words end, or NULL. */
+/* Reads one line that has an edge; the end of its words, or NULL. */
 static const char *read_edge(const char *p, int *weighted, int64_t *source, int64_t *target,
                              double *weight, locale_t plain)
 {

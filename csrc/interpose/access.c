@@ -9,13 +9,14 @@
 
 #include "access.h"
 #include "farbytes.h"
+#include "killrules.h"
 #include "putnote.h"
 
 /* ---- before an access ----------------------------------------------------------------------- */
 
 int ftrma_access_check(struct window *w, const char *call, int place, int target)
 {
-    ftrma_place(place);
+    ftrma_failpoint(place);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (unlikely(target < 0 || target >= w->n))
@@ -27,7 +28,7 @@ int ftrma_access_check(struct window *w, const char *call, int place, int target
     return MPI_SUCCESS;
 }
 
-/* [out] *bytes, packed. */
+/* Count the packed bytes of a layout: [out] *bytes. An MPI code. */
 static int count_bytes(struct window *w, const char *call, int count, MPI_Datatype type,
                        size_t *bytes)
 {
@@ -38,7 +39,7 @@ static int count_bytes(struct window *w, const char *call, int count, MPI_Dataty
     return ftrma_packed_bytes(count, type, bytes);
 }
 
-/* There may be more room than what goes there. */
+/* Cut the side that receives, which may have more room than the bytes that come. An MPI code. */
 static int make_equal(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
                       size_t bytes, size_t target_bytes)
 {
@@ -123,7 +124,7 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
         ftrma_result_drop(ftrma_basic_size(type) ? origin : NULL, bytes);
         return MPI_SUCCESS;
     }
-    if (!answered && ftrma_tape.logging != FTRMA_LOG_ALL) {
+    if (!answered && ftrma_event_clock.logging != FTRMA_LOG_ALL) {
         ftrma_break(FTRMA_BROKEN_GETS);
         return MPI_SUCCESS;
     }
@@ -149,16 +150,16 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
 
 /* ---- put and get ---------------------------------------------------------------------------- */
 
-/* The own part is memory that died with the process: a put to it is made again in a replay.  So is
-   one to another node that died in the send buffer; farbytes.c knows which. */
+/* 1 if a put that was done is made again in a replay: to the own part, whose memory died with
+   the process; or to another node, since it may have died in the send buffer (farbytes.c knows). */
 static inline int again(const struct reach *r, int skip)
 {
-    return skip == 1 && ftrma_tape.mode == FTRMA_REPLAY
+    return skip == 1 && ftrma_event_clock.mode == FTRMA_REPLAY
            && (r->target == r->w->me || is_far(r->w, r->target));
 }
 
-/* Large pieces of a large part have left the caches before they are read; the edges of a grid, say,
-   have not.  Measured: the gain is there from 64 KiB on. */
+/* Large pieces of a large part have left the caches before they are read; the edges of a grid,
+   for instance, have not. Measured: the gain is there from 64 KiB on. */
 #define LARGE_PART ((size_t)16 << 20)
 #define LARGE_PUT ((size_t)64 << 10)
 
@@ -167,7 +168,7 @@ static inline int leaves_caches(const struct reach *r)
     return r->span >= LARGE_PUT && r->w->members[r->target].size_bytes >= LARGE_PART;
 }
 
-/* What this process cannot reach directly. */
+/* Put to a part that this process cannot reach directly. */
 static int move_away(const struct reach *r, const void *origin, const struct ftrma_record *record)
 {
     int far = record && is_far(r->w, r->target), rc = far ? ftrma_far_log_open(r) : MPI_SUCCESS;
@@ -183,7 +184,7 @@ static int move_away(const struct reach *r, const void *origin, const struct ftr
     return rc;
 }
 
-/* A layout. */
+/* Put by a layout. */
 static int move_image(const struct reach *r, const void *origin, const struct ftrma_sides *s,
                       struct ftrma_record *record)
 {
@@ -240,7 +241,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
 {
     struct reach r;
     struct ftrma_sides s = SIDES(count, type, target_count, target_type);
-    int plain, rc = ftrma_access_prepare(w, "Put", FTRMA_PLACE_PUT, &s, 0, target, disp, &r,
+    int plain, rc = ftrma_access_prepare(w, "Put", FTRMA_FAILPOINT_PUT, &s, 0, target, disp, &r,
                                          &plain);
     if (unlikely(rc))
         return ftrma_access_done(&s, rc);
@@ -249,7 +250,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
         return ftrma_access_done(&s, skip);
     if (likely(!skip) || again(&r, skip))
         rc = move_in(&r, origin, &s, plain, !skip && target != w->me);
-    ftrma_place(FTRMA_PLACE_PUT_LANDED);
+    ftrma_failpoint(FTRMA_FAILPOINT_PUT_LANDED);
     if (likely(!rc))
         ftrma_event_end();
     return ftrma_access_done(&s, rc);
@@ -277,7 +278,7 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
 {
     struct reach r;
     struct ftrma_sides s = SIDES(count, type, target_count, target_type);
-    int plain, rc = ftrma_access_prepare(w, "Get", FTRMA_PLACE_GET, &s, 1, target, disp, &r,
+    int plain, rc = ftrma_access_prepare(w, "Get", FTRMA_FAILPOINT_GET, &s, 1, target, disp, &r,
                                          &plain);
     if (unlikely(rc))
         return ftrma_access_done(&s, rc);
@@ -296,7 +297,7 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
 
 int ftrma_interposed(void)
 {
-    /* mpi4py binds to the first MPI_Put of the global scope; is that ours? */
+    /* mpi4py binds to the first MPI_Put of the global scope: this is 1 if that is ours. */
     return dlsym(RTLD_DEFAULT, "MPI_Put") == (void *)(uintptr_t)MPI_Put;
 }
 
@@ -305,7 +306,7 @@ int ftrma_interposed(void)
 int ftrma_request_done(int rc, MPI_Request *request)
 {
     if (!rc)
-        ftrma_trace_beside(FTRMA_WHAT_REQUEST, ftrma_trace.target, ftrma_tape.events);
+        ftrma_trace_beside(FTRMA_WHAT_REQUEST, ftrma_trace.target, ftrma_event_clock.events);
     return rc ? rc : PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
 }
 

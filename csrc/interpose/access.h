@@ -1,4 +1,4 @@
-/* Data calls on protected windows: what puts, gets, accumulates and atomics have in common (access.c). */
+/* Common parts of puts, gets, accumulates and atomics on protected windows (access.c). */
 #ifndef FTRMA_ACCESS_H
 #define FTRMA_ACCESS_H
 
@@ -14,12 +14,12 @@
 #include "results.h"
 #include "types.h"
 
-/* How a transfer's bytes lie on both sides.  After ftrma_access_prepare as many on each: of the
-   larger side the first ones. */
+/* The layouts of a transfer on both sides. ftrma_access_prepare cuts the larger side, so that
+   both have the same number of bytes. */
 struct ftrma_sides {
     int count, target_count;
     MPI_Datatype type, target_type;
-    MPI_Datatype made; /* freed by ftrma_access_done, if it is a type */
+    MPI_Datatype made; /* the cut layout, which ftrma_access_done frees; or MPI_DATATYPE_NULL */
 };
 #define SIDES(count, type, target_count, target_type)                                             \
     {count, target_count, type, target_type, MPI_DATATYPE_NULL}
@@ -31,15 +31,16 @@ static inline int ftrma_access_done(struct ftrma_sides *s, int rc)
     return rc;
 }
 
-/* May `call` access the target now?  FTRMA_OK, or an MPI code. */
+/* Visit the failpoint, unwind if a failure is pending, refuse a wrong rank or epoch. An MPI
+   code. */
 int ftrma_access_check(struct window *w, const char *call, int place, int target);
 
-/* The same as ftrma_access_sizes, for layouts and for sides that differ. */
+/* Do what ftrma_access_sizes does, for layouts and for sides of different sizes. */
 int ftrma_access_layouts(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
                          int target, MPI_Aint disp, struct reach *r, int *plain);
 
-/* The sizes of a transfer from the target, or to it; [out] r, and plain = both sides are
-   contiguous. */
+/* Find the touched stretch of a transfer from the target, or to it; [out] r, and plain: 1 if
+   both sides are contiguous. */
 static inline int ftrma_access_sizes(struct window *w, const char *call, struct ftrma_sides *s,
                                      int from_target, int target, MPI_Aint disp, struct reach *r,
                                      int *plain)
@@ -51,7 +52,7 @@ static inline int ftrma_access_sizes(struct window *w, const char *call, struct 
     return ftrma_reach(w, call, target, disp, s->target_count, s->target_type, r);
 }
 
-/* All that is looked at before a transfer. */
+/* Check a transfer, and find the stretch that it touches. */
 static inline int ftrma_access_prepare(struct window *w, const char *call, int place,
                                        struct ftrma_sides *s, int from_target, int target,
                                        MPI_Aint disp, struct reach *r, int *plain)
@@ -60,20 +61,21 @@ static inline int ftrma_access_prepare(struct window *w, const char *call, int p
     return unlikely(rc) ? rc : ftrma_access_sizes(w, call, s, from_target, target, disp, r, plain);
 }
 
-/* A few words of what is put, so that a program that puts something else in its second life is
-   found out. */
+/* Take a few words of the bytes that are put, so that a program that puts other bytes in its
+   replay is found out. */
 uint64_t ftrma_access_sample(const char *bytes, size_t n);
 
-/* Log the touched bytes of an image of the target's part, one record for each run without a hole.
-   memory corresponds to the displacement. */
+/* Log the touched bytes of an image of the target's part, one record for each run without a
+   hole. `memory` corresponds to the displacement. */
 int ftrma_access_log(int log, const struct reach *r, struct ftrma_record *record,
                      const char *memory, int count, MPI_Datatype type);
 
-/* What was learned into a layout, packed; or that from the log. */
+/* Log what the slot has learned, packed from its layout; or (answered) unpack it from the log.
+   An MPI code. */
 int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datatype type, int what,
                        int answered);
 
-/* A request that is complete already: what it stands for is done. */
+/* Make a request that is complete already: its access is done. An MPI code. */
 int ftrma_request_done(int rc, MPI_Request *request);
 
 /* ---- events and records --------------------------------------------------------------------- */
@@ -91,16 +93,17 @@ static inline void trace_access(const struct reach *r)
     t->gnc = w->gnc;
 }
 
-/* A target that is being replayed is waited for: its replacement looked through the others' logs when it
-   began, and its memory is not there yet.  An MPI code.  From here to the access nothing may wait. */
+/* Wait for a target that is being replayed: its replacement has looked through the others' logs
+   when it began, and its memory is not there yet. An MPI code. From here to the access nothing
+   may wait. */
 static inline int await_target(const struct window *w, int target)
 {
-    if (likely(!LOAD(&ftrma_ctl->replays)) || target == w->me || ftrma_tape.mode)
+    if (likely(!LOAD(&ftrma_ctl->replays)) || target == w->me || ftrma_event_clock.mode)
         return MPI_SUCCESS;
     return ftrma_await_live(w->members[target].slot);
 }
 
-/* 0: do it; 1: it has been done; else an MPI code. */
+/* Begin the event. 0: do it; 1: it has been done, and is replayed; else an MPI code. */
 static inline int enter(const struct reach *r, int what, uint64_t data)
 {
     struct window *w = r->w;
@@ -120,21 +123,23 @@ static inline struct ftrma_record record_of(const struct reach *r, int kind, int
     return (struct ftrma_record){
         .kind = (uint16_t)kind, .what = (uint16_t)what, .target = w->members[r->target].slot,
         .window = w->name_number, .at = (uint64_t)((int64_t)r->at + r->low),
-        .event = ftrma_tape.events + 1, .ec = (uint32_t)w->ec[r->target], .gc = (uint32_t)w->gc,
+        .event = ftrma_event_clock.events + 1, .ec = (uint32_t)w->ec[r->target],
+        .gc = (uint32_t)w->gc,
         .sc = (uint32_t)w->sc[r->target], .gnc = (uint32_t)w->gnc};
 }
 
-/* These bytes would be logged if the budget were not spent. */
+/* Count bytes that would be logged if the budget were not spent. */
 static inline void drop(size_t bytes)
 {
-    ftrma_tape.dropped += bytes + sizeof(struct ftrma_record);
+    ftrma_event_clock.dropped += bytes + sizeof(struct ftrma_record);
 }
 
-/* Take down the target's clock, then take a number: the order that event.h and replay.c rest on. */
+/* Read the target's clock, then take the next number of its part: event.h and replay.c rely on
+   this order. */
 static inline void number(const struct reach *r, struct ftrma_record *record)
 {
     struct ftrma_member *m = &r->w->members[r->target];
-    if (is_far(r->w, r->target)) { /* the agent does so */
+    if (is_far(r->w, r->target)) { /* the agent reads and counts them */
         record->clock = record->seq = FTRMA_UNKNOWN;
         return;
     }

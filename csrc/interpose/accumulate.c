@@ -9,7 +9,7 @@
 #include "change.h"
 #include "faratomic.h"
 
-/* target = target op origin, element by element of the predefined type `element`. */
+/* Set target = target op origin, element by element of the predefined type `element`. */
 static int combine(const void *origin, const struct ftrma_sides *s, char *to, MPI_Datatype element,
                    MPI_Op op)
 {
@@ -46,7 +46,7 @@ static int combine(const void *origin, const struct ftrma_sides *s, char *to, MP
     return rc;
 }
 
-/* One access: what it changes, and where the old value goes. */
+/* One access: the bytes that it changes, and the place for the old value. */
 struct accumulation {
     int what;
     const void *origin;
@@ -74,7 +74,8 @@ static int fetch_old(const struct accumulation *a)
     return rc;
 }
 
-/* On another node, elements that lie one behind the other here and there: the agent can do it. */
+/* 1 if the target is on another node, and the elements lie one behind the other on both sides:
+   then the agent can do it. */
 static int is_plain(const struct accumulation *a)
 {
     const struct ftrma_sides *s = &a->change;
@@ -130,7 +131,8 @@ static int change(const struct accumulation *a)
 /* The library judges operations by itself, without an element. */
 int ftrma_check_op(struct window *w, const char *call, MPI_Op op, MPI_Datatype element, int fetch)
 {
-    /* What was right the last time; both are predefined, so nobody frees them. */
+    /* The operation and type that were right the last time; both are predefined, so nobody frees
+       them. */
     static _Thread_local MPI_Op last_op __attribute__((tls_model("initial-exec")));
     static _Thread_local MPI_Datatype last __attribute__((tls_model("initial-exec")));
     if (op == MPI_REPLACE || (op == MPI_NO_OP && fetch) || likely(op == last_op && element == last))
@@ -168,11 +170,12 @@ int ftrma_accumulate(struct window *w, const char *call, const void *origin, int
                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count,
                      MPI_Datatype target_type, MPI_Op op)
 {
-    if (op == MPI_NO_OP) { /* the origin is not significant */
+    if (op == MPI_NO_OP) { /* the origin does not count */
         count = target_count;
         type = target_type;
     }
-    struct accumulation a; /* the reaches follow; clearing them first would cost a twentieth of all */
+    struct accumulation a; /* the reaches are filled in later; clearing them first would cost a
+                              twentieth of the call */
     a.what = fetch ? FTRMA_WHAT_GET_ACCUMULATE : FTRMA_WHAT_ACCUMULATE;
     a.origin = origin;
     a.change = (struct ftrma_sides)SIDES(count, type, target_count, target_type);
@@ -181,8 +184,8 @@ int ftrma_accumulate(struct window *w, const char *call, const void *origin, int
     a.result = result;
     a.old = (struct ftrma_sides)SIDES(result_count, result_type, target_count, target_type);
     int plain, plain_result, rc;
-    rc = ftrma_access_prepare(w, call, FTRMA_PLACE_ATOMIC, &a.change, 0, target, disp, &a.changed,
-                              &plain);
+    rc = ftrma_access_prepare(w, call, FTRMA_FAILPOINT_ATOMIC, &a.change, 0, target, disp,
+                              &a.changed, &plain);
     if (!rc && fetch)
         rc = ftrma_access_sizes(w, call, &a.old, 1, target, disp, &a.fetched, &plain_result);
     if (!rc) {

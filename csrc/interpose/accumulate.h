@@ -1,4 +1,4 @@
-/* What atomic.c uses of accumulate.c. */
+/* The part of accumulate.c that atomic.c uses. */
 #ifndef FTRMA_ACCUMULATE_H
 #define FTRMA_ACCUMULATE_H
 
@@ -6,10 +6,10 @@
 
 #include "window.h"
 
-/* Is this operation one for `element`?  An MPI code; `call` is named in the error. */
+/* Refuse an operation that is none for `element`. An MPI code; `call` is named in the error. */
 int ftrma_check_op(struct window *w, const char *call, MPI_Op op, MPI_Datatype element, int fetch);
 
-/* Accumulate, and where `fetch` is set, put what was there into `result`.  An MPI code. */
+/* Accumulate, and put the old value into `result` if `fetch` is set. An MPI code. */
 int ftrma_accumulate(struct window *w, const char *call, const void *origin, int count,
                      MPI_Datatype type, int fetch, void *result, int result_count,
                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count,

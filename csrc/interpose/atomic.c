@@ -1,14 +1,13 @@
-/* Atomics of one element on protected windows: Fetch_and_op and Compare_and_swap.  Each is answered
- * from the log, or done under the part's lock with the old value in `result`, logged.
- */
+/* Atomics of one element on protected windows: Fetch_and_op and Compare_and_swap. Each is answered
+ * from the log; or it is done under the part's lock, and its old value, in `result`, is logged. */
 #include <stdlib.h>
 
 #include "accumulate.h"
 #include "change.h"
 #include "faratomic.h"
 
-/* On contiguous predefined types: answered from the log, or with the lock held and the old value in
-   `result`, logged. */
+/* Begin an atomic on a contiguous predefined type: answer it from the log, or take the lock, and
+   put the old value into `result`. */
 static int element_begin(const struct reach *r, int what, uint64_t data, void *result,
                          MPI_Datatype type, char **to, char **owned, int *answered)
 {
@@ -47,15 +46,15 @@ static int element_end(const struct reach *r, struct change *c, char *owned, MPI
     return rc;
 }
 
-/* What is as it was is not put back: its owner may have stored there meanwhile. */
+/* Put nothing back that is unchanged: its owner may have stored there meanwhile. */
 static void forget(char **owned)
 {
     free(*owned);
     *owned = NULL;
 }
 
-/* Whether anything will change.  Who waits by swapping in what is there, or by adding nothing, only
-   reads: nothing is logged of it. */
+/* 1 if the operation will change anything. A program that waits by swapping in the value that is
+   there, or by adding nothing, only reads: no change is logged. */
 static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, const char *to,
                           size_t size)
 {
@@ -67,7 +66,7 @@ static inline int changes(MPI_Op op, MPI_Datatype type, const void *origin, cons
     return op != MPI_NO_OP;
 }
 
-/* On another node, where the agent can do it. */
+/* Do an atomic on another node, if the agent can. */
 static int far_element(const struct reach *r, int what, uint64_t data, int kind, MPI_Op op,
                        MPI_Datatype type, const void *origin, const void *compare, void *result)
 {
@@ -93,7 +92,7 @@ static int fetch_and_op(struct window *w, const void *origin, void *result, MPI_
     struct reach r;
     struct change c = {0};
     char *to, *owned;
-    int answered, rc = ftrma_access_check(w, "Fetch_and_op", FTRMA_PLACE_ATOMIC, target);
+    int answered, rc = ftrma_access_check(w, "Fetch_and_op", FTRMA_FAILPOINT_ATOMIC, target);
     if (!rc && op != MPI_SUM)
         rc = ftrma_check_op(w, "Fetch_and_op", op, type, 1);
     if (!rc)
@@ -132,7 +131,7 @@ static int compare_and_swap(struct window *w, const void *origin, const void *co
     if (!size)
         return ftrma_window_fail(w, MPI_ERR_TYPE, "Compare_and_swap needs a predefined integer, "
                                  "logical or byte type");
-    int answered, rc = ftrma_access_check(w, "Compare_and_swap", FTRMA_PLACE_ATOMIC, target);
+    int answered, rc = ftrma_access_check(w, "Compare_and_swap", FTRMA_FAILPOINT_ATOMIC, target);
     if (!rc)
         rc = ftrma_reach(w, "Compare_and_swap", target, disp, 1, type, &r);
     uint64_t data = ftrma_mix(ftrma_access_sample(origin, size), ftrma_access_sample(compare, size));

@@ -1,7 +1,7 @@
-/* One change of a part: what accumulate.c and atomic.c have in common.
+/* One change of a part: the common piece of accumulate.c and atomic.c.
  *
- * On a part changes are serialized by a word that names its owner.  A process that dies inside leaves
- * its name, waiters unwind, and repair clears it (settle.c).
+ * Changes of a part are serialized by a word that names their owner. A process that dies inside
+ * leaves its name, waiters unwind, and the repair clears the word (settle.c).
  */
 #ifndef FTRMA_CHANGE_H
 #define FTRMA_CHANGE_H
@@ -9,14 +9,14 @@
 #include "access.h"
 #include "far.h"
 
-/* One at a time on a part.  FTRMA_OK, or the unwind code when a failure was noticed.  Who comes out of a
-   repair in here may find the target being replayed, as who comes to an access later does (`enter`). */
+/* Begin a change of a part, alone. FTRMA_OK, or the unwind code when a failure was noticed.
+   After a repair in here the target may be in a replay, as after one in `enter`. */
 static inline int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
     uint32_t seen = LOAD(&w->header->bell.word);
     if (is_far(w, target)) {
-        /* In several requests, of which some may be done at a death. */
+        /* Several requests do it, of which some may be done at a death. */
         ftrma_foreign("an accumulate that a node's agent cannot do");
         return ftrma_far_begin_change(w, target);
     }
@@ -43,7 +43,7 @@ static inline void atomic_end(struct window *w, int target)
         ftrma_wake(&w->header->bell);
 }
 
-/* Words that are added here: the library's dispatch alone would cost more than the rest. */
+/* 1 for words that are added here: the library's dispatch alone would cost more than the rest. */
 static inline int is_word(MPI_Datatype type)
 {
     return type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T || type == MPI_LONG_LONG;
@@ -58,22 +58,23 @@ static inline void add_word(char *to, const void *origin)
     memcpy(to, &sum, sizeof sum);
 }
 
-/* An atomic's old or new value, where it fits. */
+/* Trace an atomic's old or new value, if it fits. */
 static inline void trace_value(const struct reach *r, int which, const char *memory)
 {
     if (unlikely(ftrma_tracing) && r->span <= sizeof ftrma_trace.value[which])
         memcpy(&ftrma_trace.value[which], memory + r->low, r->span);
 }
 
-/* The records of one change under the lock: what was there, for the case that this process dies before
-   it is done, and what is there then.  Repair looks at `atomic_done` (event.h, replay.c). */
+/* The records of one change under the lock: the old bytes, for the case that this process dies
+   before the change is done, and the new bytes. The repair looks at `atomic_done` (event.h,
+   replay.c). */
 struct change {
     struct ftrma_record record;
-    struct ftrma_pen before; /* the result log without the old bytes */
+    struct ftrma_pen before; /* the end of the result log without the old bytes */
     int log;
 };
 
-/* One record of what lies there; words go by the short way. */
+/* Log one record of the bytes that lie there; words go by the short way. */
 static inline int log_part(int log, const struct reach *r, struct ftrma_record *record,
                            const char *memory, int count, MPI_Datatype type)
 {
@@ -113,7 +114,7 @@ static inline int change_log(const struct reach *r, struct change *c, const char
 
 static inline void change_end(const struct reach *r, struct change *c)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     t->slot->hash[(t->events + 1) & 1] = ftrma_mix(t->hash, t->signature);
     __atomic_store_n(&t->slot->atomic_done, t->events + 1, __ATOMIC_RELEASE);
     atomic_end(r->w, r->target);

@@ -18,10 +18,11 @@
 /* The user's memory on one side of a call: one block for all, or one for each slot. */
 struct side {
     char *base;
-    const int *counts, *displs; /* of blocks; NULL: count each, one after the other */
+    const int *counts, *displs; /* of the blocks; NULL: count elements each, one behind the other */
     int count, blocks;
     MPI_Datatype type;
-    int copied;                 /* also contiguous data is copied, as it will be overwritten */
+    int copied;                 /* 1: even contiguous data is copied, since it will be
+                                   overwritten */
     struct ftrma_layout layout;
     char *packed;
 };
@@ -34,18 +35,18 @@ struct pieces {
 
 struct move {
     int collective, root;
-    int personal;               /* the streams are tables and parts */
-    int uneven;                 /* the lengths of streams are not known everywhere */
+    int personal;               /* 1: the streams are tables and parts */
+    int uneven;                 /* 1: not all slots know the lengths of the streams */
     struct side *out, *in;      /* NULL: nothing is sent, or received */
     int first, end;             /* sources: slots first .. end - 1 */
-    int keep;                   /* what this slot has for itself is in place already */
+    int keep;                   /* 1: this slot's part for itself is in place already */
     int truncated;
     struct pieces *now;
 };
 
 int ftrma_collective_fail(int class)
 {
-    PMPI_Comm_call_errhandler(ftrma_on->face, class);
+    PMPI_Comm_call_errhandler(ftrma_on->handle, class);
     return class;
 }
 
@@ -100,13 +101,13 @@ static int pack_side(struct side *s, const struct ftrma_piece *pieces)
     return rc;
 }
 
-/* Where a side has one block for all, it comes from the root. */
+/* The first source: if a side has one block for all, the root. */
 static int first_source(const struct move *m)
 {
     return m->in && m->in->blocks == 1 && m->root >= 0 ? m->root : 0;
 }
 
-/* Nothing is written where nothing was received. */
+/* Unpack the pieces that have come; nothing is written for one that has not. */
 static int unpack_side(struct side *s, const struct move *m)
 {
     int rc = MPI_SUCCESS;
@@ -118,7 +119,7 @@ static int unpack_side(struct side *s, const struct move *m)
     return rc;
 }
 
-/* `bytes` have come for a piece: from now on it has no more than these. */
+/* Accept `bytes` that have come for a piece: it has no more than these from now on. */
 static size_t accept(struct move *m, struct ftrma_piece *piece, size_t bytes)
 {
     m->truncated |= bytes > piece->bytes;
@@ -129,7 +130,7 @@ static size_t accept(struct move *m, struct ftrma_piece *piece, size_t bytes)
 
 /* ---- moving --------------------------------------------------------------------------------- */
 
-/* Take bytes [from, to) of a stream, as far as they are in its chunk [lo, hi). */
+/* Take bytes [from, to) of a stream, if they are in its chunk [lo, hi). */
 static int take(struct ftrma_transfer *t, const struct ftrma_area *a, size_t lo, size_t hi,
                 size_t from, size_t to, void *at)
 {
@@ -140,7 +141,8 @@ static int take(struct ftrma_transfer *t, const struct ftrma_area *a, size_t lo,
                        end - begin);
 }
 
-/* Streams whose length is not known take as many rounds as their senders say. */
+/* Learn the number of rounds, if the lengths of streams are not known: as many as their senders
+   say. */
 static int learn_rounds(struct ftrma_transfer *t)
 {
     uint64_t most = t->rounds;
@@ -165,7 +167,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
         if (rc)
             break;
         if (a && !t->round && a->rounds > t->rounds)
-            t->rounds = a->rounds; /* more than there is room for: let it pass */
+            t->rounds = a->rounds; /* there are more bytes than room: let them pass */
         size_t from = 0, to = a ? a->bytes : now->in[s].bytes, mine = (size_t)ftrma_rank() * sizeof *now->table;
         if (m->personal) {
             rc = take(t, a, lo, hi, mine, mine + sizeof now->bounds[s], now->bounds[s]);
@@ -180,7 +182,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
     return rc;
 }
 
-/* What a slot has for itself does not travel. */
+/* Copy this slot's part for itself, which does not travel. */
 static void keep_own(struct move *m, const struct ftrma_piece *own)
 {
     size_t n = accept(m, &m->now->in[ftrma_rank()], own->bytes);
@@ -188,32 +190,50 @@ static void keep_own(struct move *m, const struct ftrma_piece *own)
         memcpy(m->now->in[ftrma_rank()].at, own->at, n);
 }
 
-static int run(struct move *m)
+/* Open both sides and pack what goes out. Personal parts go behind a table of their offsets. */
+static int pack(struct move *m, struct ftrma_piece *first, size_t table_bytes)
 {
-    struct pieces now;
-    int n = ftrma_ranks(), parts = m->out ? m->out->blocks : 0;
-    struct ftrma_piece *first = now.out + m->personal;
-    size_t table_bytes = (size_t)(n + 1) * sizeof *now.table, expected = 0, room = 0;
-    m->now = &now;
-    int rc = open_side(m->out, first);
+    struct pieces *now = m->now;
+    int n = ftrma_ranks(), rc = open_side(m->out, first);
     if (!rc)
-        rc = open_side(m->in, now.in + first_source(m));
+        rc = open_side(m->in, now->in + first_source(m));
     if (!rc)
         rc = pack_side(m->out, first);
     if (!rc && m->personal && m->out) {
-        now.table[0] = table_bytes;
+        now->table[0] = table_bytes;
         for (int i = 0; i < n; i++)
-            now.table[i + 1] = now.table[i] + first[i].bytes;
-        now.out[0] = (struct ftrma_piece){(char *)now.table, table_bytes};
+            now->table[i + 1] = now->table[i] + first[i].bytes;
+        now->out[0] = (struct ftrma_piece){(char *)now->table, table_bytes};
     }
-    for (int s = m->first; s < m->end && !rc; s++)
-        room = now.in[s].bytes > room ? now.in[s].bytes : room;
-    if (!m->uneven)
-        expected = !m->personal ? room : m->out ? 0 : table_bytes + (size_t)n * room;
+    return rc;
+}
+
+/* The length of the longest stream of others, as far as it is known here; 0: not known, or the
+   own stream is as long. */
+static size_t expected_bytes(const struct move *m, size_t table_bytes)
+{
+    size_t room = 0;
+    if (m->uneven)
+        return 0;
+    for (int s = m->first; s < m->end; s++)
+        room = m->now->in[s].bytes > room ? m->now->in[s].bytes : room;
+    if (!m->personal)
+        return room;
+    return m->out ? 0 : table_bytes + (size_t)ftrma_ranks() * room;
+}
+
+static int run(struct move *m)
+{
+    struct pieces now;
+    int parts = m->out ? m->out->blocks : 0;
+    struct ftrma_piece *first = now.out + m->personal;
+    size_t table_bytes = (size_t)(ftrma_ranks() + 1) * sizeof *now.table;
+    m->now = &now;
+    int rc = pack(m, first, table_bytes);
     struct ftrma_transfer t = {
         .collective = m->collective, .root = m->root, .sample = m->collective == FTRMA_BCAST,
-        .out = now.out, .nout = parts ? parts + m->personal : 0, .expected = expected,
-        .deliver = deliver, .user = m};
+        .out = now.out, .nout = parts ? parts + m->personal : 0,
+        .expected = rc ? 0 : expected_bytes(m, table_bytes), .deliver = deliver, .user = m};
     if (!rc)
         rc = ftrma_transfer_run(&t);
     if (!rc && !m->keep && m->out && m->in && ftrma_rank() >= m->first && ftrma_rank() < m->end)
@@ -333,7 +353,7 @@ int MPI_Scatterv(const void *sendbuf, const int sendcounts[], const int displs[]
                    recvtype, root);
 }
 
-/* Gather to everybody; the own block of the receiver's side is what is sent in place. */
+/* Gather to everybody. A slot that sends in place sends its own block of the receiving side. */
 static int allgather(int collective, const void *from, int count, MPI_Datatype type,
                      struct side *receive)
 {
@@ -372,7 +392,7 @@ int MPI_Allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, vo
     return allgather(FTRMA_ALLGATHERV, sendbuf, sendcount, sendtype, &receive);
 }
 
-/* In place, what arrives overwrites what is still to be sent. */
+/* In place, the bytes that arrive overwrite bytes that are still to be sent. */
 static int alltoall(int collective, struct side *send, struct side *receive)
 {
     int in_place = send->base == MPI_IN_PLACE;

@@ -1,20 +1,21 @@
-/* What collective.c and reduction.c share. */
+/* Definitions that collective.c and reduction.c share. */
 #ifndef FTRMA_COLLECTIVE_H
 #define FTRMA_COLLECTIVE_H
 
-#include "comm.h"
+#include "communicator.h"
 #include "errors.h"
 #include "event.h"
 #include "exchange.h"
 #include "interrupt.h"
+#include "killrules.h"
 
-/* First in every collective call: on the library's communicators it is the library's, guarded like all
-   its calls; on ours it goes on below, with ftrma_on set. */
+/* The beginning of every collective call: on a communicator of the library's own it calls the
+   library, guarded like all calls; on one of ours it opens the exchange. */
 #define OURS_OR(native)                                                                           \
     do {                                                                                          \
         size_t ours_room;                                                                         \
         struct communicator *ours_on = ftrma_communicator(comm);                                  \
-        ftrma_place(FTRMA_PLACE_CALL);                                                            \
+        ftrma_failpoint(FTRMA_FAILPOINT_CALL);                                                    \
         if (unlikely(ftrma_finalized))                                                            \
             return ftrma_after_finalize();                                                        \
         if (!ours_on) {                                                                           \

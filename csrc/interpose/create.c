@@ -1,11 +1,12 @@
 /* Making windows and freeing them.
  *
- * All members exchange what they bring to a window (struct offer), the first one makes its file,
- * all map it, and each restores its part if it belongs to a checkpoint.  The error of one is
- * everybody's and leaves no file.
+ * All members exchange their offers for a window (struct ftrma_offer), the first one makes its
+ * file, all map it, and each restores its part if it belongs to a checkpoint. The error of one is
+ * the error of all and leaves no file.
  *
- * In replay the others do not answer: their offers come from the result log, and on the way to the
- * place of a checkpoint, where no log answers, from the file, which is still there (winfile.c).
+ * In a replay the others do not answer: their offers come from the result log. On the way to the
+ * place of a checkpoint no log answers, and they come from the file, which is still there
+ * (winfile.c).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,17 +14,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "comm.h"
-#include "exchange.h"
+#include "communicator.h"
 #include "errhandler.h"
 #include "errors.h"
 #include "event.h"
+#include "exchange.h"
 #include "far.h"
 #include "nodes.h"
 #include "replay.h"
 #include "settle.h"
 #include "sync.h"
 #include "winfile.h"
+#include "world.h"
 
 /* Set once by ftrma_set_warn, before the program runs. */
 static ftrma_warn_function warn;
@@ -33,7 +35,8 @@ void ftrma_set_warn(ftrma_warn_function function)
     warn = function;
 }
 
-/* A window that could not be made by all: the file goes, and the struct unless it was in use. */
+/* Give a window up that not all could make: remove the file, and the struct unless it was in
+   use. */
 static void abandon(struct window *w)
 {
     if (!w)
@@ -47,7 +50,8 @@ static void abandon(struct window *w)
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
 
-/* Whom a window is made with: a communicator that is ours, or one of the library's (on: NULL). */
+/* The members of a new window: those of a communicator that is ours, or of one of the library's
+   (on: NULL). */
 struct making {
     MPI_Comm comm;
     struct communicator *on;
@@ -59,8 +63,8 @@ struct making {
     struct window *w;
 };
 
-/* On the way to the place of a checkpoint nobody answers, and no log does; the file of the window
-   is still there. */
+/* Read the offers from the window's file, which is still there: on the way to the place of a
+   checkpoint neither the others nor a log answers. */
 static int read_offers(struct making *m)
 {
     struct window w = {.n = m->n};
@@ -77,7 +81,7 @@ static int read_offers(struct making *m)
     return MPI_SUCCESS;
 }
 
-/* Every member's offer, in their order. */
+/* Get every member's offer, in their order. */
 static int exchange_offers(struct making *m)
 {
     int bytes = (int)sizeof m->mine, passed = 0, rc;
@@ -91,7 +95,7 @@ static int exchange_offers(struct making *m)
     return passed && !rc ? read_offers(m) : rc;
 }
 
-/* [out] *worst: the least of all members' errors. */
+/* Exchange the members' errors: [out] *worst: the least of them. */
 static int agree(const struct making *m, int error, int ordered, int *worst)
 {
     if (!m->on)
@@ -105,7 +109,8 @@ static int agree(const struct making *m, int error, int ordered, int *worst)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* The window that the offers ask for: one of before a rollback, or a new one.  0, or -errno. */
+/* Choose the window that the offers ask for: one from before a rollback, or a new one. 0, or
+   -errno. */
 static int choose(struct making *m)
 {
     const struct ftrma_offer *first = &m->offers[0];
@@ -122,7 +127,7 @@ static int choose(struct making *m)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
     struct window *w = ftrma_window_named(m->name);
-    /* In the timeline before it was another window, whose memory somebody may still have. */
+    /* In the last attempt it was another window, whose memory a thread may still have. */
     if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
         w->name[0] = '\0';
         w->name_number = UINT64_MAX;
@@ -149,18 +154,18 @@ static int choose(struct making *m)
     return 0;
 }
 
-/* The first member of a node makes its file before anybody maps it. */
+/* Make the node's file, before anybody maps it: the first member does so. */
 static int make_file(struct making *m)
 {
     if (m->w->map || ftrma_winfile_made_before(m->w))
         return 0;
-    if (ftrma_tape.mode && !ftrma_replay_over())
+    if (ftrma_event_clock.mode && !ftrma_replay_over())
         return ftrma_winfile_ghost(m->w, m->offers, m->offset);
     return m->me == m->maker ? ftrma_winfile_map(m->w, 1) : 0;
 }
 
-/* What members of other nodes have said of themselves is written down for all of this one; then they can
-   reach the own part. */
+/* Write down for all of this node what members of other nodes have said of themselves; then they
+   can reach the own part. */
 static int join_far(struct making *m)
 {
     struct window *w = m->w;
@@ -192,7 +197,7 @@ static int join_far(struct making *m)
     return 0;
 }
 
-/* The file is there for all. */
+/* Join the window: the file is there for all. */
 static int join(struct making *m, MPI_Info info)
 {
     struct window *w = m->w;
@@ -209,7 +214,7 @@ static int join(struct making *m, MPI_Info info)
     return error;
 }
 
-/* [out] *worst: -errno, the same on all members.  Returns an MPI code. */
+/* Make the window together: [out] *worst: -errno, equal on all members. Returns an MPI code. */
 static int make_together(struct making *m, MPI_Info info, int *worst)
 {
     int rc = exchange_offers(m);
@@ -219,12 +224,12 @@ static int make_together(struct making *m, MPI_Info info, int *worst)
     if (!error)
         error = make_file(m);
     rc = agree(m, error, 0, worst);
-    /* The first member is let out first, as the library does it: it is often the one whose part all
-       use, and there are programs in which it stores there before it synchronizes. */
+    /* The first member is let out first, as in the library: its part is often the one that all
+       use, and some programs store there before they synchronize. */
     return rc || *worst ? rc : agree(m, join(m, info), 1, worst);
 }
 
-/* The members, as processes of today. */
+/* Make the group of the members, by their processes of today. */
 static int members_of(const struct making *m, MPI_Group *group)
 {
     if (!m->on)
@@ -236,7 +241,7 @@ static int members_of(const struct making *m, MPI_Group *group)
     return rc ? rc : PMPI_Group_free(&world);
 }
 
-/* Rank, size and the names that the members agree on without asking each other. */
+/* Fill in rank, size and the names on which the members agree without asking each other. */
 static int identify(struct making *m)
 {
     if (!m->on) {
@@ -253,24 +258,24 @@ static int identify(struct making *m)
 static int fail(int error, MPI_Aint size, int disp_unit)
 {
     if (error == -EINVAL)
-        return ftrma_window_fail(NULL, disp_unit < 1 ? MPI_ERR_DISP : MPI_ERR_SIZE, "window of %lld bytes with displacement "
-                                 "unit %d: the size must be >= 0 and the unit >= 1 on every "
-                                 "member", (long long)size, disp_unit);
+        return ftrma_error_code(disp_unit < 1 ? MPI_ERR_DISP : MPI_ERR_SIZE,
+                                "window of %lld bytes with displacement unit %d: the size must be >= 0 and the unit >= 1 on every "
+                                "member", (long long)size, disp_unit);
     if (error == -EPROTO)
-        return ftrma_window_fail(NULL, MPI_ERR_RMA_FLAVOR, "one slot calls Allocate where another "
-                                 "calls Create: make windows in the same order on every slot");
+        return ftrma_error_code(MPI_ERR_RMA_FLAVOR, "one slot calls Allocate where another "
+                                "calls Create: make windows in the same order on every slot");
     if (error == -EIO)
-        return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a slot could not restore its part of this "
-                                 "window");
+        return ftrma_error_code(MPI_ERR_OTHER, "a slot could not restore its part of this "
+                                "window");
     if (error == -EXDEV)
-        return ftrma_window_fail(NULL, MPI_ERR_RMA_SHARED, "Allocate_shared on a communicator over "
-                                 "several nodes: Split_type(COMM_TYPE_SHARED) gives those of one");
+        return ftrma_error_code(MPI_ERR_RMA_SHARED, "Allocate_shared on a communicator over "
+                                "several nodes: Split_type(COMM_TYPE_SHARED) gives those of one");
     if (error == -EMFILE)
-        return ftrma_window_fail(NULL, MPI_ERR_OTHER, "more than %d windows: free some",
-                                 FTRMA_MAX_WINDOWS);
-    return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for a window of %lld bytes (%s): "
-                             "free space in /dev/shm or use smaller windows", (long long)size,
-                             strerror(-error));
+        return ftrma_error_code(MPI_ERR_OTHER, "more than %d windows: free some",
+                                FTRMA_MAX_WINDOWS);
+    return ftrma_error_code(MPI_ERR_NO_MEM, "no memory for a window of %lld bytes (%s): "
+                            "free space in /dev/shm or use smaller windows", (long long)size,
+                            strerror(-error));
 }
 
 static int says(MPI_Info info, const char *key, const char *word)
@@ -282,13 +287,14 @@ static int says(MPI_Info info, const char *key, const char *word)
     return flag && !strcmp(value, word);
 }
 
-/* From here on the program has it.  A part from Allocate is all zeros then. */
+/* Trace that the program has the window from here on. A part from Allocate is all zeros then. */
 static void trace_made(const struct window *w, uint64_t size_bytes)
 {
     struct ftrma_trace_record record = {
-        .what = FTRMA_WHAT_MADE, .mode = (uint32_t)ftrma_tape.mode,
+        .what = FTRMA_WHAT_MADE, .mode = (uint32_t)ftrma_event_clock.mode,
         .window = ftrma_trace_window(w->name_number), .target = -1, .bytes = size_bytes,
-        .event = ftrma_tape.events, .clock = ftrma_tape.clock, .value = {(uint64_t)w->allocated, 0}};
+        .event = ftrma_event_clock.events, .clock = ftrma_event_clock.clock,
+        .value = {(uint64_t)w->allocated, 0}};
     if (unlikely(ftrma_tracing))
         ftrma_trace_write(&record);
 }
@@ -321,13 +327,13 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     }
     struct window *w = m.w;
     if (w->group != MPI_GROUP_NULL)
-        PMPI_Group_free(&w->group); /* of the processes before a failure */
+        PMPI_Group_free(&w->group); /* the group of the processes before a failure */
     rc = members_of(&m, &w->group);
     if (rc)
         return rc;
     w->in_use = 1;
     if (w->allocated)
-        PMPI_Win_set_name(w->handle, ""); /* as the library has it for its own */
+        PMPI_Win_set_name(w->handle, ""); /* as the library names its own */
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
@@ -340,8 +346,8 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* Only communicators made of slots can carry protected windows; all of them are registered, and
-   MPI_COMM_SELF of a slot is one too. */
+/* 1 if a communicator can carry protected windows: only those made of slots can. All of them are
+   registered, and MPI_COMM_SELF of a slot is one, too. */
 static int protectable(MPI_Comm comm)
 {
     int inter = 1, index;
@@ -351,11 +357,11 @@ static int protectable(MPI_Comm comm)
     return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
 }
 
-/* A communicator that is ours can be gone already in a replay: its face is as good. */
+/* In a replay a communicator that is ours may be gone already: its handle is as good. */
 static struct making making_on(MPI_Comm comm)
 {
     struct communicator *on = ftrma_communicator(comm);
-    return (struct making){.comm = on ? on->face : ftrma_comm(comm), .on = on};
+    return (struct making){.comm = on ? on->handle : ftrma_comm(comm), .on = on};
 }
 
 int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
@@ -381,8 +387,8 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
     return ftrma_result(PMPI_Win_create(base, size, disp_unit, info, m.comm, win));
 }
 
-/* Its parts are saved and restored like all others.  What the members store into each other's is seen
-   by nobody, so that a failure rolls them back. */
+/* The parts of a shared window are saved and restored like all others. Nobody sees what the
+   members store into each other's parts, so a failure rolls them back. */
 int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
                             void *baseptr, MPI_Win *win)
 {
@@ -390,7 +396,7 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
         return ftrma_code_unwind;
     struct making m = making_on(comm);
     m.allocated = m.shared = 1;
-    /* Whether each part begins where the one before ends. */
+    /* Each part begins where the last one ends, unless the program says so. */
     m.packed = !says(info, "alloc_shared_noncontig", "true");
     int rc;
     if (protectable(m.comm))
@@ -402,10 +408,11 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
     return rc;
 }
 
-/* What is attached to it cannot be restored, and the user is told. */
+/* Memory that is attached to a dynamic window cannot be restored, and the user is told. */
 int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-    if (ftrma_ctl && warn) /* before the call: slot 0, which tells, is let out with the others */
+    if (ftrma_ctl && warn) /* before the call, since slot 0, which tells, is let out with the
+                              others */
         warn("Create_dynamic");
     int rc = GUARDED(PMPI_Win_create_dynamic(info, ftrma_comm(comm), win));
     if (rc || !ftrma_ctl)
@@ -424,7 +431,8 @@ int MPI_Win_free(MPI_Win *win)
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     struct window *w = ftrma_window(*win);
-    if (!w && ftrma_window_is_stale(*win)) { /* of an attempt before: it has been let go of */
+    if (!w && ftrma_window_is_stale(*win)) { /* a handle of an earlier attempt, which was let go
+                                                of */
         *win = MPI_WIN_NULL;
         return MPI_SUCCESS;
     }
@@ -435,7 +443,7 @@ int MPI_Win_free(MPI_Win *win)
     if (unlikely(ftrma_finalized))
         return ftrma_after_finalize();
     int rc = ftrma_sync_begin(FTRMA_WHAT_FREE, w->ordinal, -1, 0);
-    int done = rc == 1 || w->ghost; /* a ghost's others have all been here */
+    int done = rc == 1 || w->ghost; /* all others have freed a ghost */
     if (rc == 1)
         ftrma_far_pass_tell(w);
     if (!done && !rc)

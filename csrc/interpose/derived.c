@@ -1,8 +1,8 @@
 /* Communicators derived from the slots' world: the calls that make and free them.
  *
- * Who belongs to one follows from the program alone (Dup, Create, Cart_create, Cart_sub) or from one
- * exchange, which is answered from the log in a replay (Split).  So a replacement comes to the same
- * communicators without the others, and their exchanges and windows are found by the same names.
+ * The members of one follow from the program alone (Dup, Create, Cart_create, Cart_sub) or from one
+ * exchange, which is answered from the log in a replay (Split). So a replacement comes to equal
+ * communicators without the others, and finds their exchanges and windows by equal names.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -10,27 +10,30 @@
 #include <string.h>
 
 #include "alarm.h"
+#include "board.h"
 #include "collective.h"
 #include "event.h"
 #include "nodes.h"
 #include "opening.h"
 #include "replay.h"
 #include "revoke.h"
+#include "world.h"
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-static int fail(MPI_Comm face, int class)
+static int fail(MPI_Comm handle, int class)
 {
-    PMPI_Comm_call_errhandler(face, class);
+    PMPI_Comm_call_errhandler(handle, class);
     return class;
 }
 
-/* Here for the first time, or replayed.  All members meet before they turn to the library, which can
-   wait for ever for one that died before it came, or that has left this meeting for a failure. */
+/* Make the backing communicator, or find in a replay that it was made. All members meet before
+   they enter the library, since the library can wait for ever for one that died before it came,
+   or that has left this meeting for a failure. */
 static int settle(struct communicator *parent, struct communicator *c)
 {
     struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1, .agrees = 1};
-    int past = ftrma_tape.mode && !ftrma_replay_over();
+    int past = ftrma_event_clock.mode && !ftrma_replay_over();
     int error = ftrma_exchange_prepare(c, past);
     size_t chunk;
     c->ghost = past && error == -ENOENT;
@@ -39,34 +42,35 @@ static int settle(struct communicator *parent, struct communicator *c)
         rc = ftrma_exchange_open(c, &chunk);
     if (!rc)
         rc = ftrma_transfer_run(&t);
-    if (!rc && c->live == MPI_COMM_NULL)
-        c->live = ftrma_take_pending(c->spec.id);
+    if (!rc && c->backing == MPI_COMM_NULL)
+        c->backing = ftrma_take_pending(c->spec.id);
     if (!rc && !past)
-        rc = ftrma_enliven(c);
+        rc = ftrma_make_backing(c);
     t.agrees = 0;
-    if (!rc) /* nobody goes on, and perhaps dies, while others still need it */
+    if (!rc) /* nobody goes on, and perhaps dies, while others still need the board */
         rc = ftrma_transfer_run(&t);
-    return rc || c->live == MPI_COMM_NULL ? rc : ftrma_inherit(c->face, c->live);
+    return rc || c->backing == MPI_COMM_NULL ? rc : ftrma_copy_errhandler(c->handle, c->backing);
 }
 
-/* The communicator of `spec`, this slot's part of it behind `face`. */
-static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm face,
+/* Make this slot's part of the communicator of `spec`, behind `handle`. */
+static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm handle,
                 MPI_Comm *made)
 {
     int slot, rc;
-    *made = face;
-    if (spec->n == 1) { /* what a slot does with itself any replay repeats: the library's own */
+    *made = handle;
+    if (spec->n == 1) { /* a replay repeats all that a slot does with itself: it is the library's
+                           own */
         rc = ftrma_opening_await(parent, NULL, 0);
         if (rc || spec->ndims < 0)
             return rc;
-        rc = PMPI_Cart_create(face, spec->ndims, spec->dims, spec->periods, 0, made);
-        return rc ? rc : PMPI_Comm_free(&face);
+        rc = PMPI_Cart_create(handle, spec->ndims, spec->dims, spec->periods, 0, made);
+        return rc ? rc : PMPI_Comm_free(&handle);
     }
     struct communicator *c = calloc(1, sizeof *c);
     if (!c)
-        return fail(parent->face, MPI_ERR_NO_MEM);
-    c->face = face;
-    c->live = MPI_COMM_NULL;
+        return fail(parent->handle, MPI_ERR_NO_MEM);
+    c->handle = handle;
+    c->backing = MPI_COMM_NULL;
     c->spec = *spec;
     ftrma_my_role(&slot);
     while (c->me < spec->n && spec->slots[c->me] != slot)
@@ -81,18 +85,18 @@ static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_
     return rc;
 }
 
-/* Without attributes, as all but Dup make them. */
+/* Make one without attributes, as all calls but Dup do. */
 static int make_fresh(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm *made)
 {
-    MPI_Comm face;
-    int rc = ftrma_fresh_face(&face);
+    MPI_Comm handle;
+    int rc = ftrma_make_handle(&handle);
     if (!rc)
-        rc = ftrma_inherit(parent->face, face);
-    return rc ? rc : make(parent, spec, face, made);
+        rc = ftrma_copy_errhandler(parent->handle, handle);
+    return rc ? rc : make(parent, spec, handle, made);
 }
 
-/* Two numbers into one, so that no two communicators get the same: the steps are those of splitmix64
-   (Steele, Lea, Flood 2014). */
+/* Derive one number from two, so that no two communicators get an equal one; the steps are those
+   of splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t derive(uint64_t id, uint64_t from)
 {
     uint64_t h = id * 0x9e3779b97f4a7c15ull + from + 1;
@@ -105,7 +109,8 @@ static uint64_t derive(uint64_t id, uint64_t from)
     return h;
 }
 
-/* Of the call that makes one of this one, which all its members make in the same order. */
+/* The number of the next communicator that is made of this one; all members make them in one
+   order. */
 static uint64_t next_child(struct communicator *parent)
 {
     return derive(parent->spec.id, ++parent->children);
@@ -114,18 +119,18 @@ static uint64_t next_child(struct communicator *parent)
 static int dup(struct communicator *parent, MPI_Info info, MPI_Comm *made)
 {
     struct ftrma_spec spec = parent->spec;
-    MPI_Comm face;
-    int rc = info == MPI_INFO_NULL ? PMPI_Comm_dup(parent->face, &face)
-                                   : PMPI_Comm_dup_with_info(parent->face, info, &face);
+    MPI_Comm handle;
+    int rc = info == MPI_INFO_NULL ? PMPI_Comm_dup(parent->handle, &handle)
+                                   : PMPI_Comm_dup_with_info(parent->handle, info, &handle);
     spec.id = next_child(parent);
-    return rc ? rc : make(parent, &spec, face, made);
+    return rc ? rc : make(parent, &spec, handle, made);
 }
 
 struct bid {
     int32_t color, key;
 };
 
-static const struct bid *bids; /* for by_key */
+static const struct bid *bids; /* the bids that by_key compares */
 
 static int by_key(const void *a, const void *b)
 {
@@ -169,15 +174,15 @@ static int split(struct communicator *parent, int color, int key, MPI_Comm *made
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* First in each call: the library's own communicators are made by the library, of what it knows. */
+/* The beginning of each call: on the library's own communicators it calls the library. */
 #define DERIVED_OR(native)                                                                        \
-    ftrma_place(FTRMA_PLACE_CALL);                                                                \
+    ftrma_failpoint(FTRMA_FAILPOINT_CALL);                                                        \
     struct communicator *parent = ftrma_communicator(comm);                                       \
     if (!parent) {                                                                                \
         ftrma_foreign_on(comm, __func__);                                                         \
         int native_rc = GUARDED(native);                                                          \
         if (!native_rc)                                                                           \
-            ftrma_register_foreign(*made, __func__);                                                           \
+            ftrma_register_foreign(*made, __func__);                                              \
         return native_rc;                                                                         \
     }                                                                                             \
     if (unlikely(ftrma_finalized))                                                                \
@@ -201,11 +206,11 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made)
 {
     DERIVED_OR(PMPI_Comm_split(ftrma_comm(comm), color, key, made));
     if (color < 0 && color != MPI_UNDEFINED)
-        return fail(parent->face, MPI_ERR_ARG);
+        return fail(parent->handle, MPI_ERR_ARG);
     return split(parent, color, key, made);
 }
 
-/* Those of one node; what else there is to split by is for the library to know. */
+/* Split by node, which is all that is ours; the library knows other ways to split. */
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made)
 {
     DERIVED_OR(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
@@ -233,13 +238,13 @@ int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *made)
     struct ftrma_spec spec = {.ndims = -1};
     int slot, rc = PMPI_Group_size(group, &spec.n);
     if (rc || spec.n > parent->spec.n)
-        return fail(parent->face, MPI_ERR_GROUP);
+        return fail(parent->handle, MPI_ERR_GROUP);
     uint64_t id = next_child(parent);
     ftrma_my_role(&slot);
     for (int r = 0; r < spec.n; r++) {
         spec.slots[r] = ftrma_slot_in(group, r);
         if (!ftrma_is_member(&parent->spec, spec.slots[r]))
-            return fail(parent->face, MPI_ERR_GROUP);
+            return fail(parent->handle, MPI_ERR_GROUP);
         id = derive(id, (uint64_t)spec.slots[r]);
     }
     spec.id = id;
@@ -248,7 +253,7 @@ int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *made)
                                         : ftrma_opening_await(parent, NULL, 0);
 }
 
-/* Arguments that make no topology are left to the library, to be refused. */
+/* 1 if the arguments make a topology; the library refuses all others. */
 static int makes_grid(int n, int ndims, const int *dims)
 {
     int64_t all = 1;
@@ -282,7 +287,7 @@ int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
     DERIVED_OR(PMPI_Cart_sub(ftrma_comm(comm), remain, made));
     const struct ftrma_spec *p = &parent->spec;
     if (p->ndims < 0)
-        return fail(parent->face, MPI_ERR_TOPOLOGY);
+        return fail(parent->handle, MPI_ERR_TOPOLOGY);
     struct ftrma_spec spec = {.id = next_child(parent)};
     for (int d = 0; d < p->ndims; d++)
         if (remain[d]) {
@@ -290,7 +295,8 @@ int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
             spec.periods[spec.ndims++] = p->periods[d];
         }
     for (int r = 0; r < p->n; r++) {
-        int same = 1, mine = parent->me, theirs = r; /* in row-major order, from the last dimension */
+        int same = 1, mine = parent->me, theirs = r; /* ranks are in row-major order; counted
+                                                        from the last dimension */
         for (int d = p->ndims - 1; d >= 0; mine /= p->dims[d], theirs /= p->dims[d], d--)
             same &= remain[d] || mine % p->dims[d] == theirs % p->dims[d];
         if (same)
@@ -300,7 +306,7 @@ int MPI_Cart_sub(MPI_Comm comm, const int remain[], MPI_Comm *made)
     return make_fresh(parent, &spec, made);
 }
 
-/* Of the members on this node. */
+/* 1 if this slot is the first of the members on this node. */
 static int is_first_here(const struct communicator *c)
 {
     int first = 0;
@@ -309,7 +315,8 @@ static int is_first_here(const struct communicator *c)
     return c->me == first;
 }
 
-/* All members have come here when one goes on: nobody needs the board any more. */
+/* Free a communicator. All members have come here when one goes on, so nobody needs the board
+   any more. */
 static int release(MPI_Comm *comm)
 {
     struct communicator *c = ftrma_derived(*comm);
@@ -324,21 +331,21 @@ static int release(MPI_Comm *comm)
         return rc;
     if (is_first_here(c))
         ftrma_board_remove(c->spec.id);
-    if (c->live != MPI_COMM_NULL && !ftrma_pending()) {
-        MPI_Comm live = c->live;
-        ftrma_unregister_comm(live);
+    if (c->backing != MPI_COMM_NULL && !ftrma_pending()) {
+        MPI_Comm backing = c->backing;
+        ftrma_unregister_comm(backing);
         ftrma_enter_call();
-        PMPI_Comm_free(&live);
+        PMPI_Comm_free(&backing);
         ftrma_leave_call();
     }
-    rc = PMPI_Comm_free(comm); /* what deletes attributes still finds it */
+    rc = PMPI_Comm_free(comm); /* callbacks that delete attributes still find it */
     ftrma_derived_discard(c);
     return rc;
 }
 
 static int is_derived(MPI_Comm comm)
 {
-    ftrma_place(FTRMA_PLACE_CALL);
+    ftrma_failpoint(FTRMA_FAILPOINT_CALL);
     return ftrma_nderived && ftrma_derived(comm);
 }
 
@@ -379,8 +386,8 @@ int MPI_Comm_rank(MPI_Comm comm, int *rank)
     return MPI_SUCCESS;
 }
 
-/* Not by groups: the library (Open MPI 5.0) tells those with a process apart that it has and has not
-   talked to yet, which a replacement is. */
+/* The groups are not compared: the library (Open MPI 5.0) tells a process with which it has
+   talked apart from one with which it has not yet, and a replacement is such a one. */
 int MPI_Comm_compare(MPI_Comm one, MPI_Comm other, int *result)
 {
     const struct communicator *a = ftrma_communicator(one), *b = ftrma_communicator(other);
@@ -401,7 +408,7 @@ int MPI_Comm_compare(MPI_Comm one, MPI_Comm other, int *result)
 
 /* ---- attributes ----------------------------------------------------------------------------- */
 
-/* The standard attaches these to MPI_COMM_WORLD alone. */
+/* 1 for the attributes that the standard attaches to MPI_COMM_WORLD alone. */
 static int is_predefined(int keyval)
 {
     return keyval == MPI_TAG_UB || keyval == MPI_HOST || keyval == MPI_IO
@@ -411,13 +418,13 @@ static int is_predefined(int keyval)
 
 int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
 {
-    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_face(comm), keyval, value,
+    return PMPI_Comm_get_attr(is_predefined(keyval) ? comm : ftrma_handle(comm), keyval, value,
                               flag);
 }
 
-/* Also of one whose live communicator has lapsed. */
+/* The group also of a communicator whose backing one is deferred. */
 int MPI_Comm_group(MPI_Comm comm, MPI_Group *group)
 {
-    struct communicator *c = ftrma_lapsed ? ftrma_communicator(comm) : NULL;
+    struct communicator *c = ftrma_backing_deferred ? ftrma_communicator(comm) : NULL;
     return c ? ftrma_group_of(c, group) : PMPI_Comm_group(ftrma_comm(comm), group);
 }

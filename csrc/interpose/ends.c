@@ -1,4 +1,4 @@
-/* How the program begins MPI, which has begun already, and how it ends that, or everything. */
+/* The program's Init, at which MPI has begun already; its Finalize and its Abort. */
 #include <mpi.h>
 #include <unistd.h>
 
@@ -22,8 +22,8 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return ftrma_finalized ? ftrma_after_finalize() : PMPI_Query_thread(provided);
 }
 
-/* The library's own would wait for checksum ranks, spares and the dead; a protected job ends by
-   the agreement of its slots instead (ftrma/program/session.py). */
+/* The library's own Finalize would wait for checksum ranks, spares and the dead; a protected job
+   ends by the agreement of its slots instead (ftrma/program/session.py). */
 int MPI_Finalize(void)
 {
     ftrma_finalized = ftrma_ctl != NULL;
@@ -47,9 +47,9 @@ int ftrma_mpi_abort(int status)
     return PMPI_Abort(MPI_COMM_WORLD, status);
 }
 
-/* The program gives up: everybody ends with its status, in an orderly way if a supervisor is
-   there to see to it (it reads the request within milliseconds).  In a job over several nodes the
-   program is unwound meanwhile. */
+/* The program gives up: all processes end with its status, in an orderly way if a supervisor is
+   there (it reads the request within milliseconds). In a job over several nodes the program is
+   unwound meanwhile. */
 int MPI_Abort(MPI_Comm comm, int status)
 {
     if (!ftrma_ctl)
@@ -58,18 +58,19 @@ int MPI_Abort(MPI_Comm comm, int status)
         return ftrma_code_unwind;
     ftrma_note_abort(status);
     if (ftrma_link >= 0) {
-        /* mpi4py calls this with Python's lock held, which the thread that ends us needs. */
+        /* mpi4py calls this with Python's lock held, which the thread that ends this process
+           needs. */
         ftrma_tell("{\"event\": \"abort\", \"status\": %d, \"program\": 1}\n", status);
         return ftrma_code_unwind;
     }
     int32_t none = 0;
-    if (ftrma_claim_error()) /* else whose error it is may have given one */
+    if (ftrma_claim_error()) /* otherwise the process whose error it is may have given a status */
         STORE(&ftrma_ctl->exit_status, status);
     else
         __atomic_compare_exchange_n(&ftrma_ctl->exit_status, &none, status, 0, __ATOMIC_SEQ_CST,
                                     __ATOMIC_SEQ_CST);
     STORE(&ftrma_ctl->request, FTRMA_ABORT);
     for (int waited = 0; waited < 100; waited++)
-        usleep(100000); /* ended by the supervisor */
+        usleep(100000); /* the supervisor ends this process */
     return PMPI_Abort(MPI_COMM_WORLD, status);
 }

@@ -1,28 +1,30 @@
-/* Error handlers of the program: MPI_ERRORS_ARE_FATAL ends the job in words. */
+/* Error handlers of the program: MPI_ERRORS_ARE_FATAL ends the job with the error in words. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "comm.h"
+#include "communicator.h"
 #include "control.h"
 #include "errhandler.h"
 #include "errors.h"
 
-/* The library's own way to be fatal does not end a process here, whose launcher is told to let jobs
-   run on; and what it says is lost with the launcher's notices. */
+/* End the job with the error's words. The library's own fatal handler does not end a process
+   here, since the launcher is told to let jobs run on, and its words are lost with the
+   launcher's notices. */
 static void fatal(const char *object, const int *code, const char *call)
 {
     int slot = -1, length = 0;
     if (ftrma_judge(*code) == ftrma_code_unwind)
-        return; /* somebody died: the call returns, and its caller unwinds */
+        return; /* somebody has died: the call returns, and its caller unwinds */
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     PMPI_Error_string(*code, text, &length);
     if (ftrma_ctl)
         ftrma_my_role(&slot);
     /* One write, so that the lines of several ranks do not mix. */
     char words[2 * MPI_MAX_ERROR_STRING];
-    if (!call || strstr(call, "call_errhandler")) /* from this library, about any call */
+    if (!call || strstr(call, "call_errhandler")) /* the error comes from this library, about any
+                                                     call */
         call = "a call of MPI";
     int n = snprintf(words, sizeof words, "ftrma: error: slot %d: %s on a %s with "
                      "MPI_ERRORS_ARE_FATAL: %s\n", slot, call, object, text);
@@ -62,7 +64,8 @@ static void fatal_on_file(MPI_File *file, int *code, ...)
     fatal("file", code, call);
 }
 
-/* In place of MPI_ERRORS_ARE_FATAL and of MPI_ERRORS_ABORT, which are told apart when they are got. */
+/* Handlers in place of MPI_ERRORS_ARE_FATAL and of MPI_ERRORS_ABORT: a program that asks for its
+   handler is told which of them it has. */
 enum { COMM, WIN, FILE_HANDLE, KINDS };
 static MPI_Errhandler ours[KINDS][2] = {
     {MPI_ERRHANDLER_NULL, MPI_ERRHANDLER_NULL},
@@ -88,12 +91,13 @@ static void uncover(int kind, MPI_Errhandler *handler)
 {
     for (int aborts = 0; aborts < 2; aborts++)
         if (*handler == ours[kind][aborts] && *handler != MPI_ERRHANDLER_NULL) {
-            PMPI_Errhandler_free(handler); /* what was got is one reference more */
+            PMPI_Errhandler_free(handler); /* a handler that was got is one more reference */
             *handler = aborts ? MPI_ERRORS_ABORT : MPI_ERRORS_ARE_FATAL;
         }
 }
 
-/* The handlers that stand for others were not got from the library, which counts them. */
+/* Free a handler of the program's; those that stand for the predefined ones did not come from
+   the library, which counts references. */
 int MPI_Errhandler_free(MPI_Errhandler *handler)
 {
     if (!ftrma_ctl || (*handler != MPI_ERRORS_ARE_FATAL && *handler != MPI_ERRORS_ABORT))
@@ -105,15 +109,15 @@ int MPI_Errhandler_free(MPI_Errhandler *handler)
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
 {
     const struct communicator *c = ftrma_communicator(comm);
-    int rc = PMPI_Comm_set_errhandler(ftrma_face(comm), substitute(COMM, handler));
-    return rc || !c || c->live == MPI_COMM_NULL
+    int rc = PMPI_Comm_set_errhandler(ftrma_handle(comm), substitute(COMM, handler));
+    return rc || !c || c->backing == MPI_COMM_NULL
                ? rc
-               : PMPI_Comm_set_errhandler(c->live, substitute(COMM, handler));
+               : PMPI_Comm_set_errhandler(c->backing, substitute(COMM, handler));
 }
 
 int MPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *handler)
 {
-    int rc = PMPI_Comm_get_errhandler(ftrma_face(comm), handler);
+    int rc = PMPI_Comm_get_errhandler(ftrma_handle(comm), handler);
     if (!rc)
         uncover(COMM, handler);
     return rc;

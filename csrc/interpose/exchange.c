@@ -1,20 +1,20 @@
 /* Exchanges: all members of a communicator show each other some bytes, and wait for each other.
  *
- * Its board (board.c) has two areas for each.  In exchange number k a member writes its bytes to its
- * own area k & 1, stores k as its arrival word, waits until all words are at least k, and reads what
- * it wants from the others' areas.  Two areas are enough: nobody writes for k + 2 before
- * everybody has arrived at k + 1 and so has read what was written for k.
+ * Its board (board.c) has two areas for each member. In exchange number k a member writes its bytes
+ * to its own area k & 1, stores k as its arrival word, waits until all words are at least k, and
+ * reads from the others' areas. Two areas are enough: nobody writes for k + 2 before everybody has
+ * arrived at k + 1 and so has read the bytes of k.
  *
- * Words have one writer each and hold absolute values, so that an exchange that was interrupted can
- * be done again: the same bytes to the same place, the same word.  That is what lets survivors wait
- * on while a slot is replaced; the library's own collectives would have to be started over by all.
+ * Each word has one writer and an absolute value, so that an exchange that was interrupted can be
+ * done again: the same bytes to the same place, the same word. So survivors can wait on while a
+ * slot is replaced; with the library's own collectives all would have to start over.
  *
- * Over several nodes each node has such a board.  A member writes to its own, puts the same bytes
- * to those of the others' nodes, and has its word raised there behind them (far.c).
+ * Over several nodes each node has such a board. A member writes to its own, puts these bytes to
+ * those of the other nodes, and has its word raised there behind them (far.c).
  *
- * Each exchange is one event (event.h).  What is learned in it passes through ftrma_learn, the same
- * code for an exchange that takes place and for one that is answered from the log.  Data larger than
- * an area takes several exchanges, one for each chunk of the slots' streams.
+ * Each exchange is one event (event.h). Bytes that are learned in it pass through ftrma_learn, for
+ * an exchange that takes place and for one that is answered from the log. Data larger than an area
+ * takes several exchanges, one for each chunk of the slots' streams.
  */
 #define _GNU_SOURCE
 #include "exchange.h"
@@ -28,6 +28,8 @@
 #include <unistd.h>
 
 #include "alarm.h"
+#include "board.h"
+#include "communicator.h"
 #include "errors.h"
 #include "event.h"
 #include "far.h"
@@ -67,8 +69,8 @@ int ftrma_exchange_open(struct communicator *on, size_t *room)
         return ftrma_code_unwind;
     int error = likely(on->board && on->others) || on->ghost ? 0 : ftrma_exchange_prepare(on, 0);
     if (unlikely(error))
-        return ftrma_window_fail(NULL, MPI_ERR_NO_MEM, "no memory for collective calls (%s): free "
-                                 "space in /dev/shm", strerror(-error));
+        return ftrma_error_code(MPI_ERR_NO_MEM, "no memory for collective calls (%s): free "
+                                "space in /dev/shm", strerror(-error));
     ftrma_on = on;
     *room = (on->board ? on->board->area_bytes : ftrma_area_bytes(&on->spec))
             - sizeof(struct ftrma_area);
@@ -89,18 +91,18 @@ const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank,
         return a;
     size_t other = (size_t)a->collective;
     const int32_t *slots = ftrma_on->spec.slots;
-    *rc = ftrma_window_fail(NULL, MPI_ERR_OTHER, "slot %d is in %s where slot %d is in %s%s: "
-                            "collective calls come in the same order, with the same amounts of "
-                            "data, on all slots", slots[rank],
-                            other < sizeof names / sizeof *names ? names[other] : "no call",
-                            slots[ftrma_rank()], names[t->collective],
-                            a->collective == (uint64_t)t->collective ? " with less or more data" : "");
+    *rc = ftrma_error_code(MPI_ERR_OTHER, "slot %d is in %s where slot %d is in %s%s: "
+                           "collective calls come in the same order, with the same amounts of "
+                           "data, on all slots", slots[rank],
+                           other < sizeof names / sizeof *names ? names[other] : "no call",
+                           slots[ftrma_rank()], names[t->collective],
+                           a->collective == (uint64_t)t->collective ? " with less or more data" : "");
     return NULL;
 }
 
 /* ---- one exchange --------------------------------------------------------------------------- */
 
-/* The members from `*first` on, but for `except`, of whom nothing is asked; -1: of all. */
+/* 1 if all members from `*first` on have arrived, except `except` (-1: nobody). */
 static int all_arrived(uint64_t number, int except, int *first)
 {
     while (*first < ftrma_ranks()
@@ -110,7 +112,7 @@ static int all_arrived(uint64_t number, int except, int *first)
     return *first == ftrma_ranks();
 }
 
-/* 1: a failure, and the calling member does not go on; where they agree, none does. */
+/* 1 if there is a failure and this member does not go on; if the members agree, none does. */
 static int leaves(int agree)
 {
     if (!agree || ftrma_stale())
@@ -127,7 +129,7 @@ static int await(uint64_t number, int except, int agree)
     for (unsigned step = 0; !all_arrived(number, except, &first); seen = LOAD(&bell->word)) {
         if (leaves(agree))
             return ftrma_code_unwind;
-        /* Another slot may wait for a message that this one has begun to send. */
+        /* Another slot may wait for a message that this slot has begun to send. */
         if (step >= FTRMA_PATIENCE)
             ftrma_progress();
         ftrma_wait_step(&step, bell, seen);
@@ -135,10 +137,10 @@ static int await(uint64_t number, int except, int agree)
     return MPI_SUCCESS;
 }
 
-/* Arrive, then wait for the others.  Whoever finds all arrived as it arrives rings: the last one
-   does in any case, or the agent for it.  The event is not over before the arrival has come to all
-   nodes: until then it would be lost with this process.
-   Where one arrives behind all others, the last of those rings for it. */
+/* Arrive, then wait for the others. A member that finds all arrived as it arrives rings; the
+   last one does so in any case, or the agent for it. The event is not over before the arrival
+   has come to all nodes: until then it would be lost with this process. If one member arrives
+   behind all others, the last of the others rings for it. */
 static int meet(const struct ftrma_transfer *t, const struct ftrma_area *own, size_t bytes)
 {
     struct ftrma_bell *bell = &ftrma_on->board->bell;
@@ -179,8 +181,8 @@ static void copy_stream(const struct ftrma_transfer *t, size_t lo, size_t hi, ch
     }
 }
 
-/* At most 16 words, spread over the chunk and with both of its ends: enough to notice that a
-   program that should be deterministic is not, for the price of a few cache lines. */
+/* Add at most 16 words of the chunk to the hash, spread over it, both of its ends included: for
+   the price of a few cache lines this finds out a program that is not deterministic. */
 static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     hi = hi < t->bytes ? hi : t->bytes;
@@ -196,7 +198,7 @@ static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, s
     return ftrma_mix(h, last);
 }
 
-/* Which exchange it is, and who must have come before whom goes: all, or by the root alone. */
+/* Trace the exchange, and whom its members wait for: all, or the root alone. */
 static void trace_exchange(const struct ftrma_transfer *t)
 {
     int scatters = t->collective == FTRMA_BCAST || t->collective == FTRMA_SCATTER
@@ -220,7 +222,7 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
     t->number = ++ftrma_on->exchanges;
     if (unlikely(ftrma_tracing))
         trace_exchange(t);
-    if (!t->answered && !ftrma_on->ghost) { /* a ghost's others have all been here */
+    if (!t->answered && !ftrma_on->ghost) { /* all others have been in a ghost's exchange */
         struct ftrma_area *a = area(ftrma_rank(), t->number);
         a->collective = (uint64_t)t->collective;
         a->round = t->round;
@@ -272,7 +274,7 @@ static int gather(struct ftrma_transfer *t, size_t lo, size_t hi)
     struct gathering *g = t->user;
     int rc = MPI_SUCCESS;
     hi = hi < g->bytes ? hi : g->bytes;
-    g->passed = t->answered && ftrma_tape.mode == FTRMA_PROLOGUE;
+    g->passed = t->answered && ftrma_event_clock.mode == FTRMA_PROLOGUE;
     for (int s = 0; s < ftrma_ranks() && !rc && !g->passed; s++) {
         if (s == ftrma_rank())
             continue;

@@ -1,12 +1,13 @@
-/* Exchanges of bytes between all members of a communicator, which the collective calls are made of (exchange.c). */
+/* Exchanges of bytes between all members of a communicator (exchange.c). Collective calls are
+   made of them. */
 #ifndef FTRMA_EXCHANGE_H
 #define FTRMA_EXCHANGE_H
 
 #include <stddef.h>
 
-#include "comm.h"
+#include "communicator_state.h"
 
-/* Which call a transfer belongs to; slots that disagree are told so. */
+/* The call that a transfer belongs to; slots that disagree are told so. */
 enum ftrma_collective {
     FTRMA_GATHER_ALL,
     FTRMA_BARRIER,
@@ -35,12 +36,12 @@ struct ftrma_piece {
     size_t bytes;
 };
 
-/* What a slot deposits in one exchange. */
+/* One slot's deposit in one exchange. */
 struct ftrma_area {
     uint64_t collective; /* enum ftrma_collective */
     uint64_t round;      /* number of this exchange in its transfer */
-    uint64_t bytes;      /* of the slot's whole stream */
-    uint64_t rounds;     /* that its stream takes */
+    uint64_t bytes;      /* length of the slot's whole stream */
+    uint64_t rounds;     /* exchanges that its stream takes */
     uint64_t pad[4];
     char data[];
 };
@@ -49,15 +50,19 @@ struct ftrma_area {
    goes out chunk by chunk, one in each round; each takes what it wants from the others' streams. */
 struct ftrma_transfer {
     int collective, root;           /* root: -1 where there is none */
-    uint64_t detail;                /* more of what must be the same when it is done again */
-    int agrees;                     /* it leads to what all do or none: see ftrma_agree */
-    int ordered;                    /* rank 0 arrives behind all others, and so goes on before them */
-    int sample;                     /* include the stream's bytes in it */
+    uint64_t detail;                /* more that must be equal when the call is replayed */
+    int agrees;                     /* its result decides what all members do or none: see
+                                       ftrma_agree */
+    int ordered;                    /* rank 0 arrives after all others, and so goes on before
+                                       them */
+    int sample;                     /* the signature of the event includes some of the stream's
+                                       bytes */
     const struct ftrma_piece *out;  /* [nout] the own stream */
     int nout;
     size_t expected;                /* bytes of the longest stream, as far as it is known here */
     size_t unit;                    /* chunks do not go over multiples of this; 0: all the same */
-    /* Takes what this slot wants of the chunks [lo, hi) of the streams. Returns an MPI code. */
+    /* Takes the bytes that this slot wants from the chunks [lo, hi) of the streams. Returns an
+       MPI code. */
     int (*deliver)(struct ftrma_transfer *t, size_t lo, size_t hi);
     void *user;                     /* for deliver */
     /* Filled in by ftrma_transfer_run. */
@@ -79,23 +84,25 @@ static inline int ftrma_ranks(void)
     return ftrma_on->spec.n;
 }
 
-/* Have the communicator's board, and know where else its members are; find: only if it is there.
-   0 or -errno. */
+/* Map the communicator's board, and find the other nodes of its members; find: map it only if it
+   is there. 0 or -errno. */
 int ftrma_exchange_prepare(struct communicator *on, int find);
 /* The transfers that follow are on this communicator. [out] *room: bytes of a chunk. Returns an MPI
    code. */
 int ftrma_exchange_open(struct communicator *on, size_t *room);
 /* Run all rounds of a transfer. Returns an MPI code. */
 int ftrma_transfer_run(struct ftrma_transfer *t);
-/* What a rank deposited in this exchange; NULL with *rc set if it is in another call. Not while
-   answering. */
+/* The deposit of a rank in this exchange; NULL with *rc set if the rank is in another call. Not
+   for exchanges that are answered from the log. */
 const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank, int *rc);
-/* Bring what is learned where it belongs, live or from the log. Returns an MPI code. */
+/* Copy n bytes to where they belong: from the deposit of an exchange, and then log them; or from
+   the log. Returns an MPI code. */
 int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n);
 
-/* All members' `bytes` bytes at `mine`, in the order of ranks, in one exchange; ordered: see struct
-   ftrma_transfer; [out] *passed: nothing is known, since this is a replay on the way to a checkpoint's
-   place. Collective, with the same `bytes`. Returns an MPI code. */
+/* Gather `bytes` bytes of each member at `mine`, in the order of ranks, in one exchange;
+   ordered: see struct ftrma_transfer; [out] *passed: 1: nothing was gathered, since this is a
+   replay on its way to the place of a checkpoint. Collective, with equal `bytes`. Returns an MPI
+   code. */
 int ftrma_gather_all(const void *mine, size_t bytes, void *all, int ordered, int *passed);
 
 #endif

@@ -1,9 +1,10 @@
 /* Members of a window or communicator on other nodes.
  *
  * Each node has a file of the window with its own members' parts and a header for all, whose words
- * lie where they are waited for; who changes one for somebody far has the agent there raise it.  Of
- * a communicator each node has a board, which is written to in the same way.  A word that is raised
- * is under way when the call returns, and a flush waits for it; a lock is taken or given by then.
+ * lie where they are waited for; a member that changes a word for another node has the agent there
+ * raise it. Each node also has a board of a communicator, which is written in this way. A word that
+ * is raised is under way when the call returns, and a flush waits for it; a lock is taken or given
+ * when the call returns.
  */
 #include "far.h"
 
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "board.h"
 #include "nodes.h"
-#include "turn.h"
+#include "origin_lock.h"
 
 /* ---- windows come and go -------------------------------------------------------------------- */
 
@@ -32,7 +34,8 @@ int ftrma_far_place(struct window *w)
     _Static_assert(sizeof place.file >= sizeof w->name, "the name has room");
     memcpy(place.file, w->name, sizeof w->name);
     struct ftrma_ledger *ledger = ftrma_wire_ledger();
-    if (w->placed < 0) /* of this slot's process before, with the locks that others hold there */
+    if (w->placed < 0) /* the part of this slot's last process, with the locks that others hold
+                          there */
         w->placed = ftrma_parts_find(ledger, w->wire, place.target, place.generation);
     if (w->placed < 0)
         w->placed = ftrma_parts_reserve(ledger, w->wire, place.target);
@@ -48,27 +51,29 @@ void ftrma_far_leave(struct window *w)
 
 /* ---- locks and words ------------------------------------------------------------------------ */
 
-/* What is acknowledged with the answer of a lock or atomic only is unknown in a repair that finds that
-   parked: all puts are acknowledged before one is asked for, in one turn. */
+/* Acknowledge all puts before a lock is asked for, in one go. A put that is acknowledged with
+   the answer of a lock or atomic alone would be unknown in a repair that finds the request
+   parked. */
 int ftrma_far_ask_lock(struct window *w, int target, int how)
 {
     uint32_t slot = slot_of(w, target);
-    RETURN_ALONE(w, target, begin_one(ftrma_origin_flush(ORIGIN, slot)
+    RETURN_WITH_ORIGIN(w, target, count_unanswered(ftrma_origin_flush(ORIGIN, slot)
                                           ?: ftrma_origin_lock(ORIGIN, slot, w->wire, how)));
 }
 
 int ftrma_far_ask_unlock(struct window *w, int target, int how)
 {
     uint32_t slot = slot_of(w, target);
-    RETURN_ALONE(w, target, begin_one(ftrma_origin_unlock(ORIGIN, slot, w->wire, how)));
+    RETURN_WITH_ORIGIN(w, target,
+                       count_unanswered(ftrma_origin_unlock(ORIGIN, slot, w->wire, how)));
 }
 
 int ftrma_far_finish(struct window *w, int target, uint64_t *sc)
 {
     struct ftrma_wire_answer answer;
     int result;
-    PATIENTLY(result, ftrma_origin_finish(ORIGIN, slot_of(w, target), &answer));
-    end_one();
+    WITH_ORIGIN_FOR_LOCK(result, ftrma_origin_finish(ORIGIN, slot_of(w, target), &answer));
+    count_answered();
     if (!result && sc)
         *sc = answer.seq;
     return judge(w, target, result);
@@ -86,20 +91,21 @@ int ftrma_far_unlock(struct window *w, int target, int how)
     return rc ? rc : ftrma_far_finish(w, target, NULL);
 }
 
-/* To an agent all threads of a process are one: they begin one after another. */
+/* To an agent all threads of a process are one, so that one thread after the other begins a
+   change. */
 int ftrma_far_begin_change(struct window *w, int target)
 {
-    pthread_mutex_lock(&ftrma_turn.changing);
+    pthread_mutex_lock(&ftrma_originlock.changing);
     int rc = ftrma_far_lock(w, target, FTRMA_WIRE_CHANGE);
     if (rc)
-        pthread_mutex_unlock(&ftrma_turn.changing);
+        pthread_mutex_unlock(&ftrma_originlock.changing);
     return rc;
 }
 
 void ftrma_far_end_change(struct window *w, int target)
 {
-    ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* its error comes again, at the next access */
-    pthread_mutex_unlock(&ftrma_turn.changing);
+    ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* an error comes again, at the next access */
+    pthread_mutex_unlock(&ftrma_originlock.changing);
 }
 
 void ftrma_far_ring(void)
@@ -110,11 +116,11 @@ void ftrma_far_ring(void)
 
 int ftrma_far_set(struct window *w, int target, const uint64_t *word, uint64_t value)
 {
-    RETURN_ALONE(w, target, ftrma_origin_set(ORIGIN, slot_of(w, target), w->wire,
+    RETURN_WITH_ORIGIN(w, target, ftrma_origin_set(ORIGIN, slot_of(w, target), w->wire,
                                              offset_of(w, word), value));
 }
 
-/* A member is the first of another node: what all there are told is told by way of it. */
+/* 1 if a member is the first of another node: through it all members there are told. */
 static int is_first_there(const struct window *w, int member)
 {
     int first = w->far[member];
@@ -183,10 +189,10 @@ static int show(const struct communicator *c, const void *from, size_t bytes,
 int ftrma_far_show(const struct communicator *c, const void *from, size_t bytes,
                    const uint64_t *word, uint64_t value)
 {
-    RETURN_ALONE(NULL, -1, show(c, from, bytes, word, value));
+    RETURN_WITH_ORIGIN(NULL, -1, show(c, from, bytes, word, value));
 }
 
 int ftrma_far_shown(const struct communicator *c)
 {
-    RETURN_ALONE(NULL, -1, ftrma_origin_flush_each(ORIGIN, c->others, (size_t)c->nothers));
+    RETURN_WITH_ORIGIN(NULL, -1, ftrma_origin_flush_each(ORIGIN, c->others, (size_t)c->nothers));
 }

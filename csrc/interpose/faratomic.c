@@ -1,7 +1,7 @@
 /* Accumulates and atomics that another node's agent computes.
  *
- * Each is done when the call returns.  Its answer tells the bytes before and after, of which the
- * record is made here, and the place among the target's changes.
+ * Each is done when the call returns. Its answer tells the bytes before and after, of which the
+ * record is made here, and its number among the target's changes.
  */
 #include "faratomic.h"
 
@@ -9,7 +9,7 @@
 
 #include "access.h"
 #include "far.h"
-#include "turn.h"
+#include "origin_lock.h"
 
 /* ---- what an agent can do ------------------------------------------------------------------- */
 
@@ -27,7 +27,7 @@ static int wire_op(MPI_Op op)
                                : 0;
 }
 
-/* 0: the agent cannot compute with it. */
+/* The wire's number of a type; 0: the agent cannot compute with it. */
 static int wire_type(MPI_Datatype type)
 {
     if (type == MPI_DOUBLE)
@@ -44,7 +44,8 @@ static int wire_type(MPI_Datatype type)
     return type == MPI_UNSIGNED || type == MPI_UINT32_T ? FTRMA_WIRE_U32 : 0;
 }
 
-/* Of a kind and operation that only look at bytes, any type of the size will do. */
+/* The wire's number of a type for this operation; if that only looks at bytes, any type of the
+   size will do. */
 static int type_for(int kind, MPI_Op op, MPI_Datatype type)
 {
     size_t size = ftrma_basic_size(type);
@@ -70,13 +71,13 @@ int ftrma_far_can(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type)
 /* The atomic of the program's thread that is under way: a repair looks whether its answer has come,
    and logs it before anybody reads the log. */
 struct flight {
-    const struct reach *r; /* NULL: none is */
+    const struct reach *r; /* NULL: no atomic is under way */
     int what, done;
     struct ftrma_wire_answer answer;
 };
 static struct flight flight;
 
-/* One whose values the trace has, so that nobody misses it where it changed nothing. */
+/* 1 if the trace has the atomic's values; then it has a record even if it changes nothing. */
 static int is_small_atomic(const struct flight *f)
 {
     return f->what != FTRMA_WHAT_ACCUMULATE && f->answer.bytes <= sizeof ftrma_trace.value[0];
@@ -90,7 +91,8 @@ static void trace_change(const struct ftrma_wire_answer *answer)
         memcpy(&ftrma_trace.value[i], answer->data + i * answer->bytes, answer->bytes);
 }
 
-/* Who changes nothing, as it waits by looking, only reads. */
+/* Log the change. An atomic that changes nothing, in a program that waits by looking, only
+   reads. */
 static void log_change(const struct flight *f)
 {
     const struct ftrma_wire_answer *answer = &f->answer;
@@ -108,21 +110,21 @@ static void log_change(const struct flight *f)
     ftrma_log_small(FTRMA_PUTS, &record, after, answer->bytes);
 }
 
-/* Once its answer is there it is logged. */
+/* Finish the atomic: wait for its answer, and log it. */
 static int finish(struct flight *f)
 {
     uint32_t slot = slot_of(f->r->w, f->r->target);
     int result;
     do {
-        take_turn();
+        lock_origin();
         result = f->done         ? FTRMA_OK
                  : is_hindered() ? FTRMA_ALARM
                                  : ftrma_origin_finish(ORIGIN, slot, &f->answer);
         if (!result && !f->done)
             log_change(f);
         f->done |= !result;
-    } while (give_turn(result));
-    end_one();
+    } while (unlock_origin(result));
+    count_answered();
     return result;
 }
 
@@ -137,8 +139,8 @@ static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Data
         memcpy(&expected, compare, r->span);
     int code = kind == FTRMA_WIRE_CAS ? 0 : wire_op(op), done;
     *f = (struct flight){.r = r, .what = what};
-    ALONE(done,
-          begin_one(ftrma_origin_flush(ORIGIN, target)
+    WITH_ORIGIN(done,
+          count_unanswered(ftrma_origin_flush(ORIGIN, target)
                         ?: ftrma_origin_atomic_begin(ORIGIN, kind, code, type_for(kind, op, type),
                                                      target, r->w->wire, r->at, expected,
                                                      op == MPI_NO_OP ? nothing : from, r->span)));
@@ -150,13 +152,14 @@ static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Data
     return judge(r->w, r->target, done);
 }
 
-/* Not while another thread of this process is inside a change of the part, which this would wait for. */
+/* Do the atomic while no other thread of this process is inside a change of the part: this would
+   wait for that. */
 int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
                      const void *from, const void *compare, void *result)
 {
-    pthread_mutex_lock(&ftrma_turn.changing);
+    pthread_mutex_lock(&ftrma_originlock.changing);
     int rc = atomic(r, what, kind, op, type, from, compare, result);
-    pthread_mutex_unlock(&ftrma_turn.changing);
+    pthread_mutex_unlock(&ftrma_originlock.changing);
     return rc;
 }
 
@@ -178,5 +181,5 @@ static int take_answer(void)
 
 int ftrma_far_answers(uint64_t round)
 {
-    return flight.r && !flight.done ? ftrma_turn_insist(round, take_answer) : FTRMA_OK;
+    return flight.r && !flight.done ? ftrma_originlock_retry(round, take_answer) : FTRMA_OK;
 }

@@ -1,7 +1,8 @@
 /* Bytes of members on other nodes.
  *
- * Gets are done when they return.  Puts are under way then, and a flush waits for them; their
- * records are pending until the agent has told their places among the target's changes (pending.c).
+ * Gets are done when they return. Puts are under way then, and a flush waits for them; their
+ * records are pending until the agent has told their numbers among the target's changes
+ * (pending.c).
  */
 #include "farbytes.h"
 
@@ -10,25 +11,25 @@
 #include <string.h>
 
 #include "far.h"
+#include "origin_lock.h"
 #include "pending.h"
-#include "turn.h"
 
 /* ---- puts and gets -------------------------------------------------------------------------- */
 
-/* Puts may have died with the process, in its send buffer; the last number that the agent has tells
-   a replay which. */
+/* The last put number that each agent has. Puts may have died with the process, in its send
+   buffer: by this number a replay knows which. */
 struct reached {
     uint64_t number;
     int known;
 };
 static struct reached reached[FTRMA_MAX_PROCS]; /* [slot] */
 
-/* [out] *done: a put that would be sent next was done before; it is passed over. */
+/* Pass a put over that was done before: [out] *done: 1 if the next one was. */
 static int pass_put(uint32_t slot, int *done)
 {
     int result = FTRMA_OK;
     if (!reached[slot].known)
-        ALONE(result, ftrma_origin_reached(ORIGIN, slot, &reached[slot].number));
+        WITH_ORIGIN(result, ftrma_origin_reached(ORIGIN, slot, &reached[slot].number));
     reached[slot].known = !result;
     *done = !result && ftrma_origin_last_number(ORIGIN, slot) < reached[slot].number;
     if (*done)
@@ -36,14 +37,14 @@ static int pass_put(uint32_t slot, int *done)
     return result;
 }
 
-/* Each message by itself: one that is begun again after an interruption has not been sent, so that
-   a replay counts as many. */
+/* Put bytes, message by message. A message that is begun again after an interruption has not
+   been sent, so that a replay counts as many. */
 static int put(const struct reach *r, uint64_t at, const void *local, size_t n)
 {
     uint32_t slot = slot_of(r->w, r->target);
     int done = 0, result = is_replayed() ? pass_put(slot, &done) : FTRMA_OK;
     if (!result && !done)
-        ALONE(result, ftrma_origin_put(ORIGIN, slot, r->w->wire, at, local, n));
+        WITH_ORIGIN(result, ftrma_origin_put(ORIGIN, slot, r->w->wire, at, local, n));
     return result;
 }
 
@@ -53,7 +54,7 @@ static int put_runs(const struct reach *r, const struct ftrma_wire_run *runs, si
     uint32_t slot = slot_of(r->w, r->target);
     int done = 0, result = is_replayed() ? pass_put(slot, &done) : FTRMA_OK;
     if (!result && !done)
-        ALONE(result, ftrma_origin_putv(ORIGIN, slot, r->w->wire, runs, n, packed));
+        WITH_ORIGIN(result, ftrma_origin_putv(ORIGIN, slot, r->w->wire, runs, n, packed));
     return result;
 }
 
@@ -63,7 +64,7 @@ int ftrma_far_move(const struct reach *r, void *local, int write)
     uint64_t at = (uint64_t)((int64_t)r->at + r->low);
     int result = FTRMA_OK;
     if (!write)
-        ALONE(result, ftrma_origin_get(ORIGIN, target, r->w->wire, at, local, r->span));
+        WITH_ORIGIN(result, ftrma_origin_get(ORIGIN, target, r->w->wire, at, local, r->span));
     for (size_t done = 0, n; write && !result && done < r->span; done += n) {
         n = r->span - done < FTRMA_WIRE_PAYLOAD_BYTES ? r->span - done : FTRMA_WIRE_PAYLOAD_BYTES;
         result = put(r, at + done, (const char *)local + done, n);
@@ -71,7 +72,7 @@ int ftrma_far_move(const struct reach *r, void *local, int write)
     return judge(r->w, r->target, result);
 }
 
-/* Runs that are sent together. */
+/* Runs of bytes that are sent together. */
 struct bundle {
     struct ftrma_wire_run runs[FTRMA_WIRE_SENT_RUNS];
     size_t n, bytes;
@@ -79,7 +80,7 @@ struct bundle {
 };
 #define BUNDLE (FTRMA_WIRE_PAYLOAD_BYTES - FTRMA_WIRE_SENT_RUNS * sizeof(struct ftrma_wire_run))
 
-/* Add what fits of a run; [out] how much that is. */
+/* Add as much of a run as fits; [out] its length. */
 static size_t add(struct bundle *b, uint64_t offset, const char *from, size_t bytes)
 {
     size_t n = bytes < BUNDLE - b->bytes ? bytes : BUNDLE - b->bytes;
@@ -130,26 +131,26 @@ static void take_acks(void *unused, int target, const struct ftrma_wire_ack *ack
 
 int ftrma_far_log_open(const struct reach *r)
 {
-    take_turn();
+    lock_origin();
     ftrma_origin_set_acked(ORIGIN, take_acks);
     int error = ftrma_pending_open(r->w->members[r->target].slot);
-    give_turn(FTRMA_OK);
+    unlock_origin(FTRMA_OK);
     return error ? MPI_ERR_NO_MEM : MPI_SUCCESS;
 }
 
 void ftrma_far_log_close(const struct reach *r)
 {
     uint32_t slot = slot_of(r->w, r->target);
-    take_turn();
+    lock_origin();
     ftrma_pending_close((int)slot, ftrma_origin_last_number(ORIGIN, slot));
-    give_turn(FTRMA_OK);
+    unlock_origin(FTRMA_OK);
 }
 
 /* ---- flushes -------------------------------------------------------------------------------- */
 
 int ftrma_far_flush(struct window *w, int target)
 {
-    RETURN_ALONE(w, target, ftrma_origin_flush(ORIGIN, slot_of(w, target)));
+    RETURN_WITH_ORIGIN(w, target, ftrma_origin_flush(ORIGIN, slot_of(w, target)));
 }
 
 int ftrma_windows_flush(void)
@@ -159,11 +160,12 @@ int ftrma_windows_flush(void)
 
 int ftrma_far_flush_all(struct window *w)
 {
-    RETURN_ALONE(w, -1, ftrma_origin_flush_all(ORIGIN));
+    RETURN_WITH_ORIGIN(w, -1, ftrma_origin_flush_all(ORIGIN));
 }
 
-/* Nothing is under way.  But what a slot that is being replayed is told, of an arrival at a fence for
-   instance, its agent takes when it is live: after the repair, if its process has died again. */
+/* Wait until nothing is under way. But an agent takes words for a slot that is in a replay, such
+   as an arrival at a fence, when the slot is live: after the repair, if its process has died
+   again. */
 static int quiet(void)
 {
     uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes), n = 0;
@@ -176,5 +178,5 @@ static int quiet(void)
 
 int ftrma_far_quiet(uint64_t round)
 {
-    return ORIGIN ? ftrma_turn_insist(round, quiet) : FTRMA_OK;
+    return ORIGIN ? ftrma_originlock_retry(round, quiet) : FTRMA_OK;
 }

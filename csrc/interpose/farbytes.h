@@ -7,15 +7,15 @@
 
 #include "window.h"
 
-/* Move bytes between `local` and the touched stretch of a far part; of those that are written, the
-   ones that `mask` marks (NULL: all). */
+/* Move bytes between `local` and the touched stretch of a far part; or write the bytes that
+   `mask` marks (NULL: all). */
 int ftrma_far_move(const struct reach *r, void *local, int write);
 int ftrma_far_runs(const struct reach *r, const char *local, const char *mask);
-/* Wait until all that was written is there, at one member, or at all. */
+/* Wait until all that was written to one member, or to all, has arrived. */
 int ftrma_far_flush(struct window *w, int target);
 int ftrma_far_flush_all(struct window *w);
 
-/* The records that are appended between these two are of puts to a far part. */
+/* Records that are appended to the put log between these two belong to puts to a far part. */
 int ftrma_far_log_open(const struct reach *r);
 void ftrma_far_log_close(const struct reach *r);
 

@@ -1,10 +1,10 @@
-/* Synchronization of protected windows: locks and flushes.  What sync.c says of waiting holds here,
- * too. */
+/* Synchronization of protected windows: locks and flushes. They wait as sync.c says. */
 #include "errors.h"
 #include "event.h"
 #include "far.h"
 #include "farbytes.h"
 #include "interrupt.h"
+#include "killrules.h"
 #include "sync.h"
 
 static int bad_rank(struct window *w, int rank, const char *call)
@@ -17,7 +17,7 @@ static int bad_rank(struct window *w, int rank, const char *call)
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
-/* Nothing of a replay depends on SC, so it is in no log; the pair keeps it over a death. */
+/* Note SC. No replay depends on it, so it is in no log; the pair keeps it over a death. */
 static void note_sc(struct window *w, int target, uint64_t sc)
 {
     w->sc[target] = sc;
@@ -34,9 +34,10 @@ static int finish_far(struct window *w, int target)
     return rc;
 }
 
-/* Take the lock in one atomic step together with SC; the holder's name is in the word (exclusive)
-   and in its pair (both kinds).  The pair also says when the step is being taken, so that repair can
-   settle a death in the middle; the replacement then finds itself holding the lock, or not. */
+/* Take the lock in one atomic step together with SC. The holder's name is in the word
+   (exclusive) and in its pair (both kinds). The pair also says while the step is being taken, so
+   that the repair can settle a death in the middle; the replacement then finds itself holding
+   the lock, or not. */
 static int take(struct window *w, int target, int exclusive)
 {
     if (is_far(w, target)) {
@@ -82,8 +83,8 @@ static int give(struct window *w, int target, int exclusive)
     return MPI_SUCCESS;
 }
 
-/* All that was written to a member, or (-1) to all, is there.  On one node it has been since the call
-   returned. */
+/* Complete all writes to a member, or (-1) to all. On one node they are complete when their
+   calls return. */
 static int complete(struct window *w, int target)
 {
     if (likely(!w->far) || (target >= 0 && !w->far[target]))
@@ -91,7 +92,7 @@ static int complete(struct window *w, int target)
     return target < 0 ? ftrma_far_flush_all(w) : ftrma_far_flush(w, target);
 }
 
-/* All shared, those on other nodes at once. */
+/* Take all locks shared, those on other nodes at once. */
 static int take_all(struct window *w)
 {
     int rc = MPI_SUCCESS;
@@ -112,7 +113,7 @@ static int give_all(struct window *w)
     return rc;
 }
 
-/* In a replay: all were asked, each by itself. */
+/* Count all locks as asked, each by itself, in a replay. */
 static void pass_all(struct window *w)
 {
     for (int t = 0; t < w->n; t++)
@@ -120,19 +121,23 @@ static void pass_all(struct window *w)
             ftrma_far_pass(w, t);
 }
 
-/* Whose part, and how: an exclusive lock; a flush that is remote. */
-static void trace_reach(const struct window *w, int rank, int how)
+/* Trace the part that the event is about, and how: an exclusive lock; a flush that is remote. */
+static __attribute__((noinline)) void trace_target(const struct window *w, int rank, int how)
 {
-    if (likely(!ftrma_tracing))
-        return;
     ftrma_trace.target = rank < 0 ? -1 : w->members[rank].slot;
     ftrma_trace.value[0] = (uint64_t)how;
 }
+/* Trace it; without a trace the arguments are not even computed. */
+#define TRACE_TARGET(w, rank, how)                                                                \
+    do {                                                                                          \
+        if (unlikely(ftrma_tracing))                                                              \
+            trace_target(w, rank, how);                                                           \
+    } while (0)
 
 static int lock_event(struct window *w, int what, int rank, int exclusive)
 {
     int rc = ftrma_sync_begin(what, w->ordinal, rank, (uint64_t)exclusive);
-    trace_reach(w, rank, exclusive);
+    TRACE_TARGET(w, rank, exclusive);
     if (rc == 1 && is_far(w, rank))
         ftrma_far_pass(w, rank);
     if (rc)
@@ -169,7 +174,7 @@ int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
     __atomic_add_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     if (!w->nocheck[rank])
         ftrma_event_end();
-    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    ftrma_failpoint(FTRMA_FAILPOINT_LOCK_HELD);
     return MPI_SUCCESS;
 }
 
@@ -186,7 +191,7 @@ int MPI_Win_unlock(int rank, MPI_Win win)
     if (!w->locked[rank])
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Unlock: rank %d is not locked", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_UNLOCK, w->ordinal, rank, 0);
-    trace_reach(w, rank, 0);
+    TRACE_TARGET(w, rank, 0);
     if (rc == 1 && is_far(w, rank) && !w->nocheck[rank])
         ftrma_far_pass(w, rank);
     if (!rc)
@@ -229,7 +234,7 @@ int MPI_Win_lock_all(int assert, MPI_Win win)
     w->all_locked = assert & MPI_MODE_NOCHECK ? 2 : 1;
     __atomic_add_fetch(&w->lc, 1, __ATOMIC_RELAXED);
     ftrma_event_end();
-    ftrma_place(FTRMA_PLACE_LOCK_HELD);
+    ftrma_failpoint(FTRMA_FAILPOINT_LOCK_HELD);
     return MPI_SUCCESS;
 }
 
@@ -264,7 +269,7 @@ int MPI_Win_unlock_all(MPI_Win win)
 
 static int flush(struct window *w, int rank, int remote)
 {
-    ftrma_place(FTRMA_PLACE_FLUSH);
+    ftrma_failpoint(FTRMA_FAILPOINT_FLUSH);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (rank == MPI_PROC_NULL)
@@ -276,7 +281,7 @@ static int flush(struct window *w, int rank, int remote)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush: rank %d is not locked; flushes "
                                  "belong between Lock and Unlock", rank);
     rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH, w->ordinal, rank, (uint64_t)remote);
-    trace_reach(w, rank, remote);
+    TRACE_TARGET(w, rank, remote);
     if (!rc && remote)
         rc = complete(w, rank);
     if (unlikely(rc > 1))
@@ -291,14 +296,14 @@ static int flush(struct window *w, int rank, int remote)
 
 static int flush_all(struct window *w, int remote)
 {
-    ftrma_place(FTRMA_PLACE_FLUSH);
+    ftrma_failpoint(FTRMA_FAILPOINT_FLUSH);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     if (!w->all_locked && !w->lc)
         return ftrma_window_fail(w, MPI_ERR_RMA_SYNC, "Flush_all: this window is not locked; "
                                  "flushes belong between Lock and Unlock");
     int rc = ftrma_sync_begin(FTRMA_WHAT_FLUSH_ALL, w->ordinal, -1, (uint64_t)remote);
-    trace_reach(w, -1, remote);
+    TRACE_TARGET(w, -1, remote);
     if (!rc && remote)
         rc = complete(w, -1);
     if (rc > 1)

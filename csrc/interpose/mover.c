@@ -1,4 +1,4 @@
-/* The mover, the one part that knows how bytes travel.  See mover.h. */
+/* The mover; see mover.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 #include "mover.h"
 #include "types.h"
 
-/* 0: the slot has been replaced in place, try again. */
+/* Handle a failed access. 0: the slot has been replaced in place, so try again; else an MPI
+   code. */
 static int remote_failure(struct window *w, int target)
 {
     if (errno == ESRCH) {
@@ -52,7 +53,7 @@ int ftrma_remote(const struct reach *r, void *local, int write)
             if (rc)
                 return rc;
             m = &r->w->members[r->target];
-            done = 0; /* the replacement has lost what had arrived */
+            done = 0; /* the replacement has lost the bytes that had arrived */
             continue;
         }
         done += (size_t)moved;
@@ -60,7 +61,7 @@ int ftrma_remote(const struct reach *r, void *local, int write)
     return MPI_SUCCESS;
 }
 
-/* Write those bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
+/* Write the bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
 static int remote_runs(const struct reach *r, const char *local, const char *mask)
 {
     enum { RUNS = 512 }; /* below the kernel's limit of 1024 */
@@ -93,8 +94,6 @@ static int remote_runs(const struct reach *r, const char *local, const char *mas
     return MPI_SUCCESS;
 }
 
-/* Memory with the layout of the touched stretch: the part itself, or a private image of it that
-   put_back returns.  `address` corresponds to the displacement. */
 int ftrma_image(const struct reach *r, char **address, char **owned)
 {
     *owned = NULL;
@@ -108,7 +107,6 @@ int ftrma_image(const struct reach *r, char **address, char **owned)
     return ftrma_remote(r, *owned, 0);
 }
 
-/* [out] *mask, to be freed: 1 for each byte of the touched stretch that the layout covers. */
 int ftrma_make_mask(const struct reach *r, int count, MPI_Datatype type, char **mask)
 {
     size_t bytes;

@@ -1,20 +1,21 @@
-/* Partitioned communication is the library's own, and the job's servers lend a hand.
+/* Partitioned communication: the library's own, for which the job's servers lend a hand.
  *
- * At the first of these calls Open MPI 5.0 begins to duplicate MPI_COMM_WORLD, and nothing moves before
- * all processes have come to that: also those that have no part in the program.  So the slot that is
- * first says so, and each checksum rank and spare, between two looks for work, brings on a
+ * At the first of these calls Open MPI 5.0 begins to duplicate MPI_COMM_WORLD, and nothing moves
+ * before all processes have come to that, also those that have no part in the program. So the slot
+ * that is first says so, and each checksum rank and spare, between two looks for work, sends a
  * partitioned message to itself until it has arrived.
  *
- * These duplicates are lost with any process, and the library aborts over that.  A job that has them
+ * These duplicates are lost with any process, and the library aborts over that. A job that has them
  * is launched again after a failure, never repaired in place (ftrma/protocol/plan.py).
  */
 #include "alarm.h"
-#include "comm.h"
+#include "communicator.h"
 #include "errors.h"
+#include "event_clock.h"
 #include "interrupt.h"
-#include "tape.h"
+#include "killrules.h"
 
-/* The library's world has a dead process since then, of whichever role. */
+/* 1 if a process of any role has died since the start: the library's world still has it. */
 static int somebody_died(void)
 {
     for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
@@ -25,13 +26,13 @@ static int somebody_died(void)
 
 static int begin(MPI_Comm comm, const char *call)
 {
-    ftrma_place(FTRMA_PLACE_CALL);
+    ftrma_failpoint(FTRMA_FAILPOINT_CALL);
     if (!ftrma_ctl)
         return MPI_SUCCESS;
     if (ftrma_link >= 0) {
-        int code = ftrma_window_fail(NULL, MPI_ERR_UNSUPPORTED_OPERATION, "%s: over several nodes "
-                                     "no protected job has partitioned communication; use "
-                                     "persistent requests", call);
+        int code = ftrma_error_code(MPI_ERR_UNSUPPORTED_OPERATION, "%s: over several nodes "
+                                    "no protected job has partitioned communication; use "
+                                    "persistent requests", call);
         PMPI_Comm_call_errhandler(ftrma_comm(comm), code);
         return code;
     }
@@ -40,7 +41,7 @@ static int begin(MPI_Comm comm, const char *call)
         STORE(&ftrma_ctl->partitioned, 1);
         ftrma_ring();
         if (somebody_died())
-            ftrma_raise(ftrma_round); /* the repair finds nothing but this to be done */
+            ftrma_raise(ftrma_round); /* the repair has nothing else to do */
     }
     return MPI_SUCCESS;
 }

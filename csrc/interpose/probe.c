@@ -1,19 +1,20 @@
 /* Probes for messages: Iprobe and Improbe.
  *
- * A program may probe without ever getting a message, to let the library progress or to learn whether
- * somebody wants something of it.  So on communicators with others a probe is an event, and its "no" is
- * a result like that of Win_test: logged, counted where it repeats (results.c), and answered from the log
- * in a replay.  Where a probe has found a message, that is one that no log covers.
+ * A program may probe without ever getting a message, to let the library progress or to learn
+ * whether a message waits. So on communicators with others a probe is an event, and its "no" is a
+ * result like that of Win_test: it is logged, counted if it repeats (results.c), and answered from
+ * the log in a replay. A probe that has found a message stands for a message that no log covers.
  */
-#include "comm.h"
+#include "communicator.h"
 #include "errors.h"
 #include "event.h"
+#include "killrules.h"
 #include "results.h"
 
-/* 0: ask the library; 1: the log has told; else an MPI code. */
+/* Begin a probe. 0: ask the library; 1: the log has answered; else an MPI code. */
 static int probe_begin(MPI_Comm comm, int source, int tag, const char *call, int *flag)
 {
-    ftrma_place(FTRMA_PLACE_CALL);
+    ftrma_failpoint(FTRMA_FAILPOINT_CALL);
     if (!ftrma_counts() || ftrma_is_alone(comm)) {
         ftrma_foreign_on(comm, call);
         return 0;

@@ -17,21 +17,22 @@
 struct reduction {
     int collective, root;
     const void *from; /* the own vector of n elements */
-    char *to;         /* for elements begin .. end - 1 of the result */
+    char *to;         /* the place for elements begin .. end - 1 of the result */
     size_t n, begin, end;
-    int last;         /* of slots 0 .. last */
+    int last;         /* combine slots 0 .. last */
     MPI_Datatype type;
     MPI_Op op;
     struct ftrma_layout layout;
-    int direct;       /* combined where they lie: contiguous elements, and an operation that only
-                         writes where it may */
-    char *collected;  /* elements larger than a chunk, of all slots */
-    char *memory, *given, *result, *packed; /* for all else: elements as they lie in memory */
+    int direct;       /* 1: combined where they lie: contiguous elements, and an operation that
+                         only writes where it may */
+    char *collected;  /* elements of all slots that are larger than a chunk */
+    char *memory, *given, *result, *packed; /* elements as they lie in memory, for all other
+                                               cases */
 };
 
 /* ---- combining ------------------------------------------------------------------------------ */
 
-/* The operation may be the program's. */
+/* Apply the operation, which may be the program's. */
 static int apply(const void *from, void *to, size_t n, const struct reduction *r)
 {
     ftrma_thread.called++;
@@ -40,7 +41,7 @@ static int apply(const void *from, void *to, size_t n, const struct reduction *r
     return rc;
 }
 
-/* Elements a .. b - 1 of the result, from the slots' elements from `base` on. */
+/* Compute elements a .. b - 1 of the result, from the slots' elements from `base` on. */
 static int combine(const struct reduction *r, const char *const *source, size_t base, size_t a,
                    size_t b, char *to)
 {
@@ -63,7 +64,7 @@ static int combine(const struct reduction *r, const char *const *source, size_t 
     return rc ? rc : ftrma_pack(r->result, n, &r->layout, to);
 }
 
-/* Find the slots' elements in their areas; collects the parts of one that is larger. */
+/* Find the slots' elements in their areas; collect the parts of one that is larger than a chunk. */
 static int sources(struct ftrma_transfer *t, size_t lo, size_t hi, const char **source)
 {
     struct reduction *r = t->user;
@@ -92,7 +93,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
     hi = hi < t->bytes ? hi : t->bytes;
     int rc = t->answered ? MPI_SUCCESS : sources(t, lo, hi, source);
     if (rc || !size || hi % size)
-        return rc; /* nothing is whole yet */
+        return rc; /* no element is whole yet */
     size_t base = lo / size, a = base > r->begin ? base : r->begin;
     size_t b = hi / size < r->end ? hi / size : r->end;
     if (a >= b)
@@ -136,7 +137,7 @@ static int take_memory(struct reduction *r, size_t chunk, size_t room)
     return MPI_SUCCESS;
 }
 
-/* The library judges types and operations by itself, without an element. */
+/* Have the library judge type and operation, by a call without an element. */
 static int check(struct reduction *r)
 {
     if (r->op == MPI_OP_NULL)
@@ -182,7 +183,7 @@ static int run(struct reduction *r)
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* Elements begin .. end - 1 of `n` combined over slots 0 .. last go to `to`. */
+/* Compute elements begin .. end - 1 of `n` combined over slots 0 .. last, into `to`. */
 static int reduce(int collective, int root, const void *from, void *to, int64_t n, size_t begin,
                   size_t end, int last, MPI_Datatype type, MPI_Op op)
 {

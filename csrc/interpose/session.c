@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm.h"
+#include "communicator.h"
+#include "world.h"
 
-/* The slots among the members of a group, in their order; made from it, so that it stays a group of
-   its session. */
+/* Reduce a group to its slots, in their order; the new group is made from the old one, so that
+   it stays a group of its session. */
 static int only_slots(MPI_Group *group)
 {
     MPI_Group slots, kept;

@@ -1,13 +1,13 @@
-/* After a death, survivors settle what the dead slot left half done: words that all members of a window
+/* Settling, after a death, what the dead slot left half done: words that all members of a window
  * share, and a put. */
 #include <errno.h>
 #include <string.h>
 
 #include "chunks.h"
 #include "control.h"
+#include "event_clock.h"
 #include "mover.h"
 #include "putnote.h"
-#include "tape.h"
 #include "settle.h"
 
 static int member_of(const struct window *w, int slot)
@@ -18,8 +18,8 @@ static int member_of(const struct window *w, int slot)
     return -1;
 }
 
-/* All others wait at a place where their own words are settled: who holds the lock but is not one of
-   them is the dead. */
+/* Settle a lock: all others wait at a place where their own words are settled, so a holder that
+   is none of them is the dead slot. */
 static void settle_lock(struct window *w, int dead, int target)
 {
     uint64_t word = LOAD(&w->members[target].lock), *holds = &pair(w, dead, target)->holds, others = 0;
@@ -31,7 +31,8 @@ static void settle_lock(struct window *w, int dead, int target)
         STORE(holds, LOCK_SHARED(word) > others ? HOLDS_SHARED : HOLDS_NONE);
 }
 
-/* It died with the lock of accumulates: what it had begun to change is put back, unless done. */
+/* Settle an atomic: the dead slot had the lock of changes, so a change that it had begun is put
+   back, unless it was done. */
 static void settle_atomic(struct window *w, const struct ftrma_log *log,
                           const struct ftrma_slot *slot, int dead, int target)
 {
@@ -48,7 +49,7 @@ static void settle_atomic(struct window *w, const struct ftrma_log *log,
     ftrma_wake(&w->header->bell);
 }
 
-/* The part is lost and comes from logs. */
+/* Forget a change of a part that is lost and comes from logs. */
 static void forget_change(struct ftrma_member *m, int dead)
 {
     if (m->atomic_owner == dead + 1)
@@ -61,8 +62,8 @@ void ftrma_window_settle_own(struct window *w)
     forget_change(&w->members[w->me], w->me);
 }
 
-/* All survivors of the node are here: one of each window settles it, since an agent and two
-   processes that put the same change back could undo a later one of others. */
+/* 1 if this slot settles the window: one survivor of the node does. If an agent and two
+   processes put one change back, they could undo a later change of others. */
 static int is_settler(const struct window *w)
 {
     int m = 0;
@@ -73,7 +74,7 @@ static int is_settler(const struct window *w)
 
 /* ---- a put ---------------------------------------------------------------------------------- */
 
-/* All bytes of the dead slot's put are in this slot's part. */
+/* 1 if all bytes of the dead slot's put are in this slot's part. */
 static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slot, uint64_t event)
 {
     uint64_t from = slot->put_record;
@@ -91,10 +92,11 @@ static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slo
     return 0;
 }
 
-/* The slot died within a put to this one, which waits here, as all do: no part changes meanwhile.  Bytes
-   that are in place count as done.  Else it is not known whether they have been: the replay makes the
-   put, unless this slot may have acted upon it, since it has come back from a call that began after
-   that; a small one may be a flag that it has found without a call.  0: all go back. */
+/* Settle a put of the dead slot to this one, which waits here, as all do: no part changes
+   meanwhile. If the bytes are in place, the put counts as done. Otherwise nobody knows whether
+   they have been there. The replay then makes the put, unless this slot may have acted upon it:
+   it has come back from a call that began after the put, or the put is small and may be a flag,
+   which a slot finds without a call. 0: all go back. */
 static int settle_put(const struct ftrma_log *log, struct ftrma_slot *slot)
 {
     uint64_t put = slot->put, event = slot->events + 1;
@@ -106,7 +108,7 @@ static int settle_put(const struct ftrma_log *log, struct ftrma_slot *slot)
         STORE(&slot->atomic_done, event);
         return 1;
     }
-    return !FTRMA_PUT_IS_SMALL(put) && ftrma_tape.ended <= slot->put_clock;
+    return !FTRMA_PUT_IS_SMALL(put) && ftrma_event_clock.ended <= slot->put_clock;
 }
 
 int ftrma_windows_settle(int slot)
@@ -123,11 +125,11 @@ int ftrma_windows_settle(int slot)
     }
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
-        /* Also one that is not in use yet, as another member may be past its making. */
+        /* A window that is not in use yet counts, too, as another member may be past its making. */
         int dead = w->map && w->name[0] && is_settler(w) ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
             if (is_far(w, t))
-                continue; /* its agent knows what the dead had there */
+                continue; /* the agent of its node knows the dead slot's words there */
             settle_lock(w, dead, t);
             if (t != dead)
                 settle_atomic(w, log, &ftrma_ctl->slots[slot], dead, t);

@@ -1,21 +1,23 @@
-/* The program starts processes of its own: they are outside of the job, unprotected, and a slot
- * that has started some is not replayable since.
+/* Processes that the program starts: they are outside of the job and unprotected, and a slot that
+ * has started some cannot be replayed from then on.
  *
- * The MPI library reaches processes of another launch by TCP or a network alone.  On one node ftrma
+ * The MPI library reaches processes of another launch by TCP or a network alone. On one node ftrma
  * has it leave TCP out (mpirun_command, ftrma/launch/mpirun.py), and there each call would wait for
  * ever, or fail without a reason.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
+#include "communicator.h"
 #include "control.h"
 #include "errors.h"
+#include "event_clock.h"
 #include "interrupt.h"
+#include "killrules.h"
 #include "revoke.h"
-#include "tape.h"
 
-/* The launcher hands its --mca btl on in this way: names, or with a leading ^ all but these. */
+/* 1 if the library leaves TCP out. The launcher hands its --mca btl on in this way: names, or
+   with a leading ^ all but these. */
 static int without_tcp(void)
 {
     const char *chosen = getenv("OMPI_MCA_btl");
@@ -34,11 +36,11 @@ static int refused(MPI_Comm comm, const char *call)
 {
     if (!ftrma_ctl || !without_tcp())
         return MPI_SUCCESS;
-    int code = ftrma_window_fail(NULL, MPI_ERR_SPAWN,
-                                 "%s: the MPI library reaches spawned processes by TCP, which a "
-                                 "job on one node leaves out; start it by ftrma run --mpirun "
-                                 "'--mca btl ^ofi'", call);
-    PMPI_Comm_call_errhandler(ftrma_face(comm), code);
+    int code = ftrma_error_code(MPI_ERR_SPAWN,
+                                "%s: the MPI library reaches spawned processes by TCP, which a "
+                                "job on one node leaves out; start it by ftrma run --mpirun "
+                                "'--mca btl ^ofi'", call);
+    PMPI_Comm_call_errhandler(ftrma_handle(comm), code);
     return code;
 }
 
@@ -46,7 +48,7 @@ static int refused(MPI_Comm comm, const char *call)
     ({                                                                                            \
         int spawn_rc = refused(comm, __func__);                                                   \
         if (!spawn_rc) {                                                                          \
-            ftrma_place(FTRMA_PLACE_CALL);                                                        \
+            ftrma_failpoint(FTRMA_FAILPOINT_CALL);                                                \
             ftrma_foreign(__func__);                                                              \
             spawn_rc = GUARDED(call);                                                             \
             if (!spawn_rc)                                                                        \

@@ -14,15 +14,16 @@
  */
 #include <string.h>
 
-#include "comm.h"
 #include "errors.h"
 #include "event.h"
 #include "far.h"
 #include "farbytes.h"
 #include "interrupt.h"
+#include "killrules.h"
 #include "results.h"
 #include "sync.h"
 #include "window.h"
+#include "world.h"
 
 static int all_arrived(const struct window *w, int *first)
 {
@@ -32,7 +33,8 @@ static int all_arrived(const struct window *w, int *first)
     return *first == w->n;
 }
 
-/* This member is there.  Nobody learns it before all that it has written is where it belongs. */
+/* Arrive at a barrier. Nobody learns it before all that this member has written is where it
+   belongs. */
 static int arrive(struct window *w)
 {
     uint64_t *arrived = &w->members[w->me].arrived, now = ++w->barriers;
@@ -46,8 +48,8 @@ static int arrive(struct window *w)
     return rc ? rc : ftrma_far_flush_all(w);
 }
 
-/* Each member's word has one writer and holds an absolute value: arriving once more changes nothing.
-   Whoever finds all arrived as it arrives rings; the last one does in any case. */
+/* Each member's word has one writer and an absolute value: arriving once more changes nothing. A
+   member that finds all arrived as it arrives rings; the last one does so in any case. */
 int ftrma_window_barrier(struct window *w)
 {
     struct ftrma_bell *bell = &w->header->barrier;
@@ -71,7 +73,7 @@ int ftrma_window_barrier(struct window *w)
     return MPI_SUCCESS;
 }
 
-/* Wait while *word, masked, differs from what is wanted; unwinds at a failure. */
+/* Wait while *word, masked, is below what is wanted; unwind at a failure. */
 static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
 {
     uint32_t seen = LOAD(&w->header->bell.word);
@@ -92,7 +94,7 @@ int MPI_Win_fence(int assert, MPI_Win win)
         return GUARDED(PMPI_Win_fence(assert, win));
     if (unlikely(ftrma_finalized))
         return ftrma_after_finalize();
-    ftrma_place(FTRMA_PLACE_FENCE);
+    ftrma_failpoint(FTRMA_FAILPOINT_FENCE);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     int rc = ftrma_bad_assert(w, assert, MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE
@@ -140,12 +142,12 @@ static int members_of(struct window *w, MPI_Group group, unsigned char *set)
     return rc;
 }
 
-/* The trace has whom a Post or Start names, each in a record beside it. */
+/* Trace the slots that a Post or Start names, each in a record beside its own. */
 static void trace_peers(const struct window *w, const unsigned char *set)
 {
     for (int i = 0; ftrma_tracing && i < w->n; i++)
         if (set[i])
-            ftrma_trace_beside(FTRMA_WHAT_PEER, w->members[i].slot, ftrma_tape.events + 1);
+            ftrma_trace_beside(FTRMA_WHAT_PEER, w->members[i].slot, ftrma_event_clock.events + 1);
 }
 
 int MPI_Win_post(MPI_Group group, int assert, MPI_Win win)
@@ -229,7 +231,7 @@ int MPI_Win_complete(MPI_Win win)
     if (rc > 1)
         return rc;
     if (!rc && w->far)
-        rc = ftrma_far_flush_all(w); /* before it says so to anybody */
+        rc = ftrma_far_flush_all(w); /* before this member tells anybody that it is done */
     if (rc > 1)
         return rc;
     w->access_open = 0;

@@ -1,4 +1,4 @@
-/* What the files about synchronization share (sync.c, lock.c). */
+/* Definitions that sync.c and lock.c share. */
 #ifndef FTRMA_SYNC_H
 #define FTRMA_SYNC_H
 
@@ -7,10 +7,10 @@
 
 #define MEMORY_FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
-/* All members arrive, then go on. An MPI code. */
+/* Wait until all members of the window have arrived. An MPI code. */
 int ftrma_window_barrier(struct window *w);
 
-/* Assertions that a call does not know. */
+/* Refuse assertions that a call does not know. An MPI code. */
 static inline int ftrma_bad_assert(struct window *w, int assert, int known, const char *call)
 {
     if (likely(!(assert & ~known)))

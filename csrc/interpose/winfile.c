@@ -1,7 +1,7 @@
-/* The file of a window, and what this process has of it: mapping, this slot's part.
+/* The file of a window: mapping it, and this slot's part.
  *
- * In replay the file is the one that the dead process has made; a window that all have freed since
- * has none, and gets private memory in its place.
+ * In a replay the file is the one that the dead process has made. A window that all have freed
+ * since has none, and gets private memory in its place.
  */
 #include "winfile.h"
 
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "event_clock.h"
 #include "nodes.h"
 #include "replay.h"
-#include "tape.h"
 
 #define PAGE 4096u
 
@@ -28,7 +28,6 @@ static size_t round_up(size_t n)
     return (n + PAGE - 1) / PAGE * PAGE;
 }
 
-/* packed: one part begins where the other ends. */
 size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocated, int packed,
                             uint64_t *offset)
 {
@@ -43,7 +42,6 @@ size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocat
     return round_up(at);
 }
 
-/* Memory of a replayed window that all have freed since. */
 int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers, const uint64_t *offset)
 {
     void *p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -101,12 +99,11 @@ void ftrma_winfile_cover(struct window *w)
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* The dead process has made the file already. */
 int ftrma_winfile_made_before(const struct window *w)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
-    return ftrma_tape.mode && !access(path, F_OK);
+    return ftrma_event_clock.mode && !access(path, F_OK);
 }
 
 /* ---- this slot's part ----------------------------------------------------------------------- */
@@ -151,7 +148,7 @@ struct window *ftrma_window_new(int n)
     return w;
 }
 
-/* Everything a timeline leaves in a window that the program is about to create again. */
+/* Reset all that an attempt leaves in a window that the program is about to create again. */
 static void reset_own(struct window *w, const struct ftrma_offer *offer, uint64_t offset)
 {
     size_t k = (size_t)w->n;
@@ -178,8 +175,8 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     w->header = (struct ftrma_window_header *)(void *)w->map;
     w->members = (struct ftrma_member *)(void *)(w->map + sizeof *w->header);
     w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
-    /* Also where it died in the making itself, others may be past that already. */
-    w->left = ftrma_tape.mode && (!ftrma_replay_over()
+    /* Even if the process died in the making itself, others may be past that already. */
+    w->left = ftrma_event_clock.mode && (!ftrma_replay_over()
                                   || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->entry));
     const struct ftrma_member *before = &w->members[w->me];
     int moved = w->anew || before->offset != offset

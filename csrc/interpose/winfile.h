@@ -4,7 +4,7 @@
 
 #include "window.h"
 
-/* What one member tells the others before the file exists. */
+/* One member's offer of a part: it is told to the others before the file exists. */
 struct ftrma_offer {
     int64_t size_bytes, disp_unit;
     uint64_t base;
@@ -22,13 +22,14 @@ int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers,
 /* Map the file, or make it. 0 or -errno. */
 int ftrma_winfile_map(struct window *w, int create);
 void ftrma_winfile_unlink(const struct window *w);
-/* Put private memory in place of a mapping that somebody may still look at, so that it holds no file. */
+/* Put private memory in place of a mapping, so that it holds no file: a thread may still look at
+   it. */
 void ftrma_winfile_cover(struct window *w);
-/* The dead process has made the file already. */
+/* 1 if the process that this one replaces has made the file already. */
 int ftrma_winfile_made_before(const struct window *w);
 
 struct window *ftrma_window_new(int n); /* NULL: no memory */
-/* This slot's part is there, restored, behind a handle. An MPI code. */
+/* Make this slot's part: map it, restore it, give it a handle. An MPI code. */
 int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint64_t offset,
                         MPI_Info info);
 /* Restore a part, if it belongs to a checkpoint: 0 unless that fails (ftrma_set_fill). */

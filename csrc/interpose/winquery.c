@@ -1,4 +1,4 @@
-/* What the program asks of a window. */
+/* Queries of a window by the program. */
 #include "errors.h"
 #include "window.h"
 

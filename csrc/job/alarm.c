@@ -1,10 +1,10 @@
 /* The alarm: deaths that are noticed, and the repair rounds that they ask for.
  *
- * Rounds.  The alarm is the number of the newest repair round asked for.  A death is marked DEAD
- * *before* the alarm is read and raised; a repair round looks at the marks *after* reading the
- * alarm and again just before it ends.  So either the round sees the mark, or the death is
- * numbered with a later round: none is lost, and two processes that notice the same death agree
- * on its number because the first to write death_round wins.
+ * The alarm is the number of the newest repair round asked for. A death is marked DEAD *before* the
+ * alarm is read and raised; a repair round looks at the marks *after* it has read the alarm, and
+ * once more just before it ends. So either the round sees the mark, or the death gets the number of
+ * a later round: none is lost. Two processes that notice one death agree on its number, because the
+ * first to write death_round wins.
  */
 #include "alarm.h"
 
@@ -26,8 +26,9 @@ void ftrma_raise(uint64_t round)
     raise_to(round + 1);
 }
 
-/* Checksum ranks are gone, and there are not as many spares to take their seats.  While this looks, spares may be taking
-   seats: a rank found dead may have been followed by what was the last spare, so it looks again. */
+/* 1 if checksum ranks are dead, and there are not as many spares to take their seats. Spares may
+   take seats meanwhile: the last spare may have followed a rank that this found dead. So this
+   looks again if the roles have changed. */
 static int seat_stays_vacant(void)
 {
     uint64_t seats;
@@ -46,7 +47,8 @@ static int seat_stays_vacant(void)
     return vacant > spares;
 }
 
-/* A rule that struck since the last death was noticed struck this one. */
+/* The moment of a death: if a kill rule struck since the last death was noticed, it struck this
+   process. */
 static uint64_t when_it_died(void)
 {
     uint64_t killed = LOAD(&ftrma_ctl->kill_ns), before = LOAD(&ftrma_ctl->death_ns);
@@ -66,10 +68,10 @@ void ftrma_note_death(int proc)
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
     int role = ftrma_role_of(ftrma_ctl, proc, &index), slot = role == FTRMA_ROLE_SLOT;
-    /* Over several nodes nobody takes a seat while others change who sits where. */
+    /* Over several nodes nobody takes a seat while others change the seating. */
     int several = LOAD(&ftrma_ctl->nodes) > 1;
     int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
-    /* No failure: the supervisor ends the job. */
+    /* An end of its own making is no failure: the supervisor ends the job. */
     if (slot && LOAD(&ftrma_ctl->supervisor)
         && (leaving & FTRMA_LEFT_BY_STATUS
             || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {
@@ -77,14 +79,14 @@ void ftrma_note_death(int proc)
         return;
     }
     if (!slot && !repairing && !vacant && !LOAD(&ftrma_ctl->partitioned)) {
-        ftrma_ring(); /* the others can go on: a server's seat is filled by the servers */
+        ftrma_ring(); /* the others go on: the servers fill a server's seat */
         return;
     }
     ftrma_cas(&p->death_round, 0, alarm + 1);
     raise_to(LOAD(&p->death_round));
 }
 
-/* When the failure was noticed, where it was noticed on another node, which has told of it alone. */
+/* Note the moment of a failure that another node has noticed: that node has told of it alone. */
 static void note_time(void)
 {
     if (ftrma_pending() && LOAD(&ftrma_ctl->nodes) > 1

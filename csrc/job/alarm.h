@@ -1,15 +1,16 @@
-/* The alarm: whether a failure waits to be handled (alarm.c). */
+/* The alarm: it tells whether a failure waits to be handled (alarm.c). */
 #ifndef FTRMA_ALARM_H
 #define FTRMA_ALARM_H
 
 #include "control.h"
 
-extern uint64_t ftrma_round; /* repair round last left; written when one is left */
+extern uint64_t ftrma_round; /* the repair round that this process left last; it alone writes
+                                this */
 
-/* The watching thread sees another alarm than before: have all waits of this process end. */
+/* Have all waits of this process end: the watching thread has seen another alarm than before. */
 void ftrma_alarm_seen(void);
 
-/* A failure is waiting to be handled: calls of the user's program go no further. */
+/* 1 if a failure waits to be handled: calls of the user's program go no further. */
 static inline int ftrma_pending(void)
 {
     if (ftrma_ctl == NULL)

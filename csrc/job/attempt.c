@@ -1,10 +1,10 @@
-/* Attempts: which threads may still do something.
+/* Attempts: the threads that may still act.
  *
- * After a rollback the program is entered again in the same process.  Threads that it had begun
- * before may go on for a while, and what they do must not reach the new attempt.  So a thread
- * belongs to the attempt in which it was begun, and its calls unwind once that is over.  The thread
- * that runs the program comes to the next one by entering the program again; until then its calls
- * unwind, too, so that what cleans up on the way out does nothing to others.
+ * After a rollback the program is entered again in the same process. Threads that it had begun
+ * before may go on for a while, and their calls must not reach the new attempt. So a thread belongs
+ * to the attempt in which it was begun, and its calls unwind once that attempt is over. The thread
+ * that runs the program comes to the next attempt by entering the program again. Until then its
+ * calls unwind, too, so that clean-up on the way out does nothing to others.
  */
 #include "attempt.h"
 
@@ -12,12 +12,12 @@ _Thread_local struct ftrma_thread ftrma_thread = {.round = UINT64_MAX};
 uint64_t ftrma_attempt = 1;
 uint64_t ftrma_thread_lost;
 
-void ftrma_attempt_end(void)
+void ftrma_attempt_advance(void)
 {
     __atomic_add_fetch(&ftrma_attempt, 1, __ATOMIC_SEQ_CST);
 }
 
-void ftrma_attempt_begin(void)
+void ftrma_attempt_join(void)
 {
     ftrma_thread.attempt = LOAD(&ftrma_attempt);
 }

@@ -1,9 +1,9 @@
-/* Boards: what the members of a communicator share in memory.
+/* Boards: memory that the members of a communicator share.
  *
- * A board is also the communicator's entry in the list of those that are there: it is made whole, by
- * whichever member comes first, before any member has the library make its part, and goes when all
- * have freed it.  So a repair finds every communicator that some survivor uses, and a replacement
- * learns of those that it has not come to yet.
+ * The boards that are there are also the list of communicators. The member that comes first makes
+ * the board whole, before any member has the library make its part, and the board goes when all
+ * have freed the communicator. So a repair finds every communicator that some survivor uses, and a
+ * replacement learns of those that it has not come to yet.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm.h"
+#include "board.h"
 #include "control.h"
 
-/* Bytes of all areas, and of one. Chosen: those of the world stay in a cache, and many derived
-   communicators take little; an area is a page at least. */
+/* Bytes of all areas together, and limits of one. Chosen: the areas of the world stay in a
+   cache, and many derived communicators take little; an area is a page at least. */
 #define WORLD_BYTES ((size_t)8 << 20)
 #define DERIVED_BYTES ((size_t)512 << 10)
 #define AREA_LEAST ((size_t)4 << 10)
@@ -29,12 +29,12 @@
 #define PREFIX "comm-"
 #define NAME PREFIX "%016llx"
 
-/* Windows of the program have numbers below; the lower bits follow from the communicator's. */
+/* The program's windows have smaller numbers; the lower bits follow from the communicator's id. */
 #define WIRE_WINDOWS 0xc0000000u
-#define GENERATION 1 /* a node stays where it is */
+#define GENERATION 1 /* a board never moves */
 
-/* Set once by ftrma_boards_reach, before the program runs; of servers, too: after a rollback one of
-   them may be who clears away the node's boards. */
+/* Set once by ftrma_boards_reach, before the program runs; in servers, too: after a rollback one
+   of them may clear away the node's boards. */
 static struct ftrma_ledger *ledger;
 static uint32_t here;
 
@@ -63,7 +63,8 @@ static int path_of(uint64_t id, char *path)
     return n < 0 || n >= PATH_BYTES - 16 ? -ENAMETOOLONG : 0;
 }
 
-/* Whole or not at all, and the first one stays: who comes later finds it. */
+/* Make the file under a name of this process, then link it to its own name: it is whole or not
+   there, and the first one stays. */
 static int make(const struct ftrma_spec *spec, const char *path)
 {
     char own[PATH_BYTES + 16];
@@ -96,7 +97,7 @@ uint32_t ftrma_board_window(uint64_t id)
     return WIRE_WINDOWS | (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 34);
 }
 
-/* Say where it lies, unless a neighbour has. */
+/* Enter the board in the node's ledger, unless a neighbour has. */
 static int place(const struct communicator *c)
 {
     struct ftrma_wire_part part = {
@@ -204,7 +205,7 @@ int ftrma_boards_clear(void)
     if (!directory)
         return -errno;
     for (struct dirent *entry; (entry = readdir(directory));)
-        /* The world's stays, also while somebody makes it. */
+        /* The world's board stays, also while somebody makes it. */
         if (!strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1)
             && strncmp(entry->d_name, world, strlen(world))) {
             leave(strtoull(entry->d_name + sizeof PREFIX - 1, NULL, 16));
@@ -229,7 +230,7 @@ int ftrma_specs(struct ftrma_spec **list, size_t *n)
             continue;
         uint64_t id = strtoull(entry->d_name + sizeof PREFIX - 1, &end, 16);
         if (*end || id == FTRMA_WORLD_ID)
-            continue; /* one that was never finished, by a process that died */
+            continue; /* not finished: its process died */
         if (*n == room) {
             room = room ? 2 * room : 16;
             struct ftrma_spec *grown = realloc(*list, room * sizeof *grown);

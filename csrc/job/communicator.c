@@ -1,10 +1,10 @@
-/* The program's communicators that are ours: the list of them, and the library's part of each.
+/* The program's communicators that are ours: the list of them, and their backing communicators.
  *
- * That part cannot be made by one side alone.  A failure while it is being made, or later, is mended in
- * the repair: all slots, the replacement among them, make the live communicators of all that are
- * listed (board.c), in one order, whatever each has come to by then.
+ * A backing communicator cannot be made by one side alone. If a failure comes while it is made, or
+ * later, the repair makes it: all slots, the replacement among them, make the backing communicators
+ * of all that are listed (board.c), in one order, however far each of them has come in its program.
  */
-#include "comm.h"
+#include "communicator.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,40 +12,43 @@
 #include <string.h>
 
 #include "alarm.h"
+#include "board.h"
 #include "control.h"
 #include "errors.h"
+#include "event_clock.h"
 #include "interrupt.h"
 #include "revoke.h"
-#include "tape.h"
 
 MPI_Comm ftrma_user_world = MPI_COMM_NULL;
-int ftrma_lapsed;
-struct communicator ftrma_world = {.face = MPI_COMM_NULL, .live = MPI_COMM_NULL};
+int ftrma_backing_deferred;
+struct communicator ftrma_world = {.handle = MPI_COMM_NULL, .backing = MPI_COMM_NULL};
 int ftrma_nderived;
 
 static struct communicator **derived;
 static int room;
-static struct communicator *retired; /* of the attempt before, by `next` */
+static struct communicator *retired; /* derived communicators of the last attempt, linked by
+                                        `next` */
 static MPI_Comm *stale;              /* handles of earlier attempts */
 int ftrma_nstale;
-MPI_Comm ftrma_world_face = MPI_COMM_NULL;
+MPI_Comm ftrma_world_handle = MPI_COMM_NULL;
 static int is_stale(MPI_Comm comm);
-/* Made in a repair for a communicator that this process has not come to yet. */
+/* Backing communicators that a repair has made, and whose calls this process has not come to
+   yet. */
 static struct pending {
     uint64_t id;
-    MPI_Comm live;
+    MPI_Comm backing;
 } *pending;
 static size_t npending;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-struct communicator *ftrma_derived(MPI_Comm face)
+struct communicator *ftrma_derived(MPI_Comm handle)
 {
     struct communicator *found = NULL;
     pthread_mutex_lock(&guard);
     for (int i = ftrma_nderived - 1; i >= 0 && !found; i--)
-        if (derived[i]->face == face)
+        if (derived[i]->handle == handle)
             found = derived[i];
     pthread_mutex_unlock(&guard);
     return found;
@@ -55,26 +58,27 @@ struct communicator *ftrma_communicator(MPI_Comm comm)
 {
     if (ftrma_user_world == MPI_COMM_NULL)
         return NULL;
-    if (comm == MPI_COMM_WORLD || comm == ftrma_world_face)
+    if (comm == MPI_COMM_WORLD || comm == ftrma_world_handle)
         return &ftrma_world;
     return ftrma_nderived ? ftrma_derived(comm) : NULL;
 }
 
-MPI_Comm ftrma_live(MPI_Comm comm)
+MPI_Comm ftrma_backing(MPI_Comm comm)
 {
     struct communicator *c = ftrma_derived(comm);
     if (!c)
         return is_stale(comm) ? MPI_COMM_NULL : comm;
-    if (c->live == MPI_COMM_NULL && ftrma_lapsed && !ftrma_reconnect())
+    if (c->backing == MPI_COMM_NULL && ftrma_backing_deferred && !ftrma_reconnect())
         return MPI_COMM_NULL;
-    if (c->live == MPI_COMM_NULL && ftrma_tape.mode)
+    if (c->backing == MPI_COMM_NULL && ftrma_event_clock.mode)
         ftrma_refuse("its program asks a communicator that all have freed since");
-    return c->live != MPI_COMM_NULL ? c->live : c->face;
+    return c->backing != MPI_COMM_NULL ? c->backing : c->handle;
 }
 
-MPI_Comm ftrma_face(MPI_Comm comm)
+MPI_Comm ftrma_handle(MPI_Comm comm)
 {
-    return comm == MPI_COMM_WORLD && ftrma_world.face != MPI_COMM_NULL ? ftrma_world.face : comm;
+    MPI_Comm world = ftrma_world.handle;
+    return comm == MPI_COMM_WORLD && world != MPI_COMM_NULL ? world : comm;
 }
 
 int ftrma_is_alone(MPI_Comm comm)
@@ -88,7 +92,7 @@ int ftrma_is_alone(MPI_Comm comm)
 
 void ftrma_foreign_on(MPI_Comm comm, const char *call)
 {
-    if (ftrma_tape.on && !ftrma_is_alone(comm))
+    if (ftrma_event_clock.on && !ftrma_is_alone(comm))
         ftrma_foreign(call);
 }
 
@@ -117,7 +121,7 @@ int ftrma_derived_list(struct communicator *c)
     return rc;
 }
 
-static void bury(struct communicator *c)
+static void free_communicator(struct communicator *c)
 {
     ftrma_board_close(c);
     free(c->others);
@@ -134,20 +138,19 @@ void ftrma_derived_discard(struct communicator *c)
             listed = 1;
         }
     pthread_mutex_unlock(&guard);
-    if (listed) /* else a rollback has put it aside */
-        bury(c);
+    if (listed) /* else a rollback has put it aside, and frees it */
+        free_communicator(c);
 }
 
 /* ---- the library's part --------------------------------------------------------------------- */
 
-/* PMPI_Comm_split takes no attributes along. */
-int ftrma_fresh_face(MPI_Comm *face)
+/* PMPI_Comm_split copies no attributes, where PMPI_Comm_dup does. */
+int ftrma_make_handle(MPI_Comm *handle)
 {
-    return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, face);
+    return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, handle);
 }
 
-/* The error handler. */
-int ftrma_inherit(MPI_Comm from, MPI_Comm to)
+int ftrma_copy_errhandler(MPI_Comm from, MPI_Comm to)
 {
     MPI_Errhandler handler;
     int rc = PMPI_Comm_get_errhandler(from, &handler);
@@ -168,42 +171,44 @@ static void describe_world(struct communicator *w)
     ftrma_my_role(&w->me); /* a slot's process keeps its slot */
 }
 
-static int make_face(struct communicator *w)
+static int make_world_handle(struct communicator *w)
 {
-    int rc = ftrma_fresh_face(&w->face);
-    ftrma_world_face = w->face;
+    int rc = ftrma_make_handle(&w->handle);
+    ftrma_world_handle = w->handle;
     if (!rc)
-        rc = PMPI_Comm_set_errhandler(w->face, MPI_ERRORS_RETURN);
-    return rc ? rc : PMPI_Comm_set_name(w->face, "MPI_COMM_WORLD");
+        rc = PMPI_Comm_set_errhandler(w->handle, MPI_ERRORS_RETURN);
+    return rc ? rc : PMPI_Comm_set_name(w->handle, "MPI_COMM_WORLD");
 }
 
-int ftrma_world_set(MPI_Comm live)
+int ftrma_world_set(MPI_Comm backing)
 {
     struct communicator *w = &ftrma_world;
     describe_world(w);
-    w->live = ftrma_user_world = live;
-    ftrma_lapsed = 0;
-    ftrma_world_face = w->face;
-    return w->face != MPI_COMM_NULL ? ftrma_inherit(w->face, live) : make_face(w);
+    w->backing = ftrma_user_world = backing;
+    ftrma_backing_deferred = 0;
+    ftrma_world_handle = w->handle;
+    if (w->handle == MPI_COMM_NULL)
+        return make_world_handle(w);
+    return ftrma_copy_errhandler(w->handle, backing);
 }
 
-int ftrma_world_lapse(MPI_Comm nobody)
+int ftrma_world_defer(MPI_Comm nobody)
 {
     struct communicator *w = &ftrma_world;
     describe_world(w);
-    w->live = MPI_COMM_NULL;
+    w->backing = MPI_COMM_NULL;
     ftrma_user_world = nobody;
-    ftrma_lapsed = 1;
-    ftrma_world_face = w->face;
-    return w->face != MPI_COMM_NULL ? MPI_SUCCESS : make_face(w);
+    ftrma_backing_deferred = 1;
+    ftrma_world_handle = w->handle;
+    return w->handle != MPI_COMM_NULL ? MPI_SUCCESS : make_world_handle(w);
 }
 
 int ftrma_reconnect(void)
 {
-    while (ftrma_lapsed) {
-        if (ftrma_unwinding()) /* not amid a repair, which others may have read it in already */
+    while (ftrma_backing_deferred) {
+        if (ftrma_unwinding()) /* not amid a repair: others may have read `connect` in it already */
             return 0;
-        if (!ftrma_lapsed)
+        if (!ftrma_backing_deferred)
             break;
         STORE(&ftrma_ctl->connect, 1);
         ftrma_raise(ftrma_round);
@@ -211,33 +216,35 @@ int ftrma_reconnect(void)
     return 1;
 }
 
-#define AGREED UINT64_MAX /* in place of a round: all members go in, whatever has failed since */
+#define AGREED UINT64_MAX /* in place of a round: all members go in, although something has
+                             failed since */
 
-/* A failure that is newer than what is being done: the watching thread has revoked what it found, and
-   what is begun now would not come back. */
+/* 1 if a failure is newer than this round: the watching thread has revoked what it found, so
+   that a call that begins now would not come back. */
 static int failed_since(uint64_t round)
 {
     return round != AGREED && LOAD(&ftrma_ctl->alarm) != round;
 }
 
-/* With its topology; `plain`, without, is registered as long as somebody could wait in it. */
+/* Add the topology. `plain`, the communicator without it, is registered as long as somebody
+   could wait in it. */
 static int add_topology(const struct ftrma_spec *spec, uint64_t round, MPI_Comm plain,
-                        MPI_Comm *live)
+                        MPI_Comm *backing)
 {
-    *live = plain;
+    *backing = plain;
     if (spec->ndims < 0)
         return MPI_SUCCESS;
     ftrma_register_comm(plain);
     int rc = failed_since(round) ? MPI_ERR_OTHER
                                  : PMPI_Cart_create(plain, spec->ndims, spec->dims, spec->periods,
-                                                    0, live);
+                                                    0, backing);
     if (!rc)
-        rc = PMPI_Comm_set_errhandler(*live, MPI_ERRORS_RETURN);
+        rc = PMPI_Comm_set_errhandler(*backing, MPI_ERRORS_RETURN);
     ftrma_unregister_comm(plain);
     return rc ? rc : PMPI_Comm_free(&plain);
 }
 
-static int create(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *live)
+static int create(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *backing)
 {
     MPI_Group world, members = MPI_GROUP_NULL;
     MPI_Comm plain = MPI_COMM_NULL;
@@ -253,24 +260,25 @@ static int create(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *live)
     if (members != MPI_GROUP_NULL)
         PMPI_Group_free(&members);
     PMPI_Group_free(&world);
-    return rc ? rc : add_topology(spec, round, plain, live);
+    return rc ? rc : add_topology(spec, round, plain, backing);
 }
 
-/* Of these members; collective over them, as long as nobody dies after `round`. */
-static int make_live(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *live)
+/* Have the library make a communicator of the members. Collective over them, as long as nobody
+   dies after `round`. */
+static int make_backing(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *backing)
 {
     int32_t *making = &ftrma_ctl->proc[ftrma_me].making;
     __atomic_add_fetch(making, 1, __ATOMIC_SEQ_CST);
-    int rc = create(spec, round, live);
+    int rc = create(spec, round, backing);
     __atomic_sub_fetch(making, 1, __ATOMIC_SEQ_CST);
     return rc;
 }
 
-static int set_live(struct communicator *c, MPI_Comm live)
+static int set_backing(struct communicator *c, MPI_Comm backing)
 {
-    c->live = live;
-    ftrma_register_comm(live);
-    return ftrma_inherit(c->face, live);
+    c->backing = backing;
+    ftrma_register_comm(backing);
+    return ftrma_copy_errhandler(c->handle, backing);
 }
 
 int ftrma_agree(struct communicator *c, int proposal)
@@ -282,24 +290,24 @@ int ftrma_agree(struct communicator *c, int proposal)
     return verdict;
 }
 
-/* Whether it comes from here or from a repair, in the end it is there.  What was agreed on is about the
-   first try. */
-int ftrma_enliven(struct communicator *c)
+/* The backing communicator is made here or by a repair meanwhile. The agreement is about the
+   first try alone. */
+int ftrma_make_backing(struct communicator *c)
 {
-    for (int tries = 0; c->live == MPI_COMM_NULL && !ftrma_lapsed; tries++) {
-        MPI_Comm live;
+    for (int tries = 0; c->backing == MPI_COMM_NULL && !ftrma_backing_deferred; tries++) {
+        MPI_Comm backing;
         int proposal = ftrma_pending() ? FTRMA_STAY_OUT : FTRMA_GO_IN;
         int agreed = !tries && !ftrma_stale() && ftrma_can_agree(c)
                      && ftrma_agree(c, proposal) == FTRMA_GO_IN;
         if (!agreed && ftrma_unwinding())
             return ftrma_code_unwind;
-        if (c->live != MPI_COMM_NULL)
+        if (c->backing != MPI_COMM_NULL)
             break;
         ftrma_enter_call();
-        int rc = make_live(&c->spec, agreed ? AGREED : ftrma_round, &live);
+        int rc = make_backing(&c->spec, agreed ? AGREED : ftrma_round, &backing);
         ftrma_leave_call();
         if (!rc)
-            return set_live(c, live);
+            return set_backing(c, backing);
         rc = ftrma_judge(rc);
         if (rc != ftrma_code_unwind)
             return rc;
@@ -311,9 +319,9 @@ MPI_Comm ftrma_take_pending(uint64_t id)
 {
     for (size_t i = 0; i < npending; i++)
         if (pending[i].id == id) {
-            MPI_Comm live = pending[i].live;
+            MPI_Comm backing = pending[i].backing;
             pending[i] = pending[--npending];
-            return live;
+            return backing;
         }
     return MPI_COMM_NULL;
 }
@@ -328,17 +336,17 @@ int ftrma_is_member(const struct ftrma_spec *spec, int slot)
 
 static int rebuild(const struct ftrma_spec *spec, uint64_t round)
 {
-    MPI_Comm live;
-    int rc = make_live(spec, round, &live);
+    MPI_Comm backing;
+    int rc = make_backing(spec, round, &backing);
     for (int i = 0; i < ftrma_nderived && !rc; i++)
         if (derived[i]->spec.id == spec->id)
-            return set_live(derived[i], live);
+            return set_backing(derived[i], backing);
     struct pending *grown = rc ? NULL : realloc(pending, (npending + 1) * sizeof *pending);
     if (!grown)
         return rc ? rc : MPI_ERR_NO_MEM;
     pending = grown;
-    pending[npending++] = (struct pending){spec->id, live};
-    ftrma_register_comm(live);
+    pending[npending++] = (struct pending){spec->id, backing};
+    ftrma_register_comm(backing);
     return MPI_SUCCESS;
 }
 
@@ -358,13 +366,14 @@ int ftrma_derived_rebuild(uint64_t round)
 void ftrma_derived_forget(void)
 {
     for (int i = 0; i < ftrma_nderived; i++)
-        derived[i]->live = MPI_COMM_NULL;
+        derived[i]->backing = MPI_COMM_NULL;
     npending = 0;
-    ftrma_world.live = MPI_COMM_NULL;
+    ftrma_world.backing = MPI_COMM_NULL;
 }
 
-/* Some call, perhaps of another thread, is on one of them yet: their memory goes when the program is
-   entered anew.  Their handles stay known, since who has kept one must not find itself alone in it. */
+/* Put all derived communicators aside. A call, perhaps of another thread, may still use one, so
+   their memory is freed when the program is entered anew. Their handles stay known: a program
+   that has kept one must not find itself alone in it. */
 static void retire_all(void)
 {
     pthread_mutex_lock(&guard);
@@ -373,18 +382,18 @@ static void retire_all(void)
     while (ftrma_nderived) {
         struct communicator *c = derived[--ftrma_nderived];
         if (grown)
-            stale[ftrma_nstale++] = c->face;
+            stale[ftrma_nstale++] = c->handle;
         c->next = retired;
         retired = c;
     }
     pthread_mutex_unlock(&guard);
 }
 
-void ftrma_comms_bury(void)
+void ftrma_comms_free_retired(void)
 {
     while (retired) {
         struct communicator *next = retired->next;
-        bury(retired);
+        free_communicator(retired);
         retired = next;
     }
 }
@@ -412,23 +421,24 @@ void ftrma_comms_rewind(void)
 {
     struct communicator *w = &ftrma_world;
     ftrma_derived_forget();
-    w->live = ftrma_lapsed ? MPI_COMM_NULL : ftrma_user_world;
+    w->backing = ftrma_backing_deferred ? MPI_COMM_NULL : ftrma_user_world;
     retire_all();
     w->exchanges = w->children = w->windows = 0;
-    /* All do so, and nobody arrives again before they have: members on other nodes cannot do it here. */
+    /* All members clear them, and nobody arrives again before all have: members on other nodes
+       cannot clear them here. */
     for (int m = 0; !ftrma_board_find(w) && m < w->spec.n; m++)
         STORE(&w->words[m].arrived, 0);
-    w->face = MPI_COMM_NULL;
-    if (ftrma_lapsed)
-        ftrma_world_lapse(ftrma_user_world);
+    w->handle = MPI_COMM_NULL;
+    if (ftrma_backing_deferred)
+        ftrma_world_defer(ftrma_user_world);
     else
-        ftrma_world_set(w->live);
+        ftrma_world_set(w->backing);
     ftrma_foreign_later(NULL);
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
-#define COUNTS 4 /* words for each communicator */
+#define COUNTS 4 /* words that are saved for each communicator */
 
 static struct communicator *numbered(int i)
 {

@@ -21,8 +21,8 @@ _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines
 
 #define MAGIC 0x4654524d41000005ull /* "FTRMA", layout 5 */
 
-/* A waiter spins this often before it yields; measured: longer only helps when every process has
-   a core of its own, and costs the others their time slice when not. */
+/* Looks of a waiter before it yields, and before it sleeps. Measured: more of them help only
+   when every process has a core of its own, and cost the others their time slice when not. */
 #define SPINS 64
 #define YIELDS 256
 #define NAP_NS 1000000L
@@ -84,7 +84,7 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
     c->entry = c->nodes = 1;
-    for (uint32_t s = 0; s < nslots; s++) /* there are no logs yet */
+    for (uint32_t s = 0; s < nslots; s++) /* no logs yet, so no marks */
         c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
     for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
         c->proc[p].spare = (int32_t)(p - nslots - c->nchecksums);
@@ -111,7 +111,8 @@ int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
     return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
 }
 
-#define STORY_BYTES (1 << 18) /* some thousand events, and one more even if memory is full */
+#define STORY_BYTES (1 << 18) /* room for some thousand events, and for one more even if memory
+                                 is full */
 
 int ftrma_story_create(const char *path)
 {
@@ -140,7 +141,7 @@ void ftrma_tell(const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    /* A supervisor that is gone ends this process anyway; there is nobody else to tell. */
+    /* If the supervisor is gone, this process ends anyway, and nobody else can be told. */
     if (n > 0 && n < (int)sizeof line)
         (void)!send(ftrma_link, line, (size_t)n, MSG_NOSIGNAL);
 }
@@ -161,7 +162,7 @@ int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
                                        __ATOMIC_SEQ_CST);
 }
 
-/* It is dead and has been replaced, or it has ended well: its error ends no job. */
+/* 1 if the process is dead and has been replaced, or has ended well: its error ends no job. */
 static int is_without_error(const struct ftrma_proc *p)
 {
     int how = LOAD(&p->leaving), well = how == FTRMA_LEFT_BY_STATUS || how == FTRMA_LEFT_BY_EXIT;
@@ -194,9 +195,10 @@ uint64_t ftrma_now_ns(void)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
-   looks for sleepers: one of the two sees the other.  A process killed asleep stays counted, which
-   costs later wakers a system call each and nothing else. */
+/* Sleep until the bell is rung or the time is over. The sleeper counts itself, then the kernel
+   compares the word; the waker changes the word, then looks for sleepers: so one of the two sees
+   the other. A process that is killed asleep stays counted, which costs later wakers a system
+   call each and nothing else. */
 static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};

@@ -10,14 +10,16 @@ extern struct ftrma_ctl *ftrma_ctl;
 extern int ftrma_me;
 extern const char *ftrma_directory;
 extern int ftrma_link; /* socket to the supervisor of a job over several nodes, or -1 */
-extern int ftrma_agent_bell; /* of the node's agent, or -1; written once, by ftrma_set_agent */
+extern int ftrma_agent_bell; /* the bell of the node's agent, or -1; written once, by
+                                ftrma_set_agent */
 
 static inline const struct ftrma_roles *ftrma_roles(const struct ftrma_ctl *ctl)
 {
     return &ctl->roles[LOAD(&ctl->roles_seq) & 1];
 }
 
-/* Brackets around an MPI call that may block: who watches over the process reads `calls`. */
+/* Brackets around an MPI call that may block: `calls` tells the watching thread and the
+   supervisor. */
 #define CALLS_STEP ((uint64_t)FTRMA_CALLS_INSIDE + 1)
 
 static inline void ftrma_enter_call(void)
@@ -36,13 +38,13 @@ static inline void ftrma_leave_call(void)
     __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP - 1, __ATOMIC_SEQ_CST);
 }
 
-/* Other threads of this process than the calling one. */
+/* 1 if other threads of this process than the calling one are inside such a call. */
 static inline int ftrma_others_inside(void)
 {
     return (LOAD(&ftrma_ctl->proc[ftrma_me].calls) & FTRMA_CALLS_INSIDE) > ftrma_thread.calls;
 }
 
-/* One line to the supervisor of a job over several nodes, past Python; printf-like. */
+/* Send one line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
@@ -52,8 +54,8 @@ int ftrma_open(const char *path, int flags);
    was before the condition was looked at. */
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
 void ftrma_wake(struct ftrma_bell *bell);
-/* Something was stored in the control file that other nodes must see.  Ringing a bell there says so,
-   too. */
+/* Have the node's agent look: something was stored in the control file that other nodes must
+   see. Ringing a bell there does so, too. */
 void ftrma_tell_agent(void);
 
 #endif

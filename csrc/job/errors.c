@@ -1,7 +1,6 @@
-/* Errors of MPI calls: what one of the library means, and our own with words. */
+/* Errors of MPI calls: judging those of the library, and making our own with words. */
 #include "errors.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -12,9 +11,8 @@
 #include "alarm.h"
 #include "attempt.h"
 #include "control.h"
+#include "event_clock.h"
 #include "interrupt.h"
-#include "tape.h"
-#include "window.h"
 
 int ftrma_code_unwind;
 int ftrma_finalized;
@@ -22,12 +20,9 @@ int ftrma_finalized;
 static char last_error[512];
 static int code_of[128]; /* MPI class -> code with our text */
 
-int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+int ftrma_error_vcode(int class, const char *format, va_list args)
 {
-    va_list args;
-    va_start(args, format);
     vsnprintf(last_error, sizeof last_error, format, args);
-    va_end(args);
     int code = class;
     if (class > 0 && class < (int)(sizeof code_of / sizeof *code_of)) {
         if (!code_of[class] && PMPI_Add_error_code(class, &code_of[class]))
@@ -37,14 +32,21 @@ int ftrma_window_fail(struct window *w, int class, const char *format, ...)
         if (code_of[class] && !PMPI_Add_error_string(code_of[class], text))
             code = code_of[class];
     }
-    if (w)
-        PMPI_Win_call_errhandler(w->handle, code);
     return code;
 }
 
-/* The library may notice a death before the watching thread was scheduled, and reports it to some as
-   an unspecific error (Open MPI 5.0: class 16, "other").  Wait a moment for the alarm before taking
-   such an error for the program's own. */
+int ftrma_error_code(int class, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int code = ftrma_error_vcode(class, format, args);
+    va_end(args);
+    return code;
+}
+
+/* The library may notice a death before the watching thread was scheduled, and reports it to
+   some as an unspecific error (Open MPI 5.0: class 16, "other"). So this waits a moment for the
+   alarm before it takes such an error for the program's own. */
 int ftrma_judge(int rc)
 {
     int class = MPI_ERR_UNKNOWN, broken = 0;
@@ -58,14 +60,15 @@ int ftrma_judge(int rc)
         || class == MPI_ERR_REVOKED)
         patience_ms = 2000, broken = 1;
 #endif
-    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process.  A
-       node that vanished shows only when its connection times out. */
+    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process. A
+       node that has vanished shows only when its connection times out. */
     if (ftrma_link >= 0)
         patience_ms *= 10;
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
         if (ftrma_stale())
             return ftrma_code_unwind;
-        /* Another thread than the program's may hear of a failure that has been repaired meanwhile. */
+        /* Another thread than the program's may hear of a failure that has been repaired
+           meanwhile. */
         int late = broken && !ftrma_counted && ftrma_thread.round != LOAD(&ftrma_round);
         if (ftrma_pending() || late) {
             if (!ftrma_counted)
@@ -86,7 +89,8 @@ int ftrma_stays_in(void)
     return 0;
 }
 
-/* Others may have ended already, and mpi4py no longer asks what an error means. */
+/* Others may have ended already. One line says so, since mpi4py no longer asks what an error
+   means. */
 int ftrma_after_finalize(void)
 {
     static int told;
@@ -94,7 +98,7 @@ int ftrma_after_finalize(void)
     ftrma_my_role(&slot);
     if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
         dprintf(STDERR_FILENO, "ftrma: slot %d calls MPI after MPI_Finalize: an error\n", slot);
-    return ftrma_window_fail(NULL, MPI_ERR_OTHER, "a call of MPI after MPI_Finalize");
+    return ftrma_error_code(MPI_ERR_OTHER, "a call of MPI after MPI_Finalize");
 }
 
 int ftrma_unwind_prepare(void)

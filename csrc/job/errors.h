@@ -3,6 +3,7 @@
 #define FTRMA_ERRORS_H
 
 #include <mpi.h>
+#include <stdarg.h>
 
 #include "interrupt.h"
 
@@ -13,19 +14,19 @@ extern int ftrma_finalized;
 /* Make the code. An MPI code. */
 int ftrma_unwind_prepare(void);
 
-/* What an error of the library means: an error of the program's, or a failure. */
+/* Decide what an error of the library means: returns the error if it is the program's, or the
+   unwind code if it is a failure. */
 int ftrma_judge(int rc);
 
-/* The error of a call that others would have to join after MPI_Finalize. */
+/* Make the error of a call after MPI_Finalize, which others would have to join. */
 int ftrma_after_finalize(void);
 
-/* An error of the program's, in words; w: the window whose error handler is called, or NULL.  Returns
-   the code. */
-struct window;
-int ftrma_window_fail(struct window *w, int class, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* A code of this MPI class for an error of the program's, with its words; printf-like. */
+int ftrma_error_code(int class, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int ftrma_error_vcode(int class, const char *format, va_list args);
 
-/* The alarm has rung when the call was bracketed: another thread than the program's leaves again (0). */
+/* Look at the alarm that rang while the call was bracketed: 1: the call goes on; 0: another
+   thread than the program's has left the bracket again. */
 int ftrma_stays_in(void);
 
 /* Turn the result of an MPI call into what the user's program sees. */
@@ -34,8 +35,9 @@ static inline int ftrma_result(int rc)
     return likely(rc == MPI_SUCCESS) ? rc : ftrma_judge(rc);
 }
 
-/* The calling thread is inside a call that may block (1), or unwinds from it (0).  The alarm is looked at
-   once more behind the bracket: a repair waits for the threads that it finds inside (ftrma_revoke_await). */
+/* Enter a call that may block: 1: the thread is inside; 0: it unwinds. The alarm is looked at
+   once more after the bracket is set, since a repair waits for the threads that it finds inside
+   (ftrma_revoke_await). */
 static inline int ftrma_go_in(void)
 {
     if (ftrma_unwinding())

@@ -1,14 +1,14 @@
-/* What a pending failure means for a thread that makes a call.
+/* Interruption: a thread that makes a call looks whether a failure is pending.
  *
- * This costs the program nothing: each thread compares the alarm with a word of its own, and goes
- * into the matter only where they differ.  The word becomes the round that the process has left, for
- * threads of the current attempt alone.  An attempt ends before the round is left, and here the
- * round is read first, so that no thread gets a round that was left after its attempt.
+ * This costs the program next to nothing: each thread compares the alarm with a word of its own,
+ * and only if they differ looks into the matter. The word becomes the round that the process has
+ * left, for threads of the current attempt alone. An attempt ends before the round is left, and
+ * here the round is read first, so that no thread gets a round that was left after its attempt.
  */
 #include "interrupt.h"
 
 #include "alarm.h"
-#include "tape.h"
+#include "event_clock.h"
 #include "wake.h"
 
 /* Set once by ftrma_set_interrupt, before the program runs. */
@@ -17,18 +17,18 @@ static ftrma_interrupt_function interrupt;
 void ftrma_set_interrupt(ftrma_interrupt_function function)
 {
     interrupt = function;
-    ftrma_counted = 1; /* this thread runs the program */
+    ftrma_counted = 1; /* the calling thread runs the program */
 }
 
 void ftrma_lose_thread(void)
 {
     if (!interrupt)
-        return; /* no program runs here yet */
+        return; /* no program runs in this process yet */
     if (!ftrma_thread.attempt)
-        ftrma_attempt_begin();
-    if (ftrma_tape.on)
+        ftrma_attempt_join();
+    if (ftrma_event_clock.on)
         ftrma_uncounted();
-    /* A plan that does not know yet is made anew; a repair that is over, too. */
+    /* A plan that was made before is made anew; so is a repair that is over. */
     uint64_t attempt = ftrma_thread.attempt;
     if (__atomic_exchange_n(&ftrma_thread_lost, attempt, __ATOMIC_SEQ_CST) == attempt)
         return;
@@ -47,7 +47,7 @@ int ftrma_interrupted(void)
 {
     uint64_t round = LOAD(&ftrma_round);
     if (!ftrma_thread.attempt)
-        ftrma_attempt_begin();
+        ftrma_attempt_join();
     if (ftrma_stale())
         return 1;
     if (!ftrma_pending()) {

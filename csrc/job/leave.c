@@ -1,16 +1,16 @@
-/* A process that ends itself says so before it is gone, since nobody else learns its exit status.
+/* Notes of a process that ends itself, since nobody else learns its exit status.
  *
- * What the others notice of a death is that it happened; the status goes to the launcher, which
- * keeps it.  So an end of the program's own making is noted in the control file: by the handlers of
- * exit(3) and of the signals that an error of the program's raises, by Python's os._exit, and by an
- * MPI error where MPI_ERRORS_ARE_FATAL is set.  Such an end is the job's, and no failure; what ends
- * a process from outside leaves no note.
+ * The other processes notice a death, but its status goes to the launcher, which keeps it. So an
+ * end of the program's own making is noted in the control file: by the handlers of exit(3) and of
+ * the signals that an error of the program's raises, by Python's os._exit, and by an MPI error
+ * where MPI_ERRORS_ARE_FATAL is set. Such an end is the job's, and no failure. An end from outside
+ * leaves no note.
  *
  * Shared memory that is full when it is first touched (SIGBUS) is noted, too, but as the failure
  * that it is.
  *
- * Nothing else is noted while a failure is pending or not repaired yet: the MPI library crashes now and
- * then over somebody else's death, and its helpers call exit().
+ * Nothing else is noted while a failure is pending or not repaired yet: the MPI library crashes now
+ * and then over somebody else's death, and its helpers call exit().
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -28,7 +28,7 @@ static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS};
 #define NERRORS ((int)(sizeof errors / sizeof *errors))
 static struct sigaction before[NERRORS];
 
-/* Somebody's death is not repaired yet, though perhaps nobody has noticed it. */
+/* 1 if somebody's death is not repaired yet, though perhaps nobody has noticed it. */
 static int failing(void)
 {
     if (LOAD(&ftrma_ctl->alarm) != LOAD(&ftrma_ctl->repaired))
@@ -73,8 +73,8 @@ static int is_full(void)
     return !statvfs(ftrma_directory, &room) && room.f_bavail * room.f_frsize < FULL_BYTES;
 }
 
-/* What was there before (the MPI library's stack trace, the program's own handler, the end) has its
-   turn afterwards. */
+/* Note the error, then let the handler have its turn that was there before: the MPI library's
+   stack trace, the program's own handler, or the end. */
 static void on_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -84,18 +84,18 @@ static void on_error(int number, siginfo_t *info, void *context)
             note(FTRMA_LEFT_BY_MEMORY, number);
     } else if (own && ftrma_ctl && !failing())
         note(FTRMA_LEFT_BY_SIGNAL, number);
-    /* Where memory is lacking a stack trace tells nothing. */
+    /* If memory is lacking, a stack trace tells nothing. */
     struct sigaction then = {.sa_handler = SIG_DFL};
     for (int i = 0; i < NERRORS; i++)
         if (errors[i] == number && number != SIGBUS)
             then = before[i];
     sigaction(number, &then, NULL);
-    raise(number); /* comes when this handler returns */
+    raise(number); /* the signal comes when this handler returns */
 }
 
 void ftrma_watch_own_end(void)
 {
-    static char stack[1 << 16]; /* for an overflow of the other one */
+    static char stack[1 << 16]; /* for a signal on the overflow of the other stack */
     stack_t have;
     if (!sigaltstack(NULL, &have) && have.ss_flags & SS_DISABLE)
         sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);

@@ -1,11 +1,11 @@
-/* How this process says that it ends itself (leave.c). */
+/* Notes of a process that ends itself (leave.c). */
 #ifndef FTRMA_LEAVE_H
 #define FTRMA_LEAVE_H
 
-/* From now on an end of this process's own making is noted. */
+/* Have each end that this process makes of itself noted from now on. */
 void ftrma_watch_own_end(void);
 
-/* The program has called MPI_Abort with this status. */
+/* Note that the program has called MPI_Abort with this status. */
 void ftrma_note_abort(int status);
 
 #endif

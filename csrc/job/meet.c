@@ -1,6 +1,6 @@
-/* Where processes wait for each other: in a repair, at a checkpoint, in barriers, at the end.
+/* Waiting for other processes: in a repair, at a checkpoint, in barriers, at the end.
  *
- * Who waits looks at words of one writer each in the control file, sleeps on a bell, and comes back
+ * A waiter looks at words of one writer each in the control file, sleeps on a bell, and comes back
  * with FTRMA_ALARM when a failure is pending.
  */
 #include "meet.h"
@@ -23,8 +23,8 @@ static int holders_live(void)
     return 1;
 }
 
-/* All of a node's processes are dead; a round that has ended had their last words, or they had no role.
-   Its agent may be gone, too. */
+/* 1 if all of a node's processes are dead, and a round that has ended had their last words, or
+   they had no role. Its agent may be gone, too. */
 static int is_deserted(uint64_t node)
 {
     uint64_t repaired = LOAD(&ftrma_ctl->repaired);
@@ -37,8 +37,8 @@ static int is_deserted(uint64_t node)
     return 1;
 }
 
-/* The agents of all nodes have sent what their processes, dead ones too, had stored when the alarm
-   rang. */
+/* 1 if the agents of all nodes have sent all that their processes, dead ones too, had stored
+   when the alarm rang. */
 static int agents_looked(uint64_t round)
 {
     uint64_t nodes = LOAD(&ftrma_ctl->nodes), y = 0;
@@ -57,7 +57,7 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
     for (;;) {
         uint32_t seen = LOAD(&c->bell.word);
         uint64_t alarm = LOAD(&c->alarm);
-        /* The end comes behind the last phase of a round, when all have met there; slots that had
+        /* The end comes after the last phase of a round, when all have met there; slots that had
            ended their programs before may still be on their way out of it. */
         int over = alarm == FTRMA_ENDED;
         if (alarm != round && !over)
@@ -105,7 +105,7 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             return FTRMA_ALARM;
         for (uint32_t s = 0; s < c->nslots; s++) {
             const struct ftrma_proc *p = &c->proc[roles->slot_proc[s]];
-            /* Look at the end first: who arrived and then ended has arrived. */
+            /* Read the end first: a process that arrived and then ended has arrived. */
             int end = LOAD(&p->finished) == LOAD(&c->entry);
             int arrived = LOAD(&p->arrived) >= ordinal;
             here += (uint32_t)arrived;
@@ -187,7 +187,7 @@ void ftrma_set_looks(const void *of_agent, const void *that_are_settled)
     settled = that_are_settled;
 }
 
-/* A look that begins from now on sees what was stored. */
+/* A look of the agent that begins from now on sees what was stored. */
 int ftrma_synchronize(void)
 {
     if (!settled)

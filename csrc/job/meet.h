@@ -1,13 +1,14 @@
-/* Where processes wait for each other (meet.c). */
+/* Waiting for other processes (meet.c). */
 #ifndef FTRMA_MEET_H
 #define FTRMA_MEET_H
 
 #include "internal.h"
 
-/* Barriers of all slots that this process has passed; the thread that runs the program writes it. */
+/* The number of barriers of all slots that this process has passed; the thread that runs the
+   program writes it. */
 extern uint64_t ftrma_barriers;
 
-/* No barrier has been passed yet. */
+/* Begin to count barriers from 0. */
 void ftrma_slots_barrier_reset(void);
 /* Wait until a slot that is being replayed is live. An MPI code. */
 int ftrma_await_live(int slot);

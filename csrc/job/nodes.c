@@ -1,10 +1,10 @@
-/* Between a process of a job over several nodes and the agent of its node.
+/* Waking between a process of a job over several nodes and the agent of its node.
  *
- * The control files of all nodes are kept equal by their agents.  A process that has stored something
- * there wakes its agent, which looks what is new (ftrma_tell_agent, control.c); an agent that has stored
- * something wakes those who sleep at the bells of the control file.  The watching thread sleeps in
- * poll() instead, and whoever waits for an answer from another node does so, too: they are woken by
- * descriptors.
+ * The agents keep the control files of all nodes equal. A process that has stored something there
+ * wakes its agent, which looks for changes (ftrma_tell_agent, control.c); an agent that has stored
+ * something wakes processes that sleep at the bells of the control file. The watching thread sleeps
+ * in poll() instead, and so does a thread that waits for an answer from another node: descriptors
+ * wake them.
  */
 #define _GNU_SOURCE
 #include "nodes.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Set by ftrma_set_agent, before the watching thread begins, and when this process comes to a slot. */
-static int poke_fd = -1;
+static int wake_fifo = -1;
 static int origins[2] = {-1, -1};
 /* Set by ftrma_wire_reach, the origin when this process comes to a slot. */
 static struct ftrma_origin *wire_origin;
@@ -35,23 +35,23 @@ struct ftrma_ledger *ftrma_wire_ledger(void)
     return wire_ledger;
 }
 
-void ftrma_set_agent(int bell, int poke, int origin, int service)
+void ftrma_set_agent(int bell, int fifo, int origin, int service)
 {
-    poke_fd = poke;
+    wake_fifo = fifo;
     origins[0] = origin;
     origins[1] = service;
     ftrma_agent_bell = bell;
 }
 
-int ftrma_poke(void)
+int ftrma_wake_fifo(void)
 {
-    return poke_fd;
+    return wake_fifo;
 }
 
-void ftrma_poke_clear(void)
+void ftrma_wake_fifo_clear(void)
 {
     char rung[256];
-    while (poke_fd >= 0 && read(poke_fd, rung, sizeof rung) == (ssize_t)sizeof rung)
+    while (wake_fifo >= 0 && read(wake_fifo, rung, sizeof rung) == (ssize_t)sizeof rung)
         ;
 }
 

@@ -17,18 +17,20 @@ static inline int ftrma_node_here(void)
     return ftrma_ctl ? ftrma_ctl->proc[ftrma_me].node : 0;
 }
 
-/* From now on other nodes are reached by this origin; the ledger is this node's. */
+/* Set the origin by which other nodes are reached from now on, and this node's ledger. */
 void ftrma_wire_reach(struct ftrma_origin *origin, struct ftrma_ledger *ledger);
-/* By which this process reaches other nodes' parts; NULL: the job has one node, or this is no slot. */
+/* The origin by which this process reaches parts on other nodes; NULL: the job has one node, or
+   this is no slot. */
 struct ftrma_origin *ftrma_wire_origin(void);
-/* Of this node, or NULL. */
+/* The ledger of this node, or NULL. */
 struct ftrma_ledger *ftrma_wire_ledger(void);
 
-/* The agent writes to it when the alarm was raised on another node; -1: there is none. */
-int ftrma_poke(void);
-/* It was read: whoever writes next wakes again. */
-void ftrma_poke_clear(void);
-/* Have the waits of this process's origins end. */
+/* The FIFO to which the agent writes when the alarm was raised on another node; -1: there is
+   none. */
+int ftrma_wake_fifo(void);
+/* Empty the FIFO, so that the next byte wakes again. */
+void ftrma_wake_fifo_clear(void);
+/* End the waits of this process's origins. */
 void ftrma_ring_origins(void);
 
 #endif

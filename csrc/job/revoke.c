@@ -1,5 +1,5 @@
-/* The library's communicators that a failure must revoke, so that whoever is blocked in one comes
- * back. */
+/* The library's communicators that a failure must revoke, so that threads that are blocked in one
+ * come back. */
 #include "revoke.h"
 
 #if defined(OPEN_MPI)
@@ -11,15 +11,16 @@
 
 #include "control.h"
 
-static MPI_Comm building = MPI_COMM_NULL; /* what the slots' world is being taken from */
+static MPI_Comm building = MPI_COMM_NULL; /* the communicator from which the slots' world is
+                                             being taken */
 
-/* Communicators of this process alone, to be revoked for the jolt that this gives (ftrma_jolt). */
-#define JOLTS 16
-static MPI_Comm jolts[JOLTS];
-static int njolts;
+/* Communicators of this process alone that nobody uses, to be revoked one by one (ftrma_revoke_dummy). */
+#define DUMMIES 16
+static MPI_Comm dummies[DUMMIES];
+static int ndummies;
 
-/* The library's communicators that the program uses, ftrma_user_world included; maker: of those that
-   no repair makes anew. */
+/* The library's communicators that the program uses, ftrma_user_world included; maker: the call
+   that made one that no repair makes anew. */
 static struct used {
     MPI_Comm comm;
     const char *maker;
@@ -81,8 +82,9 @@ void ftrma_unregister_comm(MPI_Comm comm)
     pthread_mutex_unlock(&guard);
 }
 
-/* What wakes them is the watching thread: it revokes what is listed, and jolts as long as the repair
-   lasts.  Whoever the list was forgotten over, or the repair's end, would wait for ever. */
+/* The watching thread wakes them: it revokes the listed ones, and a dummy now and then as long
+   as the repair lasts. A thread that still waits when the list is forgotten, or when the repair
+   ends, would wait for ever. */
 #define RETURN_NS 1000000000u
 void ftrma_revoke_await(void)
 {
@@ -109,38 +111,39 @@ void ftrma_revoke_building(MPI_Comm comm)
 /* ---- revoking ------------------------------------------------------------------------------- */
 
 /* Local. */
-int ftrma_refill_jolts(void)
+int ftrma_refill_dummies(void)
 {
     int rc = MPI_SUCCESS;
     pthread_mutex_lock(&guard);
-    while (!rc && njolts < JOLTS) {
-        rc = PMPI_Comm_dup(MPI_COMM_SELF, &jolts[njolts]);
+    while (!rc && ndummies < DUMMIES) {
+        rc = PMPI_Comm_dup(MPI_COMM_SELF, &dummies[ndummies]);
         if (!rc)
-            rc = PMPI_Comm_set_errhandler(jolts[njolts++], MPI_ERRORS_RETURN);
+            rc = PMPI_Comm_set_errhandler(dummies[ndummies++], MPI_ERRORS_RETURN);
     }
     pthread_mutex_unlock(&guard);
     return rc;
 }
 
-/* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation between
-   the two is slept through for ever.  Revoking any other communicator wakes all sleepers once more,
-   and they look again.  Called by the watching thread while somebody stays in one call. */
-void ftrma_jolt(void)
+/* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation
+   between the two is slept through for ever. Revoking any other communicator wakes all sleepers
+   once more, and they look again. The watching thread calls this while a thread stays in one
+   call. */
+void ftrma_revoke_dummy(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     pthread_mutex_lock(&guard);
-    if (njolts > 0)
-        MPIX_Comm_revoke(jolts[--njolts]);
+    if (ndummies > 0)
+        MPIX_Comm_revoke(dummies[--ndummies]);
     pthread_mutex_unlock(&guard);
 #endif
 }
 
-/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though all
-   members live.  So that is waited for, unless it takes longer than it could. */
+/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though
+   all members live. So revoking waits for such a call, unless it takes longer than it could. */
 #define MAKING_NS 500000000u
 static int somebody_makes(void)
 {
-    static uint64_t since, what; /* of the watching thread alone */
+    static uint64_t since, what; /* used by the watching thread alone */
     int making = 0;
     for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
         making |= __atomic_load_n(&ftrma_ctl->proc[p].making, __ATOMIC_ACQUIRE)
@@ -152,9 +155,9 @@ static int somebody_makes(void)
     return making && ftrma_now_ns() - since < MAKING_NS;
 }
 
-/* Called by the watching thread only.  The main thread may be blocked inside one of these.  Once
-   the main thread has forgotten the list for a round, there is nothing left to revoke for it: a
-   late sweep must not hit the communicators of the next timeline. */
+/* Called by the watching thread only; the main thread may be blocked inside one of these. Once
+   the main thread has forgotten the list for a round, there is nothing left to revoke for that
+   round: a late sweep must not hit the communicators of the next attempt. */
 int ftrma_revoke_all(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)

@@ -5,25 +5,28 @@
 #include <mpi.h>
 #include <stdint.h>
 
-/* The program has this one from now on. */
+/* Register a communicator that the program has from now on. */
 void ftrma_register_comm(MPI_Comm comm);
-/* The same for one that no repair makes anew, made by this call; NULL: nobody else is in it. */
+/* Register one that no repair makes anew; maker: the call that has made it, or NULL: nobody else
+   is in it. */
 void ftrma_register_made(MPI_Comm comm, const char *maker);
-/* The same for one that the program gets later; NULL: there is none any more. */
+/* Note the call by which the program gets such a communicator later; NULL: it is there. */
 void ftrma_foreign_later(const char *call);
-const char *ftrma_foreign_maker(void); /* the call that has made some such; NULL: there is none */
+const char *ftrma_foreign_maker(void); /* a call that has made one that no repair makes anew;
+                                          NULL: there is none */
 void ftrma_unregister_comm(MPI_Comm comm);
-/* Other threads that wait in one of these have come back, or do not within a second. */
+/* Wait up to a second for the other threads that wait in one of these to come back. */
 void ftrma_revoke_await(void);
-/* Repair `round` makes all that are listed anew. */
+/* Forget all that are listed: repair `round` makes them anew. */
 void ftrma_revoke_forget(uint64_t round);
-/* What the slots' world is being taken from, or MPI_COMM_NULL again. */
+/* Set the communicator from which the slots' world is being taken, or MPI_COMM_NULL again. */
 void ftrma_revoke_building(MPI_Comm comm);
 
-/* Have communicators at hand for ftrma_jolt. Local; an MPI code. */
-int ftrma_refill_jolts(void);
-/* Both are called by the watching thread alone. */
+/* Have communicators at hand that ftrma_revoke_dummy can revoke. Local; an MPI code. */
+int ftrma_refill_dummies(void);
+/* Revoke all that are listed (0: not yet, since something must be finished first), and one that
+   nobody uses. The watching thread alone calls these. */
 int ftrma_revoke_all(void); /* 0: later, something must be finished first */
-void ftrma_jolt(void);
+void ftrma_revoke_dummy(void);
 
 #endif

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE ((size_t)1 << 30) /* bytes; an int counts up to twice as many */
+#define SLICE ((size_t)1 << 30) /* bytes; an int can count up to twice as many */
 
 struct ftrma_type ftrma_types[FTRMA_TYPES];
-static MPI_Comm self = MPI_COMM_NULL; /* carries our messages to ourselves */
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;    /* who makes it */
-static pthread_mutex_t converting = PTHREAD_MUTEX_INITIALIZER; /* who has it */
+static MPI_Comm self = MPI_COMM_NULL; /* a communicator for messages to ourselves */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;    /* held to make it */
+static pthread_mutex_t converting = PTHREAD_MUTEX_INITIALIZER; /* held to use it */
 
 static void add_type(MPI_Datatype type)
 {
@@ -87,14 +87,15 @@ static int open_self(void)
     return rc;
 }
 
-/* The library looks at a type where it sends, if only nothing to nobody. */
+/* 1 if the library accepts the type: it looks at a type when it sends, even nothing to nobody. */
 int ftrma_usable(MPI_Datatype type)
 {
     return type != MPI_DATATYPE_NULL && !open_self()
            && !PMPI_Send(NULL, 0, type, MPI_PROC_NULL, 0, self);
 }
 
-/* One at a time: a thread's message could meet what another one waits for. */
+/* Convert by a message to oneself, one thread at a time: a thread's message could meet another
+   one's receive. */
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type)
 {
@@ -115,7 +116,7 @@ int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes)
     return rc;
 }
 
-/* So many elements at a time that their bytes can be counted by an int. */
+/* The number of elements whose bytes can be counted by an int. */
 static int slice(int count, MPI_Datatype type, size_t bytes, int *elements, MPI_Aint *extent)
 {
     MPI_Aint low;
@@ -187,7 +188,7 @@ static int find_bytes(MPI_Datatype type, size_t bytes, MPI_Aint *displs)
     return rc;
 }
 
-/* [out] *part: the first bytes of one element. */
+/* Make a type of the first bytes of one element: [out] *part. */
 static int part_of(MPI_Datatype type, size_t bytes, MPI_Datatype *part)
 {
     MPI_Aint *displs = malloc(bytes * sizeof *displs);
@@ -247,7 +248,7 @@ unsigned ftrma_predefined(MPI_Op op)
 void ftrma_progress(void)
 {
     int flag;
-    /* Who waits before MPI is there (tests do) has no library to give a turn. */
+    /* Before MPI is there (tests wait then) there is no library to give a turn. */
     if (!PMPI_Initialized(&flag) && flag && !open_self())
         PMPI_Iprobe(0, 0, self, &flag, MPI_STATUS_IGNORE);
 }
@@ -268,7 +269,7 @@ int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l)
     return rc;
 }
 
-/* Both ways between a layout and packed bytes, in slices whose size the library can count. */
+/* Copy from a layout to packed bytes, or back, in slices whose size the library can count. */
 static int convert(char *user, size_t count, const struct ftrma_layout *l, char *packed, int pack)
 {
     size_t most = l->size && SLICE / l->size ? SLICE / l->size : 1;

@@ -1,5 +1,5 @@
-/* Datatypes, as accesses and collective calls need them: how many bytes a predefined one has, from a
- * table, without a call of the library; layouts from the library. */
+/* Datatypes: the size of a predefined one from a table, without a call of the library; layouts from
+ * the library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H
 
@@ -45,21 +45,23 @@ int ftrma_usable(MPI_Datatype type);
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type);
 
-/* The same from and to packed bytes, as many as `ftrma_packed_bytes` says; 2 GiB and more in slices. */
+/* Copy between a layout and packed bytes, whose number is that of ftrma_packed_bytes; 2 GiB and
+   more go in slices. MPI codes. */
 int ftrma_to_bytes(const void *memory, int count, MPI_Datatype type, void *packed, size_t bytes);
 int ftrma_from_bytes(const void *packed, size_t bytes, void *memory, int count, MPI_Datatype type);
 
 /* [out] *bytes: of count elements, packed. Returns an MPI code. */
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
 
-/* Let a layout of more bytes end after the first `bytes`. *made: where no whole elements are left, a
-   type to be freed.  Returns an MPI code. */
+/* Cut a layout after its first `bytes`. *made: a type to be freed, if no whole elements are
+   left. Returns an MPI code. */
 int ftrma_cut(int *count, MPI_Datatype *type, size_t bytes, MPI_Datatype *made);
 
-/* Number of a predefined operation that computes, the same in every process; 0: any other. */
+/* The number of a predefined operation that computes, equal in every process; 0: any other
+   operation. */
 unsigned ftrma_predefined(MPI_Op op);
 
-/* How elements of a type lie in memory. */
+/* The layout of a type's elements in memory. */
 struct ftrma_layout {
     MPI_Datatype type;
     size_t size;      /* of an element, packed */
@@ -72,8 +74,8 @@ int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
 int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 
-/* Let the library bring on what it has begun: messages need the calls of both sides.  A waiter looks
-   FTRMA_PATIENCE times for the others before it gives the library its turn, too. */
+/* Let the library go on with what it has begun: messages need calls on both sides. A waiter
+   looks FTRMA_PATIENCE times for the others before it calls this. */
 #define FTRMA_PATIENCE 64
 void ftrma_progress(void);
 

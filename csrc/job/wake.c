@@ -1,14 +1,15 @@
 /* Bringing the program's thread to a repair that it does not come to by itself.
  *
- * The program's thread comes to a repair by its calls of MPI.  One that waits in Python, for a queue, a
- * child or the clock, makes none, and what it waits for may never come: a thread that talked MPI is gone
- * with the failure.  So the watching thread sends it a signal, which ends the wait and has Python call
- * a handler in it (ftrma/program/waking.py), as Ctrl-C does.  A thread that computes is left alone, as it
- * comes with its next call, unless all that it computes is lost anyway.
+ * The program's thread comes to a repair by its calls of MPI. While it waits in Python, for a
+ * queue, a child or the clock, it makes none, and what it waits for may never come: a thread that
+ * called MPI is gone with the failure. So the watching thread sends it a signal, which ends the
+ * wait and has Python call a handler in it (ftrma/program/waking.py), as Ctrl-C does. A thread that
+ * computes is left alone, as it comes with its next call, unless all that it computes is lost
+ * anyway.
  *
- * Where no signal helps, somebody else has to end the process.  So the watching thread says as long as
- * its program computes, in the control file or to the supervisor of several nodes; there it also says that
- * it waits.
+ * If no signal helps, somebody else has to end the process. So the watching thread tells, as long
+ * as its program computes, in the control file, or to the supervisor of several nodes; to that it
+ * also tells that the program waits.
  */
 #define _GNU_SOURCE
 #include "wake.h"
@@ -25,10 +26,11 @@
 #include "attempt.h"
 #include "control.h"
 
-/* Many looks at a thread that computes find it running once, also where others use the processor. */
+/* A thread that computes is found running at least once within this time, even if others use the
+   processor. */
 #define ASLEEP_NS 200000000u
-#define LOST_NS 20000000u /* nothing that it computes is of use any more */
-/* An attempt that is over gets so long for what it does at its end, such as joining threads. */
+#define LOST_NS 20000000u /* patience with a thread whose results are of no use any more */
+/* Time for an attempt that is over to end its work, such as joining threads. */
 #define DOOMED_NS 1000000000u
 #define TELL_NS 1000000000u
 #define ABSENT_NS 5000000000u /* see ABSENT_S in ftrma/launch/onenode.py */
@@ -78,7 +80,7 @@ void ftrma_wake_attend(int attends)
     STORE(&attending, attends);
 }
 
-/* Whether the program's thread sleeps just now.  Where the kernel does not tell it does. */
+/* 1 if the program's thread sleeps just now, or if the kernel does not tell. */
 static int sleeps(void)
 {
     char text[128];
@@ -87,11 +89,11 @@ static int sleeps(void)
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = 0;
-    const char *name_end = strrchr(text, ')'); /* a name may have one, too */
+    const char *name_end = strrchr(text, ')'); /* a name may have a parenthesis, too */
     return !name_end || (name_end[1] && name_end[2] == 'S');
 }
 
-/* Unless the program has taken the signal for itself. */
+/* Send the signal, unless the program has taken it for itself. */
 static void wake(void)
 {
     struct sigaction now;
@@ -100,7 +102,7 @@ static void wake(void)
         pthread_kill(program, number);
 }
 
-/* 1 once `what` has been so for this long; then the time begins anew. */
+/* 1 once `what` has been true for this long; then the time begins anew. */
 static int for_long(uint64_t *since, int what, uint64_t now, uint64_t long_ns)
 {
     if (!what || !*since)
@@ -111,27 +113,57 @@ static int for_long(uint64_t *since, int what, uint64_t now, uint64_t long_ns)
     return 1;
 }
 
-void ftrma_wake_look(void)
+/* The program's thread, as the watching thread finds it. */
+struct found {
+    int inside;  /* in a call of MPI */
+    int awaited; /* a repair waits for it */
+    int asleep;  /* it is awaited, and sleeps */
+    int lost;    /* it is awaited, and all that it computes is lost */
+    int over;    /* its attempt is over */
+};
+
+static struct found find(void)
 {
-    static uint64_t asleep_since, doomed_since, computes_since, absent_since;
-    struct ftrma_proc *me = &ftrma_ctl->proc[ftrma_me];
-    uint64_t now = ftrma_now_ns(), attempt = LOAD(&ftrma_attempt);
-    int inside = LOAD(&its->calls) || LOAD(&its->called);
-    int awaited = ftrma_pending() && LOAD(&me->met) >> 8 < LOAD(&ftrma_ctl->alarm);
-    int over = LOAD(&its->attempt) != attempt;
-    int lost = awaited && LOAD(&ftrma_thread_lost) == attempt, doomed = over || lost;
-    int asleep = awaited && sleeps();
-    int wakeable = LOAD(&may_wake) && !LOAD(&attending) && !inside;
-    uint64_t patience_ns = lost ? LOST_NS : ASLEEP_NS;
-    int asleep_long = for_long(&asleep_since, wakeable && asleep, now, patience_ns);
+    uint64_t attempt = LOAD(&ftrma_attempt);
+    struct found now = {.inside = LOAD(&its->calls) || LOAD(&its->called),
+                        .over = LOAD(&its->attempt) != attempt};
+    now.awaited = ftrma_pending() && LOAD(&ftrma_ctl->proc[ftrma_me].met) >> 8 < LOAD(&ftrma_ctl->alarm);
+    now.lost = now.awaited && LOAD(&ftrma_thread_lost) == attempt;
+    now.asleep = now.awaited && sleeps();
+    return now;
+}
+
+/* Wake the program's thread where it would not come by itself. */
+static void bring(const struct found *found, uint64_t now)
+{
+    static uint64_t asleep_since, doomed_since;
+    int wakeable = LOAD(&may_wake) && !LOAD(&attending) && !found->inside;
+    uint64_t patience_ns = found->lost ? LOST_NS : ASLEEP_NS;
+    int asleep_long = for_long(&asleep_since, wakeable && found->asleep, now, patience_ns);
+    int doomed = found->over || found->lost;
     int doomed_long = for_long(&doomed_since, wakeable && doomed, now, DOOMED_NS);
     if (asleep_long || doomed_long)
         wake();
-    if (awaited && (!asleep || inside))
-        STORE(&me->busy_ns, now);
-    int computes = for_long(&computes_since, awaited && !asleep && !inside, now, TELL_NS);
-    int away = asleep && !inside && !LOAD(&attending); /* what a repair waits for has other limits */
+}
+
+/* Tell others how long the program's thread computes, or waits, while it is awaited. */
+static void report(const struct found *found, uint64_t now)
+{
+    static uint64_t computes_since, absent_since;
+    if (found->awaited && (!found->asleep || found->inside))
+        STORE(&ftrma_ctl->proc[ftrma_me].busy_ns, now);
+    int computing = found->awaited && !found->asleep && !found->inside;
+    int computes = for_long(&computes_since, computing, now, TELL_NS);
+    int away = found->asleep && !found->inside && !LOAD(&attending); /* a repair's own waits have limits */
     int absent = for_long(&absent_since, away, now, ABSENT_NS);
     if (ftrma_link >= 0 && (computes || absent))
         ftrma_tell("{\"event\": \"awaited\", \"computes\": %d}\n", computes);
+}
+
+void ftrma_wake_look(void)
+{
+    uint64_t now = ftrma_now_ns();
+    struct found found = find();
+    bring(&found, now);
+    report(&found, now);
 }

@@ -2,12 +2,12 @@
 #ifndef FTRMA_WAKE_H
 #define FTRMA_WAKE_H
 
-/* The calling thread, which is the program's, is the one that is brought.  Before the watching thread
-   begins. */
+/* Make the calling thread, the program's, the one that is brought. Called before the watching
+   thread begins. */
 void ftrma_wake_know(void);
-/* The program's thread takes part in a repair (1), or is back in the program (0). */
+/* Tell that the program's thread takes part in a repair (1), or is back in the program (0). */
 void ftrma_wake_attend(int attends);
-/* Called by the watching thread, again and again. */
+/* Look after the program's thread. The watching thread calls this again and again. */
 void ftrma_wake_look(void);
 
 #endif

@@ -1,11 +1,11 @@
 /* Joining the job, and the thread that watches it.
  *
- * Detection does not go through MPI.  A thread of every process sleeps in poll() on one pidfd per
+ * Detection does not go through MPI. A thread of every process sleeps in poll() on one pidfd per
  * process of the job; the kernel makes it readable the moment the process is gone, whatever it was
- * doing.  The thread then does three things that are safe from any thread and idempotent over
- * processes: marks the death, raises the alarm, and revokes the user's communicators so that
- * whoever is blocked inside MPI comes back.  Over several nodes it watches the processes of its own;
- * of the others it hears by the alarm, for which the agent wakes it.
+ * doing. The thread then does three things that are safe from any thread and may be done by several
+ * processes: it marks the death, raises the alarm, and revokes the user's communicators, so that
+ * threads that are blocked inside MPI come back. Over several nodes it watches the processes of its
+ * own node; the alarm tells of the others, and the agent wakes this thread for that.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,6 +21,7 @@
 #include "alarm.h"
 #include "control.h"
 #include "interrupt.h"
+#include "killrules.h"
 #include "leave.h"
 #include "nodes.h"
 #include "revoke.h"
@@ -37,7 +38,7 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
        kernel restricts that to descendants, this lets the job's other processes in. It fails
        harmlessly where there is no such restriction. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    ftrma_die_with_parent(); /* nobody is left behind when the launcher is killed */
+    ftrma_die_with_parent(); /* no process is left behind when the launcher is killed */
     ftrma_directory = copy;
     ftrma_me = proc;
     ftrma_ctl = ctl;
@@ -52,8 +53,9 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
 
 /* ---- the watching thread -------------------------------------------------------------------- */
 
-/* Without its supervisor or launcher the job is at its end: all processes are being killed, and that
-   is no failure to be repaired, which would put vaults aside that the next launch needs. */
+/* Ask for a relaunch: without its supervisor or launcher the job is at its end. All processes
+   are being killed, and that is no failure to be repaired: a repair would put vaults aside that
+   the next launch needs. */
 static void left_alone(void)
 {
     uint64_t nothing = FTRMA_NOTHING;
@@ -61,7 +63,7 @@ static void left_alone(void)
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* A pidfd of a process; -1 where it is gone, and [out] *error where it cannot be watched. */
+/* Open a pidfd of a process; -1 if it is gone, and [out] *error if it cannot be watched. */
 static int look_at(int32_t pid, int *error)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -70,8 +72,9 @@ static int look_at(int32_t pid, int *error)
     return fd;
 }
 
-/* Behind the processes come their keepers: whoever died because of them is looked at before, so that
-   the cause is seen with the consequence.  [out] *error: an errno value. */
+/* Open the descriptors of all processes, then those of the launcher and the supervisor, the
+   keepers. The keepers are opened first: a process that died because of a keeper is then found
+   after it. [out] *error: an errno value. */
 static struct pollfd *look_at_all(int n, int *error)
 {
     const int32_t keepers[] = {ftrma_ctl->supervisor, ftrma_ctl->launcher};
@@ -81,7 +84,7 @@ static struct pollfd *look_at_all(int n, int *error)
         return NULL;
     for (int i = 0; i < n + 2; i++)
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-    fds[n + 2] = (struct pollfd){.fd = ftrma_poke(), .events = POLLIN};
+    fds[n + 2] = (struct pollfd){.fd = ftrma_wake_fifo(), .events = POLLIN};
     for (int k = 0; k < 2 && !*error; k++)
         if (keepers[k] > 0 && (fds[n + k].fd = look_at(keepers[k], error)) < 0 && !*error)
             left_alone();
@@ -93,48 +96,71 @@ static struct pollfd *look_at_all(int n, int *error)
     return fds;
 }
 
+/* Wait until somebody dies, this process is woken, or it is time to look. 1: some descriptor has news.
+   The time serves alarms that are raised for another reason, and rules for a time; it is long, because a
+   program is to feel nothing of it. */
+static int await_news(struct pollfd *fds, int n, uint64_t revoked)
+{
+    int timeout_ms = ftrma_armed & (1u << FTRMA_FAILPOINT_TIME) ? 5 : 200;
+    if (ftrma_pending())
+        timeout_ms = LOAD(&ftrma_ctl->alarm) == revoked ? 20 : 1;
+    int found = poll(fds, (nfds_t)n + 3, timeout_ms);
+    ftrma_wake_fifo_clear();
+    return found > 0;
+}
+
+/* Note who has died: the keepers first, as the others may have died because of them. */
+static void note_the_dead(struct pollfd *fds, int n)
+{
+    for (int k = n; k < n + 2; k++)
+        if (fds[k].fd >= 0 && fds[k].revents) {
+            left_alone();
+            close(fds[k].fd);
+            fds[k].fd = -1;
+        }
+    for (int i = 0; i < n; i++)
+        if (fds[i].fd >= 0 && fds[i].revents) {
+            close(fds[i].fd);
+            fds[i].fd = -1;
+            ftrma_note_death(i);
+        }
+}
+
+/* Revoke for a new alarm whatever the program's threads may be blocked in; [in/out] the newest alarm for
+   which this was done.  Where that is done and a thread stays in one call, wake the library's sleepers
+   once more; [in/out] the calls at the last look. */
+static void bring_back(uint64_t alarm, uint64_t *revoked, uint64_t *last_calls)
+{
+    uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls);
+    uint64_t inside = calls & FTRMA_CALLS_INSIDE;
+    /* Over several nodes a revocation costs the library something: only a thread that waits in it
+       needs one. */
+    int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
+    if (alarm != *revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
+        *revoked = alarm;
+    if (ftrma_pending() && alarm == *revoked && inside && calls == *last_calls)
+        ftrma_revoke_dummy();
+    *last_calls = calls;
+}
+
 static void *watch(void *opened)
 {
     struct pollfd *fds = opened;
-    int n = (int)ftrma_ctl->nprocs, strike = -1;
+    int n = (int)ftrma_ctl->nprocs;
     uint64_t revoked = LOAD(&ftrma_ctl->alarm), told = revoked, last_calls = 0;
     for (;;) {
-        /* Deaths wake the thread; the timeout serves alarms raised for another reason, and rules
-           for a time. Rare, because a program is to feel nothing of it. */
-        int timeout_ms = ftrma_armed & (1u << FTRMA_PLACE_TIME) ? 5 : 200;
-        if (ftrma_pending())
-            timeout_ms = LOAD(&ftrma_ctl->alarm) == revoked ? 20 : 1;
-        strike = poll(fds, (nfds_t)n + 3, timeout_ms);
-        ftrma_poke_clear();
+        int news = await_news(fds, n, revoked);
         if (LOAD(&ftrma_ctl->alarm) == FTRMA_ENDED)
             break;
-        for (int k = n; strike > 0 && k < n + 2; k++)
-            if (fds[k].fd >= 0 && fds[k].revents) {
-                left_alone();
-                close(fds[k].fd);
-                fds[k].fd = -1;
-            }
-        for (int i = 0; strike > 0 && i < n; i++)
-            if (fds[i].fd >= 0 && fds[i].revents) {
-                close(fds[i].fd);
-                fds[i].fd = -1;
-                ftrma_note_death(i);
-            }
+        if (news)
+            note_the_dead(fds, n);
         uint64_t alarm = LOAD(&ftrma_ctl->alarm);
         if (alarm != told)
             ftrma_alarm_seen();
         told = alarm;
-        uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls);
-        uint64_t inside = calls & FTRMA_CALLS_INSIDE;
-        /* Over several nodes a revocation costs the library something: only whoever waits in it. */
-        int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
-        if (alarm != revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
-            revoked = alarm;
-        if (ftrma_pending() && alarm == revoked && inside && calls == last_calls)
-            ftrma_jolt();
-        last_calls = calls;
+        bring_back(alarm, &revoked, &last_calls);
         ftrma_wake_look();
-        ftrma_place(FTRMA_PLACE_TIME);
+        ftrma_failpoint(FTRMA_FAILPOINT_TIME);
     }
     free(fds);
     return NULL;
@@ -154,7 +180,7 @@ int ftrma_watch(void)
     ftrma_wake_know();
     pthread_t thread;
     sigset_t all, old;
-    sigfillset(&all); /* signals belong to Python's main thread, but for errors in this one */
+    sigfillset(&all); /* signals belong to Python's main thread, except for errors in this one */
     for (const int *error = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, 0}; *error; error++)
         sigdelset(&all, *error);
     pthread_sigmask(SIG_SETMASK, &all, &old);

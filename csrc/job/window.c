@@ -2,16 +2,16 @@
  * create.c).
  *
  * The memory of a window from Allocate is a file of the job in shared memory that every member
- * maps.  It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
- * replacement maps the same file.  A part is nonetheless lost with its slot's process; repair
- * restores it from the vault and never reads what the dead left behind.
+ * maps. It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
+ * replacement maps the same file. A part is nonetheless lost with its slot's process; repair
+ * restores it from the vault and never reads what the dead process left there.
  *
- * In a job over several nodes each has a file of its own with the parts of its members; those on other
- * nodes are reached by the wire (farbytes.c).
+ * In a job over several nodes each node has a file of its own with the parts of its members; the
+ * wire reaches those on other nodes (farbytes.c).
  *
- * The user's MPI_Win is a real window over this process alone, so that names,
- * attributes, infos and error handlers are the library's business; data and synchronization calls
- * find the struct window behind the handle and never reach the library.
+ * The user's MPI_Win is a real window over this process alone, so that the library keeps names,
+ * attributes, infos and error handlers; data and synchronization calls find the struct window
+ * behind the handle and never reach the library.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,14 +27,16 @@
 
 static struct window *windows[FTRMA_MAX_WINDOWS];
 static int nwindows;
-static struct window *tables[2][TABLE], **table = tables[0]; /* threads look while it changes */
-static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* changes of it and of the list */
-/* Attributes' callbacks come by it again. */
+static struct window *tables[2][TABLE], **table = tables[0]; /* threads look while one is made
+                                                                anew */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* held to change the table or the
+                                                               list */
+/* Recursive: callbacks of attributes take it again. */
 static pthread_mutex_t handles = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static MPI_Win held[FTRMA_MAX_WINDOWS]; /* the library's own of a job on one node */
+static MPI_Win held[FTRMA_MAX_WINDOWS]; /* windows of the library's own, in a job on one node */
 static int nheld;
-/* Handles of earlier attempts, the newest of them: whoever has kept one and frees it must not free a
-   window that was made since and lies where that was. */
+/* The newest handles of earlier attempts. A program that has kept one and frees it must not free
+   a window that was made since and has the same address. */
 #define STALE 1024
 static MPI_Win stale[STALE];
 static unsigned nstale;
@@ -60,8 +62,9 @@ static struct window *find(MPI_Win handle)
     return NULL;
 }
 
-/* A table that was changed twice while a thread looked has lost some to it. */
-static __attribute__((noinline)) struct window *find_surely(MPI_Win handle)
+/* Find a window with the list locked: a table that is changed twice while a thread looks may
+   hide some windows from it. */
+static __attribute__((noinline)) struct window *find_locked(MPI_Win handle)
 {
     struct window *w = find(handle);
     if (!w) {
@@ -72,13 +75,13 @@ static __attribute__((noinline)) struct window *find_surely(MPI_Win handle)
     return w;
 }
 
-/* Each call of a program comes here; nothing but the jump is behind the first look. */
+/* Each call of a program comes here, so only the jump stands behind the first look. */
 struct window *ftrma_window(MPI_Win handle)
 {
     struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
     if (likely(w && w->handle == handle && w->in_use))
         return w;
-    return find_surely(handle);
+    return find_locked(handle);
 }
 
 int ftrma_window_is_stale(MPI_Win handle)
@@ -91,7 +94,8 @@ int ftrma_window_is_stale(MPI_Win handle)
     return found;
 }
 
-/* Windows come and go rarely; their handles change when they are made again. */
+/* Make the other table, and use it: windows come and go rarely, and get other handles when they
+   are made again. */
 static void reindex(void)
 {
     struct window **next = table == tables[0] ? tables[1] : tables[0];
@@ -174,7 +178,7 @@ const char *ftrma_window_held(void)
 
 void ftrma_window_hold(MPI_Win handle)
 {
-    if (nheld < FTRMA_MAX_WINDOWS) /* whoever has as many keeps one of them */
+    if (nheld < FTRMA_MAX_WINDOWS) /* a program with more keeps one of them anyway */
         held[nheld++] = handle;
 }
 
@@ -265,8 +269,8 @@ void ftrma_window_unlist(struct window *w)
     pthread_mutex_unlock(&listing);
 }
 
-/* The library makes and frees windows of one process at a time only, whatever threads it promises: its
-   readers of help texts and settings have one state. */
+/* Free a handle. The library makes and frees windows of one process at a time only, whatever
+   threads it promises: its readers of help texts and settings have one state. */
 static void free_handle(MPI_Win *handle)
 {
     pthread_mutex_lock(&handles);
@@ -297,7 +301,8 @@ void ftrma_window_discard(struct window *w)
     free(w);
 }
 
-/* Under `listing`.  Returns what gives way to it. */
+/* Note a handle of an earlier attempt, with `listing` held. Returns the oldest one, which it
+   displaces. */
 static MPI_Win make_stale(MPI_Win handle)
 {
     if (handle == MPI_WIN_NULL)
@@ -329,10 +334,23 @@ void ftrma_windows_rewind(void)
     reindex();
     ftrma_next_ordinal = nheld = 0;
     pthread_mutex_unlock(&listing);
-    for (struct window *w; (w = left);) { /* unlocked: callbacks of attributes may look for windows */
+    for (struct window *w; (w = left);) { /* unlocked, since callbacks of attributes may look for
+                                             windows */
         left = w->next_left;
         ftrma_window_discard(w);
     }
     for (int i = 0; i < n; i++)
         free_handle(&oldest[i]);
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int code = ftrma_error_vcode(class, format, args);
+    va_end(args);
+    PMPI_Win_call_errhandler(w->handle, code);
+    return code;
 }

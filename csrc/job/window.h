@@ -1,4 +1,4 @@
-/* Protected windows: what members share of one, what this process has of it, and the list of all
+/* Protected windows: the words that members share, the state of this process, and the list of all
  * (window.c). */
 #ifndef FTRMA_WINDOW_H
 #define FTRMA_WINDOW_H
@@ -10,13 +10,13 @@
 #include "types.h"
 #include "wire.h"
 
-/* What each member shows the others; in the window's shared header. */
+/* One member's words, in the window's shared header. */
 struct ftrma_member {
     uint64_t size_bytes;
     uint64_t offset;      /* of its part in the shared file (from Allocate) */
     uint64_t base;        /* address in its own memory (from Create) */
     int32_t disp_unit;
-    uint32_t made;        /* the entry of the program in which the member came to be ready for others */
+    uint32_t made;        /* the attempt in which the member became ready for others */
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
     uint64_t seq;         /* accesses so far that change the part */
@@ -62,11 +62,13 @@ struct window {
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
     int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
-    int bare;         /* not protected, as the program asked: a survivor's bytes are let alone */
-    int anew;         /* it has no memory of an attempt before */
+    int bare;         /* 1: not protected, as the program asked: a survivor's bytes stay as they
+                         are */
+    int anew;         /* 1: it has no memory of an earlier attempt */
     int direct;       /* all parts are mapped here */
     int maker;        /* the first member of this node */
-    int left;         /* this process replaces one that was ready for others: its words stand */
+    int left;         /* 1: this process replaces one that was ready for others, so its words
+                         stand */
     int ordinal;      /* number in this slot's program order */
     int fence_open;   /* a fence opened an epoch */
     int all_locked;
@@ -78,7 +80,7 @@ struct window {
     struct ftrma_window_header *header;
     struct ftrma_member *members;
     struct ftrma_pair *pairs;     /* [origin * n + target] */
-    uint64_t barriers;            /* passed in this timeline */
+    uint64_t barriers;            /* passed in this attempt */
     unsigned char *locked;        /* [target] 0 none, MPI_LOCK_SHARED or MPI_LOCK_EXCLUSIVE */
     unsigned char *nocheck;       /* [target] locked without taking the lock */
     unsigned char *started;       /* [target] in an access epoch of Start */
@@ -90,28 +92,33 @@ struct window {
     uint64_t *posted;             /* [origin] exposures opened for it */
     uint64_t *completed;          /* [target] access epochs closed toward it */
     uint64_t name_number;         /* slot of the first member << 32 | its number there */
-    int ghost;                    /* freed by the others before this slot died: private memory */
-    struct window *next_left;     /* of those that are about to be discarded */
+    int ghost;                    /* 1: the others freed it before this slot died; private memory */
+    struct window *next_left;     /* in the list of those that are about to be discarded */
     uint64_t gc, gnc, lc;
 };
 
 struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
 extern int ftrma_next_ordinal; /* of the window that is made next */
 #define FTRMA_MAX_WINDOWS 4096
-/* The call that has made a window whose contents no log covers, since its members store into each
-   other's parts, it is not protected or it is the library's own; NULL: there is none. */
+/* The call that has made a window whose contents no log covers; NULL: there is none. Its members
+   store into each other's parts, it is not protected, or it is the library's own. */
 const char *ftrma_window_held(void);
-/* One of the library's own comes, and goes. */
+/* Note that a window of the library's own is made, and freed. */
 void ftrma_window_hold(MPI_Win handle);
 void ftrma_window_release(MPI_Win handle);
-/* All windows, in use or not.  One that a rollback has left serves again when it is made again. */
+/* An error of the program's on this window, in words, for its error handler.  Returns the code. */
+int ftrma_window_fail(struct window *w, int class, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Find a window by its name, in use or not. A rollback leaves windows out of use, and the
+   program's making them again takes them. */
 struct window *ftrma_window_named(const char *name);
-/* A handle of an earlier attempt. */
+/* 1 if this is a handle of an earlier attempt. */
 int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);
-int ftrma_window_list(struct window *w); /* once or again; 0, or -EMFILE: too many */
+int ftrma_window_list(struct window *w); /* put it into the list, once or again: 0, or -EMFILE:
+                                            there are too many */
 void ftrma_window_unlist(struct window *w);
-/* Make its handle, a window of the library's over this process alone. */
+/* Make the window's handle: a window of the library's over this process alone. An MPI code. */
 int ftrma_window_handle(struct window *w, void *base, MPI_Aint size, int disp_unit, MPI_Info info);
 void ftrma_window_discard(struct window *w); /* its memory is unmapped here; its file stays */
 void ftrma_windows_rewind(void); /* all windows out of use, ordinals from 0 */
@@ -140,7 +147,7 @@ struct reach {
     size_t span;
 };
 
-/* The same as ftrma_reach, for layouts and for what leaves the part. */
+/* Do what ftrma_reach does, for layouts and for stretches that leave the part. */
 int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint disp, int count,
                        MPI_Datatype type, struct reach *r);
 

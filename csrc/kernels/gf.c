@@ -6,6 +6,7 @@
 
 #include "gf_pass.h"
 #include "gf_run.h"
+#include "variant.h"
 
 /*
  * With more outputs than one pass has, passes alternate on parts of this many bytes, so that the
@@ -70,7 +71,7 @@ static void sums(void *const *out, size_t nout, const void *const *in, size_t ni
                  const uint8_t *coef, size_t n, int add)
 {
     const size_t part = nout > GF_WIDE ? PART : n;
-    /* What is added to is read anyway: storing past the cache would only throw it out. */
+    /* Bytes that are added to are read anyway: storing past the cache would only throw them out. */
     const int stream = n >= STREAM_MIN && !add;
     struct lists lists;
     struct gf_pass pass = {.add = add};

@@ -5,7 +5,7 @@
 #ifndef FTRMA_GF_PASS_H
 #define FTRMA_GF_PASS_H
 
-#include "variant.h"
+#include "kernel_table.h"
 
 /* Fills the tables of gf_portable.c; runs when the library is loaded. */
 void ftrma_gf_init(void);

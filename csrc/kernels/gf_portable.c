@@ -25,7 +25,7 @@ static void portable_add(uint8_t *sum, const uint8_t *from, uint8_t c, size_t n)
             uint64_t word, old;
             memcpy(&word, from + b, 8);
             memcpy(&old, sum + b, 8);
-            /* The same place in both words, in either byte order. */
+            /* A shift reaches one place in both words, in either byte order. */
             for (unsigned at = 0; at < 64; at += 8)
                 old ^= (uint64_t)row[word >> at & 255] << at;
             memcpy(sum + b, &old, 8);

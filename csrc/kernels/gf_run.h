@@ -2,7 +2,7 @@
 #ifndef FTRMA_GF_RUN_H
 #define FTRMA_GF_RUN_H
 
-#include "variant.h"
+#include "kernel_table.h"
 
 /* Runs a pass over the bytes [at, end) with the variant in use, and past the caches if `stream` is
  * set and the outputs' alignment allows it. Sets pass->stream. */

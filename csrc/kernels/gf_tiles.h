@@ -35,13 +35,13 @@ NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int
     V a20 = ZERO, a21 = ZERO, a22 = ZERO, a23 = ZERO;
     V a30 = ZERO, a31 = ZERO, a32 = ZERO, a33 = ZERO;
 
-#define ROW_LOAD(j)                                                                                \
-    if (nout > j) {                                                                                \
-        const char *const from = pass->out[j] + at;                                                \
-        a##j##0 = LOAD(from);                                                                      \
-        a##j##1 = many > 1 ? LOAD(from + WIDTH) : ZERO;                                            \
-        a##j##2 = many > 2 ? LOAD(from + 2 * WIDTH) : ZERO;                                        \
-        a##j##3 = many > 3 ? LOAD(from + 3 * WIDTH) : ZERO;                                        \
+#define ROW_LOAD(j)                                                                               \
+    if (nout > j) {                                                                               \
+        const char *const from = pass->out[j] + at;                                               \
+        a##j##0 = LOAD(from);                                                                     \
+        a##j##1 = many > 1 ? LOAD(from + WIDTH) : ZERO;                                           \
+        a##j##2 = many > 2 ? LOAD(from + 2 * WIDTH) : ZERO;                                       \
+        a##j##3 = many > 3 ? LOAD(from + 3 * WIDTH) : ZERO;                                       \
     }
     if (pass->add) {
         ROW_LOAD(0)
@@ -55,18 +55,18 @@ NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int
         const V d0 = LOAD(from), d1 = many > 1 ? LOAD(from + WIDTH) : ZERO;
         const V d2 = many > 2 ? LOAD(from + 2 * WIDTH) : ZERO;
         const V d3 = many > 3 ? LOAD(from + 3 * WIDTH) : ZERO;
-#define ROW_SUM(j)                                                                                 \
-    if (nout > j && j == 0 && plain) {                                                             \
-        a##j##0 = XOR(a##j##0, d0);                                                                \
-        a##j##1 = XOR(a##j##1, d1);                                                                \
-        a##j##2 = XOR(a##j##2, d2);                                                                \
-        a##j##3 = XOR(a##j##3, d3);                                                                \
-    } else if (nout > j) {                                                                         \
-        const FACTOR factor = FACTOR_OF(pass->coef[GF_WIDE * i + j]);                              \
-        a##j##0 = XOR(a##j##0, TIMES(d0, factor));                                                 \
-        a##j##1 = many > 1 ? XOR(a##j##1, TIMES(d1, factor)) : ZERO;                               \
-        a##j##2 = many > 2 ? XOR(a##j##2, TIMES(d2, factor)) : ZERO;                               \
-        a##j##3 = many > 3 ? XOR(a##j##3, TIMES(d3, factor)) : ZERO;                               \
+#define ROW_SUM(j)                                                                                \
+    if (nout > j && j == 0 && plain) {                                                            \
+        a##j##0 = XOR(a##j##0, d0);                                                               \
+        a##j##1 = XOR(a##j##1, d1);                                                               \
+        a##j##2 = XOR(a##j##2, d2);                                                               \
+        a##j##3 = XOR(a##j##3, d3);                                                               \
+    } else if (nout > j) {                                                                        \
+        const FACTOR factor = FACTOR_OF(pass->coef[GF_WIDE * i + j]);                             \
+        a##j##0 = XOR(a##j##0, TIMES(d0, factor));                                                \
+        a##j##1 = many > 1 ? XOR(a##j##1, TIMES(d1, factor)) : ZERO;                              \
+        a##j##2 = many > 2 ? XOR(a##j##2, TIMES(d2, factor)) : ZERO;                              \
+        a##j##3 = many > 3 ? XOR(a##j##3, TIMES(d3, factor)) : ZERO;                              \
     }
         ROW_SUM(0)
         ROW_SUM(1)
@@ -74,19 +74,19 @@ NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int
         ROW_SUM(3)
     }
 
-#define VECTOR_STORE(u, v)                                                                         \
-    if (many > u && stream) {                                                                      \
-        STREAM(to + u * WIDTH, v);                                                                 \
-    } else if (many > u) {                                                                         \
-        STORE(to + u * WIDTH, v);                                                                  \
+#define VECTOR_STORE(u, v)                                                                        \
+    if (many > u && stream) {                                                                     \
+        STREAM(to + u * WIDTH, v);                                                                \
+    } else if (many > u) {                                                                        \
+        STORE(to + u * WIDTH, v);                                                                 \
     }
-#define ROW_STORE(j)                                                                               \
-    if (nout > j) {                                                                                \
-        char *const to = pass->out[j] + at;                                                        \
-        VECTOR_STORE(0, a##j##0)                                                                   \
-        VECTOR_STORE(1, a##j##1)                                                                   \
-        VECTOR_STORE(2, a##j##2)                                                                   \
-        VECTOR_STORE(3, a##j##3)                                                                   \
+#define ROW_STORE(j)                                                                              \
+    if (nout > j) {                                                                               \
+        char *const to = pass->out[j] + at;                                                       \
+        VECTOR_STORE(0, a##j##0)                                                                  \
+        VECTOR_STORE(1, a##j##1)                                                                  \
+        VECTOR_STORE(2, a##j##2)                                                                  \
+        VECTOR_STORE(3, a##j##3)                                                                  \
     }
     ROW_STORE(0)
     ROW_STORE(1)

@@ -6,7 +6,6 @@
  * Miller, FAST 2013). With GFNI: multiplication by a constant is linear over GF(2), hence one
  * GF2P8AFFINEQB with an 8 x 8 bit matrix. (GF2P8MULB would not do: its field is that of AES.)
  */
-#include "gf.h"
 #include "gf_pass.h"
 
 #if HAVE_X86

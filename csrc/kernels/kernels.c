@@ -34,7 +34,7 @@ uint32_t ftrma_block_crc(const void *block)
     return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
 }
 
-/* What stands before it is in memory before what stands after it, should the process be killed. */
+/* All stores before it are in memory before all stores behind it, should the process be killed. */
 #define IN_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
 void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
@@ -128,7 +128,7 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
 #define PAST_MIN ((size_t)4 << 10)
 
 /*
- * Of two copies past the caches one is made after the other, piece by piece: the source stays in the
+ * Two copies past the caches are made one after the other, piece by piece: the source stays in the
  * nearest cache meanwhile. Measured (Xeon, 4 slots of FT class A, 256 KiB): 66 us, as one memcpy takes;
  * pieces of 4 or 64 KiB 78 us; with the first copy alone past the caches 95.
  */

@@ -18,12 +18,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "block.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Bytes of a block, the unit of change detection: the page size of x86-64. */
-#define FTRMA_BLOCK 4096
 
 /*
  * dst ^= src.
@@ -126,20 +125,6 @@ size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n);
  */
 void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both);
 void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also);
-
-/*
- * Returns the name of the instruction set in use: "gfni512" (AVX-512 with GFNI), "avx512", "gfni256"
- * (AVX2 with GFNI), "avx2", "ssse3" or "portable".
- */
-const char *ftrma_kernel_name(void);
-
-/*
- * Chooses the instruction set for all later calls, in every thread; for tests and measurements.
- *   name  [in] one of the names above, or NULL for the best one the processor offers
- * Returns 0, or -1 if the name is unknown or the processor lacks the instructions; the choice
- * then stays as it was.
- */
-int ftrma_kernel_select(const char *name);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "gf_pass.h"
-#include "kernels.h"
 
 #if HAVE_X86
 #define AVX2 __attribute__((target("avx2,sse4.2,pclmul")))
@@ -175,7 +174,7 @@ static const struct kernels avx2 = {"avx2", differ_avx2, delta_avx2, crc_avx2, p
                                     ftrma_gf_lines_avx2};
 static const struct kernels gfni256 = {"gfni256", differ_avx2, delta_avx2, crc_avx2, past_avx2,
                                        ftrma_gf_lines_gfni256};
-/* Where there is no AVX2 only the erasure codes' table look-ups need more than plain words. */
+/* Without AVX2 only the erasure codes' table look-ups need more than plain words. */
 static const struct kernels ssse3 = {"ssse3", differ_portable, delta_portable, crc_portable,
                                      past_portable, ftrma_gf_lines_ssse3};
 

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "tape.h"
+#include "event_clock.h"
 
 #define PAGE 4096u
 #define LEAST_CHUNKS 8u
 #define MOST_CHUNK (1u << 20)
-#define CHUNKS 64u /* at least so many where the budget allows it, so that trimming frees some */
+#define CHUNKS 64u /* at least so many if the budget allows it, so that trimming frees some */
 
 struct ftrma_log *ftrma_log;
 struct ftrma_pen ftrma_pens[2];
@@ -59,42 +59,58 @@ void ftrma_chunks_empty(struct ftrma_log *log)
     ftrma_pens[0] = ftrma_pens[1] = (struct ftrma_pen){0};
 }
 
-/* It gets its name when it is whole.  Memory that the logs of an ended launch had is taken over: to
-   take it anew costs 10 to 40 ms. */
+/* Open a log's file of [in] *size bytes, whose memory is taken, or one that is there: [out] its size. The
+   descriptor, or -errno; a file that cannot be made is removed. */
+static int open_file(const char *path, int create, uint64_t *size)
+{
+    int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
+    if (fd < 0)
+        return fd;
+    struct stat st;
+    int error = create ? posix_fallocate(fd, 0, (off_t)*size) : fstat(fd, &st) ? errno : 0;
+    if (!create && !error)
+        *size = (uint64_t)st.st_size;
+    if (!error && !*size)
+        error = EINVAL;
+    if (!error)
+        return fd;
+    close(fd);
+    if (create)
+        unlink(path);
+    return -error;
+}
+
+/* Make the log in a file that is mapped, and give the file its name once it is whole. 0 or an errno
+   value. */
+static int make_log(struct ftrma_log *log, uint64_t size, const char *room, const char *path)
+{
+    lay_out(log, size);
+    ftrma_chunks_empty(log);
+    log->magic = FTRMA_LOG_MAGIC;
+    return rename(room, path) ? errno : 0;
+}
+
+/* Map a log, or make one. A new one takes over the memory that the logs of an ended launch had
+   (room-S): to take it anew costs 10 to 40 ms. */
 int ftrma_log_map(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log)
 {
     char path[4096], room[4096];
     if (snprintf(path, sizeof path, "%s/log-%d", ftrma_directory, slot) >= (int)sizeof path
         || snprintf(room, sizeof room, "%s/room-%d", ftrma_directory, slot) >= (int)sizeof room)
         return -ENAMETOOLONG;
-    int fd = create ? ftrma_open(room, O_RDWR | O_CREAT) : ftrma_open(path, O_RDWR);
+    uint64_t size = budget_bytes / PAGE * PAGE;
+    int fd = open_file(create ? room : path, create, &size);
     if (fd < 0)
         return fd;
-    struct stat st;
-    uint64_t size = budget_bytes / PAGE * PAGE;
-    int error = create ? posix_fallocate(fd, 0, (off_t)size) : fstat(fd, &st) ? errno : 0;
-    if (!create && !error)
-        size = (uint64_t)st.st_size;
-    void *p = MAP_FAILED;
-    if (!error && !size)
-        error = EINVAL;
-    if (!error) {
-        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | (create ? MAP_POPULATE : 0), fd,
-                 0);
-        error = p == MAP_FAILED ? errno : 0;
-    }
+    int flags = MAP_SHARED | (create ? MAP_POPULATE : 0);
+    struct ftrma_log *p = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    int error = p == MAP_FAILED ? errno : 0;
     close(fd);
     if (!error) {
         *log = p;
-        if (create) {
-            lay_out(*log, size);
-            ftrma_chunks_empty(*log);
-            (*log)->magic = FTRMA_LOG_MAGIC;
-            error = rename(room, path) ? errno : 0;
-        } else if ((*log)->magic != FTRMA_LOG_MAGIC)
-            error = EINVAL;
+        error = create ? make_log(p, size, room, path) : p->magic == FTRMA_LOG_MAGIC ? 0 : EINVAL;
         if (error)
-            munmap(*log, size);
+            munmap(p, size);
     }
     if (error && create)
         unlink(room);
@@ -115,7 +131,7 @@ void ftrma_log_close(struct ftrma_log *log)
 
 void ftrma_log_note_use(void)
 {
-    struct ftrma_slot *slot = ftrma_tape.slot;
+    struct ftrma_slot *slot = ftrma_event_clock.slot;
     uint64_t bytes = ftrma_log->file_bytes
                      - (uint64_t)(ftrma_log->nchunks - ftrma_log->used) * ftrma_log->chunk_bytes;
     if (bytes > slot->peak_bytes)
@@ -129,7 +145,7 @@ void ftrma_chunk_free(uint32_t chunk)
     ftrma_log->used--;
 }
 
-/* The link to a chunk in the chain that begins with `link`; NULL if it is not in there. */
+/* Find the link to a chunk in the chain that begins with `link`; NULL if the chunk is not in it. */
 static uint32_t *find_chunk(uint32_t *link, uint32_t chunk)
 {
     while (*link && *link != chunk)
@@ -137,11 +153,11 @@ static uint32_t *find_chunk(uint32_t *link, uint32_t chunk)
     return *link ? link : NULL;
 }
 
-/* Free what lies before the spot; in the result log not the prefix, which every entry needs.  A spot
-   in an empty log (chunk 0) has nothing before it. */
+/* Free the log before the spot; in the result log the prefix stays, which every attempt needs. A
+   spot in an empty log (chunk 0) has nothing before it. */
 void ftrma_log_trim(int log, struct ftrma_spot to)
 {
-    uint32_t *link = &ftrma_log->head[log], prefix = ftrma_tape.slot->prefix.chunk;
+    uint32_t *link = &ftrma_log->head[log], prefix = ftrma_event_clock.slot->prefix.chunk;
     if (log == FTRMA_RESULTS && prefix)
         link = find_chunk(link, prefix) ? &ftrma_log->chunk[prefix - 1].next : NULL;
     if (!to.chunk || !link || !find_chunk(link, to.chunk))
@@ -153,21 +169,22 @@ void ftrma_log_trim(int log, struct ftrma_spot to)
     }
 }
 
-/* The marks so far lead nowhere: what was behind them in this log is gone. */
+/* Have the marks so far lead nowhere: the records behind them in this log are gone. */
 void ftrma_log_lose_spots(int log)
 {
     for (int i = 0; i < 2; i++)
-        ftrma_tape.slot->marks[i].spot[log] = (struct ftrma_spot){0};
+        ftrma_event_clock.slot->marks[i].spot[log] = (struct ftrma_spot){0};
 }
 
-/* Nobody reads the logs: what is before a mark in force can go. */
+/* The mark up to which the logs can be freed, or NULL: nobody reads the logs, so all before a
+   mark in force can go. */
 struct ftrma_mark *ftrma_log_free_to_trim(void)
 {
-    int quiet = ftrma_tape.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays);
-    return quiet ? ftrma_mark_of(ftrma_tape.slot, LOAD(&ftrma_ctl->commit) >> 1) : NULL;
+    int quiet = ftrma_event_clock.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays);
+    return quiet ? ftrma_mark_of(ftrma_event_clock.slot, LOAD(&ftrma_ctl->commit) >> 1) : NULL;
 }
 
-/* The older mark's records are not needed any more once the newer version is committed. */
+/* Free the older mark's records: nobody needs them once the newer version is committed. */
 void ftrma_log_trim_committed(void)
 {
     struct ftrma_mark *mark = ftrma_log_free_to_trim();
@@ -182,14 +199,14 @@ void ftrma_trim_results(struct ftrma_spot to)
 {
     ftrma_log_trim(FTRMA_RESULTS, to);
     for (int i = 0; i < 2; i++)
-        ftrma_tape.slot->marks[i].spot[FTRMA_RESULTS] = to;
+        ftrma_event_clock.slot->marks[i].spot[FTRMA_RESULTS] = to;
     ftrma_log_note_use();
 }
 
 uint64_t ftrma_results_bytes(void)
 {
     uint64_t chunks = 0;
-    uint32_t prefix = ftrma_tape.slot->prefix.chunk;
+    uint32_t prefix = ftrma_event_clock.slot->prefix.chunk;
     uint32_t next = prefix ? ftrma_log->chunk[prefix - 1].next : ftrma_log->head[FTRMA_RESULTS];
     for (; next; next = ftrma_log->chunk[next - 1].next)
         chunks++;

@@ -16,13 +16,14 @@
 
 enum ftrma_record_kind {
     FTRMA_RECORD_PUT = 1,  /* bytes that are in the target's part after the access */
-    FTRMA_RECORD_SELF,     /* the same, of an atomic or accumulate on the slot's own part */
-    FTRMA_RECORD_RESULT,   /* what an event learned */
-    FTRMA_RECORD_UNDO,     /* what an accumulate or atomic is about to change */
-    FTRMA_RECORD_REPEAT,   /* several results that had come before (results.c) */
+    FTRMA_RECORD_SELF,     /* as PUT, of an atomic or accumulate on the slot's own part */
+    FTRMA_RECORD_RESULT,   /* the bytes that an event learned */
+    FTRMA_RECORD_UNDO,     /* the old bytes of what an accumulate or atomic is about to change */
+    FTRMA_RECORD_REPEAT,   /* several results that repeat earlier ones (results.c) */
 };
 
-/* Section 3.2.3, eq. (1): a contiguous stretch each; a layout with holes makes several. */
+/* One record (section 3.2.3, eq. (1)): a contiguous stretch; an access to a layout with holes
+   makes several. */
 struct ftrma_record {
     uint32_t size;    /* with the payload behind it, a multiple of 8 */
     uint16_t kind;    /* enum ftrma_record_kind */
@@ -54,7 +55,7 @@ static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk
            - (uint64_t)(log->nchunks - chunk) * log->chunk_bytes;
 }
 
-/* Where the next record goes; private to the writer. */
+/* The end of a log, where the next record goes; private to the writer. */
 struct ftrma_pen {
     char *at;
     uint32_t room, chunk;
@@ -73,22 +74,22 @@ static inline struct ftrma_mark *ftrma_mark_of(struct ftrma_slot *slot, uint64_t
 
 /* Map the logs of a slot, or make them. 0 or -errno. */
 int ftrma_log_map(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log);
-/* Another slot's logs, read-only by agreement. 0 or -errno. */
+/* Map another slot's logs, which only their slot writes. 0 or -errno. */
 int ftrma_log_view(int slot, struct ftrma_log **log);
 void ftrma_log_close(struct ftrma_log *log);
-void ftrma_chunks_empty(struct ftrma_log *log); /* and the pens */
+void ftrma_chunks_empty(struct ftrma_log *log); /* makes the pens new, too */
 
 void ftrma_chunk_free(uint32_t chunk);
-void ftrma_log_note_use(void); /* the most that was in use is told */
+void ftrma_log_note_use(void); /* notes the most that was in use */
 void ftrma_log_trim(int log, struct ftrma_spot to);
 void ftrma_log_lose_spots(int log);
 struct ftrma_mark *ftrma_log_free_to_trim(void);
 void ftrma_log_trim_committed(void);
-/* Free what the result log has before `to`, and have no mark lead there. */
+/* Free the result log before `to`, and have no mark lead there. */
 void ftrma_trim_results(struct ftrma_spot to);
-uint64_t ftrma_results_bytes(void); /* that such trimming could free */
+uint64_t ftrma_results_bytes(void); /* the bytes that ftrma_trim_results could free */
 
-/* Steps through a log. */
+/* A reader, which steps through a log. */
 struct ftrma_reader {
     const struct ftrma_log *log;
     struct ftrma_spot at;

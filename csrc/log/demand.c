@@ -35,9 +35,10 @@
 #include "chunks.h"
 #include "control.h"
 #include "demand.h"
+#include "event_clock.h"
+#include "held.h"
 #include "marks.h"
 #include "nodes.h"
-#include "tape.h"
 #include "trace.h"
 #include "window.h"
 
@@ -55,7 +56,8 @@ static int is_elsewhere(int slot)
     return ftrma_ctl->nodes > 1 && ftrma_node_of(slot) != ftrma_node_here();
 }
 
-/* How many agents this node has had; another one may have begun where one was amid a request. */
+/* The number of agents that this node has had: a new one may have begun while the old one was
+   amid a request. */
 static uint64_t agents_so_far(void)
 {
     struct ftrma_ledger *ledger = ftrma_wire_ledger();
@@ -76,12 +78,12 @@ uint64_t ftrma_cut_words(void)
     return ftrma_ctl->nslots + 2 * (uint64_t)parts();
 }
 
-static uint64_t agents; /* so far, when the newest one was begun */
+static uint64_t agents; /* agents so far, when the newest one was begun */
 
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut)
 {
-    struct ftrma_slot *s = ftrma_tape.slot;
-    /* The one after the one in force, also where that had been begun before. */
+    struct ftrma_slot *s = ftrma_event_clock.slot;
+    /* The number after the one in force, even if that number was begun before. */
     uint64_t number = (s->demand ? s->demand : s->demands) + 1, *at = cut + ftrma_ctl->nslots;
     struct window *w;
     if (!ftrma_logs() || LOAD(&ftrma_ctl->replays))
@@ -102,7 +104,7 @@ uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut)
     return number;
 }
 
-/* Others may free what it holds. */
+/* Show the others what the demand checkpoint holds, so that they may free it. */
 static void show(const uint64_t *cut)
 {
     const uint64_t *at = cut + ftrma_ctl->nslots + 1;
@@ -118,14 +120,14 @@ static void show(const uint64_t *cut)
             STORE(&c->event, cut[w->members[o].slot]);
         }
         if (word && w->far && n < FTRMA_HELD_WINDOWS)
-            STORE(&ftrma_tape.slot->held[n++], word);
+            STORE(&ftrma_event_clock.slot->held[n++], word);
         at += 2;
     }
     while (n < FTRMA_HELD_WINDOWS)
-        STORE(&ftrma_tape.slot->held[n++], 0);
+        STORE(&ftrma_event_clock.slot->held[n++], 0);
 }
 
-/* A record for each part and origin. */
+/* Trace the demand checkpoint: a record for each part and origin. */
 static void trace_demand(uint64_t number, const struct ftrma_mark *mark, const uint64_t *cut)
 {
     struct ftrma_trace_record record = {.what = FTRMA_WHAT_DEMAND, .window = -1, .target = -1,
@@ -153,13 +155,14 @@ static void trace_demand(uint64_t number, const struct ftrma_mark *mark, const u
 
 int ftrma_demand_end(const uint64_t *cut)
 {
-    struct ftrma_slot *s = ftrma_tape.slot;
+    struct ftrma_slot *s = ftrma_event_clock.slot;
     if (ftrma_synchronize() || agents_so_far() != agents)
         return 0;
     const struct ftrma_mark *mark = ftrma_mark_demand(s->demands);
     if (ftrma_tracing)
         trace_demand(s->demands, mark, cut);
-    ftrma_break(FTRMA_BROKEN_DEMAND); /* first: the others free what it holds once it is in force */
+    ftrma_break(FTRMA_BROKEN_DEMAND); /* first: the others free what the new one holds once it is
+                                         in force */
     STORE(&s->demand, s->demands);
     show(cut);
     ftrma_trim_results(mark->spot[FTRMA_RESULTS]);
@@ -171,8 +174,8 @@ int ftrma_demand_end(const uint64_t *cut)
 void ftrma_demand_failed(int lost)
 {
     if (lost)
-        STORE(&ftrma_tape.slot->demand, 0);
-    STORE(&ftrma_tape.slot->asked, 0);
+        STORE(&ftrma_event_clock.slot->demand, 0);
+    STORE(&ftrma_event_clock.slot->asked, 0);
     STORE(&ftrma_ctl->wanted, 1);
 }
 

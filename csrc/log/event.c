@@ -1,4 +1,4 @@
-/* Events that Python begins and ends, and those of all slots: their barrier, and the end. */
+/* Events that Python begins and ends; the barrier and the end of all slots. */
 #include "event.h"
 
 #include "alarm.h"
@@ -20,6 +20,16 @@ void ftrma_event_finish(void)
     ftrma_event_end();
 }
 
+int ftrma_flags_of(int what)
+{
+    const int flags[] = {FTRMA_EVENT, FTRMA_ACCESS, FTRMA_TICKS, FTRMA_WRITES, FTRMA_COMBINES,
+                         FTRMA_FETCHES, FTRMA_PASSIVE};
+    int found = 0;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        found |= what >= 0 && what < FTRMA_WHATS && ftrma_kind_is(what, flags[i]) ? flags[i] : 0;
+    return what >= 0 && what < FTRMA_WHATS ? found : -1;
+}
+
 /* ---- barrier and end of all slots ----------------------------------------------------------- */
 
 static int all_arrived(void)
@@ -30,7 +40,7 @@ static int all_arrived(void)
     return 1;
 }
 
-/* Words of one writer each, and absolute: arriving once more changes nothing. */
+/* Each word has one writer and an absolute value: arriving once more changes nothing. */
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
@@ -68,10 +78,10 @@ static int all_finished(void)
     return 1;
 }
 
-/* A barrier alone would not do: a slot that sees a failure while it waits would stay for repair, and
-   one that sees the last slot arrive would leave.  The alarm itself decides: it becomes either the
-   next round or the end.  A process that died in here counts for nothing; its replacement has to
-   come here, too, so that what the program wrote last is written. */
+/* A barrier alone would not do: a slot that sees a failure while it waits would stay for the
+   repair, and one that sees the last slot arrive would leave. The alarm itself decides: it
+   becomes either the next round or the end. A process that died in here counts for nothing; its
+   replacement has to come here, too, so that the program's last writes are made. */
 int ftrma_end(void)
 {
     struct ftrma_bell *bell = &ftrma_ctl->barrier;
@@ -86,7 +96,7 @@ int ftrma_end(void)
     for (unsigned step = 0; LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED; seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
             return FTRMA_ALARM;
-        /* On its way to another node a message that was sent may need the library's turn. */
+        /* A message that was sent to another node may need a call of the library to get there. */
         if (step >= FTRMA_PATIENCE && LOAD(&ftrma_ctl->nodes) > 1)
             ftrma_progress();
         if (all_finished())

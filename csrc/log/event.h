@@ -2,10 +2,10 @@
  *
  * Every data access, synchronization call, collective on the slots' world, window creation and
  * safepoint of a slot is one event, numbered in program order.  The number of the last complete
- * one, the horizon, lies in shared memory beside the slot's clock, which counts the events that can
- * order others' accesses, when they *begin*: all but puts and gets.  After a death the replacement
- * executes the program again: events up to the horizon have taken effect and are answered from
- * logs; the first one above it is executed, and from there on the slot is live.
+ * one, the horizon, lies in shared memory beside the slot's clock.  The clock counts the events that can
+ * order others' accesses, when they *begin*: all but puts and gets (FTRMA_TICKS).  After a death the
+ * replacement executes the program again: events up to the horizon have taken effect and are answered
+ * from logs; the first one above it is executed, and from there on the slot is live.
  *
  * Why a clock.  An access to a slot's part takes down the owner's clock.  If a local access of the
  * owner between its events c and c+1 happens before it, the origin read a clock above c; if it
@@ -17,8 +17,9 @@
 #define FTRMA_EVENT_H
 
 #include "control.h"
+#include "event_clock.h"
+#include "event_kinds.h"
 #include "replay.h"
-#include "tape.h"
 #include "trace.h"
 
 /* Begin a synchronization event.  0: do it; 1: it is below the horizon, its results are in the log;
@@ -26,7 +27,7 @@
    call from others. */
 static inline int ftrma_sync_begin(int what, int window, int target, uint64_t detail)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!ftrma_counts()) {
         if (unlikely(t->on))
             ftrma_uncounted();
@@ -47,12 +48,13 @@ static inline int ftrma_sync_begin(int what, int window, int target, uint64_t de
     return 0;
 }
 
-/* Begin a data access.  The same, for `span` bytes from offset `at` of the target's part.  An
-   accumulate or atomic is visible at once and may be another slot's signal: it advances the clock. */
+/* Begin a data access to `span` bytes from offset `at` of the target's part; results as those of
+   ftrma_sync_begin. An accumulate or atomic is visible at once and may be another slot's signal:
+   so it advances the clock. */
 static inline int ftrma_access_begin(int what, int window, int target, uint64_t at, uint64_t span,
                                      uint64_t sample)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!ftrma_counts()) {
         if (unlikely(t->on))
             ftrma_uncounted();
@@ -67,7 +69,7 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
         if (skip)
             return skip;
     }
-    if (ftrma_ticks(what))
+    if (ftrma_kind_is(what, FTRMA_TICKS))
         STORE(&t->slot->clock, ++t->clock);
     return 0;
 }
@@ -75,7 +77,7 @@ static inline int ftrma_access_begin(int what, int window, int target, uint64_t 
 /* End the event that was begun. */
 static inline void ftrma_event_end(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!ftrma_counts())
         return;
     if (unlikely(ftrma_tracing))

@@ -1,17 +1,17 @@
-/* Appending to the logs, chunk after chunk, within the budget.  See log.h. */
+/* Appending to the logs, chunk after chunk, within the budget; see log.h. */
 #include "log.h"
 
 #include <string.h>
 
+#include "compact.h"
 #include "control.h"
 #include "kernels.h"
 #include "pending.h"
-#include "squeeze.h"
 
 static ftrma_full_function full; /* set once by ftrma_set_full, before the program runs */
 static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
-/* Chunks taken in this entry, and up to the last safepoint; the most between two safepoints lately;
-   safepoints so far. */
+/* Chunks taken in this attempt, and up to the last safepoint; the most between two safepoints
+   lately; the number of safepoints so far. */
 static struct {
     uint32_t taken, before, step, safepoints;
 } pace;
@@ -26,10 +26,10 @@ void ftrma_log_configure(int what)
     wanted_logging = what;
 }
 
-/* Where it stops no checkpoint begins it again. */
+/* Stop logging; no checkpoint of this attempt begins it again. */
 void ftrma_log_stop(void)
 {
-    wanted_logging = ftrma_tape.logging = FTRMA_LOG_NONE;
+    wanted_logging = ftrma_event_clock.logging = FTRMA_LOG_NONE;
 }
 
 int ftrma_log_wanted(void)
@@ -58,8 +58,8 @@ void ftrma_log_step(void)
         pace.step = step > pace.step ? step : pace.step - (pace.step - step) / 8;
 }
 
-/* Chunks that may be used before a slot is asked for a checkpoint: as much is left as two steps
-   take, since it answers at its next safepoint; an eighth at least, half at most. */
+/* Chunks that may be used before a slot is asked for a checkpoint. It answers at its next
+   safepoint, so as many are left as two steps take: an eighth at least, half at most. */
 static uint32_t enough(void)
 {
     uint32_t n = ftrma_log->nchunks, left = 2 * (pace.step + 1);
@@ -67,25 +67,26 @@ static uint32_t enough(void)
     return pace.safepoints > 1 && left < n / 2 ? n - left : n / 2;
 }
 
-/* The budget runs short: free what can be, or have a slot checkpoint. */
+/* Free what can be freed, or have a slot checkpoint: the budget runs short. */
 static void reclaim(void)
 {
-    static uint64_t squeezed; /* for what checkpoints that was done last */
+    static uint64_t compacted; /* hash of the checkpoints for which the log was compacted last */
     ftrma_log_trim_committed();
     struct ftrma_mark *mark = ftrma_log_free_to_trim();
     if (!mark || ftrma_log->used < enough())
         return;
     uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry)), ftrma_held_so_far());
-    if (seen != squeezed) {
-        squeezed = ftrma_squeeze_puts(mark->events) ? seen : 0;
-        ftrma_log_lose_spots(FTRMA_PUTS); /* the events in the records tell, too */
+    if (seen != compacted) {
+        compacted = ftrma_compact_puts(mark->events) ? seen : 0;
+        ftrma_log_lose_spots(FTRMA_PUTS); /* readers find their place by the events in the
+                                             records, too */
         ftrma_log_note_use();
     }
     if (ftrma_log->used >= enough())
         ftrma_demand_ask();
 }
 
-int ftrma_log_turn(int log)
+int ftrma_log_next_chunk(int log)
 {
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[log];
@@ -111,8 +112,8 @@ int ftrma_log_turn(int log)
 
 static void run_over(void)
 {
-    ftrma_tape.logging = FTRMA_LOG_NONE;
-    ftrma_tape.dropped = 0;
+    ftrma_event_clock.logging = FTRMA_LOG_NONE;
+    ftrma_event_clock.dropped = 0;
     ftrma_break(FTRMA_BROKEN_FULL);
     STORE(&ftrma_ctl->wanted, 1);
     ftrma_log_tell_full(0);
@@ -126,7 +127,7 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
     size_t done = 0;
     do {
         size_t left = bytes - done, least = sizeof piece + (left < 64 ? left : 64);
-        if (pen->room < ((least + 7) & ~(size_t)7) && !ftrma_log_turn(log)) {
+        if (pen->room < ((least + 7) & ~(size_t)7) && !ftrma_log_next_chunk(log)) {
             run_over();
             if (also)
                 memcpy(also + done, (const char *)payload + done, left);

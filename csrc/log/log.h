@@ -1,28 +1,28 @@
-/* Appending to the logs (log.c); what they are: chunks.h. */
+/* Appending to the logs (log.c); chunks.h has their layout. */
 #ifndef FTRMA_LOG_H
 #define FTRMA_LOG_H
 
 #include <string.h>
 
 #include "chunks.h"
-#include "tape.h"
+#include "event_clock.h"
 
 int ftrma_log_wanted(void); /* FTRMA_LOG_* that the user asked for */
-/* A safepoint: what was logged since the last one tells what will be before the next. */
+/* Note a safepoint: as much as was logged since the last one is expected before the next. */
 void ftrma_log_step(void);
-void ftrma_log_pace_reset(void); /* the program is entered */
-/* The user is told, see ftrma_set_full. */
+void ftrma_log_pace_reset(void); /* called when the program is entered */
+/* Tell the user, by the function of ftrma_set_full. */
 void ftrma_log_tell_full(uint64_t needed_bytes);
 
 /* Go on to another chunk.  0: the budget is spent, logging ends until the next checkpoint. */
-int ftrma_log_turn(int log);
+int ftrma_log_next_chunk(int log);
 
-/* Append a record with `bytes` of payload, in pieces where it does not fit; and write the payload to
-   `also`, unless that is NULL, in one pass with the log (`both` as of ftrma_copy_past). */
+/* Append a record with `bytes` of payload, in pieces where it does not fit into a chunk. Write
+   the payload to `also`, too, in one pass, unless that is NULL (`both` as in ftrma_copy_past). */
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload,
                       size_t bytes, char *also, int both);
 
-/* Take back what was appended since the pen was `before`, if that is at hand. */
+/* Take back all that was appended since the pen was `before`, if it lies in one chunk. */
 static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
 {
     struct ftrma_pen *pen = &ftrma_pens[log];
@@ -34,7 +34,7 @@ static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
     *pen = *before;
 }
 
-/* The fast path of small ones. */
+/* Append a small record: the fast path. */
 static inline void ftrma_log_small(int log, const struct ftrma_record *record,
                                    const void *payload, size_t bytes)
 {

@@ -1,5 +1,5 @@
-/* Marks: the places in both logs that a checkpoint version belongs to; where logs begin, begin anew
- * and go on. */
+/* Marks: the places in both logs to which versions belong; the beginning of logs, and going on with
+ * them. */
 #include "marks.h"
 
 #include <stdio.h>
@@ -7,11 +7,11 @@
 
 #include "chunks.h"
 #include "control.h"
+#include "event_clock.h"
 #include "log.h"
 #include "pending.h"
 #include "results.h"
 #include "revoke.h"
-#include "tape.h"
 #include "trace.h"
 #include "window.h"
 
@@ -22,7 +22,7 @@ int ftrma_log_open(int slot, int create, uint64_t budget_bytes)
         return error;
     if (create)
         ftrma_results_break();
-    ftrma_tape.slot = &ftrma_ctl->slots[slot];
+    ftrma_event_clock.slot = &ftrma_ctl->slots[slot];
     return 0;
 }
 
@@ -57,7 +57,7 @@ void ftrma_log_resume(struct ftrma_spot spot)
 
 /* ---- marks ---------------------------------------------------------------------------------- */
 
-/* The place of a mark, from which a log will be read. */
+/* The current end of a log, from which it will be read. */
 static struct ftrma_spot here(int log)
 {
     if (log == FTRMA_RESULTS)
@@ -70,7 +70,7 @@ static struct ftrma_spot here(int log)
 static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint64_t events,
                      uint64_t hash)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     *mark = (struct ftrma_mark){
         .version = version, .start = (uint32_t)start, .events = events, .clock = t->clock,
         .hash = hash, .spot = {here(FTRMA_PUTS), here(FTRMA_RESULTS)},
@@ -85,7 +85,7 @@ static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint6
 
 void ftrma_log_start(uint64_t version)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     struct ftrma_slot *s = t->slot;
     t->on = 1;
     t->logging = ftrma_log_wanted();
@@ -110,7 +110,7 @@ void ftrma_log_start(uint64_t version)
         ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
 }
 
-/* A record for each window: how far its part had come. */
+/* Trace the mark: a record for each window, with the number of the last access to its part. */
 static void trace_mark(uint64_t version)
 {
     struct window *w;
@@ -120,7 +120,7 @@ static void trace_mark(uint64_t version)
             continue;
         struct ftrma_trace_record record = {
             .what = FTRMA_WHAT_CHECKPOINT, .window = ftrma_trace_window(w->name_number), .target = -1,
-            .event = ftrma_tape.events + 1, .clock = ftrma_tape.clock,
+            .event = ftrma_event_clock.events + 1, .clock = ftrma_event_clock.clock,
             .seq = w->members[w->me].seq, .gc = w->gc, .gnc = w->gnc, .value = {version, 0}};
         ftrma_trace_write(&record);
         none = 0;
@@ -128,18 +128,19 @@ static void trace_mark(uint64_t version)
     if (none) {
         struct ftrma_trace_record record = {
             .what = FTRMA_WHAT_CHECKPOINT, .window = -1, .target = -1,
-            .event = ftrma_tape.events + 1, .clock = ftrma_tape.clock, .value = {version, 0}};
+            .event = ftrma_event_clock.events + 1, .clock = ftrma_event_clock.clock,
+            .value = {version, 0}};
         ftrma_trace_write(&record);
     }
 }
 
 void ftrma_log_mark(uint64_t version)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!t->on)
         return;
     int resumed = t->logging == FTRMA_LOG_NONE && ftrma_log_wanted() != FTRMA_LOG_NONE;
-    if (resumed) { /* what was logged before it ran over is of no use; all but the prefix goes */
+    if (resumed) { /* records from before logging ended are of no use; all but the prefix goes */
         for (int log = 0; log < 2; log++) {
             ftrma_log_trim(log, here(log));
             ftrma_log_lose_spots(log);
@@ -147,7 +148,7 @@ void ftrma_log_mark(uint64_t version)
         t->logging = ftrma_log_wanted();
         ftrma_log_tell_full(ftrma_log->file_bytes + t->dropped);
     }
-    /* The safepoint that this is called in is the last event before the mark. */
+    /* This is called in a safepoint, which is the last event before the mark. */
     set_mark(&t->slot->marks[version & 1], version, 0, t->events + 1,
              ftrma_mix(t->hash, t->signature));
     STORE(&t->slot->asked, 0);
@@ -158,7 +159,7 @@ void ftrma_log_mark(uint64_t version)
 
 const struct ftrma_mark *ftrma_mark_demand(uint64_t number)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     struct ftrma_mark *mark = &t->slot->demand_marks[number & 1];
     set_mark(mark, 0, 0, t->events + 1, ftrma_mix(t->hash, t->signature));
     return mark;
@@ -166,7 +167,7 @@ const struct ftrma_mark *ftrma_mark_demand(uint64_t number)
 
 void ftrma_log_prefix(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!t->on || t->mode != FTRMA_LIVE)
         return;
     struct ftrma_slot *s = t->slot;

@@ -1,10 +1,11 @@
-/* Puts to other nodes return before they have taken effect, and only then their clock and seq are known.
+/* Pending records: puts to other nodes return before they have taken effect, and only then their
+ * clock and seq are known.
  *
- * Any moment between the call and its flush is as good as another (event.h), so the agent takes both
- * down when it copies the bytes, and the acknowledgement brings them.  Until then the record lies in the
- * log without; nobody reads it before, since a repair begins with a flush of everything.
+ * Any moment between the call and its flush is as good as another (event.h), so the agent reads
+ * both when it copies the bytes, and the acknowledgement brings them. Until then the record lies in
+ * the log without them. Nobody reads it before, since a repair begins with a flush of everything.
  *
- * A put of many bytes is several messages.  Its records get what the last of them was told.
+ * A put of many bytes is several messages. Its records get the clock and seq of the last one.
  */
 #include "pending.h"
 
@@ -13,17 +14,17 @@
 #include <string.h>
 
 #include "control.h"
-#include "tape.h"
+#include "event_clock.h"
 #include "trace.h"
 
 #define OPEN UINT64_MAX
 
 struct put {
-    struct ftrma_spot from; /* its records begin here, and are those of this event */
+    struct ftrma_spot from; /* the records of the put begin here, all of this event */
     uint64_t event, number;
 };
 
-/* Toward a slot, in the order of the calls; told: what came last. */
+/* The pending puts toward each slot, in the order of the calls; told: the newest clock and seq. */
 static struct toward {
     struct put *puts;
     size_t first, n, room;
@@ -41,7 +42,10 @@ static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t se
     struct ftrma_reader reader = {ftrma_log, p->from, ftrma_log->head[FTRMA_PUTS]};
     const struct ftrma_record *found;
     while ((found = ftrma_log_next(&reader)) && found->event == p->event) {
-        struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the own log */
+        struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the record lies
+                                                                                  in the own log,
+                                                                                  which is
+                                                                                  writable */
         if (record->target != target || record->clock != FTRMA_UNKNOWN)
             continue;
         record->seq = seq;
@@ -91,7 +95,7 @@ int ftrma_pending_open(int target)
         t->room = more;
     }
     t->n++;
-    *last(t) = (struct put){.event = ftrma_tape.events + 1, .number = OPEN};
+    *last(t) = (struct put){.event = ftrma_event_clock.events + 1, .number = OPEN};
     if (pen->at)
         last(t)->from = (struct ftrma_spot){pen->chunk + 1, ftrma_log->chunk[pen->chunk].fill};
     count++;

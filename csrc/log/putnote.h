@@ -9,7 +9,7 @@
 #define FTRMA_PUTNOTE_H
 
 #include "chunks.h"
-#include "tape.h"
+#include "event_clock.h"
 
 #define FTRMA_PUT_SMALL 64 /* bytes: nobody is found amid copying so few */
 
@@ -19,11 +19,11 @@
 #define FTRMA_PUT_IS_SMALL(put) ((put) & 1)
 _Static_assert(FTRMA_MAX_PROCS <= 0x7ff, "a slot has room in the note");
 
-/* Note the put of the event that has been begun.  [in] logged: its record is the newest in the put log,
-   and whole. */
+/* Note the put of the event that has begun. [in] logged: its record is the newest in the put
+   log, and whole. */
 static inline void ftrma_note_put(const struct ftrma_record *record, size_t bytes, int logged)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     uint64_t event = t->events + 1, size = sizeof *record + ((bytes + 7) & ~(size_t)7);
     t->slot->put_record = logged ? (uint64_t)(ftrma_pens[FTRMA_PUTS].at - (char *)ftrma_log) - size : 0;
     t->slot->put_clock = record->clock;

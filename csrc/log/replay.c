@@ -29,31 +29,33 @@
 #include "control.h"
 #include "demand.h"
 #include "errors.h"
+#include "event_clock.h"
+#include "event_kinds.h"
 #include "interrupt.h"
+#include "killrules.h"
 #include "log.h"
 #include "marks.h"
 #include "restore.h"
 #include "results.h"
-#include "tape.h"
 #include "trace.h"
 
 struct incoming {
     const struct ftrma_record *record;
     uint32_t order; /* pieces of one access have one number */
-    int slot;       /* that logged it */
+    int slot;       /* the slot that logged it */
 };
 
 static struct {
     struct ftrma_mark mark;
-    uint64_t version, demand; /* what the mark belongs to */
-    uint64_t horizon, limit; /* events to replay; of this phase */
-    int in_prefix;           /* the phase before the last protect() */
+    uint64_t version, demand; /* the version or demand checkpoint of the mark */
+    uint64_t horizon, limit; /* the last event to replay; and that of this phase */
+    int in_prefix;           /* 1 in the phase before the last protect() */
     int synchronized;        /* in PROLOGUE: synchronization was passed over */
     struct ftrma_answers answers; /* the results that are still to be used */
     struct incoming *list;
     size_t n, room, next;
-    int passive; /* the event at hand lets its slot look at its part while others may put there */
-    int looked;  /* another slot's access was applied behind such an event */
+    int passive; /* 1: during this event the slot may look at its part while others may put there */
+    int looked;  /* 1: another slot's access was applied after such an event */
     struct ftrma_log **views;
     uint8_t *image;
     uint64_t image_bytes;
@@ -69,12 +71,12 @@ void ftrma_set_live(ftrma_live_function function)
 
 int ftrma_mode(void)
 {
-    return ftrma_tape.mode;
+    return ftrma_event_clock.mode;
 }
 
 int ftrma_in_prefix(void)
 {
-    return ftrma_tape.mode == FTRMA_REPLAY && replay.in_prefix;
+    return ftrma_event_clock.mode == FTRMA_REPLAY && replay.in_prefix;
 }
 
 static int refuse(const char *reason)
@@ -83,11 +85,12 @@ static int refuse(const char *reason)
     return ftrma_code_unwind;
 }
 
-/* By which of its looks a slot has found what another one put there no log tells. */
+/* Refuse a replay that differs. No log tells by which of its looks a slot has found what another
+   one put there. */
 static int different(void)
 {
     char why[300];
-    unsigned long long event = ftrma_tape.events + 1;
+    unsigned long long event = ftrma_event_clock.events + 1;
     if (replay.looked)
         snprintf(why, sizeof why, "when it was executed again, its events up to %llu were not what "
                  "they had been: it waits by looking at its own memory (Sync, Flush, locks) and found "
@@ -110,13 +113,13 @@ static int by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* The cut of the demand checkpoint that the replay starts from, if it does. */
+/* The cut of the demand checkpoint from which the replay starts, if there is one. */
 struct cut {
     const uint64_t *words;
     uint64_t n;
 };
 
-/* The records of slot `source` with events after..until that are not in the checkpoint. */
+/* Collect the records of slot `source` with events after..until that are not in the checkpoint. */
 static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t after,
                    uint64_t until, struct cut cut)
 {
@@ -155,7 +158,7 @@ int ftrma_replay_view(int slot, int wanted)
     return wanted ? ftrma_log_view(slot, view) : 0;
 }
 
-/* All but the views, which the repair has opened. */
+/* Free all but the views of logs, which the repair has opened. */
 static void forget(void)
 {
     struct ftrma_log **views = replay.views;
@@ -165,20 +168,21 @@ static void forget(void)
     replay.views = views;
 }
 
-/* The horizon, with an atomic that took effect although its call did not return. */
+/* Find the horizon, including an atomic that took effect although its call did not return. */
 static void find_horizon(struct ftrma_slot *slot)
 {
     if (slot->atomic_done == slot->events + 1)
         slot->events++;
-    if (slot->events < replay.mark.events) { /* it died in the safepoint that the mark is in */
+    if (slot->events < replay.mark.events) { /* the process died in the safepoint in which the
+                                                mark is */
         slot->events = replay.mark.events;
         slot->hash[slot->events & 1] = replay.mark.hash;
     }
     replay.horizon = slot->events;
 }
 
-/* What the replay starts from, and how far it goes: whatever becomes of it, what it did is judged
-   by that. */
+/* Trace the beginning and the end of the replay: even if it fails, its events are judged by
+   that. */
 static void trace_replay(void)
 {
     struct ftrma_trace_record record = {
@@ -196,7 +200,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     int error = ftrma_log_open(slot, 0, 0);
     if (error)
         return error;
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     replay.demand = demand;
     replay.mark = demand ? t->slot->demand_marks[demand & 1] : t->slot->marks[version & 1];
     replay.version = version;
@@ -243,7 +247,7 @@ static void trace_apply(const struct incoming *in)
 {
     const struct ftrma_record *record = in->record;
     struct ftrma_trace_record trace = {
-        .what = FTRMA_WHAT_APPLY, .mode = FTRMA_REPLAY, .event = ftrma_tape.events,
+        .what = FTRMA_WHAT_APPLY, .mode = FTRMA_REPLAY, .event = ftrma_event_clock.events,
         .window = ftrma_trace_window(record->window), .target = record->target, .at = record->at,
         .bytes = record->bytes, .seq = record->seq, .clock = record->clock, .ec = record->ec,
         .gc = record->gc, .sc = record->sc, .gnc = record->gnc,
@@ -269,7 +273,7 @@ static void apply_until(uint64_t clock, uint64_t events)
 
 static int go_live(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     struct ftrma_spot end;
     if (t->hash != t->slot->hash[t->events & 1] && t->events > replay.mark.events)
         return different();
@@ -280,11 +284,11 @@ static int go_live(void)
     ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
-    STORE(&t->slot->put, 0); /* its record is gone */
+    STORE(&t->slot->put, 0); /* the put's record is gone */
     t->ended = t->clock;
     t->mode = FTRMA_LIVE;
     t->logging = ftrma_log_wanted();
-    t->first = replay.mark.events + 1; /* unless it is past that */
+    t->first = replay.mark.events + 1; /* unless the slot is past that event */
     ftrma_break(FTRMA_BROKEN_RECOVERED);
     forget();
     for (uint32_t s = 0; s < ftrma_ctl->nslots && replay.views; s++)
@@ -292,18 +296,18 @@ static int go_live(void)
     STORE(&ftrma_ctl->wanted, 1);
     if (live)
         live(0);
-    STORE(&t->slot->replaying, 0); /* not before its agent takes what others send */
+    STORE(&t->slot->replaying, 0); /* not before its agent takes requests of others */
     STORE(&ftrma_ctl->replays, 0);
     ftrma_wake(&ftrma_ctl->live);
     if (live)
         live(1);
-    ftrma_place(FTRMA_PLACE_LIVE);
+    ftrma_failpoint(FTRMA_FAILPOINT_LIVE);
     return 0;
 }
 
 static int anchor(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (ftrma_counters_load(replay.image, replay.image_bytes))
         return refuse("its program has made other windows or communicators than before");
     t->mode = FTRMA_REPLAY;
@@ -320,19 +324,19 @@ static int anchor(void)
 int ftrma_replay_anchor(void)
 {
     if (ftrma_in_prefix()) { /* no event since protect() */
-        if (ftrma_tape.events != replay.limit)
+        if (ftrma_event_clock.events != replay.limit)
             return different();
         replay.in_prefix = 0;
-        ftrma_tape.mode = FTRMA_PROLOGUE;
+        ftrma_event_clock.mode = FTRMA_PROLOGUE;
     }
-    return ftrma_tape.mode == FTRMA_PROLOGUE ? anchor() : 0;
+    return ftrma_event_clock.mode == FTRMA_PROLOGUE ? anchor() : 0;
 }
 
-/* A data access before the first safepoint: the program comes from protect() straight into the step
-   behind the checkpoint, if this is that step's first event. */
+/* Anchor the replay at a data access before the first safepoint: the program comes from
+   protect() straight into the step behind the checkpoint, if this is that step's first event. */
 static int anchor_here(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     int known = replay.horizon > replay.mark.events;
     if (known ? ftrma_mix(replay.mark.hash, t->signature) != replay.mark.first_hash
               : replay.synchronized)
@@ -341,18 +345,13 @@ static int anchor_here(void)
     return anchor();
 }
 
-static int is_passive(int what)
-{
-    return what >= FTRMA_WHAT_LOCK && what <= FTRMA_WHAT_SYNC;
-}
-
 int ftrma_replay_begin(int what)
 {
-    struct ftrma_tape *t = &ftrma_tape;
-    int access = what <= FTRMA_WHAT_COMPARE_AND_SWAP;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
+    int access = ftrma_kind_is(what, FTRMA_ACCESS);
     if (ftrma_unwinding())
         return ftrma_code_unwind;
-    ftrma_place(FTRMA_PLACE_REPLAY);
+    ftrma_failpoint(FTRMA_FAILPOINT_REPLAY);
     if (t->mode == FTRMA_REPLAY && t->events == replay.limit && replay.in_prefix) {
         if (t->hash != t->slot->prefix_hash)
             return different();
@@ -370,14 +369,14 @@ int ftrma_replay_begin(int what)
     }
     if (t->events == replay.limit)
         return go_live();
-    t->clock += (uint64_t)ftrma_ticks(what);
-    replay.passive = is_passive(what);
+    t->clock += (uint64_t)ftrma_kind_is(what, FTRMA_TICKS);
+    replay.passive = ftrma_kind_is(what, FTRMA_PASSIVE);
     return 1;
 }
 
 void ftrma_replay_end(void)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (t->mode != FTRMA_REPLAY)
         return;
     t->hash = ftrma_mix(t->hash, t->signature);
@@ -386,24 +385,23 @@ void ftrma_replay_end(void)
         apply_until(t->clock, t->events);
 }
 
-/* The next event would be executed, not replayed. */
 int ftrma_replay_over(void)
 {
-    return ftrma_tape.mode == FTRMA_LIVE
-           || (ftrma_tape.mode == FTRMA_REPLAY && !replay.in_prefix
-               && ftrma_tape.events == replay.limit);
+    return ftrma_event_clock.mode == FTRMA_LIVE
+           || (ftrma_event_clock.mode == FTRMA_REPLAY && !replay.in_prefix
+               && ftrma_event_clock.events == replay.limit);
 }
 
 int ftrma_result_read(void *bytes, size_t n)
 {
-    if (ftrma_tape.mode == FTRMA_PROLOGUE)
+    if (ftrma_event_clock.mode == FTRMA_PROLOGUE)
         return refuse("it needs the result of a call between protect() and the place of its "
                       "checkpoint; call safepoint() right behind protect() or at the top of the "
                       "loop");
     for (size_t done = 0; done < n;) {
         const void *from;
         size_t size;
-        if (!ftrma_answers_next(&replay.answers, ftrma_tape.events + 1, &from, &size)
+        if (!ftrma_answers_next(&replay.answers, ftrma_event_clock.events + 1, &from, &size)
             || size > n - done)
             return different();
         memcpy((char *)bytes + done, from, size);

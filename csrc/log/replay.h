@@ -1,4 +1,4 @@
-/* Replay: what events, windows and communicators ask of it (replay.c). */
+/* Replay: the part that events, windows and communicators use (replay.c). */
 #ifndef FTRMA_REPLAY_H
 #define FTRMA_REPLAY_H
 
@@ -6,16 +6,11 @@
 
 #include "internal.h"
 
-/* An event of this kind advances the clock: all but puts and gets. */
-static inline int ftrma_ticks(int what)
-{
-    return what >= FTRMA_WHAT_ACCUMULATE;
-}
-
-/* The event that begins now, of kind `what`, is or is not to be done, in a mode other than live. */
+/* Begin an event of kind `what` in a mode other than live. 0: do it; 1: it was done; else an MPI
+   code. */
 int ftrma_replay_begin(int what);
 void ftrma_replay_end(void);
-/* What this event has learned from outside, in order, from the log. */
+/* Read from the log the next bytes that this event has learned from outside. An MPI code. */
 int ftrma_result_read(void *bytes, size_t n);
 
 #endif

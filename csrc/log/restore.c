@@ -1,10 +1,10 @@
-/* Windows in recovery: logged accesses written to the own part, and counters kept with a checkpoint.
- */
+/* Windows in recovery: logged accesses are written to the own part, and counters come with a
+ * checkpoint. */
 #include "restore.h"
 
 #include <string.h>
 
-#include "comm.h"
+#include "communicator.h"
 #include "log.h"
 #include "meet.h"
 #include "nodes.h"
@@ -20,7 +20,7 @@ void ftrma_window_apply(const struct ftrma_record *record)
             memcpy(base + record->at, record + 1, record->bytes);
             return;
         }
-    /* Freed again already: nobody will look. */
+    /* The window is freed again already: nobody will look. */
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 /* Write a logged access to the own part. */
 void ftrma_window_apply(const struct ftrma_record *record);
-/* SC of each lock as the dead process knew it. */
+/* Load SC of each lock as the dead process knew it. */
 void ftrma_locks_load(void);
 
 #endif

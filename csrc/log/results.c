@@ -1,18 +1,18 @@
-/* What a slot has learned: into the result log, and out of it in a replay.
+/* Results: a slot's bytes from others go into the result log, and come out of it in a replay.
  *
- * A program that waits by looking again and again (Test, a Get under a lock, Fetch_and_op with NO_OP,
- * a Compare_and_swap that fails) learns the same millions of times a second.  So a result that
- * repeats one before is counted, not appended: a REPEAT record stands for any number of results that
- * follow each other, each of them equal to the one `back` results before it.  `back` is as many as
- * one round of the program's loop brings.
+ * A program that waits by looking again and again (Test, a Get under a lock, Fetch_and_op with
+ * NO_OP, a Compare_and_swap that fails) learns equal results millions of times a second. So a
+ * result that repeats an earlier one is counted, not appended: a REPEAT record stands for any
+ * number of results that follow each other, each of them equal to the one `back` results before it.
+ * `back` is the number of results in one round of the program's loop.
  *
- * Counting is one store, and it is there before the call returns, as a record would be: `last` is
- * written first, and whatever is above the horizon is not looked at.  In which event between the first
- * and the last each result came is not kept; a replay makes the same calls, or is found out by the
- * hash over all of them.
+ * Counting is one store, which is made before the call returns, as a record would be: `last` is
+ * written first, and a reader ignores all above the horizon. The log does not tell in which event
+ * between the first and the last each result came; a replay makes the same calls, or is found out
+ * by the hash over all of them.
  *
- * A record repeats nothing from before a mark, since a reader begins there and what lies before it
- * is freed.
+ * A record repeats nothing from before a mark, since a reader begins there and all before it is
+ * freed.
  */
 #include "results.h"
 
@@ -23,10 +23,11 @@
 
 static struct {
     struct ftrma_past past;
-    struct ftrma_record *run;     /* the REPEAT record that counts on, in the log */
-    uint64_t newest[FTRMA_REACH]; /* the result that a call like this one had last, of past.n; where
-                                     nothing is logged, a sum of it */
-    uint64_t event, part;         /* of the result before; its number in that event */
+    struct ftrma_record *run;     /* the REPEAT record that counts now, in the log */
+    uint64_t newest[FTRMA_REACH]; /* [call] number of the newest result of such a call, as past.n
+                                     counts; if nothing is logged, a sum of the result */
+    uint64_t event, part;         /* event of the last result, and the result's number in that
+                                     event */
 } told;
 
 /* ---- appending ------------------------------------------------------------------------------ */
@@ -48,7 +49,7 @@ void ftrma_results_break(void)
     told.run = NULL;
 }
 
-/* Where the record lies then; NULL if it does not, or in pieces. */
+/* Append a record. Its place in the log; NULL if it is not there, or in pieces. */
 static struct ftrma_record *append(const struct ftrma_record *record, const void *bytes, size_t size)
 {
     const struct ftrma_pen *pen = &ftrma_pens[FTRMA_RESULTS];
@@ -60,20 +61,21 @@ static struct ftrma_record *append(const struct ftrma_record *record, const void
 
 static inline int same(const void *a, const void *b, size_t size)
 {
-    return size == 8 ? !memcmp(a, b, 8) : !memcmp(a, b, size); /* words without a call */
+    return size == 8 ? !memcmp(a, b, 8) : !memcmp(a, b, size); /* words are compared without a
+                                                                  call */
 }
 
-/* The entry of the call that has this result, told by its signature. */
+/* The element of `newest` for the call that has this result, by its signature. */
 static uint64_t *call_of(uint64_t event)
 {
     told.part = event == told.event ? told.part + 1 : 0;
     told.event = event;
-    uint64_t call = ftrma_tape.signature + told.part * 0x9e3779b97f4a7c15ull;
+    uint64_t call = ftrma_event_clock.signature + told.part * 0x9e3779b97f4a7c15ull;
     return &told.newest[(call >> 48) % FTRMA_REACH];
 }
 
-/* How far back the result may be that this one repeats: as far as the last one of the same call is;
-   else it may be the last one of all. */
+/* The distance to the result that this one may repeat: that of the newest result of such a call;
+   if there is none, that of the last result of all. */
 static uint64_t candidate(uint64_t event)
 {
     uint64_t *newest = call_of(event);
@@ -108,25 +110,26 @@ void ftrma_result_append(const struct ftrma_record *record, const void *bytes, s
     note(&told.past, at, size);
 }
 
-/* Values are not at hand any more, so sums are compared. */
+/* Values are not kept here, so sums are compared. */
 void ftrma_result_drop(const void *bytes, size_t size)
 {
     if (!ftrma_counts())
         return;
-    uint64_t *newest = call_of(ftrma_tape.events + 1), sum = size, word;
+    uint64_t *newest = call_of(ftrma_event_clock.events + 1), sum = size, word;
     for (size_t at = 0; bytes && size <= MOST && at < size; at += sizeof word) {
         word = 0;
         memcpy(&word, (const char *)bytes + at, size - at < sizeof word ? size - at : sizeof word);
         sum = ftrma_mix(sum, word);
     }
     if (!bytes || size > MOST || *newest != sum)
-        ftrma_tape.dropped += size + sizeof(struct ftrma_record);
+        ftrma_event_clock.dropped += size + sizeof(struct ftrma_record);
     *newest = sum;
 }
 
 void ftrma_result_log(const void *bytes, size_t n)
 {
-    struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT, .event = ftrma_tape.events + 1};
+    struct ftrma_record record = {.kind = FTRMA_RECORD_RESULT,
+                                  .event = ftrma_event_clock.events + 1};
     if (n && ftrma_logs())
         ftrma_result_append(&record, bytes, n);
     else if (n)
@@ -189,7 +192,8 @@ int ftrma_answers_end(struct ftrma_answers *a, uint64_t horizon, struct ftrma_sp
     *end = rest.at;
     if (a->repeat && a->repeat->last <= horizon)
         return 0;
-    while ((left = ftrma_log_next(&rest))) { /* of events without a result, or in flight */
+    while ((left = ftrma_log_next(&rest))) { /* records of events without a result, or of the
+                                                event in flight */
         if (left->event > horizon)
             continue;
         if (is_answer(left))
@@ -198,7 +202,7 @@ int ftrma_answers_end(struct ftrma_answers *a, uint64_t horizon, struct ftrma_sp
     }
     if (!end->chunk && rest.log->head[FTRMA_RESULTS])
         *end = (struct ftrma_spot){rest.log->head[FTRMA_RESULTS], 0};
-    if (a->repeat) { /* the results that it counts last came in the event in flight */
+    if (a->repeat) { /* the last results that it counts came in the event in flight */
         __atomic_store_n(&a->repeat->times, a->used, __ATOMIC_RELEASE);
         __atomic_store_n(&a->repeat->last, horizon, __ATOMIC_RELEASE);
     }

@@ -1,5 +1,5 @@
-/* Writing the trace.  A record is one write to a file of this process, or to a stream that somebody
- * reads, so that whatever ended before a SIGKILL is there; tracing is for looking, not for speed. */
+/* Writing the trace. A record is one write to a file of this process, or to a stream that somebody
+ * reads, so that all that ended before a SIGKILL is there. Tracing is for looking, not for speed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "tape.h"
+#include "event_clock.h"
+#include "event_kinds.h"
 #include "trace.h"
 #include "window.h"
 
@@ -39,8 +40,8 @@ void ftrma_trace_to(int fd)
     ftrma_tracing = fd >= 0;
 }
 
-/* A stream may take a record in parts.  A full disk costs the trace, which its reader will say; not the
-   program. */
+/* Write bytes. A stream may take a record in parts. A full disk costs the trace, which its
+   reader will say, but not the program. */
 static void append(const char *bytes, size_t n)
 {
     pthread_mutex_lock(&writing);
@@ -66,20 +67,21 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
     append((const char *)record, sizeof *record);
 }
 
-/* Between the event before and this one the program has made calls that the trace does not follow. */
+/* Tell that the program has made calls since the last event that the trace does not follow. */
 static void write_messages(void)
 {
     struct ftrma_trace_record record = {
         .begin_ns = ftrma_trace.end_ns, .what = FTRMA_WHAT_MESSAGE, .window = -1, .target = -1,
-        .event = ftrma_tape.events, .clock = ftrma_tape.clock, .value = {ftrma_tape.unfollowed, 0}};
-    ftrma_tape.unfollowed = 0;
+        .event = ftrma_event_clock.events, .clock = ftrma_event_clock.clock,
+        .value = {ftrma_event_clock.unfollowed, 0}};
+    ftrma_event_clock.unfollowed = 0;
     ftrma_trace_write(&record);
 }
 
 void ftrma_trace_begin(int what, int window)
 {
     const struct window *w;
-    if (unlikely(ftrma_tape.unfollowed))
+    if (unlikely(ftrma_event_clock.unfollowed))
         write_messages();
     ftrma_trace = (struct ftrma_trace_record){.begin_ns = ftrma_now_ns(), .what = (uint32_t)what,
                                               .window = -1, .target = -1};
@@ -90,7 +92,7 @@ void ftrma_trace_begin(int what, int window)
 
 void ftrma_trace_end(int mode, uint64_t event, uint64_t clock)
 {
-    if (ftrma_trace.what >= FTRMA_WHAT_FENCE)
+    if (!ftrma_kind_is((int)ftrma_trace.what, FTRMA_ACCESS))
         ftrma_trace.clock = clock;
     ftrma_trace.mode = (uint32_t)mode;
     ftrma_trace.event = event;
@@ -105,7 +107,7 @@ void ftrma_trace_beside(int what, int target, uint64_t event)
     record.what = (uint32_t)what;
     record.target = target;
     record.event = event;
-    record.mode = (uint32_t)ftrma_tape.mode;
+    record.mode = (uint32_t)ftrma_event_clock.mode;
     record.begin_ns = 0;
     ftrma_trace_write(&record);
 }
@@ -113,7 +115,8 @@ void ftrma_trace_beside(int what, int target, uint64_t event)
 void ftrma_trace_note(int what, uint64_t value, uint64_t other)
 {
     struct ftrma_trace_record record = {.what = (uint32_t)what, .window = -1, .target = -1,
-                                        .event = ftrma_tape.events, .clock = ftrma_tape.clock,
+                                        .event = ftrma_event_clock.events,
+                                        .clock = ftrma_event_clock.clock,
                                         .value = {value, other}};
     if (ftrma_tracing)
         ftrma_trace_write(&record);

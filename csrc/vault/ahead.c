@@ -30,7 +30,7 @@ enum {
     LEFT_FREE = 16 /* one part in so many of the shared memory is left to others */
 };
 
-/* Enough is free besides what would be taken next. */
+/* 1 if enough memory is free besides the blocks that would be taken next. */
 static int is_room(const struct ftrma_vault *v)
 {
     struct statvfs room;
@@ -40,7 +40,8 @@ static int is_room(const struct ftrma_vault *v)
     return room.f_blocks == 0 || room.f_bavail > need; /* 0: it has no limit */
 }
 
-/* Take the next blocks; 0 if there are none to be taken, and the thread ends.  [out] where they are. */
+/* Take the next blocks: [out] their place. 0 if there are none to be taken; then the thread
+   ends. */
 static uint64_t take_next(struct ftrma_vault *v, unsigned char **begin)
 {
     struct ahead *a = &v->ahead;
@@ -52,7 +53,7 @@ static uint64_t take_next(struct ftrma_vault *v, unsigned char **begin)
         uint64_t at = (i ? v->stage_at : v->copy_at) + a->taken[i] * BLOCK;
         if (count > 0
             && (!is_room(v) || posix_fallocate(v->fd, (off_t)at, (off_t)(count * BLOCK)))) {
-            a->stopped = 1; /* whoever needs it finds no memory either, and tells */
+            a->stopped = 1; /* the caller that needs the memory finds none either, and tells */
             count = 0;
         }
         *begin = (unsigned char *)v->header + at;
@@ -67,10 +68,11 @@ static void *work(void *vault)
 {
     struct ftrma_vault *v = vault;
     unsigned char *begin = NULL;
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* of this thread alone */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* the priority of this thread
+                                                                   alone */
     for (uint64_t count; (count = take_next(v, &begin)) > 0;)
         for (uint64_t b = 0; b < count; b++) {
-            /* It is written to without being changed, since a checkpoint may have begun. */
+            /* The page is written to without being changed, since a checkpoint may have begun. */
             unsigned char zero = 0;
             __atomic_compare_exchange_n(begin + b * BLOCK, &zero, 0, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED);
@@ -78,7 +80,7 @@ static void *work(void *vault)
     return NULL;
 }
 
-/* The program's signals are not for it. */
+/* Begin the thread; the program's signals do not come to it. */
 static int begin(struct ftrma_vault *v)
 {
     sigset_t all, before;
@@ -110,10 +112,10 @@ void ftrma_vault_ahead(struct ftrma_vault *v, uint64_t blocks, uint64_t staging)
     if (!idle)
         return;
     if (a->begun)
-        pthread_join(a->thread, NULL); /* it has ended, or is about to */
+        pthread_join(a->thread, NULL); /* the thread has ended, or is about to */
     a->begun = begin(v) == 0;
     if (!a->begun)
-        a->working = 0; /* and nobody else looks at it */
+        a->working = 0; /* nobody else looks at it */
 }
 
 void ftrma_ahead_stop(struct ftrma_vault *v)
@@ -127,7 +129,7 @@ void ftrma_ahead_give_back(struct ftrma_vault *v, uint64_t blocks, uint64_t stag
 {
     const uint64_t need[2] = {blocks, staging};
     const uint64_t have[2] = {v->header->used, v->header->stage_room};
-    ftrma_ahead_close(v); /* it would die where it touches what is given back */
+    ftrma_ahead_close(v); /* the thread would die on memory that is given back */
     for (int i = 0; i < 2; i++) {
         const uint64_t keep = need[i] > have[i] ? need[i] : have[i], taken = v->ahead.taken[i];
         const uint64_t at = (i ? v->stage_at : v->copy_at) + keep * BLOCK;

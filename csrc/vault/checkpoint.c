@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "vault.h"
+#include "vault_state.h"
 
 #define WORDS ((long)(BLOCK / sizeof(uint64_t)))
 
@@ -43,9 +43,9 @@ uint64_t ftrma_stage_end(struct ftrma_vault *v)
     return v->header->ndirty;
 }
 
-/* Words of a block's front that a killed addition of `delta` has reached, if with the delta added to
-   the others (rest) or taken from the front again (not rest) the block has this checksum; else the
-   block is damaged and -1 is returned. */
+/* Count the words of a block's front that a killed addition of `delta` has reached: the block
+   has this checksum when the delta is added to the other words (rest), or taken from the front
+   again (not rest). -1: it has not, so the block is damaged. */
 static long torn_words(const unsigned char *at, const unsigned char *delta, uint32_t crc, int rest)
 {
     uint64_t block[WORDS], add[WORDS];
@@ -62,8 +62,8 @@ static long torn_words(const unsigned char *at, const unsigned char *delta, uint
     return -1;
 }
 
-/* Add the words [first, end) of a delta to a block in this order, or down to `first` where `end` is
-   smaller: who is killed amid this leaves a front again. */
+/* Add the words [first, end) of a delta to a block in this order, or down to `first` if `end` is
+   smaller: a process that is killed amid this leaves a front again. */
 static void add_words(unsigned char *at, const unsigned char *delta, long first, long end)
 {
     volatile uint64_t *block = (volatile uint64_t *)(void *)at;
@@ -74,9 +74,9 @@ static void add_words(unsigned char *at, const unsigned char *delta, long first,
         block[i] ^= add[i];
 }
 
-/* Add a delta to a block, which has the checksum `crc` then; go on with it where the process that
-   has begun this was killed.  The caller stores the checksum, takes the block off its list, and only
-   then is another one begun. */
+/* Add a delta to a block, which has the checksum `crc` then; go on with it if a process was
+   killed while it did this. The caller stores the checksum, takes the block off its list, and
+   only then begins another one. */
 static void add_once(struct ftrma_vault *v, uint32_t b, const unsigned char *delta, uint32_t crc)
 {
     struct vault_header *h = v->header;
@@ -93,8 +93,9 @@ static void add_once(struct ftrma_vault *v, uint32_t b, const unsigned char *del
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* The process was killed while it staged one more block, perhaps: then the block's front is new, and
-   its checksum is still that of the old one.  (If it had not begun, the block matches already.) */
+/* Undo a block that a process was perhaps staging when it was killed: the block's front is new,
+   and its checksum is still that of the old block. (If the process had not begun, the block
+   matches already.) */
 static void undo_torn(struct ftrma_vault *v)
 {
     const unsigned char *delta = v->stage + v->header->ndirty * BLOCK;
@@ -109,7 +110,7 @@ static void undo_torn(struct ftrma_vault *v)
         add_words(at, delta, front, 0);
 }
 
-/* The newest block first, so that what is left is a list of what is still to be undone. */
+/* Undo the newest block first, so that the list has the blocks that are still to be undone. */
 void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 {
     struct vault_header *h = v->header;
@@ -123,7 +124,7 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
         const unsigned char *at = v->copy + (uint64_t)b * BLOCK;
         if (h->torn == b + 1ull)
             was = (uint32_t)h->torn_crc;
-        /* Of the newest block the checksum may not have been brought up to date yet. */
+        /* The checksum of the newest block may not have been brought up to date yet. */
         else if (newest && ftrma_block_crc(at) == was)
             was = v->crc[b];
         add_once(v, b, v->stage + d * BLOCK, was);
@@ -157,7 +158,7 @@ int ftrma_parity_expect(struct ftrma_vault *p, int i, uint64_t used, uint64_t nd
     return 0;
 }
 
-/* Sums lie at the block's own place, so that members can differ in what changed. */
+/* A sum lies at its block's own place, so that members can differ in the blocks that changed. */
 void ftrma_parity_add(struct ftrma_vault *p, int i, uint8_t g, uint64_t first, uint64_t count,
                       const void *deltas)
 {
@@ -183,7 +184,7 @@ int ftrma_parity_sum(struct ftrma_vault *p, struct ftrma_vault *const *members, 
         struct ftrma_vault *m = members[i];
         uint32_t *block, *crc;
         if (!m)
-            continue; /* it is added in steps */
+            continue; /* its delta is added in steps */
         int error = ftrma_parity_expect(p, i, ftrma_vault_used(m), m->header->ndirty, &block, &crc);
         if (error)
             return error;
@@ -207,7 +208,7 @@ void ftrma_parity_drop(struct ftrma_vault *p)
 void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
 {
     uint32_t *crc = crc_of(p, -1);
-    if (p->header->words.folding != version) /* else it was begun before, and goes on */
+    if (p->header->words.folding != version) /* else the folding was begun before, and goes on */
         p->header->torn = 0;
     __atomic_store_n(&p->header->words.folding, version, __ATOMIC_SEQ_CST);
     for (uint64_t d = 0; d < p->header->ndirty; d++) {

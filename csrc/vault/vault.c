@@ -1,6 +1,5 @@
-/* The file behind a vault: its map, its memory, its blocks and their checksums; and blocks that are
- * computed from other vaults.  See vault.h.
- */
+/* The file of a vault: its map, its memory, its blocks and their checksums; and blocks that are
+ * computed from other vaults. See vault_state.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +14,14 @@
 
 #include "ahead.h"
 #include "control.h"
-#include "vault.h"
+#include "vault_state.h"
 
 #define MAGIC 0x4654524d41560001ull
-#define MOST (1ull << 40) /* blocks of a vault: no machine has so much, and no size below wraps */
+#define MOST (1ull << 40) /* blocks of a vault: no machine has so many, and no size below
+                             overflows */
 
-/* An entry of `dirty`, of each list and of `touched`; a block of the copy and one of the stage. */
+/* Each block has an element in `dirty`, in each list and in `touched`, a block of the copy and
+   one of the stage. */
 uint64_t ftrma_vault_block_bytes(uint32_t group_size)
 {
     return 4 * (2 + 3 * (uint64_t)group_size) + 1 + 2 * BLOCK;
@@ -33,7 +34,7 @@ uint64_t ftrma_vault_capacity(const void *header)
     return h.magic == MAGIC ? h.capacity : 0;
 }
 
-/* Whether all that a header counts has room in a vault of its capacity. */
+/* 1 if all that a header counts has room in a vault of its capacity. */
 static int fits(const struct vault_header *h)
 {
     int all = h->used <= h->capacity && h->stage_room <= h->capacity && h->ndirty <= h->capacity;
@@ -42,7 +43,7 @@ static int fits(const struct vault_header *h)
     return all;
 }
 
-/* What the file says, unless that cannot be. */
+/* The capacity by the file's header; 0 if that cannot be. */
 static uint64_t capacity_of(int fd)
 {
     struct vault_header h;
@@ -53,6 +54,36 @@ static uint64_t capacity_of(int fd)
     return capacity < (uint64_t)st.st_size / BLOCK ? capacity : 0;
 }
 
+/* Say where each area begins, in the file and, once it is mapped, in this process. */
+static void lay_out(struct ftrma_vault *v, uint64_t capacity, char *map)
+{
+    uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * v->group_size);
+    uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
+    v->copy_at = head + lists + crcs + touched;
+    v->stage_at = v->copy_at + capacity * BLOCK;
+    v->file_bytes = v->stage_at + capacity * BLOCK;
+    if (!map)
+        return;
+    v->header = (struct vault_header *)(void *)map;
+    v->dirty = (uint32_t *)(void *)(map + head);
+    v->crc = (uint32_t *)(void *)(map + head + lists);
+    v->touched = (unsigned char *)map + head + lists + crcs;
+    v->copy = (unsigned char *)map + v->copy_at;
+    v->stage = (unsigned char *)map + v->stage_at;
+}
+
+/* Give a new file its size, or look whether an old one has it: a process that is killed while it makes its
+   vault leaves a shorter file, and reading that would be fatal. 0 or an errno value. */
+static int size_file(const struct ftrma_vault *v, int create)
+{
+    struct stat st;
+    if (create)
+        return ftruncate(v->fd, (off_t)v->file_bytes) ? errno : 0;
+    if (fstat(v->fd, &st))
+        return errno;
+    return (uint64_t)st.st_size < v->file_bytes ? EINVAL : 0;
+}
+
 int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t group_size,
                      struct ftrma_vault **vault)
 {
@@ -60,23 +91,16 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
     if (!v)
         return -ENOMEM;
     v->fd = ftrma_open(path, O_RDWR | (create ? O_CREAT | O_TRUNC : 0));
+    v->group_size = group_size;
     int error = v->fd < 0 ? -v->fd : 0;
     if (!error && !create && !(capacity = capacity_of(v->fd)))
         error = EINVAL;
     if (!error && (capacity > MOST || group_size > MAX_MEMBERS))
         error = EINVAL;
-    uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * group_size);
-    uint64_t touched = blocks_of(capacity) * BLOCK, head = BLOCK;
-    v->copy_at = head + lists + crcs + touched;
-    v->stage_at = v->copy_at + capacity * BLOCK;
-    v->file_bytes = v->stage_at + capacity * BLOCK;
-    v->group_size = group_size;
-    struct stat st;
-    if (!error && create && ftruncate(v->fd, (off_t)v->file_bytes))
-        error = errno;
-    /* A process killed while it made its vault leaves a shorter file: reading it would be fatal. */
-    if (!error && !create)
-        error = fstat(v->fd, &st) ? errno : (uint64_t)st.st_size < v->file_bytes ? EINVAL : 0;
+    if (!error) {
+        lay_out(v, capacity, NULL);
+        error = size_file(v, create);
+    }
     char *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, v->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, v->fd,
@@ -89,12 +113,7 @@ int ftrma_vault_open(const char *path, int create, uint64_t capacity, uint32_t g
         free(v);
         return -error;
     }
-    v->header = (struct vault_header *)(void *)map;
-    v->dirty = (uint32_t *)(void *)(map + head);
-    v->crc = (uint32_t *)(void *)(map + head + lists);
-    v->touched = (unsigned char *)map + head + lists + crcs;
-    v->copy = (unsigned char *)map + v->copy_at;
-    v->stage = (unsigned char *)map + v->stage_at;
+    lay_out(v, capacity, map);
     if (create) {
         v->header->capacity = capacity;
         v->header->magic = MAGIC;
@@ -113,7 +132,8 @@ void ftrma_vault_close(struct ftrma_vault *v)
     free(v);
 }
 
-/* taken: so many blocks of the area are there already, though not in use. */
+/* Take memory for blocks of an area; taken: blocks that are there already, though not in use. 0
+   or an errno value. */
 static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t blocks,
                 uint64_t taken)
 {
@@ -141,7 +161,8 @@ int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, uint64_t staging
             error = take(v, &h->stage_room, v->stage_at, staging, v->ahead.taken[1]);
         if (error != -ENOSPC || again)
             return error;
-        ftrma_ahead_give_back(v, blocks, staging); /* one part may have had what the other needs */
+        ftrma_ahead_give_back(v, blocks, staging); /* one area may have taken memory that the
+                                                      other one needs */
     }
 }
 
@@ -236,7 +257,8 @@ int ftrma_vault_drop(struct ftrma_vault *v)
 
 uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes, uint64_t block)
 {
-    enum { BLOCKS = 4 }; /* at once: they stay in the nearest cache, and are read only once */
+    enum { BLOCKS = 4 }; /* blocks at once: they stay in the nearest cache, and are read only
+                            once */
     _Alignas(64) unsigned char once[BLOCKS * BLOCK];
     uint64_t changed = 0;
     for (uint64_t at = 0; at < size_bytes; at += sizeof once, block += BLOCKS) {
@@ -275,8 +297,8 @@ uint64_t ftrma_clear(void *to, uint64_t size_bytes)
 
 /* ---- computed from other vaults ------------------------------------------------------------- */
 
-/* Block b of `to` = sum of the sources' blocks, each times its coefficient; a source that is shorter
-   counts as zeros. */
+/* Set block b of `to` to the sum of the sources' blocks, each times its coefficient; a source
+   that is shorter counts as zeros. */
 static void combine(struct ftrma_vault *to, uint64_t b, struct ftrma_vault *const *sources,
                     const uint8_t *g, int n)
 {

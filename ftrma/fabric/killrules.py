@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..machine.topology import Layout
 from ..native import job
-from ..native.constants import CHECKSUM, MAX_RULES, NAME_BYTES, NAMED, PLACES, SLOT, SPARE
+from ..native.constants import CHECKSUM, FAILPOINTS, MAX_RULES, NAME_BYTES, NAMED, SLOT, SPARE
 from ..native.shared import Control
 
 MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
@@ -32,11 +32,11 @@ class KillRule:
     @classmethod
     def parse(cls, text: str, name: str = "--kill") -> KillRule:
         match = re.fullmatch(r"(a?)([cs]?)([0-9]{1,9})@([a-z._-]+)(?::([0-9.]{1,18}))?", text)
-        if not match or (match[4] not in PLACES and not is_named(match[4])):
+        if not match or (match[4] not in FAILPOINTS and not is_named(match[4])):
             raise ValueError(
                 f"{name} {text}: expected SLOT@PLACE[:COUNT] such as 3@fence:5, c0@fold, a2@put:9 "
-                f"or 1@time:2.5; places are {', '.join(PLACES)}, and those of a framework, such as "
-                "2@graph.emit"
+                f"or 1@time:2.5; places are {', '.join(FAILPOINTS)}, and those of a framework, "
+                "such as 2@graph.emit"
             )
         try:
             at = float(match[5] or 1)
@@ -88,6 +88,6 @@ def write(ctl: Control, rules: Sequence[KillRule]) -> None:
     for i, rule in enumerate(rules):
         ctl.rules[i].role, ctl.rules[i].index = rule.role, rule.index
         ctl.rules[i].agent = rule.agent
-        ctl.rules[i].place, ctl.rules[i].at = PLACES.get(rule.place, NAMED), rule.at
+        ctl.rules[i].failpoint, ctl.rules[i].at = FAILPOINTS.get(rule.place, NAMED), rule.at
         job.write_bytes(ctl.rules[i].name, rule.place.encode())
     ctl.nrules = len(rules)

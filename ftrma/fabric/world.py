@@ -22,7 +22,7 @@ from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs, vaults
-from ..native.constants import CLAIM_FORFEIT, NAME_BYTES, PLACES
+from ..native.constants import CLAIM_FORFEIT, FAILPOINTS, NAME_BYTES
 from ..native.shared import Control, Proc, Process, Roles, Slot, Version
 from . import plans, story
 from .base import RoundChanged
@@ -252,7 +252,7 @@ class World:
     # -- waits --------------------------------------------------------------------------------
 
     def visit(self, place: str) -> None:
-        job.visit(PLACES[place])
+        job.visit(FAILPOINTS[place])
 
     def visit_named(self, place: str) -> None:
         job.visit_named(place)

@@ -65,10 +65,11 @@ SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_
 ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
 # Kinds of events and of a trace's records.
 WHAT = names("ftrma_what", "FTRMA_WHAT_")
+FLAGS = names("ftrma_flags", "FTRMA_FLAGS_")  # of each kind
 # Where --kill can strike, as the user writes it.
-PLACES = {name.lower().replace("_", "-"): value
-          for name, value in names("ftrma_place", "FTRMA_PLACE_").items()}
-NAMED = PLACES.pop("named")  # a framework's own
+FAILPOINTS = {name.lower().replace("_", "-"): value
+          for name, value in names("ftrma_failpoint", "FTRMA_FAILPOINT_").items()}
+NAMED = FAILPOINTS.pop("named")  # a framework's own
 
 
 class PlanKind(IntEnum):

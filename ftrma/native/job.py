@@ -139,9 +139,9 @@ def comm_build(repair: int) -> int:
     return int(c.lib.ftrma_comm_build(repair))
 
 
-def comm_lapse() -> None:
+def comm_defer() -> None:
     """Go on without the slots' world, until somebody needs it."""
-    c.check(-c.lib.ftrma_comm_lapse(), "putting communicators aside")
+    c.check(-c.lib.ftrma_comm_defer(), "putting communicators aside")
 
 
 def comm_forget(repair: int) -> None:
@@ -235,13 +235,13 @@ def synchronize() -> bool:
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
+def reserve_origin() -> Iterator[None]:
     """No other thread accesses other nodes meanwhile, or makes an access begun go on."""
-    c.lib.ftrma_turn_keep(1)
+    c.lib.ftrma_originlock_hold(1)
     try:
         yield
     finally:
-        c.lib.ftrma_turn_keep(0)
+        c.lib.ftrma_originlock_hold(0)
 
 
 def far_quiet(repair: int) -> Wait:
@@ -361,12 +361,12 @@ def claim_error() -> None:
 
 def visit(place: int) -> None:
     """Be at a place where a kill rule may strike."""
-    c.lib.ftrma_visit(place)
+    c.lib.ftrma_failpoint_visit(place)
 
 
 def visit_named(name: str) -> None:
     """Be at a place of a framework, of at most NAME_BYTES - 1 ASCII characters."""
-    c.lib.ftrma_visit_named(name.encode())
+    c.lib.ftrma_failpoint_visit_named(name.encode())
 
 
 def arm() -> None:
@@ -402,12 +402,14 @@ def is_inside() -> bool:
     return bool(c.lib.ftrma_wake_inside())
 
 
-def timeline_begin() -> None:
-    c.lib.ftrma_timeline_begin()
+def attempt_begin() -> None:
+    """The calling thread enters the program: it belongs to the current attempt from now on."""
+    c.lib.ftrma_attempt_begin()
 
 
-def timeline_end() -> None:
-    c.lib.ftrma_timeline_end()
+def attempt_end() -> None:
+    """A rollback: the attempt is over, and its threads unwind from now on."""
+    c.lib.ftrma_attempt_end()
 
 
 # ---- waits and alarms -----------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
         yield _field("struct ftrma_slot", s, "events", "atomic_done"), hot
         yield _field("struct ftrma_slot", s, "marks", "held"), words
     for i in range(ctl.nrules):
-        yield _field("struct ftrma_rule", _at("rules", i), "place", "fired"), words
+        yield _field("struct ftrma_rule", _at("rules", i), "failpoint", "fired"), words
         yield _field("struct ftrma_rule", _at("rules", i), "visits"), hot
     yield _field("struct ftrma_ctl", 0, "refusal"), words
     for i in range(2):

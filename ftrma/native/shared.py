@@ -45,7 +45,7 @@ class Rule(Protocol):
 
     role: int
     index: int
-    place: int
+    failpoint: int
     fired: int
     agent: int
     name: Array[bytes]

@@ -470,7 +470,7 @@ class Session:
         Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
         """
         world = self.world
-        job.timeline_begin()
+        job.attempt_begin()
         self.slot = Slot(world.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.record, self.source, self.claimed = None, self.vault, False

@@ -18,8 +18,8 @@ from ..fabric.world import World
 from ..native import job, logs, vaults
 from ..native.constants import (
     CHECKSUM,
+    FAILPOINTS,
     HELD_WINDOWS,
-    PLACES,
     ROLE_NAMES,
     SLOT,
     SPARE,
@@ -362,12 +362,12 @@ def place_of(world: World, slot: Slot, entry: Process) -> tuple[tuple[int, int],
 
 def struck_at(ctl: Control, role: int, index: int) -> str:
     """Where a --kill rule struck, or "unknown" for deaths from outside."""
-    names = {number: name for name, number in PLACES.items()}
+    names = {number: name for name, number in FAILPOINTS.items()}
     for i in range(ctl.nrules):
         rule = ctl.rules[i]
         if rule.fired == 1 and rule.role == role and rule.index == index:
             rule.fired = 2
-            return names.get(rule.place) or job.text(rule.name)
+            return names.get(rule.failpoint) or job.text(rule.name)
     return "unknown"
 
 
@@ -446,7 +446,7 @@ def rebuild_lost(world: World, vault: Vault | None) -> None:
 def connect(world: World, number: int, asked: bool) -> None:
     """Give the slots their communicator back; over several nodes if somebody has asked for it."""
     if world.load("nodes") > 1 and not asked:
-        job.comm_lapse()
+        job.comm_defer()
         result = 0
     else:
         result = job.comm_build(number)
@@ -459,7 +459,7 @@ def connect(world: World, number: int, asked: bool) -> None:
 
 def reset(world: World, leader: bool) -> None:
     """Clear what belongs to the timeline that ends here."""
-    job.timeline_end()
+    job.attempt_end()
     world.put("ordinal", 0)
     world.put("arrived", 0)
     world.put("protect_hash", 0)

@@ -257,7 +257,7 @@ class SpreadWorld(World):
                 # What it shows other nodes is shown again, if need be: as something new.
                 self._persist(self.asking.origin, partial(
                     Origin.number, target=self.layout.slots + node))
-        with job.turn():
+        with job.reserve_origin():
             for target, proc in enumerate(self.holders()):
                 for asking in filter(None, (self.asking, self.service)):
                     asking.origin.locate(target, self.node_of(proc), 1)
@@ -338,7 +338,7 @@ class SpreadWorld(World):
             return
         if self.timeline < number:
             self.timeline = number
-            with job.turn():
+            with job.reserve_origin():
                 for asking in filter(None, (self.asking, self.service)):
                     asking.origin.take_roles(number, forget=True)
         if self.leads_node:

@@ -119,7 +119,7 @@ def check(trace: Trace) -> Report:
     records = trace.records
     records = records[(records["slot"] >= 0) | (records["what"] == What.Commit)]
     trace = replace(trace, records=records)
-    live = records[(records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)]
+    live = records[(records["mode"] == LIVE) & np.isin(records["what"], OWN_EVENTS)]
     cuts, violations = committed(trace)
     found = list(recoveries(trace, cuts))
     trails = Trails(live, made_in(trace))
@@ -131,7 +131,7 @@ def check(trace: Trace) -> Report:
     ]
     rollbacks = records[records["what"] == What.Rollback]
     return Report(
-        accesses=int((live["what"] < ACCESSES.stop).sum()),
+        accesses=int(np.isin(live["what"], ACCESSES).sum()),
         atomics=trails.atomics, locations=trails.locations, breaks=trails.breaks,
         checkpoints=len(cuts),
         recoveries=sum(r.end is not None for r in found),

@@ -101,9 +101,9 @@ def aligned(records: Records, clocks: Clocks) -> Records | None:
     n = int(clocks.max(initial=0)) + 1
     if n == 1:
         return records
-    what = records["what"]
+    steps = np.isin(records["what"], (What.Safepoint, What.Checkpoint, What.Commit))
     late_ns = np.maximum(
-        late_at_checkpoints(records[what < What.Commit + 1], clocks[what < What.Commit + 1], n),
+        late_at_checkpoints(records[steps], clocks[steps], n),
         late_at_rollbacks(records, clocks, n),
     )
     ahead_ns = np.zeros(n, np.int64)

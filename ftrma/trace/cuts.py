@@ -179,7 +179,7 @@ class LiveEvents:
 
     def __init__(self, records: Records, attempt: int) -> None:
         mine = records[(records["entry"] == attempt) & (records["mode"] == LIVE)]
-        reaching = (mine["what"] < ACCESSES.stop) & (mine["target"] >= 0)
+        reaching = np.isin(mine["what"], ACCESSES) & (mine["target"] >= 0)
         accesses = mine[reaching & (mine["window"] >= 0)]
         writes = accesses[np.isin(accesses["what"], WRITING) & (accesses["seq"] > 0)]
         self.writes = AccessColumns(writes, "target")

@@ -387,7 +387,7 @@ def events_of(records: npt.NDArray[np.void]) -> list[Record]:
     The last event of a killed process may lack a record; then its replay tells of it. The event
     took place right behind the event before.
     """
-    own = records[(records["what"] < OWN_EVENTS.stop) & np.isin(records["mode"], (LIVE, REPLAY))]
+    own = records[np.isin(records["what"], OWN_EVENTS) & np.isin(records["mode"], (LIVE, REPLAY))]
     own = own[np.lexsort((own["mode"] != LIVE, own["event"], own["slot"]))]
     first = np.ones(len(own), np.bool_)
     first[1:] = (own["slot"][1:] != own["slot"][:-1]) | (own["event"][1:] != own["event"][:-1])

@@ -59,7 +59,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..host.values import read_bytes
-from ..native.constants import MAX_PROCS, WHAT, fields
+from ..native.constants import FLAGS, MAX_PROCS, WHAT, fields
 from ..native.constants import number as constant
 
 
@@ -104,12 +104,19 @@ class What(IntEnum):
     Message = WHAT["MESSAGE"]
 
 
-ACCESSES = range(What.Put, What.Fence)
-OWN_EVENTS = range(What.Put, What.Checkpoint)  # what the program does; the rest is done for it
-ATOMICS = (What.Get_accumulate, What.Fetch_and_op, What.Compare_and_swap)
+def flagged(flag: str) -> tuple[What, ...]:
+    """The kinds that have a flag of ``csrc/ftrma.h``."""
+    bit = constant(flag)
+    return tuple(what for what in What if FLAGS[what.name.upper()] & bit)
+
+
+ACCESSES = flagged("ACCESS")
+OWN_EVENTS = flagged("EVENT")  # the program does them; all others are done for it
+TICKING = flagged("TICKS")
+ATOMICS = flagged("FETCHES")
 ATOMIC_BYTES = 8  # larger ones have no values in their records
-COMBINING = (What.Accumulate, *ATOMICS)
-WRITING = (What.Put, *COMBINING)
+COMBINING = flagged("COMBINES")
+WRITING = flagged("WRITES")
 INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End, What.Made, What.Peer,
             What.Request)
 

@@ -119,8 +119,8 @@ class Recovery:
 def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Recovery]:
     """Yield the causal recoveries of a run, finished or not."""
     records = trace.records
-    done = (records["mode"] == REPLAY) & (records["what"] < OWN_EVENTS.stop)
-    done |= (records["mode"] == LIVE) & (records["what"] < OWN_EVENTS.stop)
+    done = (records["mode"] == REPLAY) & np.isin(records["what"], OWN_EVENTS)
+    done |= (records["mode"] == LIVE) & np.isin(records["what"], OWN_EVENTS)
     done |= np.isin(records["what"], (What.Apply, What.Recovery))
     published = demands(trace)
     for begin in trace.rows(records["what"] == What.Replay):

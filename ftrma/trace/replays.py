@@ -27,6 +27,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
+import numpy as np
+
 from .cuts import Violation, describe, part_words
 from .records import (
     ATOMIC_BYTES,
@@ -35,6 +37,7 @@ from .records import (
     LIVE,
     OWN_EVENTS,
     REPLAY,
+    TICKING,
     WRITING,
     Record,
     Records,
@@ -60,7 +63,7 @@ class Before:
         self.to: dict[tuple[int, int], dict[int, Record]] = {}
         self.own: dict[int, dict[int, Record]] = {slot: {} for slot in slots}
         self.last = dict.fromkeys(range(trace.slots), 0)
-        live = mine[(mine["mode"] == LIVE) & (mine["what"] < OWN_EVENTS.stop)]
+        live = mine[(mine["mode"] == LIVE) & np.isin(mine["what"], OWN_EVENTS)]
         for r in map(Record._make, live.tolist()):
             if r.slot in slots:
                 self.own[r.slot].setdefault(r.event, r)
@@ -149,7 +152,7 @@ def applied_in_order(recovery: Recovery, before: Before) -> Iterator[Violation]:
     for row in recovery.rows:
         if row.mode == REPLAY and row.what in OWN_EVENTS:
             left.discard(row.event)
-            clock += row.what not in (What.Put, What.Get)
+            clock += row.what in TICKING
         if row.what != What.Apply:
             continue
         r = row._replace(target=recovery.slot)

@@ -11,6 +11,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels.h"
+#include "variant.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
  */
 #include "gf.h"
 #include "kernels.h"
+#include "variant.h"
 
 #include <stdio.h>
 #include <stdlib.h>

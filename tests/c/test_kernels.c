@@ -10,6 +10,7 @@
  */
 #define _DEFAULT_SOURCE
 #include "kernels.h"
+#include "variant.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@ from programs import SLOTS, assert_same_bits, kinds, run
 from tiers import tiers
 
 from ftrma.trace.check import check
-from ftrma.trace.records import REPLAY, Trace, What, read
+from ftrma.trace.records import OWN_EVENTS, REPLAY, Trace, What, read
 
 
 def traced(directory: Path, program: str, *options: str, kind: str) -> Trace:
@@ -70,7 +70,7 @@ def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
     begins = trace.rows(trace.records["what"] == What.Replay)
     first, second = [(r.slot, r.event, r.at, r.value0, r.value1) for r in begins]
     assert first == second and begins[0].proc != begins[1].proc
-    own = (trace.records["mode"] == REPLAY) & (trace.records["what"] < What.Checkpoint)
+    own = (trace.records["mode"] == REPLAY) & np.isin(trace.records["what"], OWN_EVENTS)
     changed = trace.records.copy()
     changed["event"][np.flatnonzero(own & (changed["proc"] == begins[0].proc))[-1]] = (
         begins[0].value1 + 1

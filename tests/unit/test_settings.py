@@ -12,11 +12,11 @@ from ftrma import settings
 from ftrma.command import cli
 from ftrma.fabric.killrules import KillRule
 from ftrma.machine.topology import make_layout
-from ftrma.native.constants import CHECKSUM, PLACES, SLOT, SPARE
+from ftrma.native.constants import CHECKSUM, FAILPOINTS, SLOT, SPARE
 from ftrma.settings import Options, from_environment, to_environment
 
 LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
-NAMED = [*sorted(set(PLACES) - {"time"}), "graph.emit", "a_b.at-end"]
+NAMED = [*sorted(set(FAILPOINTS) - {"time"}), "graph.emit", "a_b.at-end"]
 RULES = st.builds(
     lambda letter, index, place, at: f"{letter}{index}@{place}" + (f":{at}" if at else ""),
     st.sampled_from(sorted(LETTERS)), st.integers(0, 99), st.sampled_from(NAMED),

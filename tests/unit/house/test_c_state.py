@@ -97,5 +97,5 @@ def test_the_library_keeps_nothing_else() -> None:
     names = {row[0].partition(".")[0] for row in rows
              if len(row) == 7 and re.fullmatch(r"\.t?(?:bss|data)", row[-1])}
     locks = {"guard", "sorting", "alone", "writing", "opening", "converting", "handles", "listing"}
-    assert "ftrma_tape" in names
+    assert "ftrma_event_clock" in names
     assert not names - FOREIGN - locks - {name for found in told().values() for name in found}

@@ -111,10 +111,10 @@ def test_one_thread_has_the_turn() -> None:
     order: list[str] = []
 
     def other() -> None:
-        with job.turn():
+        with job.reserve_origin():
             order.append("other")
 
-    with job.turn():
+    with job.reserve_origin():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(0.1)

@@ -17,7 +17,7 @@ from tracesim import BEGAN_NS, trace_of
 from ftrma.trace import races
 from ftrma.trace.check import check
 from ftrma.trace.races import Races
-from ftrma.trace.records import LIVE, REPLAY, Record, What
+from ftrma.trace.records import ACCESSES, LIVE, REPLAY, Record, What
 
 SLOTS = 3
 
@@ -46,7 +46,7 @@ class Run:
     def do(self, slot: int, what: What, target: int = -1, **fields: Any) -> None:
         self.events[slot] += 1
         self.clocks[slot] += what not in (What.Put, What.Get)
-        if what < What.Fence:
+        if what in ACCESSES:
             fields = {"at": 0, "bytes": 8, "clock": self.clocks[target],
                       "seq": 0 if what == What.Get else next(self.numbers), **fields}
         self.add(what, slot, **{"target": target, "window": 0, **fields})

@@ -1,13 +1,13 @@
 /* The slots' world: building it.
  *
  * The user's program never uses the MPI library's MPI_COMM_WORLD, which also contains checksum
- * ranks and spares: every wrapper puts ftrma_user_world in its place.  After a failure the world
- * of the slots is built anew: all the living shrink a duplicate of the MPI world that carries no
- * other traffic, and the slots' holders take their group from the result (2 ms with Open MPI
- * 5.0.11).  Taking the group from the duplicate itself would spare the others the call, but fails
- * with MPI_ERR_PROC_FAILED as soon as the library has noticed the death.  Should another process
- * die meanwhile, the watching thread revokes what is being used, everybody comes back with an
- * error, and the next round shrinks the same duplicate again.
+ * ranks and spares: every wrapper puts ftrma_user_world in its place. After a failure the world of
+ * the slots is built anew: all the living shrink a duplicate of the MPI world that carries no other
+ * traffic, and the slots' holders take their group from the result (2 ms with Open MPI 5.0.11).
+ * Taking the group from the duplicate itself would spare the others the call, but fails with
+ * MPI_ERR_PROC_FAILED as soon as the library has noticed the death. If another process dies
+ * meanwhile, the watching thread revokes what is being used, everybody comes back with an error,
+ * and the next round shrinks the same duplicate again.
  */
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -15,14 +15,17 @@
 #endif
 #include <stdlib.h>
 
-#include "comm.h"
+#include "communicator.h"
 #include "control.h"
 #include "errors.h"
 #include "revoke.h"
 #include "types.h"
+#include "world.h"
 
-static MPI_Comm parent = MPI_COMM_NULL; /* of all processes, dead ones too */
-static MPI_Comm nobody = MPI_COMM_NULL; /* of this process alone: what has lapsed */
+static MPI_Comm parent = MPI_COMM_NULL; /* the duplicate of the MPI world: all processes, dead
+                                           ones too */
+static MPI_Comm nobody = MPI_COMM_NULL; /* a communicator of this process alone, in place of a
+                                           backing that is deferred */
 
 int ftrma_mpi_world(int *rank, int *size, int *on_node)
 {
@@ -52,7 +55,7 @@ int ftrma_comm_prepare(void)
         rc = PMPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN);
     if (!rc)
         rc = PMPI_Comm_dup(MPI_COMM_SELF, &nobody);
-    return rc ? rc : ftrma_refill_jolts();
+    return rc ? rc : ftrma_refill_dummies();
 }
 
 uint64_t ftrma_comm_parent(void)
@@ -69,7 +72,7 @@ int ftrma_has_ulfm(void)
 #endif
 }
 
-/* The dead stay in `parent`; what is left of it, in an order that all share. */
+/* Make a communicator of the living, in an order that all share: the dead stay in `parent`. */
 static int living(MPI_Comm *alive)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
@@ -128,7 +131,8 @@ static int make_world(MPI_Comm alive, MPI_Comm *world)
     return rc;
 }
 
-/* Groups of all the worlds so far: the program may hold groups of processes that are dead by now. */
+/* The groups of all the worlds so far: the program may hold groups of processes that are dead by
+   now. */
 #define GROUPS 256
 static MPI_Group groups[GROUPS];
 static int ngroups;
@@ -156,13 +160,13 @@ static int failed_meanwhile(uint64_t round)
     return LOAD(&ftrma_ctl->alarm) != round;
 }
 
-int ftrma_comm_lapse(void)
+int ftrma_comm_defer(void)
 {
     int index;
     if (ftrma_my_role(&index) != FTRMA_ROLE_SLOT)
         return 0;
     keep_group();
-    return ftrma_world_lapse(nobody);
+    return ftrma_world_defer(nobody);
 }
 
 int ftrma_comm_build(uint64_t round)
@@ -177,8 +181,8 @@ int ftrma_comm_build(uint64_t round)
         rc = living(&alive);
     if (!rc && slot) {
         ftrma_revoke_building(alive);
-        /* From here on the watching thread will see to it that we come back; before, it could
-           have looked in vain. */
+        /* From here on the watching thread has us come back; before, it could have looked in
+           vain. */
         rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
         ftrma_revoke_building(MPI_COMM_NULL);
     }
@@ -192,7 +196,7 @@ int ftrma_comm_build(uint64_t round)
     ftrma_leave_call();
     if (rc)
         return failed_meanwhile(round) ? FTRMA_ALARM : rc;
-    ftrma_refill_jolts(); /* with fewer, the next failure may take a relaunch: no error of this one */
+    ftrma_refill_dummies(); /* an error here is none of this repair */
     return 0;
 }
 

@@ -1,5 +1,6 @@
-/* The tape: how many events this slot has behind it, and why they cannot be replayed.  See tape.h. */
-#include "tape.h"
+/* The event clock: how many events this slot has behind it, and why they cannot be replayed; see
+ * event_clock.h. */
+#include "event_clock.h"
 
 #include <stdio.h>
 
@@ -7,17 +8,17 @@
 #include "attempt.h"
 #include "control.h"
 
-struct ftrma_tape ftrma_tape;
+struct ftrma_event_clock ftrma_event_clock;
 _Thread_local int ftrma_counted;
 
 void ftrma_note_first(void)
 {
-    struct ftrma_slot *s = ftrma_tape.slot;
+    struct ftrma_slot *s = ftrma_event_clock.slot;
     struct ftrma_mark *marks[] = {&s->marks[0], &s->marks[1], &s->demand_marks[0],
                                   &s->demand_marks[1]};
     for (int i = 0; i < 4; i++)
-        if (marks[i]->events + 1 == ftrma_tape.first)
-            marks[i]->first_hash = ftrma_tape.hash;
+        if (marks[i]->events + 1 == ftrma_event_clock.first)
+            marks[i]->first_hash = ftrma_event_clock.hash;
 }
 
 /* ---- why a slot cannot be replayed ---------------------------------------------------------- */
@@ -37,7 +38,7 @@ void ftrma_refuse(const char *reason)
 void ftrma_break(uint32_t why)
 {
     for (int i = 0; i < 2; i++)
-        ftrma_tape.slot->marks[i].broken |= why;
+        ftrma_event_clock.slot->marks[i].broken |= why;
 }
 
 void ftrma_blame(struct ftrma_mark *mark, uint32_t why, const char *call)
@@ -49,7 +50,7 @@ void ftrma_blame(struct ftrma_mark *mark, uint32_t why, const char *call)
 
 static void blame_all(uint32_t why, const char *call)
 {
-    struct ftrma_tape *t = &ftrma_tape;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!t->on || ftrma_stale())
         return;
     if (t->mode) {
@@ -64,8 +65,8 @@ static void blame_all(uint32_t why, const char *call)
 
 void ftrma_foreign(const char *call)
 {
-    ftrma_tape.messages++;
-    ftrma_tape.unfollowed++;
+    ftrma_event_clock.messages++;
+    ftrma_event_clock.unfollowed++;
     blame_all(FTRMA_BROKEN_FOREIGN, call);
 }
 
@@ -76,7 +77,8 @@ void ftrma_hold(const char *call)
 
 int ftrma_uncounted(void)
 {
-    if (ftrma_tape.slot->marks[0].broken & ftrma_tape.slot->marks[1].broken & FTRMA_BROKEN_FOREIGN)
+    const struct ftrma_mark *marks = ftrma_event_clock.slot->marks;
+    if (marks[0].broken & marks[1].broken & FTRMA_BROKEN_FOREIGN)
         return 0;
     ftrma_foreign("MPI from a second thread");
     return 1;

@@ -1,20 +1,21 @@
-/* The origin of this process: how it comes, and what becomes of calls that it does not do at once.
+/* The lock of this process's origin, and calls of the origin without success.
  *
- * Some of them end with the alarm, which others ring for their turn, too, or are refused as long as
- * the target has not answered another thread: they are made again.  What is left is an MPI code.
+ * Such a call ends with the alarm, which other threads ring to have the origin, or is refused as long
+ * as the target has not answered another thread.  In both cases it is made again.  All other results
+ * become an MPI code.
  */
 #define _GNU_SOURCE
-#include "turn.h"
+#include "origin_lock.h"
 
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
-#include "comm.h"
+#include "board.h"
 #include "interrupt.h"
 
-struct ftrma_turn ftrma_turn = {.alone = PTHREAD_MUTEX_INITIALIZER,
-                                .changing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
+struct ftrma_originlock ftrma_originlock = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                                              .changing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 void ftrma_set_nodes(void *origin, void *ledger)
 {
@@ -27,20 +28,21 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-int ftrma_turn_give(int result)
+int ftrma_originlock_release(int result)
 {
-    /* Before the failure is looked for, whose ring is not to be lost. */
+    /* Before a failure is looked for: its ring is not to be lost. */
     if (unlikely(result == FTRMA_ALARM))
         ftrma_origin_clear_alarm(ORIGIN);
-    int busy = result == -EBUSY && LOAD(&ftrma_turn.begun); /* maybe no more, once others have it */
-    pthread_mutex_unlock(&ftrma_turn.alone);
+    /* Read under the lock: another thread may have its answer right afterwards. */
+    int busy = result == -EBUSY && LOAD(&ftrma_originlock.unanswered);
+    pthread_mutex_unlock(&ftrma_originlock.mutex);
     int again = busy || (result == FTRMA_ALARM && !ftrma_unwinding());
     if (unlikely(again))
         nap();
     return again;
 }
 
-int ftrma_turn_fail(struct window *w, int target, int result)
+int ftrma_originlock_error(struct window *w, int target, int result)
 {
     if (result == FTRMA_ALARM && ftrma_unwinding())
         return ftrma_code_unwind;
@@ -48,7 +50,7 @@ int ftrma_turn_fail(struct window *w, int target, int result)
         return MPI_ERR_NO_MEM;
     const char *why = result < 0 ? strerror(-result) : ftrma_origin_reason(ORIGIN);
     if (!w)
-        return ftrma_window_fail(NULL, MPI_ERR_OTHER, "another node cannot be reached: %s", why);
+        return ftrma_error_code(MPI_ERR_OTHER, "another node cannot be reached: %s", why);
     if (target < 0)
         return ftrma_window_fail(w, MPI_ERR_OTHER, "another node's part of the window cannot be "
                                  "reached: %s", why);
@@ -56,24 +58,24 @@ int ftrma_turn_fail(struct window *w, int target, int result)
                              "reached: %s", target, why);
 }
 
-void ftrma_turn_keep(int mine)
+void ftrma_originlock_hold(int mine)
 {
     if (mine)
-        take_turn();
+        lock_origin();
     else
-        pthread_mutex_unlock(&ftrma_turn.alone);
+        pthread_mutex_unlock(&ftrma_originlock.mutex);
 }
 
-/* Nothing here may come to an interruption: a repair is one. */
-int ftrma_turn_insist(uint64_t round, int (*call)(void))
+/* Nothing in this may look for an interruption: a repair calls it. */
+int ftrma_originlock_retry(uint64_t round, int (*call)(void))
 {
     int result = FTRMA_OK;
     do {
-        pthread_mutex_lock(&ftrma_turn.alone);
+        pthread_mutex_lock(&ftrma_originlock.mutex);
         if (result == FTRMA_ALARM)
             ftrma_origin_clear_alarm(ORIGIN);
         result = LOAD(&ftrma_ctl->alarm) == round ? call() : FTRMA_ALARM;
-        pthread_mutex_unlock(&ftrma_turn.alone);
+        pthread_mutex_unlock(&ftrma_originlock.mutex);
     } while (result == FTRMA_ALARM && LOAD(&ftrma_ctl->alarm) == round);
     return result;
 }

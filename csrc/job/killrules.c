@@ -1,13 +1,13 @@
-/* Named places, where a --kill rule can strike. */
-#include "interrupt.h"
+/* Kill rules: a process that comes to a failpoint counts its visits and dies if a --kill rule says so. */
+#include "killrules.h"
 
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "control.h"
+#include "event_clock.h"
 #include "nodes.h"
-#include "tape.h"
 
 uint32_t ftrma_armed;
 
@@ -22,11 +22,11 @@ void ftrma_arm(void)
     uint32_t armed = 0;
     for (uint32_t i = 0; i < ftrma_ctl->nrules; i++)
         if (rule_is_mine(&ftrma_ctl->rules[i]))
-            armed |= 1u << ftrma_ctl->rules[i].place;
+            armed |= 1u << ftrma_ctl->rules[i].failpoint;
     __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
 }
 
-/* The agent dies and this process goes on: the rule is spent at once. */
+/* Kill the agent; this process goes on, so the rule is spent at once. */
 static void strike_agent(struct ftrma_rule *rule, uint32_t number)
 {
     int pid = ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;
@@ -37,14 +37,15 @@ static void strike_agent(struct ftrma_rule *rule, uint32_t number)
     kill(pid, SIGKILL);
 }
 
-static void visit(int place, const char *name)
+static void visit(int failpoint, const char *name)
 {
     for (uint32_t i = 0; i < ftrma_ctl->nrules; i++) {
         struct ftrma_rule *rule = &ftrma_ctl->rules[i];
-        if (rule->place != place || !rule_is_mine(rule) || (name && strcmp(rule->name, name)))
+        if (rule->failpoint != failpoint || !rule_is_mine(rule)
+            || (name && strcmp(rule->name, name)))
             continue;
         uint64_t n;
-        if (place == FTRMA_PLACE_TIME) {
+        if (failpoint == FTRMA_FAILPOINT_TIME) {
             uint64_t start = LOAD(&ftrma_ctl->start_ns);
             n = start ? (ftrma_now_ns() - start) / 1000000u : 0;
         } else {
@@ -62,15 +63,15 @@ static void visit(int place, const char *name)
     }
 }
 
-void ftrma_visit(int place)
+void ftrma_failpoint_visit(int failpoint)
 {
-    /* What is only replayed was visited before. */
-    if (!ftrma_tape.mode || place > FTRMA_PLACE_STAGED)
-        visit(place, NULL);
+    /* A failpoint that is only replayed was visited before. */
+    if (!ftrma_event_clock.mode || failpoint > FTRMA_FAILPOINT_STAGED)
+        visit(failpoint, NULL);
 }
 
-void ftrma_visit_named(const char *name)
+void ftrma_failpoint_visit_named(const char *name)
 {
-    if (!ftrma_tape.mode && ftrma_armed & (1u << FTRMA_PLACE_NAMED))
-        visit(FTRMA_PLACE_NAMED, name);
+    if (!ftrma_event_clock.mode && ftrma_armed & (1u << FTRMA_FAILPOINT_NAMED))
+        visit(FTRMA_FAILPOINT_NAMED, name);
 }

@@ -1,17 +1,17 @@
-/* What a slot does when its logs run short: it frees what demand checkpoints of others hold (demand.c
- * says what that is), and asks for more of them. */
-#include "squeeze.h"
+/* Compaction, when a slot's logs run short: it frees records that demand checkpoints of others hold
+ * (demand.c), and asks for more such checkpoints. */
+#include "compact.h"
 
 #include <string.h>
 
 #include "chunks.h"
 #include "control.h"
-#include "demand.h"
+#include "event_clock.h"
+#include "held.h"
 #include "pending.h"
-#include "tape.h"
 #include "window.h"
 
-/* NULL: it has been freed. */
+/* The window of a record; NULL: it has been freed. */
 static struct window *window_of(const struct ftrma_record *record)
 {
     struct window *w;
@@ -21,7 +21,7 @@ static struct window *window_of(const struct ftrma_record *record)
     return NULL;
 }
 
-/* The target among the members of the window; -1: the window is gone. */
+/* The record's target among the members of the window; -1: the window is gone. */
 static int member_of(const struct window *w, const struct ftrma_record *record)
 {
     int t = w ? w->n - 1 : -1;
@@ -35,7 +35,7 @@ static int64_t held_up_to(const struct ftrma_record *record)
     return ftrma_held_up_to(ftrma_ctl->slots[record->target].held, record->window);
 }
 
-/* Held by the target's newest demand checkpoint. */
+/* 1 if the target's newest demand checkpoint holds the access. */
 static int held(const struct ftrma_record *record)
 {
     struct window *w = window_of(record);
@@ -50,8 +50,8 @@ static int held(const struct ftrma_record *record)
     return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event);
 }
 
-/* No demand checkpoint will hold it, only one of all: its window is gone, or the target, on another
-   node, tells of other windows. */
+/* 1 if no demand checkpoint will hold the access, only a checkpoint of all: its window is gone,
+   or the target, on another node, tells of other windows. */
 static int is_orphan(const struct ftrma_record *record)
 {
     struct window *w = window_of(record);
@@ -75,7 +75,7 @@ uint64_t ftrma_held_so_far(void)
 }
 
 /* Move the records that may still be needed to the front of their chunk; returns their bytes. */
-static uint32_t squeeze_chunk(uint32_t chunk, uint64_t since)
+static uint32_t compact_chunk(uint32_t chunk, uint64_t since)
 {
     char *data = ftrma_chunk_data(ftrma_log, chunk);
     uint32_t kept = 0, fill = ftrma_log->chunk[chunk].fill, size;
@@ -92,13 +92,13 @@ static uint32_t squeeze_chunk(uint32_t chunk, uint64_t since)
     return kept;
 }
 
-int ftrma_squeeze_puts(uint64_t since)
+int ftrma_compact_puts(uint64_t since)
 {
     struct ftrma_log *l = ftrma_log;
     struct ftrma_pen *pen = &ftrma_pens[FTRMA_PUTS];
     uint32_t *link = &l->head[FTRMA_PUTS], before = 0; /* the chunk kept last, + 1 */
     while (*link && !ftrma_pending_since(*link)) {
-        uint32_t chunk = *link - 1, kept = squeeze_chunk(chunk, since);
+        uint32_t chunk = *link - 1, kept = compact_chunk(chunk, since);
         struct ftrma_chunk *to = before ? &l->chunk[before - 1] : NULL;
         if (kept && to && to->fill + kept <= l->chunk_bytes) {
             memcpy(ftrma_chunk_data(l, before - 1) + to->fill, ftrma_chunk_data(l, chunk), kept);
@@ -113,7 +113,7 @@ int ftrma_squeeze_puts(uint64_t since)
             ftrma_chunk_free(chunk);
         }
     }
-    if (*link) /* what is pending stays where it is */
+    if (*link) /* pending records stay where they are */
         return *link == pen->chunk + 1;
     *pen = (struct ftrma_pen){0};
     if (before) {
@@ -126,10 +126,10 @@ int ftrma_squeeze_puts(uint64_t since)
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-#define LEAST_SHARE 16 /* of the budget; there is no sense in freeing less */
+#define LEAST_SHARE 16 /* part of the budget; to free less makes no sense */
 
-/* The slot with the largest share, and those with nearly as much: where all do the same, they then
-   checkpoint at the same time instead of holding each other up in turn. */
+/* Ask the slot with the largest share of the logs, and those with nearly as much: if all do the
+   same, they then checkpoint at one time and do not hold each other up one after the other. */
 void ftrma_demand_ask(void)
 {
     static int asked = -1;

@@ -18,8 +18,8 @@
  * checksum of the lost one: neither a stray store into a vault nor a wrong input goes unnoticed.
  * Which of the others a block is computed from is decided in Python (ftrma/vault/group.py).
  */
-#ifndef FTRMA_VAULT_H
-#define FTRMA_VAULT_H
+#ifndef FTRMA_VAULT_STATE_H
+#define FTRMA_VAULT_STATE_H
 
 #include <pthread.h>
 
@@ -45,8 +45,8 @@ struct vault_header {
 };
 _Static_assert(sizeof(struct vault_header) <= BLOCK, "the header fills at most one block");
 
-/* How much memory a thread takes before it is needed; see ahead.c.  Of each pair the first number is that
-   of the copy, the second that of the stage. */
+/* The memory that a thread takes before it is needed (ahead.c). Of each pair the first number is
+   that of the copy, the second that of the stage. */
 struct ahead {
     pthread_mutex_t lock;
     pthread_t thread;

@@ -1,40 +1,41 @@
-/* The tape: the slot's place in the order of its events (event.h says what they are), and what it has
- * done that no replay can repeat. */
-#ifndef FTRMA_TAPE_H
-#define FTRMA_TAPE_H
+/* The event clock: the number of events that this slot has begun and ended (event.h), and the calls
+ * among them that no replay can repeat. */
+#ifndef FTRMA_EVENT_CLOCK_H
+#define FTRMA_EVENT_CLOCK_H
 
 #include "internal.h"
 
 /* Written by the thread that runs the program alone: `on`, `mode` and `logging` when it is entered
    (ftrma_log_start), by a replay and where the budget of logs is spent; the counters by each event;
    `slot` when its log is mapped. */
-struct ftrma_tape {
+struct ftrma_event_clock {
     int on;                  /* events are counted: there may be a replay */
     int mode;                /* FTRMA_LIVE, _REPLAY or _PROLOGUE */
     int logging;             /* FTRMA_LOG_*: what is recorded now */
     struct ftrma_slot *slot; /* this slot's words in the control file */
     uint64_t clock, events, hash, signature;
-    uint64_t ended;          /* the clock when the newest event ended: a call that waits has begun only */
+    uint64_t ended;          /* the clock when the newest event ended; a call that waits has only
+                                begun */
     uint64_t dropped;        /* bytes not logged since the budget was spent */
     uint64_t first;          /* number of the first event after the newest mark */
     uint64_t messages, unfollowed; /* calls that no replay repeats, which may wait for others; of
                                       these, those since the trace was told */
 };
-extern struct ftrma_tape ftrma_tape;
+extern struct ftrma_event_clock ftrma_event_clock;
 
 /* Events have an order only within one thread, the one that runs the program.  Calls of others are
    done and not counted, and the slot cannot be replayed past them. */
 extern _Thread_local int ftrma_counted __attribute__((tls_model("initial-exec")));
 
-/* Whether what this call does is counted; and logged. */
+/* 1 if events of this thread are counted; 1 if they are logged. */
 static inline int ftrma_counts(void)
 {
-    return ftrma_tape.on && ftrma_counted;
+    return ftrma_event_clock.on && ftrma_counted;
 }
 
 static inline int ftrma_logs(void)
 {
-    return ftrma_tape.logging && ftrma_counted;
+    return ftrma_event_clock.logging && ftrma_counted;
 }
 
 static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
@@ -43,23 +44,24 @@ static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
     return h ^ (h >> 29);
 }
 
-/* A call that may wait for what another slot has sent. */
+/* The program makes a call that may wait for what another slot has sent. */
 static inline void ftrma_note_wait(void)
 {
-    ftrma_tape.unfollowed += ftrma_tape.messages > 0;
+    ftrma_event_clock.unfollowed += ftrma_event_clock.messages > 0;
 }
 
 /* The first event behind the newest mark is complete. */
 void ftrma_note_first(void);
 
-/* All marks become useless for this reason; and one of them, by this call. */
+/* Break both marks for this reason, so that no replay can start from them; or one mark, and note
+   the call. */
 void ftrma_break(uint32_t why);
 void ftrma_blame(struct ftrma_mark *mark, uint32_t why, const char *call);
 /* The program makes a call that no replay can repeat. */
 void ftrma_foreign(const char *call);
-/* From here on the program has something that no log covers, made by this call. */
+/* The program has something from here on that no log covers, made by this call. */
 void ftrma_hold(const char *call);
-/* Take note that another thread makes a call; 1 if that is new since the checkpoint. */
+/* Note that another thread makes a call of MPI; 1 if that is new since the checkpoint. */
 int ftrma_uncounted(void);
 
 #endif
