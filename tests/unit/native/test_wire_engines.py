@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tree import ROOT
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
 
-ROOT = Path(__file__).resolve().parents[3]
 WIRE = ROOT / "csrc" / "wire"
 EXAMPLE = ROOT / "tests" / "c" / "engine_plain.c"
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
@@ -68,6 +68,7 @@ def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         wire.engine()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("laws", LAWS)
 def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
     """Law: the wire's tests run over each engine that C knows, and hold for the example."""
@@ -75,6 +76,14 @@ def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
     said = with_example(example, "-m", "pytest", "-p", "no:cacheprovider", str(path), "-k",
                         "plain")
     assert int(re.findall(r"(\d+) passed", said)[0]) > 0
+
+
+@pytest.mark.plain
+def test_a_put_and_a_get_over_it(example: Path) -> None:
+    """Law: the first of these laws, for whoever does not wait for all of them."""
+    path = ROOT / "tests" / "unit" / "native" / "test_wire.py"
+    with_example(example, "-m", "pytest", "-p", "no:cacheprovider", str(path), "-k",
+                 "plain and test_what_is_put_is_got")
 
 
 def test_the_page_names_all_operations() -> None:
