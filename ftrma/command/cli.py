@@ -210,7 +210,7 @@ def check_outputs(arguments: argparse.Namespace,
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
-    """The words of the program, as `script.Program` takes them.
+    """The words of the program, as `script.UserProgram` takes them.
 
     Raises:
         ValueError: there is none.

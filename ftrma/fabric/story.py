@@ -1,8 +1,8 @@
 """The job's story: what has happened, one event a line, in a file that outlives its processes.
 
 It is there for statistics, for the timeline of ``--trace`` and for who looks back over launches
-(`protocol.ends.repeated`, `launch.failover.past`). What is to be done after a failure stands in the
-control file (`plans`).
+(`protocol.job_end.killed_repeatedly`, `launch.failover.past`). What is to be done after a failure
+stands in the control file (`plans`).
 
 An event is a line of JSON: ``event``, the name of its class in small letters, ``time`` and its
 fields; those that have their default are left out. A line is written by one call, so that writers

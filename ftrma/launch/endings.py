@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import CATASTROPHE
 from ..host.outfile import tell
-from ..protocol.ends import End
+from ..protocol.job_end import JobEnd
 from .launch import Launch
 
 BANNER = "-----"  # the launcher puts what it explains between two lines of these
@@ -24,7 +24,7 @@ def did_not_start(launch: Launch, reason: str) -> int:
     return CATASTROPHE
 
 
-def tell_own_end(end: End) -> int:
+def tell_own_end(end: JobEnd) -> int:
     """Say why the job ends with this status, where it was a process's own doing."""
     if end.words:
         tell(end.words)

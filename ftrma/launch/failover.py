@@ -22,8 +22,8 @@ from ..host import private
 from ..host.outfile import tell
 from ..host.tomlfile import read_text
 from ..machine.topology import Layout
+from ..protocol import salvage
 from ..trace.records import CLOCK_MARK
-from ..vault import salvage
 from .eachhost import sweep
 from .job import LAUNCHER_DIED, Cause
 from .mpirun import launchers_name, named_hosts, on_hosts

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..protocol.ends import End, Left
+from ..protocol.job_end import JobEnd, OwnExit
 
 
 class Nodes(Protocol):
     """How one launch is watched and ended, and how the job goes on from it."""
 
-    def left(self) -> tuple[dict[int, Left], bool, bool]:
+    def left(self) -> tuple[dict[int, OwnExit], bool, bool]:
         """Slots whose processes have ended themselves; others have failed; all others wait."""
 
     def begun(self) -> bool:
@@ -37,7 +37,7 @@ class Nodes(Protocol):
             undecided: whether a death that was noticed is a failure is not known yet.
         """
 
-    def finish(self, own_end: End | None) -> int:
+    def finish(self, own_end: JobEnd | None) -> int:
         """End a launch that is over; the job's exit status, unless a process's own doing says it.
 
         Args:

@@ -21,8 +21,8 @@ from ..host.signals import death_of, would_end
 from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
-from ..protocol.ends import SUSPECT_S, End, Left, why_aborted, why_given_up
-from ..protocol.rounds import struck_at
+from ..protocol.deaths import place_of_kill
+from ..protocol.job_end import SUSPECT_S, JobEnd, OwnExit, why_aborted, why_given_up
 from . import eachhost, failover
 from .arranging import holders
 from .endings import did_not_start, give_up, tell_own_end
@@ -56,7 +56,7 @@ class OneNode:
         self.children, self.lacking_since = 0, time.monotonic()
         self.patience = Patience()
 
-    def left(self) -> tuple[dict[int, Left], bool, bool]:
+    def left(self) -> tuple[dict[int, OwnExit], bool, bool]:
         ctl, launch = self.ctl, self.launch
         if not launch.ranks or launch.mpirun.poll() is not None:
             return {}, False, False
@@ -67,10 +67,10 @@ class OneNode:
             if p.pid in gone:
                 value = p.leaving & job.LEFT_VALUE
                 if p.leaving & job.Left.BY_SIGNAL:
-                    left[slot] = Left(by_signal=value)
+                    left[slot] = OwnExit(by_signal=value)
                 elif p.leaving & (job.Left.BY_STATUS | job.Left.BY_EXIT):
                     sure = bool(p.leaving & job.Left.BY_STATUS)
-                    left[slot] = Left(status=value, sure=sure)
+                    left[slot] = OwnExit(status=value, sure=sure)
             else:
                 waiting &= job.waits(ctl, p)
         return left, bool(ctl.alarm != ctl.repaired), waiting
@@ -125,11 +125,11 @@ class OneNode:
             return "" if len(launch.dead()) == len(launch.ranks) else None
         return self.trouble() or None
 
-    def finish(self, own_end: End | None) -> int:
+    def finish(self, own_end: JobEnd | None) -> int:
         # After an error ranks wait to be ended.
         status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
         self.launch.end(patience_s=0.0 if aborted or own_end else OWN_END_S)
-        return tell_own_end(own_end or End(status, self.why_aborted() if aborted else ""))
+        return tell_own_end(own_end or JobEnd(status, self.why_aborted() if aborted else ""))
 
     def why_aborted(self) -> str:
         """Why the job was ended; empty where the program's own error says it."""
@@ -180,7 +180,7 @@ class OneNode:
             if job.exchange(p, "reported", 0, 1):
                 story.emit(self.made.directory, Failure(
                     role=ROLE_NAMES[role], index=index, pid=p.pid,
-                    place=struck_at(self.ctl, role, index)))
+                    place=place_of_kill(self.ctl, role, index)))
 
     # -- what ails it -------------------------------------------------------------------------
 

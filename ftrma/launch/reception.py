@@ -32,7 +32,7 @@ from ..fabric.absence import Stopped
 from ..fabric.listening import Bind, listen, own_addresses, reachable
 from ..host import lineoutput
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
-from ..protocol.ends import Left
+from ..protocol.job_end import OwnExit
 
 SEND_S = 2.0  # ranks read what they are sent within milliseconds
 PROMPT_S = 0.05  # half a line that nothing has followed for so long was meant to be seen
@@ -83,7 +83,7 @@ class Peer:
     heard_at: float = 0.0
     struck: tuple[int, float] | None = None
     handed: tuple[int, float] | None = None
-    left: Left | None = None
+    left: OwnExit | None = None
     leaving: int = 0
     waits: bool = False
     stopped: list[Stopped] = field(default_factory=list)

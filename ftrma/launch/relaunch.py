@@ -9,7 +9,7 @@ from ..host.outfile import tell
 from ..native.constants import CLAIM_FORFEIT
 from ..native.job import Takeover
 from ..native.shared import Version
-from ..vault.salvage import catastrophe
+from ..protocol.salvage import catastrophe
 from .arranging import arrange, holders
 from .job import ALL_DIED, LAUNCHER_DIED, SUPERVISOR_DIED, Job
 

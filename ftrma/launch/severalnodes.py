@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..fabric import story
 from ..fabric.story import Relaunch
 from ..host.outfile import tell
-from ..protocol.ends import End, Left
+from ..protocol.job_end import JobEnd, OwnExit
 from . import eachhost, failover
 from .endings import did_not_start, give_up, tell_own_end
 from .job import LAUNCHER_DIED
@@ -39,7 +39,7 @@ class SeveralNodes:
         self.without: set[str] = set()  # hosts that are left because of a split
         self.patience = Patience()
 
-    def left(self) -> tuple[dict[int, Left], bool, bool]:
+    def left(self) -> tuple[dict[int, OwnExit], bool, bool]:
         return self.board.left()
 
     def begun(self) -> bool:
@@ -61,12 +61,12 @@ class SeveralNodes:
             return ""
         return None if undecided else self.trouble() or None
 
-    def finish(self, own_end: End | None) -> int:
+    def finish(self, own_end: JobEnd | None) -> int:
         self.end(final=True)
         for slot, peak_bytes in self.board.ranks.log_peaks.items():
             self.made.ctl.slots[slot].peak_bytes = peak_bytes  # as on one node
         ranks = self.board.ranks
-        return tell_own_end(own_end or End(ranks.aborted or 0, ranks.why_aborted))
+        return tell_own_end(own_end or JobEnd(ranks.aborted or 0, ranks.why_aborted))
 
     def go_on(self, reason: str) -> int | None:
         made, board = self.made, self.board

@@ -27,7 +27,7 @@ from ..host.key import Key
 from ..host.outfile import tell
 from ..native import job
 from ..native.shared import Proc
-from ..protocol.ends import SUSPECT_S, Left, why_aborted
+from ..protocol.job_end import SUSPECT_S, OwnExit, why_aborted
 from .job import ABSENT, LATE, Cause
 from .reception import Peer, Reception
 
@@ -250,9 +250,9 @@ class Switchboard:
             how, value = int(message["how"]), int(message["value"])
             peer.leaving = how | value
             if how == job.Left.BY_SIGNAL:
-                peer.left = Left(by_signal=value)
+                peer.left = OwnExit(by_signal=value)
             elif how in (job.Left.BY_STATUS, job.Left.BY_EXIT):
-                peer.left = Left(status=value, sure=how == job.Left.BY_STATUS)
+                peer.left = OwnExit(status=value, sure=how == job.Left.BY_STATUS)
         elif event == "handed":
             peer.handed = int(message["number"]), time.monotonic()
         elif event == "unheeded":
@@ -375,7 +375,7 @@ class Switchboard:
             and any(p.goodbye for p in links.values())
         )
 
-    def left(self) -> tuple[dict[int, Left], bool, bool]:
+    def left(self) -> tuple[dict[int, OwnExit], bool, bool]:
         """Slots whose processes have ended themselves; others have died; others wait for them.
 
         Who waits in the library is told by it that somebody is dead, and asks to report that;

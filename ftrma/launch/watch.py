@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from ..errors import CATASTROPHE
-from ..protocol import ends
+from ..protocol import job_end
 from .handing import ForProgram
 from .launch import Launch
 from .nodes import Nodes
@@ -29,7 +29,7 @@ class Watch:
     def __init__(self, launch: Launch, signals: ForProgram) -> None:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
-        self.own_end: ends.End | None = None
+        self.own_end: job_end.JobEnd | None = None
         self.undecided = False  # whether a death that was noticed is a failure
         self.left_since = self.waiting_since = 0.0
 
@@ -60,14 +60,15 @@ class Watch:
         launch, now = self.launch, time.monotonic()
         self.left_since = (self.left_since or now) if left else 0.0
         self.waiting_since = (self.waiting_since or now) if left and waiting else 0.0
-        if left and now - self.left_since > ends.SETTLE_S:
-            late = bool(self.waiting_since) and now - self.waiting_since > ends.WAITING_S
-            self.own_end = ends.decide(left, launch.layout.slots, failing=failing, waiting=late)
-        settling = bool(left) and now - self.left_since <= ends.SETTLE_S
+        if left and now - self.left_since > job_end.SETTLE_S:
+            late = bool(self.waiting_since) and now - self.waiting_since > job_end.WAITING_S
+            self.own_end = job_end.decide_end(
+                left, launch.layout.slots, failing=failing, waiting=late)
+        settling = bool(left) and now - self.left_since <= job_end.SETTLE_S
         well = bool(left) and all(how.well for how in left.values())
         self.undecided = settling or (well and not failing and launch.mpirun.poll() is None)
         if killed := self.nodes.killed():
-            self.own_end = ends.by_signal(*killed)
+            self.own_end = job_end.end_by_signal(*killed)
         if launch.stdin.lacking:
-            self.own_end = ends.End(CATASTROPHE, f"error: {launch.stdin.lacking}")
+            self.own_end = job_end.JobEnd(CATASTROPHE, f"error: {launch.stdin.lacking}")
         return self.own_end is not None

@@ -1,1 +1,1 @@
-"""The user's program in a process of the job: entered, left, and entered again."""
+"""The user's program in a process of the job: how it is run, left, and run again."""

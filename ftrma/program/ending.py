@@ -1,8 +1,9 @@
-"""How a program's own error or status becomes the job's.
+"""Makes a program's own error or status the end of the job.
 
-One process's does. What the others had still to write they write meanwhile; then they wait for the
-end, and take part in repairs: the owner may die, or have second thoughts. An error beside a failure
-may come of it, so all go back then; without a failure the program meets it again.
+The error of one process, the owner, becomes the job's. The others write what they have still to
+write, then wait for the end and take part in repairs, since the owner may die or give its error up.
+An error beside a failure may be its consequence, so all go back then; if it is not, the program
+comes to the error again.
 """
 
 from __future__ import annotations
@@ -18,51 +19,56 @@ from ..errors import FtrmaError, Rollback
 from ..fabric.world import LOOK_S, World
 from ..host.helper import Helper
 from ..native import job, logs
-from ..protocol.rounds import Ended
-from ..protocol.situation import has_deaths
+from ..protocol.failure_state import has_deaths
+from ..protocol.repair_round import LaunchEnded
 from . import finalization, script
-from .script import Program
+from .script import UserProgram
 
-SHOW_S = 30.0  # the program's hook for errors, which may wait for others, who go on
-EXIT_S = 2.0  # what it does at its exit
-REPAIR_S = 30.0  # a failure that is pending then
+# Time before the job ends whatever this process does:
+SHOW_S = 30.0  # for the program's hook for errors, which may wait for other slots
+EXIT_S = 2.0  # for the program's exit functions
+REPAIR_S = 30.0  # for a failure that is pending then
 
 
 class Ending:
-    """The end of one attempt of the program in this process.
+    """The end of one attempt of the program in one process.
 
     Args:
         slot: of this process.
+        program: that is run.
 
     Attributes:
         gone_back: set when the attempt has ended by a rollback instead.
+        status: of the program.
+        latest: when the job ends at last, by the monotonic clock.
+        unsaid: this process's error, if another one has come first.
     """
 
-    def __init__(self, world: World, slot: int, program: Program) -> None:
+    def __init__(self, world: World, slot: int, program: UserProgram) -> None:
         self.world, self.slot, self.program = world, slot, program
         self.gone_back = threading.Event()
         self.status = 0
-        self.latest = 0.0  # when the job ends at last, by the monotonic clock
-        self.unsaid = ""  # an error that another one has come before
-        # Made before the program sets hooks, which it would keep.
+        self.latest = 0.0
+        self.unsaid = ""
+        # It is made before the program sets hooks for threads, which it would get.
         self.limit = Helper(self._end_at_latest)
 
     def give_way(self, how: str) -> None:
-        """Have a pending failure repaired, by which all go back; raises Rollback then.
+        """Have a pending failure repaired, in which all go back; raises Rollback then.
 
         Args:
-            how: this process's program ends.
+            how: in words, how this process's program ends.
         """
         if self.world.alarmed() and has_deaths(self.world):
             logs.keep_refusal(f"slot {self.slot}'s program {how} beside it")
         self.world.unwind_if_alarmed()
 
     def is_mine(self, how: str) -> bool:
-        """Whether this process's error is the job's; raises Rollback when a failure comes first."""
+        """Say whether this process's error is the job's; raises Rollback at a failure before."""
         return self.world.claim_error(meanwhile=lambda: self.give_way(how))
 
     def report(self, error: BaseException, tb: Any) -> int:
-        """Print the program's own error, once in the job; returns its status."""
+        """Print the program's error, if it is the job's; returns the program's status."""
         how = f"raised {type(error).__name__}"
         while tb and (tb.tb_frame.f_globals.get("__name__") == f"{__package__}.runner"
                       or tb.tb_frame.f_code.co_filename == script.__file__
@@ -74,7 +80,7 @@ class Ending:
         if isinstance(error, FtrmaError):
             at = traceback.extract_tb(tb)
             where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
-            place = self.program.place(where.filename) if where else ""
+            place = self.program.display_name(where.filename) if where else ""
             line = f" ({place}, line {where.lineno})" if where else ""
             words = f"error: {error}{line}"
             if mine:
@@ -86,7 +92,7 @@ class Ending:
             self.unsaid = "".join(traceback.format_exception(type(error), error, tb))
             return 1
         status = finalization.show(type(error), error, tb)
-        if not status:  # its hook has ended this process alone, and well
+        if not status:  # the program's hook has ended this process with status 0
             self.gone_back.set()
             self.world.release_error()
         return status
@@ -94,12 +100,12 @@ class Ending:
     def end(self, status: int) -> NoReturn:
         """End the whole job with this status, or wait until it is ended."""
         how = f"ended with status {status}"
-        if mine := self.is_mine(how):  # before others can miss what this process lets go of
+        if mine := self.is_mine(how):  # asked before anything is released that others wait for
             self._end_within(EXIT_S, status)
         finalization.run_exit_functions()
-        finalization.let_go(self.program)
+        finalization.release_program(self.program)
         try:
-            if self.gone_back.is_set():  # its exit functions kept the rollback to themselves
+            if self.gone_back.is_set():  # an exit function has caught the rollback
                 raise Rollback("a process failed")
             while not (mine or self.is_mine(how)):
                 time.sleep(LOOK_S)
@@ -109,12 +115,12 @@ class Ending:
             self.world.ask_for_relaunch(
                 f"slot {self.slot} cannot be entered again in the same process: it had run its "
                 "exit functions")
-            raise Ended from None
+            raise LaunchEnded from None
         with contextlib.suppress(Exception):
             sys.stderr.write(self.unsaid)
         finalization.flush_streams()
         self._abort(status)
-        raise Ended
+        raise LaunchEnded
 
     def _end_within(self, seconds: float, status: int) -> None:
         self.status, self.latest = status, time.monotonic() + seconds

@@ -1,10 +1,11 @@
-"""What a framework saves of itself: entries, by name, beside windows and declared state.
+"""Named arrays that a framework saves with checkpoints, beside windows and declared state.
 
-An entry is one array. It is saved with each checkpoint and never put back by itself: whoever enters
-the program reads the copy that is committed. That stays when the array is gone, so what needs not
-be saved again is not needed in memory either.
+An array is saved with each checkpoint and never put back by itself: in a new attempt the framework
+reads the committed copy. The copy stays when the array is gone, so an array that need not be saved
+again need not stay in memory either.
 
-Law: what is clean follows from what is committed, not from what was staged: that can be undone.
+Law: which bytes are clean follows from the committed version, never from a staged one, which can be
+undone.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ Form = tuple[str, np.dtype[Any], tuple[int, ...]]  # kind, type and shape
 
 
 @dataclass
-class Bound:
+class BoundArray:
     """An array that the next checkpoint saves.
 
     Attributes:
-        staged: the newest version that it was staged for, and how many bytes it had then.
-        committed_bytes: of its first bytes, that are in the committed copy, as far as is known.
+        kind: one of KINDS.
+        array: the values.
+        staged: the newest version for which it was staged, and its bytes then.
+        committed_bytes: so many of its first bytes are known to be in the committed copy.
     """
 
     kind: str
@@ -39,8 +42,8 @@ class Bound:
     staged: tuple[Version, int] | None = None
     committed_bytes: int = 0
 
-    def settle(self, committed: Version) -> None:
-        """Take note of what has been committed."""
+    def note_committed(self, committed: Version) -> None:
+        """Note which version is committed."""
         if self.staged and self.staged[0] <= committed:
             self.committed_bytes, self.staged = self.staged[1], None
 
@@ -49,26 +52,27 @@ class Bound:
         return 0 if self.kind == "value" else self.committed_bytes
 
 
-class Entries:
-    """The entries of a slot, in one attempt of the program.
+class EntryStore:
+    """The saved arrays of a slot, in one attempt of the program.
 
     Args:
-        saved: what the checkpoint has at which the program is entered.
-        view: the bytes that the vault has of a region, by its key and size.
+        saved: arrays in the checkpoint with which the attempt begins.
+        view: gives the bytes that the vault has of a region, by its key and size.
     """
 
     def __init__(
         self, saved: Mapping[str, Form], view: Callable[[Any, int], Any]
     ) -> None:
         self.saved, self.view = dict(saved), view
-        self.bound: dict[str, Bound] = {}
-        self.before: tuple[Version, dict[str, Form]] | None = None  # as `Vault.before`
+        self.bound: dict[str, BoundArray] = {}
+        # What was saved before the newest version was staged, which may be undone.
+        self.before: tuple[Version, dict[str, Form]] | None = None
 
     def put(self, key: str, value: npt.ArrayLike, kind: str) -> None:
         """See `ftrma.framework.SavedEntries`."""
         array = np.asarray(value, order="C")
         check(key, array, kind)
-        before, entry = self.bound.get(key), Bound(kind, array)
+        before, entry = self.bound.get(key), BoundArray(kind, array)
         if kind == "append" and before and before.kind == kind:
             entry.staged, entry.committed_bytes = before.staged, before.committed_bytes
         elif kind == "append" and not before and self.saved.get(key, ("",))[0] == kind:
@@ -94,16 +98,20 @@ class Entries:
     # -- a checkpoint -----------------------------------------------------------------------------
 
     def forms(self) -> dict[str, Form]:
-        """What the next checkpoint has, for its record."""
+        """Forms of the arrays that the next checkpoint has, for its record."""
         bound = {key: (e.kind, e.array.dtype, e.array.shape) for key, e in self.bound.items()}
         return {**self.saved, **bound}
 
     def regions(self, committed: Version) -> list[Region]:
-        """The same, as the vault takes it."""
+        """Regions of the arrays that the next checkpoint has.
+
+        Args:
+            committed: the committed version.
+        """
         for key, bound in list(self.bound.items()):
-            bound.settle(committed)
+            bound.note_committed(committed)
             if bound.kind == "static" and bound.committed_bytes == bound.array.nbytes > 0:
-                del self.bound[key]  # the copy does
+                del self.bound[key]  # the committed copy is enough
         found = []
         for key, form in self.forms().items():
             size_bytes, entry = size_of(form), self.bound.get(key)
@@ -113,14 +121,13 @@ class Entries:
         return found
 
     def staged(self, version: Version) -> None:
-        """All of it was staged for this version, which may not be committed yet."""
+        """Note that all arrays were staged for a version, which may not be committed yet."""
         self.before, self.saved = (version, self.saved), self.forms()
         for entry in self.bound.values():
             entry.staged = version, entry.array.nbytes
 
-
     def undone(self, version: Version) -> None:
-        """The vault is at this version: what was staged since is as if it had not been."""
+        """Go back to what was saved in this version, since what was staged after it is undone."""
         if self.before and self.before[0] > version:
             self.saved, self.before = self.before[1], None
             for entry in self.bound.values():
@@ -134,7 +141,7 @@ def size_of(form: Form) -> int:
 
 
 def check(key: str, array: AnyArray, kind: str) -> None:
-    """Refuse what cannot be saved."""
+    """Raise an error for an array that cannot be saved."""
     if kind not in KINDS:
         raise ValueError(f"entry {key!r}: kind {kind!r} is none of {', '.join(KINDS)}")
     if array.dtype.hasobject:

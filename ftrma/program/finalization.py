@@ -1,9 +1,9 @@
-"""What Python does for a program at its end, in a process that ends in another way.
+"""Does for a program what Python does at its end, in a process that leaves by ``os._exit``.
 
-A process of a job leaves by ``os._exit``: the interpreter's own end would come to MPI_Finalize,
-which can wait for the dead. What a program relies on then happens here: functions registered with
-`atexit` run, what its module holds is let go of, and what is still in buffers is written, those of
-C too. Files that nobody has closed are whole then, as at Python's own end.
+A process of a job leaves so because the interpreter's own end would call MPI_Finalize, which can
+wait for the dead. This module runs functions registered with `atexit`, releases what the main
+module holds, and writes what is still in buffers, those of C too. Files that nobody has closed are
+whole then, as at Python's own end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, NoReturn
 from ..errors import Rollback
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
-from ..protocol.rounds import Ended
-from .script import Program
+from ..protocol.repair_round import LaunchEnded
+from .script import UserProgram
 
-INTERRUPTED = 128 + signal.SIGINT  # Python ends by the signal then
-WRITE_S = 60.0  # a thread that goes on may hold a file's lock, waiting for a reader
+INTERRUPTED = 128 + signal.SIGINT  # status after KeyboardInterrupt; Python ends by the signal
+WRITE_S = 60.0  # a thread that goes on may hold a file's lock while it waits for a reader
 
 
 def run_exit_functions() -> None:
@@ -40,7 +40,7 @@ def run_exit_functions() -> None:
 
 
 def flush_streams() -> None:
-    """Write what the program has printed; it may have closed or replaced its streams."""
+    """Write what the program has printed, unless it has closed its streams."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -69,13 +69,13 @@ def show(kind: Any, error: Any, tb: Any) -> int:
             traceback.print_exception(kind, error, tb)
         else:
             sys.excepthook(kind, error, tb)
-    except (Rollback, Ended):
+    except (Rollback, LaunchEnded):
         raise
     except SystemExit as ending:
         return exit_status(ending)
     except BaseException as another:
         with contextlib.suppress(Exception):
-            its = another.__traceback__ and another.__traceback__.tb_next  # from the hook on
+            its = another.__traceback__ and another.__traceback__.tb_next  # begins in the hook
             chain: BaseException | None = another
             while chain and chain.__context__ is not error:
                 chain = chain.__context__
@@ -88,9 +88,14 @@ def show(kind: Any, error: Any, tb: Any) -> int:
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
-def end_child(program: Program, error: BaseException | None) -> NoReturn:
-    """A process that the program has forked has come to the program's end: it ends as in plain
-    Python, and the slot is none of its business."""
+def end_child(program: UserProgram, error: BaseException | None) -> NoReturn:
+    """End a process that the program has forked, at the program's end, as plain Python does.
+
+    The slot goes on; it is the parent's.
+
+    Args:
+        error: that the program has raised; None: it has come to its end.
+    """
     status = 0
     if isinstance(error, SystemExit):
         status = exit_status(error)
@@ -98,10 +103,10 @@ def end_child(program: Program, error: BaseException | None) -> NoReturn:
         tb, status = error.__traceback__, 1
         while tb and str(tb.tb_frame.f_globals.get("__name__")).split(".")[0] in ("ftrma", "runpy"):
             tb = tb.tb_next
-        with contextlib.suppress(Rollback, Ended):
+        with contextlib.suppress(Rollback, LaunchEnded):
             status = show(type(error), error, tb)
     run_exit_functions()
-    let_go(program)
+    release_program(program)
     if status == INTERRUPTED and isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -109,15 +114,15 @@ def end_child(program: Program, error: BaseException | None) -> NoReturn:
 
 
 class _Alive:
-    """Is in a namespace as long as that is there."""
+    """Lives in a namespace as long as the namespace does."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
 
 
-def let_go(program: Program) -> None:
-    """Let go of what a program's main module holds, and write what is in buffers."""
-    threading.excepthook = _ignore  # in threads that go on without it
+def release_program(program: UserProgram) -> None:
+    """Release what a program's main module holds, and write what is in buffers."""
+    threading.excepthook = _ignore  # threads that go on do so without the module
     names, program.names = program.names, {}
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.excepthook = sys.__excepthook__
@@ -129,8 +134,8 @@ def let_go(program: Program) -> None:
     names["__alive__"] = alive = _Alive(names)
     there = weakref.ref(alive)
     del names, alive
-    gc.collect()  # by which its objects are finalized that find the module's other names
-    if left := there():  # somebody holds one of its functions: name by name, as the interpreter
+    gc.collect()  # finalizes the module's objects while they find its other names
+    if left := there():  # a function of the module is held: clear name by name, as Python does
         for name in sorted(left.names, key=lambda name: not name.startswith("_")):
             if name != "__builtins__":
                 left.names[name] = None
@@ -143,7 +148,7 @@ def let_go(program: Program) -> None:
 
 
 def _write() -> None:
-    """Write what is in the buffers of files; of those that write into others first."""
+    """Write what is in the buffers of files, first of those that write into other files."""
     for kind in (io.TextIOBase, io.BufferedIOBase):
         found = gc.get_objects()
         types = {of for of in set(map(type, found)) if issubclass(of, kind)}
@@ -152,10 +157,10 @@ def _write() -> None:
                 if type(file).__module__ == "_io" or isinstance(file, LineOutput):
                     file.flush()
                 else:
-                    file.close()  # by which, as for gzip, the end of the file is written
+                    file.close()  # gzip, say, writes the end of the file only so
     ctypes.CDLL(None).fflush(None)
 
 
 def _ignore(ending: threading.ExceptHookArgs) -> None:
-    """A thread that goes on finds nothing left."""
+    """Drop the error of a thread that goes on and finds nothing left."""
 

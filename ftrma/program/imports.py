@@ -1,4 +1,4 @@
-"""What the slots have imported, a spare imports ahead of time, so that taking over is quick."""
+"""Libraries that the slots have imported; a spare imports them ahead, to take over quickly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from ..fabric.base import Fabric
 
 
-def publish(world: Fabric, owns: Callable[[str | None], bool], before: set[str]) -> None:
+def publish_imports(world: Fabric, owns: Callable[[str | None], bool], before: set[str]) -> None:
     """Tell the spares which libraries the program uses (slot 0, at its first window).
 
     Args:
         owns: whether a file is the program's own.
-        before: what was imported before it began.
+        before: modules that were imported before the program began.
     """
     names = []
     for name in sorted(set(sys.modules) - before):
@@ -29,15 +29,15 @@ def publish(world: Fabric, owns: Callable[[str | None], bool], before: set[str])
         temporary.rename(target)
 
 
-class Ahead:
-    """A spare's imports."""
+class AheadImporter:
+    """Imports on a spare what the slots have imported."""
 
     def __init__(self, world: Fabric) -> None:
         self.world = world
         self.seen = 0  # size of the list when it was read last
 
-    def look(self) -> None:
-        """Import what is new in the list."""
+    def import_new(self) -> None:
+        """Import the modules that are new in the list."""
         path = self.world.directory / "modules"
         try:
             if path.stat().st_size == self.seen:
@@ -48,7 +48,7 @@ class Ahead:
         self.seen = len(text)
         for name in text.split():
             if self.world.alarmed():
-                return  # a slot is waiting to be taken; what is missing comes with the program
+                return  # a slot is to be taken; the program imports what is missing
             if name not in sys.modules:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)

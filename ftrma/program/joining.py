@@ -1,9 +1,9 @@
-"""A job comes up: its directory and control file, and each process's way into it.
+"""Brings a process into its job: terminal, directory, control file.
 
-Under ``ftrma run`` the supervisor makes the directory; in a job over several nodes it is there on
-the supervisor's node only, and every node makes its own part (see `spread`). Inside somebody else's
-launcher the first process does. A launch that goes on from an earlier one finds the vaults that
-were left there.
+Under ``ftrma run`` the supervisor makes the job's directory; in a job over several nodes it does so
+on its own node, and every node makes its own part (see `spread`). Under another launcher the first
+process makes the directory. A launch that follows another one finds the vaults that were left
+there.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from ..host.key import SECRET_BYTES, Key
 from ..machine.topology import NO_LEVEL, Layout
 from ..native import job
 from ..native.shared import Proc
-from ..protocol.checkpoints import Checkpoints
-from ..protocol.coordinated import Coordinated
+from ..protocol.starting import start_on_node
+from ..vault.vault import Vault
 
 if TYPE_CHECKING:
     from ..protocol.spread import SpreadWorld
 
 PATH_BYTES = 256  # of a job's directory, at most
-REFUSED_S = 30.0  # a job that cannot start or has lost its supervisor is ended much earlier
+REFUSED_S = 30.0  # longer than it takes to end a job that cannot start or has no supervisor
 
 
 def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
     """Get the user's stdout and stderr from the supervisor, past the launcher's pipes; no stdin.
 
-    On another host than the supervisor's, its connections take their place.
+    On another host than the supervisor's, connections to it take their place.
     """
     address = link.find()
     if address is None or address.here:
-        _take(directory, b"t", (0, 1, 2))
+        _receive(directory, b"t", (0, 1, 2))
     else:
         assert key is not None
         link.take_terminal(address, key, rank)
@@ -60,17 +60,17 @@ def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
     address = link.find()
     encoding, errors = _stdin_text()
     for file in gc.get_objects():
-        # Of open(0): what is left of it would close the new stdin when it is collected.
+        # The file of an earlier open(0) would close the new stdin when it is collected.
         if type(file) is io.FileIO and not file.closed and file.fileno() == 0 and file.closefd:
             file.close()
     try:
         if address is None or address.here:
-            _take(directory, b"s", (0,))
+            _receive(directory, b"s", (0,))
         else:
             assert key is not None
             link.take_stdin(address, key, rank)
     except (OSError, ValueError, FtrmaError):
-        time.sleep(REFUSED_S)  # the supervisor is gone, and somebody ends this process
+        time.sleep(REFUSED_S)  # the supervisor is gone, and its guardian ends this process
         raise
     raw = io.FileIO(0, closefd=False)
     raw.name = "<stdin>"  # as Python's own
@@ -81,13 +81,13 @@ def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
 
 @functools.cache
 def _stdin_text() -> tuple[str, str | None]:
-    """Encoding and treatment of errors that Python began with, before the program changes them."""
+    """Encoding and treatment of errors of stdin, before the program changes them."""
     before = sys.__stdin__
     return (before.encoding, before.errors) if before else (locale.getpreferredencoding(), None)
 
 
-def _take(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
-    """Get descriptors from the supervisor."""
+def _receive(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
+    """Get descriptors from the supervisor, in place of these."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
         supervisor.connect(str(directory / "terminal"))
         supervisor.sendall(what)
@@ -99,15 +99,15 @@ def _take(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
 
 def join(
     options: settings.Options, key: Key | None
-) -> tuple[World, Callable[[], Checkpoints]]:
-    """Join the job, on one node or over several: this is where it is chosen.
+) -> tuple[World, Callable[[], Vault | None]]:
+    """Join the job, on one node or over several: it is decided here which.
 
     Args:
         key: of the job; None where there is no supervisor.
 
     Returns:
-        The job as this process sees it, and what gives its part in the checkpoints, which all
-        processes call together.
+        The job as this process sees it, and a function that all processes call together: it
+        begins the launch and returns the vault of this process's role, None for a spare.
     """
     rank, size, on_node = job.mpi_world()
     address = link.find()
@@ -118,13 +118,13 @@ def join(
             "'ftrma run --mpirun OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node != size or not address.here or link.SPREAD in os.environ):
-        from ..protocol.distributed import Distributed  # importing it takes 10 ms
+        from ..protocol.distributed import start_over_nodes  # importing it takes 10 ms
 
         assert key is not None
-        spread = join_spread(options, Proc(rank), link.Link(address, key, rank))
-        return spread, functools.partial(Distributed, spread)
+        spread = join_nodes(options, Proc(rank), link.Link(address, key, rank))
+        return spread, functools.partial(start_over_nodes, spread)
     world = join_node(options, key, rank, size)
-    return world, functools.partial(Coordinated, world)
+    return world, functools.partial(start_on_node, world)
 
 
 def join_node(options: settings.Options, key: Key | None, rank: int, size: int) -> World:
@@ -151,10 +151,10 @@ def share_key() -> Key:
     return Key(job.mpi_bcast(Key.make().secret, SECRET_BYTES))
 
 
-def join_spread(
+def join_nodes(
     options: settings.Options, proc: Proc, connection: link.Link
 ) -> SpreadWorld:
-    """The same for a job over several nodes; why it cannot be done is said by one process."""
+    """Join a job over several nodes; if that fails, one process says why."""
     from ..protocol.spread import SpreadWorld
 
     try:

@@ -1,17 +1,17 @@
-"""What a program has written to files and Python still holds back goes out before a checkpoint.
+"""Flushes the program's files before a checkpoint.
 
-A process that is killed takes its buffers along. What was written behind the checkpoint is written
-again by who goes back there; what was written before it is not, so it must have left the process.
+A process that is killed loses its buffers. A program that goes back to a checkpoint writes again
+what it wrote behind it, but not what it wrote before it: so that must have left the process.
 
-A file is looked for by its descriptor: whatever is a regular file and open for writing belongs to
-some of Python's file objects, or to a C library, or to nobody. Which it is says the garbage
-collector, that knows them all but takes milliseconds to ask; so it is asked only where there is a
-descriptor whose objects are not known yet, or no longer there. (An audit hook would see each file
-being opened, and make each call of ``id()`` seven times as slow.)
+Files are found by their descriptors. A descriptor of a regular file that is open for writing
+belongs to file objects of Python, to a C library, or to nobody. The garbage collector knows all
+file objects but takes milliseconds to ask, so it is asked only if there is a descriptor whose
+objects are not known yet, or are gone. (An audit hook would see each file being opened, and make
+each call of ``id()`` seven times as slow.)
 
-Left to the program are what C libraries and compressors hold back, pipes and sockets, where a flush
-may wait for a reader, and what becomes a Python object after a checkpoint has seen the bare
-descriptor.
+Some data is left to the program: what C libraries and compressors hold back; pipes and sockets,
+where a flush may wait for a reader; and files that become a Python object after a checkpoint has
+seen the bare descriptor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OpenFiles:
     """The files of this process.
 
     Args:
-        tell: what users are to know.
+        tell: tells the user a line.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
@@ -45,7 +45,7 @@ class OpenFiles:
         self.known: dict[int, tuple[Name, list[weakref.ref[Any]]]] = {}  # by descriptor
 
     def flush(self) -> None:
-        """Have the kernel get whatever Python's files and logging handlers hold back."""
+        """Flush Python's files and logging handlers."""
         flush_handlers()
         try:
             found = dict(written())
@@ -62,7 +62,7 @@ class OpenFiles:
                 self._flush(reference())
 
     def _knows(self, fd: int, name: Name) -> bool:
-        """Whether the file objects of a descriptor are those of the last time, or still none."""
+        """Say whether the file objects of a descriptor are known, and still there."""
         before, objects = self.known.get(fd, (None, []))
         return before == name and (not objects or any(_is_at(ref(), fd) for ref in objects))
 
@@ -72,7 +72,7 @@ class OpenFiles:
             with contextlib.suppress(ValueError):  # closed meanwhile, by another thread
                 if kind:
                     kind.flush(file)
-        except OSError as error:  # the program will meet it, too
+        except OSError as error:  # the program will get this error, too
             self._warn(f"{getattr(file, 'name', 'a file')} cannot be written ({error.strerror}); "
                        "after a failure some of it may be missing")
 
@@ -83,10 +83,10 @@ class OpenFiles:
 
 
 def written() -> Iterator[tuple[int, Name]]:
-    """Descriptors behind stderr that are open for writing to a regular file."""
+    """Yield descriptors above 2 that are open for writing to a regular file."""
     for text in os.listdir(DESCRIPTORS):
         fd = int(text)
-        with contextlib.suppress(OSError):  # it was that of the directory itself
+        with contextlib.suppress(OSError):  # the directory's own descriptor is closed by now
             status = os.fstat(fd)
             if (fd > 2 and stat.S_ISREG(status.st_mode)
                     and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY):
@@ -94,13 +94,13 @@ def written() -> Iterator[tuple[int, Name]]:
 
 
 def file_objects() -> dict[int, list[weakref.ref[Any]]]:
-    """Python's file objects by descriptor; what encodes text comes before what it writes to."""
+    """Python's file objects by descriptor; text files come before the buffers below them."""
     kinds = set(_with_subclasses(io.FileIO, *BUFFERED))
     files = [each for each in gc.get_objects() if type(each) in kinds]
     found: dict[int, list[weakref.ref[Any]]] = {}
     for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOWrapper)):
         with contextlib.suppress(Exception):  # closed or detached
-            # Text that is compressed on its way has a descriptor, too.
+            # A text file over a compressor has a descriptor, too, and is left out.
             if not isinstance(file, io.TextIOWrapper) or isinstance(file.buffer, BUFFERS):
                 found.setdefault(file.fileno(), []).append(weakref.ref(file))
     return found
@@ -119,8 +119,10 @@ def _is_at(file: Any, fd: int) -> bool:
 
 
 def flush_handlers() -> None:
-    """Have handlers that gather records hand them on, unless they may end without having done so;
-    those of plain streams write each record at once."""
+    """Flush logging handlers that gather records, unless they need not be flushed at the end.
+
+    Handlers of plain streams write each record at once.
+    """
     for reference in list(getattr(logging, "_handlerList", ())):
         handler = reference()
         if handler is None or type(handler).flush is logging.StreamHandler.flush:

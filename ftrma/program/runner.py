@@ -1,7 +1,7 @@
-"""What every process of a job runs: the user's script, or service, and repair between them.
+"""Runs in every process of a job: the user's program or a server, and repairs between them.
 
 Slots run the script; checksum ranks and spares serve until the job ends or they come to a slot.
-After a failure everybody meets in `rounds.repair`, and the slots run the script again from its
+After a failure everybody meets in `repair.repair`, and the slots run the script again from its
 top, on a clean slate: without the threads of the attempt before, and without what it changed in the
 process.
 """
@@ -38,23 +38,24 @@ from ..host.processes import children
 from ..native import job, loading, logs
 from ..native.constants import SLOT
 from ..native.shared import Proc, Slot
-from ..protocol.checkpoints import Repaired
-from ..protocol.rounds import Ended
+from ..protocol.repair_round import LaunchEnded, Repaired
+from ..protocol.server import Server
 from . import finalization, session
 from .ending import Ending
-from .imports import Ahead
+from .imports import AheadImporter
 from .joining import join, take_stdin, take_terminal
-from .script import Program
+from .process_snapshot import ProcessSnapshot
+from .script import UserProgram
 from .session import FailureEvent, Session
-from .slate import Slate
 from .threads import Threads, executors_closing
 from .waking import Waking
 
 _exit = os._exit  # the real one, see note_own_exit
-LEAVE_S = 5.0  # a program that was rolled back, and its threads, get so long to be gone
-LOOK_S = 0.005  # how often it is looked whether they are
-LOST_S = 0.5  # the launcher knows of a death before the MPI library tells of it
+LEAVE_S = 5.0  # in which an attempt that is rolled back must end, with its threads
+LOOK_S = 0.005  # between looks whether it has ended
+LOST_S = 0.5  # time for the launcher to notice a death; the MPI library tells of it sooner
 WAIT_S = 60.0  # the supervisor ends this process much earlier
+# Signals that a batch system may send to all processes of a job, and that are the program's.
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -64,22 +65,22 @@ class Runner:
     Args:
         session: of this process.
         program: to run.
-        key: of the job; None where no supervisor started it.
+        key: of the job; None if no supervisor started it.
     """
 
-    def __init__(self, session: Session, program: Program, key: Key | None) -> None:
+    def __init__(self, session: Session, program: UserProgram, key: Key | None) -> None:
         self.key = key
         self.session, self.world = session, session.world
         session.after_repair = self.after_repair
         session.owns = program.owns
         self.program = program
-        self.ahead = Ahead(self.world)
+        self.ahead = AheadImporter(self.world)
         self.threads = Threads()
         self.waking = Waking(self.world.unwind_if_alarmed)
-        self.slate: Slate | None = None  # before the program was entered first
-        self.ready = threading.Event()  # nothing is left of the attempt before
-        self.ending: Ending | None = None  # of the program's attempt
-        # The program's; a batch system may send them to all processes.
+        self.snapshot: ProcessSnapshot | None = None  # made before the first attempt
+        self.left = threading.Event()  # set when nothing is left of the attempt before
+        self.ending: Ending | None = None  # of the attempt
+        # They are ignored until the program runs, unless it inherits a handler.
         self.unheeded = [
             n for n in WARNINGS if signal.getsignal(n) is signal.SIG_DFL]
         for number in self.unheeded:
@@ -93,11 +94,12 @@ class Runner:
         while True:
             try:
                 if world.role()[0] == SLOT:
-                    self.clean_up()
+                    self.prepare_attempt()
                     self.run_program()
                     return int(world.ctl.exit_status)
-                serve = session.coordinated.serve
-                session.vault, again = serve(session.vault, self.ahead.look)
+                server = Server(world, session.vault, self.ahead.import_new)
+                again = server.serve()
+                session.vault = server.vault
                 if not again:
                     return 0
             except Rollback:
@@ -110,11 +112,12 @@ class Runner:
             session.unwound = False
 
     def end_thread(self, ending: threading.ExceptHookArgs) -> None:
-        """A thread of the program that met a rollback ends without a word: it is begun again."""
+        """Handle the error that ends a thread of the program; a rollback is not told."""
         if not issubclass(ending.exc_type, Rollback):
             self.thread_error(ending)
 
     def after_repair(self, repaired: Repaired) -> None:
+        """Tell of a repair, and end the attempt if all go back."""
         session, world = self.session, self.world
         plan, kind = world.plan, repaired.kind
         if repaired.silent:
@@ -130,57 +133,57 @@ class Runner:
             session.callbacks = []
             if self.ending:
                 self.ending.gone_back.set()
-            self.leave_in_time()
+            self.end_attempt()
         for callback in callbacks:
             callback(event)
 
-    def leave_in_time(self) -> None:
-        """The program's attempt is over: nothing more is begun in it, and it is to be gone soon."""
-        if self.slate:
+    def end_attempt(self) -> None:
+        """See to it that the attempt is gone soon, since all go back."""
+        if self.snapshot:
             self.threads.cancel_queued_work()
-            self.ready.set()
-            self.ready = threading.Event()
+            self.left.set()
+            self.left = threading.Event()
             if self.world.ctl.supervisor:
-                Helper(self.watch_leaving, self.ready).start()
+                Helper(self.watch_end, self.left).start()
 
-    def watch_leaving(self, ready: threading.Event) -> None:
-        """Ask for fresh processes if an attempt will not end; runs in a thread of its own."""
-        if ready.wait(LEAVE_S):
+    def watch_end(self, left: threading.Event) -> None:
+        """Ask for fresh processes if an attempt does not end; runs in a thread of its own."""
+        if left.wait(LEAVE_S):
             return
-        left = self.threads.left()
-        what = f"a thread of its program ({left[0].name})" if left else "its main thread"
+        threads = self.threads.unfinished()
+        what = f"a thread of its program ({threads[0].name})" if threads else "its main thread"
         self.world.ask_for_relaunch(
             f"slot {self.session.slot} cannot be entered again in the same process: {what} goes on "
             f"{LEAVE_S:.0f} s after the rollback"
         )
 
-    def clean_up(self) -> None:
-        """Have nothing left of the attempt before; raises Rollback when a failure comes first."""
+    def prepare_attempt(self) -> None:
+        """Remove what is left of the attempt before; raises Rollback when a failure comes first."""
         if self.world.alarmed():
             raise Rollback("a process failed")
-        if not self.slate:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)  # what waits is ignored
+        if not self.snapshot:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)  # pending ones are ignored
             for number in self.unheeded:
                 signal.signal(number, signal.SIG_DFL)
             self.tell_slot()
-            self.slate = Slate(self.program.owns)
-            self.session.imports_alike = self.slate.imports_alike
-            self.threads.watch_births()
+            self.snapshot = ProcessSnapshot(self.program.owns)
+            self.session.imports_alike = self.snapshot.imports_alike
+            self.threads.watch()
             return
         deadline = time.monotonic() + LEAVE_S
         with executors_closing():
-            while self.threads.left():
+            while self.threads.unfinished():
                 if self.world.alarmed():
                     raise Rollback("a process failed")
                 if not self.world.ctl.supervisor and time.monotonic() > deadline:
-                    break  # nobody can launch the job again: their calls of MPI do nothing any more
+                    break  # no relaunch is possible; MPI calls of these threads do nothing now
                 time.sleep(LOOK_S)
-        self.ready.set()
-        self.slate.restore()
+        self.left.set()
+        self.snapshot.restore()
         self.tell_slot()
 
     def tell_slot(self) -> None:
-        """Programs that ask the launcher's environment who they are learn what MPI tells them."""
+        """Put the slot in place of the process into the launcher's variables."""
         here, slot = self.world.slots_here(), Slot(self.world.role()[1])
         on_node = str(here.index(slot))
         os.environ.update({
@@ -216,27 +219,29 @@ class Runner:
             if os.getpid() != pid:
                 finalization.end_child(self.program, None)
             self.await_threads()
-        except (Rollback, Ended):
+        except (Rollback, LaunchEnded):
             raise
         except BaseException as error:
             self.refuse_replay(f"raised {type(error).__name__}")
-            # A failure elsewhere can show as any error; only one without a failure is the user's.
+            # A failure elsewhere can show as any error; without a failure it is the program's own.
             self.ending.give_way(f"raised {type(error).__name__}")
             self.retry_in_fresh_processes(error)
             status = self.ending.report(error, error.__traceback__)
-        # Also where the program has kept a rollback to itself.
+        # The program may have caught a rollback.
         world.unwind_if_alarmed()
         if status:
             self.refuse_replay(f"ended with status {status}")
             self.ending.end(status)
         world.visit("end")
         world.put("finished", world.ctl.entry)
-        session.coordinated.finish()
         world.end_program()
 
     def await_threads(self) -> None:
-        """Wait for what plain Python waits for at its end: threads that are no daemons, executors'
-        work; raises Rollback when a failure comes first."""
+        """Wait for threads that are no daemons and for executors' work, as Python does at its end.
+
+        Raises:
+            Rollback: a failure comes first.
+        """
         if not self.threads.awaited():
             return
         with executors_closing():
@@ -245,8 +250,11 @@ class Runner:
                 time.sleep(LOOK_S)
 
     def retry_in_fresh_processes(self, error: BaseException) -> None:
-        """An error behind a rollback in place may come from what the attempt before has left in the
-        process, such as a window in a library's variable: let all start again without that."""
+        """Ask for fresh processes if the program raises an error after a rollback in place.
+
+        The error may come from what an attempt before has left in the process, such as a window in
+        a library's variable.
+        """
         world, session = self.world, self.session
         assert self.ending
         if (world.ctl.supervisor and world.ctl.entry > session.first_entry
@@ -256,16 +264,16 @@ class Runner:
                 f"slot {session.slot} raised {said[:200]} when its program was entered again in "
                 "the same process"
             )
-            raise Ended
+            raise LaunchEnded
 
     def refuse_replay(self, how: str) -> None:
-        """A replayed program that ends before its horizon is not what it was before."""
+        """Refuse the replay of a program that ends before its horizon; raises Rollback."""
         if logs.mode() is not logs.Mode.LIVE and not self.session.unwound:
             logs.refuse(f"its program {how} when it was executed again")
             raise Rollback("a process failed")
 
     def forget_user_modules(self) -> None:
-        """The program starts again with fresh modules of its own; libraries stay."""
+        """Forget the program's own modules, so that it imports them anew; libraries stay."""
         for name in set(sys.modules) - self.session.imported:
             if self.program.owns(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
@@ -275,7 +283,7 @@ def main(words: list[str]) -> None:
     """Run a program protected in this process of an MPI job; never returns.
 
     Args:
-        words: of the program, see `script`.
+        words: see `UserProgram`.
     """
     key = Key.take()
     options = settings.from_environment()
@@ -285,32 +293,23 @@ def main(words: list[str]) -> None:
             "FTRMA_ROLLBACK=fresh: without 'ftrma run' nobody can launch the job again; use that, "
             "or in-place"
         )
-    mine = Program(words)
+    mine = UserProgram(words)
     if supervised:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         take_terminal(Path(options.job), key, rank)
     status = 1
     world, begun = None, False
     try:
-        loading.load()
-        loading.import_mpi()
-        if not job.interposed():
-            raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
-        world, take_part = join(options, key)
-        if not options.job and world.proc == 0:  # no supervisor has written them
-            killrules.refuse_agents(options.kill)
-            killrules.write(world.ctl, options.kill)
-        if options.trace:
-            world.open_trace()
+        load_mpi()
+        world, start = join(options, key)
+        prepare_kills_and_trace(world, options)
         note_own_exit()
-        checkpoints = take_part()
-        vault = checkpoints.start()
-        session.current = here = Session(world, checkpoints, options)
-        here.vault = vault
+        vault = start()
+        session.current = here = Session(world, vault, options)
         mine.add_to_path()
         begun = True
         status = Runner(here, mine, key).run()
-    except Ended:
+    except LaunchEnded:
         wait_for_the_end(world, supervised)
     except (CatastrophicFailure, CorruptVault) as error:
         why = f"ftrma: error: {type(error).__name__}: {error}\n"
@@ -325,9 +324,28 @@ def main(words: list[str]) -> None:
     finish(world, mine, status, supervised)
 
 
+def load_mpi() -> None:
+    """Load the extension and mpi4py, in this order, so that calls of MPI pass through ftrma."""
+    loading.load()
+    loading.import_mpi()
+    if not job.interposed():
+        raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
+
+
+def prepare_kills_and_trace(world: World, options: settings.Options) -> None:
+    """Write the ``--kill`` rules if no supervisor has, and open the trace."""
+    if not options.job and world.proc == 0:
+        killrules.refuse_agents(options.kill)
+        killrules.write(world.ctl, options.kill)
+    if options.trace:
+        world.open_trace()
+
+
 def lacks_a_process() -> bool:
-    """Whether a process has died of those that the launcher has started on this node, while the job
-    comes up: then what has failed, has failed for that."""
+    """Say whether a process has died that the launcher has started on this node.
+
+    If so, an error while the job comes up is a consequence of that death.
+    """
     started = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
     deadline = time.monotonic() + LOST_S
     while time.monotonic() < deadline:
@@ -349,7 +367,7 @@ def note_own_exit() -> None:
 
 
 def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
-    """The job cannot go on: say why, once."""
+    """End a job that cannot go on, and say why, once in the job."""
     mine = world is None or world.claim_error()
     owner = world.ctl.error_owner if world else 0  # 0 over several nodes, too
     if mine or (world and owner and not world.alive(Proc(owner - 1))):
@@ -362,7 +380,7 @@ def give_up(world: World | None, why: str, supervised: bool, status: int = CATAS
 
 
 def wait_for_the_end(world: World | None, supervised: bool) -> None:
-    """The supervisor ends this process; where there is none, the MPI library does."""
+    """Wait until the supervisor ends this process; without one, have the MPI library do it."""
     if supervised:
         time.sleep(WAIT_S)
     assert world is not None
@@ -372,10 +390,10 @@ def wait_for_the_end(world: World | None, supervised: bool) -> None:
     job.mpi_abort(world.ctl.exit_status or 1)
 
 
-def finish(world: World | None, program: Program, status: int, supervised: bool) -> None:
-    """Leave. MPI_Finalize can wait for the dead, so it is called only where nobody died."""
+def finish(world: World | None, program: UserProgram, status: int, supervised: bool) -> None:
+    """Leave. MPI_Finalize can wait for the dead, so it is called only if nobody has died."""
     finalization.run_exit_functions()
-    finalization.let_go(program)
+    finalization.release_program(program)
     if world is not None:
         world.leave()
     if world is not None and not supervised:

@@ -1,7 +1,7 @@
 """The user's program: a script, or a module (``-m package.module``), started as Python starts it.
 
-Where it is was found when the process came up: a program that changes its directory meanwhile is
-found again at the next entry.
+Its path is made absolute when the process comes up, so the next attempt finds it although the
+program has changed its directory.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, NoReturn
 
 from ..host import values
 
-MODULE = "-m"  # first of a program's words, where the second is a module's name
+MODULE = "-m"  # the first word, if the second is the name of a module
 
 
-class Program:
-    """What is run, again and again.
+class UserProgram:
+    """A script or module that can be run again and again.
 
     Args:
         words: the script, or ``-m`` and the module; then the program's own arguments.
 
     Attributes:
-        home: directory that goes to the front of ``sys.path``; modules in it are the program's own.
+        home: directory at the front of ``sys.path``; modules in it are the program's own.
         name: as the user gave it.
     """
 
@@ -39,7 +39,7 @@ class Program:
         self.path = "" if self.is_module else os.path.abspath(self.name)
         start = Path.cwd() if self.is_module else Path(self.path).resolve().parent
         self.home = str(start)
-        self.names: dict[str, Any] = {}  # of its main module, where that outlives its run
+        self.names: dict[str, Any] = {}  # of the main module, if it is there after the run
 
     def add_to_path(self) -> None:
         """Have the program's own modules found first, unless Python was asked not to."""
@@ -47,7 +47,7 @@ class Program:
             sys.path.insert(0, self.home)
 
     def owns(self, file: str | None) -> bool:
-        """Whether a file of Python code is the program's own, and of no library."""
+        """Say whether a file of Python code is the program's own, and of no library."""
         if not file:
             return False
         if file == self.path:
@@ -60,7 +60,7 @@ class Program:
         )
 
     def run(self) -> None:
-        """Run it once as ``__main__``; whatever it raises passes."""
+        """Run the program once as ``__main__``; its exceptions pass."""
         sys.argv = [self.name, *self.arguments]
         if self.is_module:
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
@@ -70,7 +70,7 @@ class Program:
             self._run_script()
 
     def _run_script(self) -> None:
-        """As `runpy.run_path`, which would not leave ``sys.argv[0]`` as it was given."""
+        """Run a script; `runpy.run_path` would not leave ``sys.argv[0]`` as it was given."""
         compiled = self.path.endswith(".pyc")
         kind = SourcelessFileLoader if compiled else SourceFileLoader
         loader: Any = kind("__main__", self.path)
@@ -84,8 +84,8 @@ class Program:
         sys.modules["__main__"] = main
         exec(code, main.__dict__)
 
-    def place(self, file: str) -> str:
-        """How to name a file of the program to the user."""
+    def display_name(self, file: str) -> str:
+        """Name of a file of the program, for the user."""
         return self.name if file == self.path else file
 
 
@@ -93,11 +93,11 @@ def check(words: Sequence[str], directory: str) -> None:
     """Refuse a program that is not there, without executing anything.
 
     Args:
-        words: as of `Program`.
-        directory: that it is started in.
+        words: see `UserProgram`.
+        directory: in which it is started.
 
     Raises:
-        ValueError: in one line.
+        ValueError: it is not there; the message is one line.
     """
     if words[0] == MODULE:
         _check_module(words[1], directory)
@@ -112,7 +112,7 @@ def check(words: Sequence[str], directory: str) -> None:
 
 
 def _check_module(name: str, directory: str) -> None:
-    """Look for a module as importing it would do, but import no package that it is in."""
+    """Look for a module in the way of an import, without importing the packages around it."""
     path: list[str] | None = None
     entries = [directory, *sys.path]
     parts = name.split(".")
@@ -129,7 +129,7 @@ def _check_module(name: str, directory: str) -> None:
 
 
 def _find(name: str, path: list[str]) -> ModuleSpec | None:
-    """The first answer of a finder; that of editable packages, say, is not on any path."""
+    """Return the first answer of a finder; editable packages, say, have a finder of their own."""
     finders: list[Any] = [PathFinder, *sys.meta_path]
     for finder in finders:
         spec: ModuleSpec | None = finder.find_spec(name, path)

@@ -1,7 +1,8 @@
-"""One protected program, as its slots see it: state, safepoints, checkpoints, going back.
+"""One protected program as its slot sees it: state, safepoints, checkpoints, attempts.
 
-What the user's program calls ends here, and so do the two calls up from C: filling a window that is
-made again, and a warning about one that cannot be protected.
+The calls of the user's program and of frameworks lead here, and so do the calls from C: to fill a
+window that is made again, to warn of one that cannot be protected, to have a failure repaired, to
+say that a replay is over, and that the logs are full.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,14 +23,21 @@ from ..native import job, logs
 from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, WHAT
 from ..native.shared import Slot, Version
 from ..native.vaults import Buffer
-from ..protocol.checkpoints import Checkpoints, Policy, Repaired
+from ..protocol import coordinated
+from ..protocol.checkpoint_policy import CheckpointPolicy
 from ..protocol.demand import DemandStore
-from ..protocol.rounds import Ended
+from ..protocol.preallocation import preallocate
+from ..protocol.repair import repair
+from ..protocol.repair_round import LaunchEnded, Repaired
+from ..protocol.restoring import check_own_vault
 from ..state import State
 from ..vault.vault import Region, Vault
 from . import imports
-from .entries import Entries, size_of
+from .checkpoint_source import CheckpointSource
+from .entries import EntryStore, size_of
 from .openfiles import OpenFiles
+from .recovery_words import recovery_line
+from .replay import Replay
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
@@ -39,17 +47,17 @@ current: Session | None = None
 
 @dataclass(frozen=True)
 class FailureEvent:
-    """What `on_failure` callbacks are told.
+    """A failure, as `on_failure` callbacks are told of it.
 
     Attributes:
         slots: that were lost.
         kind: "causal": the lost slots are replayed and this one goes on where it is; "rollback":
-            all go back; "reentry": all do, and a framework recovers.
+            all go back; "reentry": all go back, and a framework recovers.
         version: of the checkpoint that they go on from; 0 is the program's start.
         seconds: from noticing the death to having everything restored, without the replay.
 
-    MPI: local; each slot is told of its own.
-    Fault: told of those that are repaired; of the end of a job nobody is told.
+    MPI: local; each slot calls its own callbacks.
+    Fault: callbacks are told of failures that are repaired, not of the end of the job.
     """
 
     slots: tuple[int, ...]
@@ -59,27 +67,38 @@ class FailureEvent:
 
 
 class Session:
-    """A process's part in a protected program."""
+    """The part of one process in a protected program.
+
+    Attributes:
+        vault: of this process's role; None for a spare without one.
+        source: the checkpoint that this attempt goes on from; None: the program's start.
+        restoring: windows and state that are declared get the checkpoint's contents.
+        reentered: all slots have run the program before.
+        claimed: a framework has claimed the job's failures in this attempt.
+        ordinal: of the last safepoint, from 1.
+        replay: that this process is in; None if it is in none.
+        repaired: by the last repair.
+        unwound: the last repair was not in place, so the program unwinds.
+        ending: an error that came up in a call from C.
+    """
 
     def __init__(
-        self, world: World, checkpoints: Checkpoints, options: settings.Options
+        self, world: World, vault: Vault | None, options: settings.Options
     ) -> None:
         self.world = world
-        self.coordinated = checkpoints
         self.options = options
-        self.vault: Vault | None = None
+        self.vault = vault
         self.demands = DemandStore(world, options.demand)
-        self.source: Vault | None = None  # that holds the checkpoint being gone back to
-        self.policy = Policy(options.interval, options.mtbf)
+        self.source: CheckpointSource | None = None
+        self.policy = CheckpointPolicy(options.interval, options.mtbf)
         self.states: dict[str, State] = {}
         self.callbacks: list[Callable[[FailureEvent], object]] = []
-        self.record: dict[str, Any] | None = None  # of the checkpoint being gone back to
-        self.entries = Entries({}, lambda key, size_bytes: b"")
-        self.claimed = False  # by a framework, in this attempt
+        self.entries = EntryStore({}, lambda key, size_bytes: b"")
+        self.claimed = False
         self.ordinal = 0
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
-        self.reentered = False  # the program was entered before, by all slots
+        self.reentered = False
         self.slot = Slot(-1)
         self.checkpoints = 0
         self.unprotected: set[str] = set()
@@ -90,18 +109,17 @@ class Session:
         self.published = False
         self.imports_alike: Callable[[], bool] = lambda: True
         self.log_slot = -1  # whose log this process has mapped
-        self.replaying: float | None = None  # since when, time.monotonic()
-        self.replayed_from = 0  # number of its demand checkpoint, or 0 for the committed version
-        self.repaired: Repaired | None = None  # by the last repair
-        self.unwound = False  # the last repair was no recovery in place: the program unwinds
-        self.ending: BaseException | None = None  # came up in a call from C
+        self.replay: Replay | None = None
+        self.repaired: Repaired | None = None
+        self.unwound = False
+        self.ending: BaseException | None = None
         self.after_repair: Callable[[Repaired], None] = lambda repaired: None
         world.choose(options.policy, fresh=options.rollback == "fresh")
-        logs.on_fill(self._fill)
-        logs.on_warn(self._warn)
+        logs.on_fill(self._fill_window)
+        logs.on_warn(self._warn_unprotected)
         logs.on_interrupt(self._interrupted)
-        logs.on_live(self._live)
-        logs.on_full(self._full)
+        logs.on_live(self._replay_over)
+        logs.on_full(self._tell_full_logs)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -113,20 +131,12 @@ class Session:
         state = State(name, fields)
         self._same_everywhere(name)
         self.states[name] = state
-        if self.restoring and self.record:
-            self._restore_windows()
-            saved = self.record["states"].get(name)
-            if saved is None:
-                raise FtrmaError(
-                    f"protect({name!r}): the checkpoint has no such state; it declares "
-                    f"{', '.join(map(repr, self.record['states'])) or 'nothing'}. The program must "
-                    "declare the same names each time it runs"
-                )
-            assert self.source
-            state._load(saved, self.source.copy_out)
+        if self.restoring and self.source:
+            self.source.restore_windows()
+            self.source.load_state(name, state)
         self.world.barrier()
         logs.log_prefix()
-        self._expect()
+        self._preallocate()
         return state
 
     def safepoint(self, take: bool | None = None) -> Version:
@@ -134,17 +144,17 @@ class Session:
         world = self.world
         world.visit("safepoint")
         world.unwind_if_alarmed()
-        if self.replaying is not None and self.record and self.restoring and self._anchor():
+        if self._begin_replay_here():
             return NONE
         self.ordinal += 1
         self.restoring = False
         if self.ordinal == 1:
-            self._expect()
+            self._preallocate()
         done, taken = logs.event_begin(SAFEPOINT), NONE
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and self.coordinated.due(*asked, take):
+        if not done and coordinated.arrive_if_due(self.world, *asked, take):
             taken = self._checkpoint()
         elif not done and self.demands.asked():
             self.files.flush()
@@ -152,31 +162,21 @@ class Session:
         logs.event_finish()
         return taken
 
-    def _anchor(self) -> bool:
-        """Take this safepoint for the checkpoint's, in a replay from there.
-
-        It is the one if declared state and windows are what the checkpoint has: the program's way
-        from here depends on nothing else.
-        """
-        if logs.mode() is not logs.Mode.PROLOGUE and not logs.in_prefix():
+    def _begin_replay_here(self) -> bool:
+        """Take this safepoint for the one of the checkpoint that is replayed from, if it is."""
+        replay = self.replay
+        if not (replay and replay.source and self.restoring and replay.is_anchor(self.states)):
             return False
-        assert self.record and self.source
-        if self._restore_windows() or any(
-            state._differs(self.record["states"][name], self.source.bytes_of)
-            for name, state in self.states.items()
-        ):
-            logs.refuse(
-                "its program does not come to its first safepoint() with the state that the "
-                "checkpoint has; call safepoint() at the top of the loop"
-            )
-            raise Rollback("a process failed")
         self.restoring = False
-        for state in self.states.values():
-            state.restored = self.reentered  # as it was told the dead process
-        self.ordinal = self.record["ordinal"]
-        if not logs.replay_anchor():
-            raise Rollback("a process failed")
+        self._tell_states()
+        self.ordinal = replay.source.ordinal
+        replay.begin_at_anchor()
         return True
+
+    def _tell_states(self) -> None:
+        """Say in the declared states what the dead process was told: restored or not."""
+        for state in self.states.values():
+            state.restored = self.reentered
 
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
@@ -244,7 +244,7 @@ class Session:
     # -- checkpoints --------------------------------------------------------------------------
 
     def _sizes_bytes(self) -> list[int]:
-        """Of all that is protected, one by one, about."""
+        """Sizes of all that is protected, one by one; those of pickled fields are guessed."""
         arrays = [
             getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
         ]
@@ -253,16 +253,19 @@ class Session:
     def _size_bytes(self) -> int:
         return sum(self._sizes_bytes())
 
-    def _expect(self) -> None:
-        """Have memory taken for the first checkpoint while the program computes."""
+    def _preallocate(self) -> None:
+        """Take memory for the first checkpoint while the program computes."""
         if self.vault and self.policy.interval != "never":
             forms = self.entries.forms().values()
             sizes_bytes = self._sizes_bytes() + [size_of(form) for form in forms]
-            self.coordinated.expect(self.vault, sizes_bytes)
+            preallocate(self.world, self.vault, sizes_bytes)
 
     def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
-        """Everything that a checkpoint holds, and what describes it; of one that this slot takes
-        alone, for a replay, all but a framework's entries."""
+        """Regions that a checkpoint holds, and the record that describes them.
+
+        Args:
+            alone: a demand checkpoint, which does without a framework's entries.
+        """
         regions = [] if alone else self.entries.regions(self.world.committed)
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
                                   "entries": {} if alone else self.entries.forms()}
@@ -279,17 +282,18 @@ class Session:
         return regions, record
 
     def _bytes_of(self, key: Any, size_bytes: int) -> Buffer:
-        """View of what the vault has of a region."""
+        """View of the vault's bytes of a region."""
         assert self.vault
         return self.vault.bytes_of(key, size_bytes)
 
     def _checkpoint(self) -> Version:
-        """Take one; its version."""
+        """Take a checkpoint; returns its version, 0 if it was given up."""
         assert self.vault
         self.files.flush()
         regions, record = self._protected()
         try:
-            taken, held_s = self.coordinated.take(self.vault, regions, record)
+            taken, held_s = coordinated.take_checkpoint(
+                self.world, self.vault, regions, record)
         except NoRoom as error:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
             while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
@@ -297,18 +301,18 @@ class Session:
             why = on_host(error, self.world.host_of(self.world.proc))
             self.world.tell(f"error: slot {self.slot} cannot checkpoint: {why}")
             self.world.abort(CATASTROPHE)
-            raise Ended from None
+            raise LaunchEnded from None
         if taken:
             self.entries.staged(taken)
         self.checkpoints += 1
-        if self.checkpoints > 1:  # the first one also takes the memory, which is never paid again
+        if self.checkpoints > 1:  # the first one also takes the memory, once and for all
             self.policy.delta_s = held_s
         return taken
 
     # -- going back ---------------------------------------------------------------------------
 
     def _same_everywhere(self, name: str) -> None:
-        """Every slot declares the same names in the same order, or the program is told."""
+        """Raise FtrmaError unless every slot declares the same names in the same order."""
         other = self._other_says(name)
         if other is not None:
             raise FtrmaError(
@@ -317,43 +321,18 @@ class Session:
             )
 
     def _other_says(self, name: str) -> int | None:
-        """A slot that says something else, or has before; None: all say the same."""
+        """Find a slot that has given other names so far; None if there is none."""
         self.names_hash = zlib.crc32(name.encode(), self.names_hash)
         return self.world.same_everywhere(self.names_hash + (len(self.states) << 32))
 
-    def _restore_windows(self) -> int:
-        """Put the windows back once more, over what the program has initialized meanwhile.
-
-        Returns:
-            Bytes that were written because they were not as in the checkpoint.
+    def _fill_window(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
+        """Fill the own part of a window that is made again: with the checkpoint's bytes, or zeros.
         """
-        written = 0
-        for window in logs.windows():
-            written += self._restore(window.ordinal, window.address, window.size_bytes) or 0
-        return written
-
-    def _restore(self, ordinal: int, address: int, size_bytes: int) -> int | None:
-        """Put one window back; the bytes written, or None if the checkpoint does not know it."""
-        if not self.record or ordinal not in self.record["windows"]:
-            return None
-        saved, _ = self.record["windows"][ordinal]
-        if saved != size_bytes:
-            raise FtrmaError(
-                f"window number {ordinal} of slot {self.slot} has {size_bytes} bytes now and had "
-                f"{saved} in the checkpoint. The program must make the same windows in the same "
-                "order each time it runs"
-            )
-        assert self.source
-        if size_bytes:
-            return self.source.copy_out(("window", ordinal), address, size_bytes)
-        return 0
-
-    def _fill(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
-        """A window's part is there again: restore it, or make it the zeros that it began with."""
         self._publish_imports()
-        if self.world.ctl.entry == 1 and not self.restoring and self.replaying is None:
+        if self.world.ctl.entry == 1 and not self.restoring and not self.replay:
             return
-        if self.restoring and self._restore(ordinal, address, size_bytes) is not None:
+        source = self.source if self.restoring else None
+        if source and source.restore_window(ordinal, address, size_bytes) is not None:
             return
         if allocated:
             logs.clear(address, size_bytes)
@@ -363,9 +342,10 @@ class Session:
         if self.slot == 0 and not self.published:
             self.published = True
             if self.imports_alike():
-                imports.publish(self.world, self.owns, self.imported)
+                imports.publish_imports(self.world, self.owns, self.imported)
 
-    def _warn(self, name: str) -> None:
+    def _warn_unprotected(self, name: str) -> None:
+        """Warn, once in a job, of a kind of window that is not protected."""
         if name not in self.unprotected and self.slot == 0:
             self.world.tell(
                 f"warning: a window from {name} is not protected; after a failure it comes back "
@@ -381,7 +361,7 @@ class Session:
         MPI: collective over all living processes; waits for each between the steps.
         Fault: another death begins the repair anew.
         """
-        self.vault, self.repaired = self.coordinated.repair(self.vault)
+        self.vault, self.repaired = repair(self.world, self.vault)
         self.after_repair(self.repaired)
         self.unwound = self.repaired.kind != "causal"
         if self.vault and not self.unwound:
@@ -390,6 +370,7 @@ class Session:
         return not self.unwound
 
     def _interrupted(self) -> bool:
+        """Do `interrupt` for C, and keep an exception for the program."""
         if self.ending:
             return False
         try:
@@ -398,9 +379,13 @@ class Session:
             self.ending = error
             return False
 
-    def _full(self, needed_bytes: int) -> None:
-        """The logs are full, or are written again after that: said once each in a job."""
-        stage = 1 + bool(needed_bytes)  # one slot says it for all
+    def _tell_full_logs(self, needed_bytes: int) -> None:
+        """Say that the logs are full, or have room again; one slot says each once in a job.
+
+        Args:
+            needed_bytes: that the slot would have logged, if there is room again; otherwise 0.
+        """
+        stage = 1 + bool(needed_bytes)
         if not self.world.exchange("told_full", stage - 1, stage):
             return
         if needed_bytes:
@@ -417,54 +402,34 @@ class Session:
             f"failure rolls everybody back to {back}; a larger --log-budget avoids this"
         )
 
-    def _live(self, over: bool) -> None:
-        """The replay is over: take what others send; when they go on (`over`), tell how it went."""
+    def _replay_over(self, over: bool) -> None:
+        """Take others' accesses again after the replay; then, with `over`, tell how it went."""
         if not over:
             self.world.live(self.slot)
             return
-        repaired = self.repaired
-        assert self.replaying is not None and repaired
-        replay_s = time.monotonic() - self.replaying
-        self.replaying = None
-        for state in self.states.values():
-            state.restored = self.reentered
-        self.tell_recovery(Recovery(
-            kind="causal", slots=(self.slot,), version=repaired.version,
-            seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),
-            reason="", began_s=self.world.ctl.death_ns / 1e9, demand=self.replayed_from,
-        ))
+        assert self.replay and self.repaired
+        recovery, self.replay = self.replay.ended(self.repaired), None
+        self._tell_states()
+        self.tell_recovery(recovery)
 
     def tell_recovery(self, recovery: Recovery, *, died: bool = True) -> None:
         """Put a recovery in the job's story, and one line for people.
 
         Args:
-            died: somebody had; else communicators had to be made again.
+            died: somebody had died; otherwise communicators had to be made again.
         """
         self.world.emit(recovery)
-        spares = len(self.world.spares())
-        names = " and ".join(f"slot {s}" for s in recovery.slots) or "a server"
-        what = f"{names} died" if died or recovery.slots else "communicators are made again"
-        to = f"checkpoint {recovery.version}" if recovery.version else "the start"
-        if recovery.demand:
-            to = f"its demand checkpoint {recovery.demand}"
-        how = f"replayed from {to}" if recovery.kind == "causal" else f"back at {to}"
-        if recovery.kind == "reentry":
-            how = f"{self.world.claimant} recovers " + (
-                f"from {to}" if recovery.version else "without a checkpoint")
-        if recovery.kind == "causal" and not recovery.phases.replay:
-            how = "replaced before it had begun" if recovery.slots else "replaced"
-        phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)
-        why = f" ({recovery.reason})" if recovery.reason and recovery.reason not in how else ""
-        self.world.tell(
-            f"{what}; {how} in {recovery.seconds * 1e3:.0f} ms ({phases}){why}; "
-            f"{spares} spare{'s' * (spares != 1)} left"
-        )
+        self.world.tell(recovery_line(
+            recovery, spares=len(self.world.spares()), claimant=self.world.claimant, died=died
+        ))
 
-    # -- entering -----------------------------------------------------------------------------
+    # -- an attempt ---------------------------------------------------------------------------
 
     def enter(self, *, replay: bool = False) -> None:
-        """Get ready to run the program from its top; `replay`: as the replacement of a slot whose
-        events up to its death are only replayed.
+        """Get ready to run the program from its top.
+
+        Args:
+            replay: as the replacement of a slot, whose events up to its death are only replayed.
 
         MPI: local; waits for nobody.
         Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
@@ -473,7 +438,7 @@ class Session:
         job.attempt_begin()
         self.slot = Slot(world.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
-        self.record, self.source, self.claimed = None, self.vault, False
+        self.source, self.replay, self.claimed = None, None, False
         if world.claimant:
             world.choose("rollback", fresh=world.fresh)
         if self.vault:
@@ -484,18 +449,20 @@ class Session:
         if world.committed:
             assert self.vault
             if not replay:
-                self.coordinated.scrub(self.slot)
-            self.record = self.vault.read_record(world.seal(world.committed))
-        self.entries = Entries(self.record["entries"] if self.record else {}, self._bytes_of)
+                check_own_vault(world, self.slot)
+            record = self.vault.read_record(world.seal(world.committed))
+            self.source = CheckpointSource(self.slot, self.vault, record)
+        entries = self.source.record["entries"] if self.source else {}
+        self.entries = EntryStore(entries, self._bytes_of)
         self.policy.last = time.monotonic()
-        self.replaying = time.monotonic() if replay else None
         if replay:
             self._enter_replay()
         elif world.logs(trace=bool(self.options.trace)) or self.log_slot == self.slot:
-            self._open_log()  # it is there from before a framework's claim: events are counted on
+            self._open_log()  # with a log from before a framework's claim events are counted on
             logs.log_start(world.committed)
 
     def _configure_log(self) -> None:
+        """Say to C which accesses are logged."""
         what = logs.Logged.ALL if self.options.log == "all" else logs.Logged.PUTS
         logs.log_configure(logs.Logged.NONE if self.world.policy == "rollback" else what)
 
@@ -509,21 +476,11 @@ class Session:
             self.log_slot = self.slot
 
     def _enter_replay(self) -> None:
-        world = self.world
+        """Begin as the replacement of a slot that is replayed."""
         self._configure_log()
-        number = logs.demand_of(self.slot, world.committed)
-        cut = image = b""
-        if number:
-            found = self.demands.recover(number)
-            if not found:
-                logs.refuse(f"slot {self.slot}'s demand checkpoint is damaged")
-                raise Rollback("a process failed")
-            self.source, self.record = found
-            cut = self.record["cut"]
-        if number or not world.ctl.slots[self.slot].marks[world.committed & 1].start:
-            assert self.record
-            image = self.record["counters"]
-            self.restoring, self.ordinal = True, self.record["ordinal"]
-        logs.replay_prepare(self.slot, world.committed, image, number, cut)
+        self.replay = Replay(self.world, self.slot)
+        self.replay.prepare(self.demands, self.source)
+        self.source = self.replay.source
+        if self.replay.anchored and self.source:
+            self.restoring, self.ordinal = True, self.source.ordinal
         self.log_slot = self.slot
-        self.replayed_from = number

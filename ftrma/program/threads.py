@@ -1,8 +1,8 @@
-"""The program's threads: which attempt each belongs to, and waiting for them to be gone.
+"""Threads of the program: the attempt to which each belongs, and whether it has ended.
 
-An attempt is one entry of the program in this process, between rollbacks (``csrc/job/attempt.c``).
-A thread that Python starts gets its creator's attempt at birth, whenever its first call of MPI
-comes.
+An attempt is one run of the program in this process, up to a rollback (``csrc/job/attempt.c``). A
+thread that Python starts belongs to its creator's attempt from its creation on, whenever its first
+call of MPI comes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..native import job
 
 
 @dataclass(eq=False)
-class Birth:
-    """A thread from the moment of its creation to its end.
+class ProgramThread:
+    """A thread of the program, from its creation to its end.
 
     Attributes:
-        attempt: that it belongs to.
+        attempt: to which the thread belongs.
         thread: None if it was started without a `threading.Thread`.
     """
 
@@ -40,15 +40,15 @@ class Birth:
 
 
 class Threads:
-    """All threads that were begun since this watches over their births."""
+    """All threads that Python has started since `watch` was called."""
 
     def __init__(self) -> None:
-        self.births: set[Birth] = set()
+        self.running: set[ProgramThread] = set()
         self.start_new_thread = _thread.start_new_thread
         self.start_joinable_thread = getattr(_thread, "start_joinable_thread", None)
 
-    def watch_births(self) -> None:
-        """From now on every thread that Python starts is known."""
+    def watch(self) -> None:
+        """Know every thread that Python starts from now on."""
         for module, name in ((_thread, "start_new_thread"), (_thread, "start_new"),
                              (threading, "_start_new_thread")):
             if hasattr(module, name):
@@ -61,56 +61,56 @@ class Threads:
     def _start_new_thread(self, function: Any, args: Any, kwargs: Any = None, /) -> int:
         given = (args,) if kwargs is None else (args, kwargs)
         if not callable(function) or not isinstance(args, tuple):
-            return self.start_new_thread(function, *given)  # which says what is wrong
-        born = self._bear(function, self.start_new_thread)
+            return self.start_new_thread(function, *given)  # it says what is wrong
+        born = self._starter(function, self.start_new_thread)
         return int(born(functools.partial(function, **(kwargs or {})), args))
 
     def _start_joinable_thread(self, function: Any, *args: Any, **more: Any) -> Any:
         assert self.start_joinable_thread
-        return self._bear(function, self.start_joinable_thread)(function, *args, **more)
+        return self._starter(function, self.start_joinable_thread)(function, *args, **more)
 
-    def _bear(self, function: Any, start: Callable[..., Any]) -> Callable[..., Any]:
-        """How to start a thread that is to run `function`, so that it is known."""
+    def _starter(self, function: Any, start: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that starts a thread to run `function`, and has it known."""
         thread = getattr(function, "__self__", None)
         if isinstance(thread, Helper):
             return start
         known = thread if isinstance(thread, threading.Thread) else None
-        birth = Birth(job.attempt_of_thread(), known)
+        mine = ProgramThread(job.attempt_of_thread(), known)
 
         def begin(function: Any, *args: Any, **more: Any) -> Any:
-            self.births.add(birth)
+            self.running.add(mine)
             try:
-                return start(functools.partial(self._live, birth, function), *args, **more)
+                return start(functools.partial(self._run, mine, function), *args, **more)
             except BaseException:
-                self.births.discard(birth)
+                self.running.discard(mine)
                 raise
 
         return begin
 
-    def _live(self, birth: Birth, function: Callable[..., object], *args: Any) -> None:
+    def _run(self, mine: ProgramThread, function: Callable[..., object], *args: Any) -> None:
         try:
-            job.set_attempt_of_thread(birth.attempt)
+            job.set_attempt_of_thread(mine.attempt)
             function(*args)
         except Rollback:
-            pass  # it ends without a word: it is begun again
+            pass  # the thread ends without a word, since the program is run again
         finally:
-            self.births.discard(birth)
+            self.running.discard(mine)
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def left(self) -> list[Birth]:
-        """Those that have not ended."""
-        return list(self.births)
+    def unfinished(self) -> list[ProgramThread]:
+        """Threads that have not ended."""
+        return list(self.running)
 
-    def awaited(self) -> list[Birth]:
-        """Those of this thread's attempt that Python waits for before it ends."""
+    def awaited(self) -> list[ProgramThread]:
+        """Threads of this thread's attempt for which Python waits before it ends."""
         mine = job.attempt_of_thread()
-        return [b for b in self.left()
+        return [b for b in self.unfinished()
                 if b.attempt == mine and b.thread is not None and not b.thread.daemon]
 
     def cancel_queued_work(self) -> None:
-        """What executors still have to do, and have not begun, is not done any more."""
-        known = {birth.thread for birth in self.left()}
+        """Cancel work of executors that they have not begun."""
+        known = {mine.thread for mine in self.unfinished()}
         module = sys.modules.get("concurrent.futures.thread")
         for thread, work in list(getattr(module, "_threads_queues", {}).items()):
             while thread in known:
@@ -124,7 +124,7 @@ class Threads:
 
 @contextlib.contextmanager
 def executors_closing() -> Iterator[None]:
-    """Let idle workers of executors end, which would wait for more work, as Python's end does."""
+    """Have idle workers of executors end, as Python's end does; they would wait for more work."""
     pool: Any = sys.modules.get("concurrent.futures.thread")
     processes: Any = sys.modules.get("concurrent.futures.process")
     try:

@@ -1,12 +1,11 @@
-"""The program's main thread comes to a repair, and leaves an attempt that is over, whatever it
-waits in.
+"""Wakes the program's main thread, so that it comes to a repair or leaves an attempt that is over.
 
-It comes by its calls of MPI. One that waits in Python meanwhile, for a queue, a lock, a future, a
-child or the clock, makes none, and what it waits for may be a thread that is gone with the failure.
-So the watching thread sends it a signal (``csrc/job/wake.c``), whose handler does what a call of
-MPI does: it has the failure repaired, and raises Rollback unless that was possible in place; then
-the wait goes on. It is a real-time signal that nobody has used when the program is entered. One
-whose handler the program has changed is not sent.
+The thread comes to a repair by its calls of MPI. If it waits in Python, for a queue, a lock, a
+future, a child or the clock, it makes no call, and it may wait for a thread that is gone with the
+failure. So the watching thread sends it a signal (``csrc/job/wake.c``), whose handler does the same
+as a call of MPI: it has the failure repaired, and raises Rollback unless that was possible in
+place; then the wait goes on. It is a real-time signal that has no handler when the program is run
+first. If the program changes the handler, the signal is not sent.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from ..native import job
 from .script import __file__ as entry
 
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-# Of ours, but like a program's: a framework, and printing, which may wait for who reads it.
-LIKE_ITS_OWN = (os.path.join(OURS, "graph") + os.sep, lineoutput.__file__)
+# Code of ftrma that may be left like the program's: frameworks, and printing, which may wait for a
+# reader.
+LIKE_ITS_OWN = (os.path.join(OURS, "frameworks") + os.sep, lineoutput.__file__)
 
 
 class Waking:
-    """What the signal does.
+    """The signal that wakes the main thread, and its handler.
 
     Args:
         unwind_if_alarmed: has a pending failure repaired, and raises Rollback unless that was
@@ -42,7 +42,7 @@ class Waking:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """While it is open the program runs."""
+        """Allow the signal while the program runs."""
         if self.number and signal.getsignal(self.number) == self._handle:
             job.wake_by(self.number)
         job.wake_allow(True)
@@ -57,15 +57,19 @@ class Waking:
 
 
 def _free_signal() -> int:
-    """The last real-time signal that has no handler, but for the very last, which debuggers of
-    memory use; 0: all have."""
+    """Return the last real-time signal that has no handler; 0 if all have one.
+
+    The very last one is left out, since debuggers of memory use it.
+    """
     return next((number for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN - 1, -1)
                  if signal.getsignal(number) is signal.SIG_DFL), 0)
 
 
 def _in_program(frame: FrameType | None) -> bool:
-    """The program's own code is being executed, or a library's for it; ftrma's looks at failures
-    by itself, and must not be left anywhere."""
+    """Say whether code of the program is executed, or of a library that it has called.
+
+    Code of ftrma looks at failures by itself, and must not be left at an arbitrary place.
+    """
     while frame:
         file = frame.f_code.co_filename
         if file == entry:

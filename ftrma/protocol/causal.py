@@ -1,16 +1,17 @@
-"""Whether a lost slot can be replayed: the decision between causal recovery and rollback. Pure.
+"""Decides whether a lost slot can be replayed: causal recovery or rollback. Pure.
 
 A slot's replacement needs its own result log and every other slot's put log, all since the version
-that it starts from, and nothing may have passed between the slots that no log knows of. Whatever is
-missing is an *obstacle*, said in words: everybody goes back to the checkpoint then, or, if the user
-demands causal recovery, the job ends. See section 4.3 of Besta & Hoefler, where the N and M flags
-play this part.
+that it starts from, and nothing may have passed between the slots that no log knows of. Anything
+that is missing is an *obstacle*, said in words: everybody goes back to the checkpoint then, or, if
+the user demands causal recovery, the job ends. See section 4.3 of Besta & Hoefler, where the N and
+M flags play this part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from ..native.constants import number
 
@@ -22,7 +23,7 @@ FOREIGN, FULL, RECOVERED, CHECKSUM, GETS, DEMAND, SETUP, HELD = (
 
 @dataclass(frozen=True)
 class Logs:
-    """What a slot's logs are good for.
+    """Usefulness of a slot's logs for a replay.
 
     Attributes:
         broken: why a replay from the version cannot use them, bits FOREIGN .. HELD; -1: they do
@@ -32,6 +33,34 @@ class Logs:
 
     broken: int = 0
     call: str = ""
+
+
+class Matters(Enum):
+    """When a flag of a slot's logs is an obstacle."""
+
+    ALWAYS = auto()  # messages of this slot can be lost although nobody is replayed
+    IF_LOST = auto()  # some slot must be replayed
+    IF_MINE = auto()  # this slot must be replayed
+    IF_OTHERS = auto()  # another slot must be replayed, and this one must not
+
+
+# The first flag that is set and matters is told.
+FLAGS = (
+    (SETUP, Matters.ALWAYS, "slot {slot} calls {call} before its last protect(), which every "
+     "replay comes by and none can repeat"),
+    (HELD, Matters.ALWAYS, "slot {slot} has what {call} has made, which no log covers"),
+    (FOREIGN, Matters.ALWAYS,
+     "slot {slot} has called {call} since {since}, which no replay can repeat"),
+    (FULL, Matters.IF_LOST,
+     "the logs of slot {slot} ran over their budget of {budget_bytes} bytes since {since}"),
+    (RECOVERED, Matters.IF_OTHERS,
+     "slot {slot}'s put log died with its process, and no checkpoint has come since"),
+    (CHECKSUM, Matters.IF_MINE,
+     "slot {slot}'s get log died with the checksum rank that held it"),
+    (DEMAND, Matters.IF_MINE,
+     "slot {slot}'s demand checkpoint is lost, and its logs before that were freed"),
+    (GETS, Matters.IF_MINE, "slot {slot} has used gets, and --log puts does not log them"),
+)
 
 
 def obstacle(
@@ -46,46 +75,35 @@ def obstacle(
 
     Args:
         policy: "auto", "causal" or "rollback".
-        lost: slots that must be replayed; where there are none no log is read, but messages can be
+        lost: slots that must be replayed; if there are none no log is read, but messages can be
             lost that no log covers.
         logs: of every slot, since `version`.
         version: of the checkpoint that a replay starts from; 0 is the start of the program.
         budget_bytes: of each slot's logs.
         refusal: why a replay that was begun could not go on.
     """
-    since = f"checkpoint {version}" if version else "the start"
     if policy == "rollback":
         return "the policy is rollback"
     if refusal:
         return refusal
     if len(lost) > 1:
         return f"slots {' and '.join(map(str, lost))} were lost at once"
+    since = f"checkpoint {version}" if version else "the start"
     for slot, log in sorted(logs.items()):
-        mine = slot in lost
         if log.broken < 0 and lost:
             return f"slot {slot} has no log since {since}"
-        if log.broken < 0:
-            continue
-        if log.broken & SETUP:
-            return (
-                f"slot {slot} calls {log.call} before its last protect(), which every replay comes "
-                "by and none can repeat"
-            )
-        if log.broken & HELD:
-            return f"slot {slot} has what {log.call} has made, which no log covers"
-        if log.broken & FOREIGN:
-            return f"slot {slot} has called {log.call} since {since}, which no replay can repeat"
-        if log.broken & FULL and lost:
-            return (
-                f"the logs of slot {slot} ran over their budget of {budget_bytes} bytes since "
-                f"{since}"
-            )
-        if log.broken & RECOVERED and lost and not mine:
-            return f"slot {slot}'s put log died with its process, and no checkpoint has come since"
-        if log.broken & CHECKSUM and mine:
-            return f"slot {slot}'s get log died with the checksum rank that held it"
-        if log.broken & DEMAND and mine:
-            return f"slot {slot}'s demand checkpoint is lost, and its logs before that were freed"
-        if log.broken & GETS and mine:
-            return f"slot {slot} has used gets, and --log puts does not log them"
+        if log.broken > 0 and (words := first_flag(log.broken, slot, lost)):
+            return words.format(slot=slot, call=log.call, since=since, budget_bytes=budget_bytes)
     return ""
+
+
+def first_flag(broken: int, slot: int, lost: Sequence[int]) -> str:
+    """The words for the first flag of a slot's logs that is an obstacle; empty if none is."""
+    mine = slot in lost
+    matters = {
+        Matters.ALWAYS: True,
+        Matters.IF_LOST: bool(lost),
+        Matters.IF_MINE: mine,
+        Matters.IF_OTHERS: bool(lost) and not mine,
+    }
+    return next((words for flag, when, words in FLAGS if broken & flag and matters[when]), "")

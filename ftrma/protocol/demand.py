@@ -2,16 +2,16 @@
 
 When a slot's logs come near their budget, it asks the slot with the largest share in them for a
 checkpoint, and those with nearly as much. They take it at their next safepoint; nobody waits, and
-everybody frees what the checkpoint holds (``csrc/log/demand.c`` says what that is, and why it may
-be copied under way).
+all slots free the log records that the checkpoint holds (``csrc/log/demand.c`` says which these
+are, and why the slot may copy its windows while others access them).
 
-The checkpoint is a vault of its own beside the slot's result log, and like that log it counts as
-held by the checksum rank of the group. All others go back to the committed version in a rollback,
-so the slot's part of that one stays as it is.
+The checkpoint lies in a vault of its own beside the slot's result log. Like that log it counts as
+held by the checksum rank of the group. The slot's part of the committed version stays as it is, for
+rollbacks.
 
-In *bulk* two vaults take turns, so the checkpoint in force is there until the next is complete,
-which takes twice the slot's protected bytes. As a *stream* there is one, written over, which takes
-them once; a slot that dies meanwhile cannot be replayed.
+In mode *bulk* two vaults take turns: the checkpoint in force is there until the next is complete.
+This takes twice the slot's protected bytes. In mode *stream* one vault is written over. This takes
+the protected bytes once, but a slot that dies meanwhile cannot be replayed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from ..fabric.world import World
 from ..native import job, logs, vaults
 from ..vault.vault import Regions, Vault
 
-# From this share of a slot's time on, measured for as long as this, the user is told.
-MUCH = 0.05
-MEASURED_S = 5.0
-# The first ones take memory and do not count.
-FIRST = 2
+MUCH = 0.05  # the user is told when a slot spends this share of its time
+MEASURED_S = 5.0  # time for which the share is measured
+FIRST = 2  # checkpoints that do not count, since they also take memory
 
 
 class DemandStore:
@@ -51,11 +49,12 @@ class DemandStore:
         self.since_s = self.spent_s = 0.0
 
     def enter(self, slot: int) -> None:
-        """The program is entered as this slot; what was there is of another time."""
+        """Begin an attempt as this slot; forget the vaults of the attempt before."""
         self.slot, self.taken = slot, 0
         self.close()
 
     def close(self) -> None:
+        """Unmap all vaults."""
         for place in list(self.vaults):
             self._shut(place)
 
@@ -64,10 +63,11 @@ class DemandStore:
             self.vaults.pop(place).close()
 
     def asked(self) -> bool:
+        """Say whether somebody asks this slot for a demand checkpoint."""
         return bool(self.world.ctl.slots[self.slot].asked)
 
-    def _place(self, number: int) -> int:
-        """Which vault holds the checkpoint with this number."""
+    def _vault_number(self, number: int) -> int:
+        """Number of the vault that holds a checkpoint."""
         return number % 2 if self.mode == "bulk" else 0
 
     def _path(self, place: int) -> Path:
@@ -90,8 +90,8 @@ class DemandStore:
         """
         world = self.world
         if logs.exclusive_locks():
-            return  # another slot may wait for the lock; there will be a better moment
-        if not job.windows_flush():  # a replay from here would not send again what dies under way
+            return  # another slot may wait for the lock; a later safepoint will do
+        if not job.windows_flush():  # a replay from here would not repeat accesses under way
             world.unwind_if_alarmed()
             return
         began = time.monotonic()
@@ -101,7 +101,7 @@ class DemandStore:
             return
         regions, record = protected()
         record["cut"] = cut
-        place = self._place(number)
+        place = self._vault_number(number)
         try:
             vault = self.vaults.get(place) or self._open(place, create=True)
             seal = world.seal(f"demand {number}")
@@ -109,9 +109,9 @@ class DemandStore:
                 regions, record, seal, lambda: world.visit("demand")
             )
         except FtrmaError as error:
-            # A replacement that came from a newer version has not opened the one in force: it is
-            # of no use any more.
-            held = in_force and self.mode == "bulk" and self._place(in_force) in self.vaults
+            # A replacement that began with a newer version has not opened the checkpoint in force,
+            # which is of no use any more.
+            held = in_force and self.mode == "bulk" and self._vault_number(in_force) in self.vaults
             logs.demand_failed(lost=not held)
             self._shut(place)
             self._path(place).unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class DemandStore:
             self.told = True
             return
         if not logs.demand_end(cut):
-            return  # it was asked for, and still is
+            return  # the request stays
         ended = time.monotonic()
         world.emit(Checkpoint(
             version=world.committed, kind="demand", slot=self.slot, seconds=ended - began,
@@ -148,8 +148,12 @@ class DemandStore:
             )
 
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:
-        """A lost process's checkpoint in force, with its record; None if it is damaged."""
-        vault = self._open(self._place(number), create=False)
+        """Open the checkpoint in force of a lost process; None if it is damaged.
+
+        Returns:
+            Its vault and its record.
+        """
+        vault = self._open(self._vault_number(number), create=False)
         if vaults.check(vault.c, vault.c, -1, 0, vault.used) >= 0:
             return None
         return vault, vault.read_record(self.world.seal(f"demand {number}"))

@@ -1,12 +1,13 @@
-"""After a relaunch over several nodes: every role gets the newest version that can be had.
+"""Brings every role to the newest version that can be had, after a relaunch over several nodes.
 
-All processes know which vaults were found where and what each can be brought to, so all come to the
-same version (`salvage` decides, here it is done): whoever has a vault open brings it to that
-version and says whether it is sound. Then what has moved is copied to where its role is now, and
-what is lost is computed as in a repair, slots before parities.
+All processes know where vaults were found and to which versions each can be brought, so all decide
+for the same version (`salvage`). Whoever has a vault open brings it to that version and says
+whether it is sound. Then vaults whose role is on another node now are copied there, and lost ones
+are computed as in a repair, slots before parities.
 
-Invariant: until a role's new vault is filled it counts as version 0, and the vaults it is computed
-from stay as they are; a launch that ends in the middle leaves the next one what it had found.
+Invariant: a role's new vault counts as version 0 until it is filled, and the vaults from which it
+is computed stay as they are. So a launch that ends in the middle leaves the next one what it had
+found.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from ..fabric.story import Restored
 from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Proc, Slot, Version
-from ..vault import salvage
 from ..vault.group import rebuild_parity, rebuild_slot
 from ..vault.image import Image
-from ..vault.salvage import Role
 from ..vault.vault import Vault
+from . import salvage
+from .salvage import Role
 from .spread import SpreadWorld
 
 
 class Retrieval:
-    """A process's part in it.
+    """The part of one process in a retrieval.
 
     Args:
         world: of this process.
-        comm: communicator of all processes that carries nothing else meanwhile.
+        comm: communicator of all processes; it carries nothing else meanwhile.
         holder: process of each role.
 
     Attributes:
-        version: that all come to; 0 is the start of the program.
+        version: to which all come; 0 is the start of the program.
         vault: of this process's role; None on a spare.
     """
 
@@ -55,29 +56,40 @@ class Retrieval:
         Raises:
             CatastrophicFailure, CorruptVault: the committed version cannot be had.
         """
-        world, mine = self.world, self.mine
+        world = self.world
         versions = {role: can for role, (_, can) in world.stock.found.items()}
         self.version = salvage.newest_version(world.layout, versions, world.known_committed)
         world.store("commit", self.version << 1)
         sound: dict[Role, int] = {}
         if self.version:
-            sound = self._settle()
-            salvage.refuse(world.layout, sound, self.version)
-        if mine and sound.get(mine) == world.proc:
-            self.vault = world.stock.held.pop(mine)
-        elif mine:
-            if mine in world.stock.held:
-                world.stock.held.pop(mine).close()
-            world.stock.path(mine).unlink(missing_ok=True)
-            self.vault = world.stock.open(mine, create=True)
-        if mine:
-            world.place_vault()
+            sound = self._bring_to_version()
+            salvage.raise_if_lost(world.layout, sound, self.version)
+        if self.mine:
+            self._open_vault(self.mine, sound=sound.get(self.mine) == world.proc)
         try:
             if self.version:
-                self._bring(sound)
+                self._fill_vaults(sound)
         except RoundChanged:  # the supervisor ends this launch
             raise FtrmaError("vaults could not be brought back: a process died") from None
         self.comm.Barrier()
+        self._give_up_strays()
+
+    def _open_vault(self, role: Role, *, sound: bool) -> None:
+        """Have a vault for this process's role: the one that was found, if sound, or an empty one.
+        """
+        world = self.world
+        if sound:
+            self.vault = world.stock.held.pop(role)
+        else:
+            if role in world.stock.held:
+                world.stock.held.pop(role).close()
+            world.stock.path(role).unlink(missing_ok=True)
+            self.vault = world.stock.open(role, create=True)
+        world.place_vault()
+
+    def _give_up_strays(self) -> None:
+        """Close and remove vaults of roles that are on other nodes now; all have what they need."""
+        world = self.world
         for role, vault in world.stock.held.items():
             vault.close()
             if world.files and self.version:
@@ -89,8 +101,8 @@ class Retrieval:
                     # It has moved, or was here a second time: never to be taken for a newer one.
                     world.stock.path(role).unlink(missing_ok=True)
 
-    def _settle(self) -> dict[Role, int]:
-        """Bring all vaults that were found to the version, and look whether they are sound.
+    def _bring_to_version(self) -> dict[Role, int]:
+        """Bring the vaults that this process has open to the version, and check them.
 
         Returns:
             For each sound vault, the process that has it open.
@@ -101,7 +113,7 @@ class Retrieval:
             words = vault.words
             if version not in vault.versions(role[0]):
                 continue
-            with world.link.critical:  # another death must not leave it half way
+            with world.link.critical:  # another death must not end the launch half way
                 if role[0] == "slot":
                     vaults.stage_undo(vault.c, version)
                 elif words.version < version:
@@ -116,8 +128,8 @@ class Retrieval:
         everybody = self.comm.allgather(sound)
         return {role: proc for proc, roles in enumerate(everybody) for role in roles}
 
-    def _bring(self, sound: dict[Role, int]) -> None:
-        """Fill empty vaults: from their own on other nodes, or from what their groups have."""
+    def _fill_vaults(self, sound: dict[Role, int]) -> None:
+        """Fill empty vaults: from the role's old vault on another node, or from their group."""
         world = self.world
         for role in world.stock.held:
             assert world.files is not None
@@ -126,7 +138,8 @@ class Retrieval:
             world.put("ready", int(sound.get(self.mine) == world.proc))
         moved = [role for role, proc in self.holder.items() if sound.get(role, proc) != proc]
         lost = [role for role in self.holder if role not in sound]
-        # A slot is computed from what is ready; a parity from its members, which have come by then.
+        # A slot is computed from vaults that are ready; a parity from its members, which are ready
+        # then.
         for phase, roles, fill in (
             (1, moved, self._fetch),
             (2, [role for role in lost if role[0] == "slot"], self._rebuild_slot),
@@ -134,7 +147,7 @@ class Retrieval:
         ):
             if not roles:
                 continue
-            # Not MPI's barrier, which does not bring what others have stored.
+            # MPI's barrier would not bring the words that others have stored.
             world.meet(0, phase, planned=False)
             if self.mine in roles:
                 began = time.monotonic()
@@ -148,11 +161,11 @@ class Retrieval:
                 ))
 
     def _stray(self, role: Role) -> Proc:
-        """In place of its process, for a vault that has none: behind all of them."""
+        """The number, in place of a process's, under which other nodes read a stray vault."""
         return Proc(len(self.world.hosts) + list(self.holder).index(role))
 
     def _fetch(self, sound: dict[Role, int]) -> None:
-        """Take the vault of this process's role from the node where it was left."""
+        """Copy the vault of this process's role from the node where it was left."""
         world, vault, role = self.world, self.vault, self.mine
         assert vault is not None and role is not None and world.files is not None
         path = world.directory / f"image-{world.proc}"

@@ -1,7 +1,6 @@
-"""Checksum ranks and spares between repairs: summing, committing, folding; taking vacant seats.
+"""Checksum ranks and spares between repairs: they sum, commit and fold, and take vacant roles.
 
-The slots' side of a checkpoint is in `coordinated`, the steps are those of
-``csrc/vault/checkpoint.c``.
+`coordinated` is the slots' side of a checkpoint; ``csrc/vault/checkpoint.c`` describes the steps.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ..native.constants import CHECKSUM, SPARE, WHAT
 from ..native.shared import Version
 from ..vault.group import Group, own_vault, rebuild_parity
 from ..vault.vault import Vault
-from .plan import reseat
-from .rounds import lose_results, report_deaths
-from .situation import seats
+from .deaths import note_lost_results, report_deaths, report_deaths_of_servers
+from .failure_state import read_seats
+from .seating import next_checksum_seat
 
-# Whatever concerns a server rings the bell; this is for what does not, such as new imports.
+# How long a server sleeps if nobody rings the bell. New imports, say, do not ring.
 IDLE_US = 200_000
 
 
@@ -31,12 +30,13 @@ class Server:
     Args:
         world: of this process.
         vault: of a checksum rank; for a spare an empty one that stands by, or None.
-        idle: called now and then by a spare, with nothing to do.
+        idle: called now and then by a spare that has nothing to do.
     """
 
     def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
         self.world, self.vault, self.idle = world, vault, idle
-        self.room = self.mapped = 0  # blocks: whose memory is being taken; of vaults mapped here
+        self.room = 0  # blocks of the vault whose memory is taken, or being taken
+        self.mapped = 0  # blocks of other vaults that are mapped
 
     def serve(self) -> bool:
         """Serve until a repair is due (True) or the job ends (False)."""
@@ -65,12 +65,12 @@ class Server:
                 job.sleep(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:
-        """Do what is next for this parity; False if there is nothing."""
+        """Do the next step of a checkpoint for this parity; False if there is none."""
         world, vault = self.world, self.vault
         assert vault is not None
         committed = world.committed
-        # Taken seats may find themselves a version behind: another's commit was under way. The
-        # members have it staged until this parity is there, too.
+        # A spare that has just taken the role can be a version behind, if a commit was under way.
+        # The members keep the version staged until this parity has it, too.
         version = Version(world.me.folded + 1)
         if world.me.folded < committed and world.me.summed == committed:
             world.visit("fold")
@@ -86,7 +86,7 @@ class Server:
             try:
                 with Group(world, number) as group:
                     group.sum_staged(vault, parity)
-            except RoundChanged:  # amid a member of another node: the repair is next
+            except RoundChanged:  # while it read from another node; the repair is next
                 vaults.parity_drop(vault.c)
                 return False
             vault.words.complete = version
@@ -102,36 +102,38 @@ class Server:
         return False
 
     def staged(self, group: int, version: int) -> bool:
+        """Say whether all members of a group have staged a version."""
         ctl, roles = self.world.ctl, self.world.roles
         return all(
             ctl.proc[roles.slot_proc[s]].staged == version for s in self.world.members(group)
         )
 
     def summed_everywhere(self, version: int) -> bool:
+        """Say whether all checksum ranks have summed a version."""
         ctl, roles = self.world.ctl, self.world.roles
         holders = [roles.checksum_proc[c] for c in range(ctl.nchecksums)]
         return all(ctl.proc[p].summed == version for p in holders)
 
     def take_vacant_seat(self) -> bool:
-        """Take a dead checksum rank's place while the slots go on.
+        """Take a dead checksum rank's role while the slots go on; False if there is none to take.
 
-        Over several nodes a repair does that: two spares might see different deaths first.
+        Over several nodes a repair does this, since two spares might see different deaths first.
         """
         world = self.world
         if world.load("nodes") > 1:
             return False
         ctl = world.ctl
-        chosen = reseat(seats(world))
+        chosen = next_checksum_seat(read_seats(world))
         if chosen is None or chosen[1] != world.proc:
             return False
         vacant, dead = chosen[0], world.roles.checksum_proc[chosen[0]]
         began = time.monotonic()
         report_deaths(world)
-        lose_results(world, vacant)
+        note_lost_results(world, vacant)
         self.vault = self.vault or own_vault(world, create=True)
-        seat(world, vacant)
+        take_checksum_seat(world, vacant)
         job.arm()
-        while not self.quiet(world.group_of_checksum(vacant)):
+        while not self.nobody_stages(world.group_of_checksum(vacant)):
             if world.alarmed():
                 return True
             job.sleep(ctl.bell.word, 1000)
@@ -150,7 +152,7 @@ class Server:
         return True
 
     def prepare(self, checksum: int) -> None:
-        """A checksum rank takes the memory that its members are going to fill (see `ahead`)."""
+        """A checksum rank takes the memory that its members will fill (see `preallocation`)."""
         world = self.world
         holders = [world.roles.slot_proc[s] for s in
                    world.members(world.group_of_checksum(checksum))]
@@ -158,34 +160,34 @@ class Server:
         if need > self.room:
             assert self.vault is not None
             self.room = need
-            self.vault.ahead(need, staging=need)
+            self.vault.reserve_ahead(need, staging=need)
 
     def stand_by(self) -> None:
-        """A spare takes the memory that it will need, so that restoring does not wait for it."""
+        """A spare takes the memory of a vault, and maps others, so that restoring is quick."""
         world = self.world
         need = max(world.ctl.proc[p].blocks for p in world.procs_of_job())
         if need > self.room:
             if self.vault is None:
                 self.vault = own_vault(world, create=True)
             self.room = need
-            # Without memory now there may be some later; taking over will tell.
-            self.vault.ahead(need)
+            # If there is no memory now, there may be some when the spare takes a role.
+            self.vault.reserve_ahead(need)
         if world.committed and need > self.mapped:
             self.mapped = need
             for number in range(world.ctl.ngroups):
                 group = Group(world, number)
-                for element in filter(group.near, range(group.k + group.m)):
+                for element in filter(group.is_local, range(group.k + group.m)):
                     vaults.map_in_use(group[element])
 
-    def quiet(self, group: int) -> bool:
-        """No member is in the middle of staging."""
+    def nobody_stages(self, group: int) -> bool:
+        """Say whether no member of a group is in the middle of staging."""
         ctl, roles = self.world.ctl, self.world.roles
         procs = [ctl.proc[roles.slot_proc[s]] for s in self.world.members(group)]
         return all(p.staging <= self.world.committed or p.staged == p.staging for p in procs)
 
 
-def seat(world: World, checksum: int) -> None:
-    """Put this process in a checksum rank's seat."""
+def take_checksum_seat(world: World, checksum: int) -> None:
+    """Give a checksum rank to this process, by one store."""
     ctl = world.ctl
     now, new = ctl.roles_seq, ctl.roles_seq + 1
     job.copy_roles(ctl, new & 1, now & 1)
@@ -194,18 +196,8 @@ def seat(world: World, checksum: int) -> None:
     job.ring()
 
 
-def report_deaths_of_servers(world: World) -> None:
-    """Slots' deaths are reported by the leader of their repair, with the roles they had."""
-    roles = {world.roles.slot_proc[s] for s in world.slots_of_job()}
-    if any(
-        world.ctl.proc[p].state == job.State.DEAD and not world.ctl.proc[p].reported
-        for p in world.procs_of_job()
-        if p not in roles
-    ):
-        report_deaths(world)
-
-
 def record_checkpoint(world: World, version: int) -> None:
+    """Put a coordinated checkpoint in the job's story."""
     ctl, roles = world.ctl, world.roles
     procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
     world.emit(Checkpoint(

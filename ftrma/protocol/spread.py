@@ -51,8 +51,7 @@ from ..native import job, loading, logs, mirrored, wire
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Control, Proc, Slot, Version
 from ..native.wire import Origin
-from ..vault import salvage
-from . import ends, farlogs
+from . import farlogs, job_end, salvage, seating
 from .stock import Stock
 
 THERE_S = 1.0  # an agent answers within milliseconds
@@ -147,7 +146,7 @@ class SpreadWorld(World):
         if text:
             self.domains = read_topology(options.topology, text).domains(self.hosts)
         where = {role: host for role, (host, _) in self.stock.found.items()}
-        placement = salvage.seats(self.layout, self.hosts, where, self.domains, self.aware)
+        placement = seating.seat_launch(self.layout, self.hosts, where, self.domains, self.aware)
         if self.proc == 0:
             self.link.send(**plain(Seats(placement.layout.slot_group)))
             if placement.shortfall:
@@ -497,7 +496,7 @@ class SpreadWorld(World):
         if request == job.Request.RELAUNCH:
             self.link.send("relaunch", reason=reason)
         else:
-            self.link.send("abort", status=status, why=ends.why_given_up(kind, reason))
+            self.link.send("abort", status=status, why=job_end.why_given_up(kind, reason))
         self.store("request", request)
 
     def emit(self, event: Event) -> None:

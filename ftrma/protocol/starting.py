@@ -1,4 +1,4 @@
-"""A launch of a job on one node begins, with empty vaults or with those of the launch before."""
+"""Begins a launch on one node, with empty vaults or with those of the launch before."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..native import job, vaults
 from ..native.constants import CHECKSUM, SLOT
 from ..vault.group import own_vault
 from ..vault.vault import Vault
-from .rounds import rebuild_lost, restore_parity
+from .restoring import rebuild_lost, restore_parity
 
 
-def start(world: World) -> Vault | None:
-    """Everything between joining and running: prepare communicators, restore vaults, meet.
+def start_on_node(world: World) -> Vault | None:
+    """Prepare communicators, restore vaults and meet: all between joining and running.
 
-    A failure on the way raises the alarm; what is left to do then is done in repair.
+    A failure meanwhile raises the alarm, and a repair does the rest.
 
     Returns:
         The vault of this process's role; None for a spare.
@@ -28,18 +28,18 @@ def start(world: World) -> Vault | None:
     job.watch()
     with contextlib.suppress(RoundChanged):
         world.meet(0, 1, planned=False)
-        job.arm()  # without a supervisor the first process writes the rules, maybe last
+        job.arm()  # by now the first process has written the rules, if no supervisor has
         met_ns = job.now_ns()
         lost = not world.me.ready and vault is not None
         if world.ctl.resume:
             world.visit("restore")
-        if lost and world.role()[0] == SLOT:
+        if lost and vault and world.role()[0] == SLOT:
             rebuild_lost(world, vault)
         world.meet(0, 2, planned=False)
-        if world.role()[0] == CHECKSUM:
-            restore_parity(world, vault, lost)
+        if vault and world.role()[0] == CHECKSUM:
+            restore_parity(world, vault, lost=lost)
         world.meet(0, 3, planned=False)
-        world.taken_over()  # all have their vaults
+        world.taken_over()  # by all: each role's vault is with its process
         restored_ns = job.now_ns()
         if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
@@ -52,7 +52,7 @@ def start(world: World) -> Vault | None:
 
 
 def first_vault(world: World) -> Vault | None:
-    """The vault that this process's role starts with: empty, or left by the launch before."""
+    """Open the vault of this process's role: an empty one, or that of the launch before."""
     role, index = world.role()
     if role not in (SLOT, CHECKSUM):
         return None
@@ -60,7 +60,7 @@ def first_vault(world: World) -> Vault | None:
     version = world.committed
     if world.ctl.resume and version and not world.ctl.lost[at]:
         vault = own_vault(world, create=False)
-        if settled(world, vault):
+        if bring_to_committed(world, vault):
             for word in ("staged", "summed", "folded"):
                 world.put(word, version)
             world.put("ready", 1)
@@ -72,12 +72,12 @@ def first_vault(world: World) -> Vault | None:
     return vault
 
 
-def settled(world: World, vault: Vault) -> bool:
-    """Bring a vault of an ended launch to the committed version; False if it must be rebuilt.
+def bring_to_committed(world: World, vault: Vault) -> bool:
+    """Bring a vault of an ended launch to the committed version; False if it must be computed.
 
-    Its process can have been killed in the middle of a step. What a slot has staged is undone; the
-    block that was being written then shows by its checksum. A parity that was being folded is
-    computed anew, unless it is needed itself for a lost slot.
+    Its process may have been killed in the middle of a step. Blocks that a slot has staged are
+    undone; a block that was being written does not match its checksum, and is found later. A parity
+    that was being folded is computed anew, unless a lost slot must be computed from it.
     """
     role, index = world.role()
     version = world.committed
@@ -93,10 +93,10 @@ def settled(world: World, vault: Vault) -> bool:
 
 
 def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
-    """Complete the story of a relaunch: the supervisor wrote why, here is how long it took."""
+    """Complete the story of a relaunch with its times; the supervisor has told the reason."""
     causes = [e for e in world.events() if isinstance(e, Relaunch)]
     if not causes:
-        return  # it could not be written
+        return  # the supervisor could not write it
     cause = causes[-1]
     now_ns, death_ns = job.now_ns(), int(world.ctl.death_ns)
     detect = cause.noticed_ns - death_ns

@@ -13,9 +13,9 @@ from typing import Any
 from ..errors import FtrmaError
 from ..machine.topology import Layout
 from ..native.shared import Proc, Version
-from ..vault import salvage
-from ..vault.salvage import Role
 from ..vault.vault import Vault
+from . import salvage
+from .salvage import Role
 
 
 class Stock:

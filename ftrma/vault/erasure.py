@@ -1,7 +1,7 @@
 """Coefficients of the erasure codes: which sums of bytes make a parity, and which a lost member.
 
-Why so: the code is a systematic Cauchy code over GF(2^8), because every square submatrix of a
-Cauchy matrix is invertible and stays so when rows and columns are scaled. Scaling makes parity 0
+The code is a systematic Cauchy code over GF(2^8), because every square submatrix of a Cauchy matrix
+is invertible and stays so when rows and columns are scaled. Scaling makes parity 0
 the plain XOR of the members, so that a group with one checksum rank is a special case of one with
 more, and makes the first member's coefficient 1 in every parity.
 
@@ -29,7 +29,7 @@ MAX_ELEMENTS = 255  # members and parities of a group; csrc/kernels/gf.h has the
 
 
 def _powers() -> Elements:
-    """x^0 .. x^509: two rounds, so that a sum of two logarithms needs no reduction."""
+    """Powers x^0 .. x^509: each element twice, so that sums of two logarithms need no reduction."""
     found, element = [], 1
     for _ in range(255):
         found.append(element)
@@ -44,7 +44,7 @@ _LOG[_EXP[:255]] = np.arange(255)
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to compute lost elements.
+    """Coefficients by which lost elements are computed.
 
     Attributes:
         lost: their numbers, ascending.

@@ -1,12 +1,12 @@
-"""The vaults of a group: computing lost ones, and mending damaged blocks.
+"""Computes lost vaults of a group, and damaged blocks.
 
 A group's elements are numbered as in `erasure`: its slots' vaults 0..k-1, then the parities of its
-checksum ranks k..k+m-1. Whatever is lost is a sum over k elements that are left; C computes it
-block by block and compares each with the checksum that lies with a parity. A block that does not
-match has a damaged source: in this column that source is one erasure more, and others are read
-instead, as long as no more than m are missing.
+checksum ranks k..k+m-1. A lost element is a sum over k elements that are left; C computes it block
+by block and compares each block with the checksum that lies with a parity. If a block does not
+match, one of its sources is damaged: for this block the source counts as lost, too, and another one
+is read instead, as long as no more than m are missing.
 
-An element on another node is read through an `image`, a stretch of blocks at a time; a group whose
+An element on another node is read through an `image`, a stretch of blocks at a time. A group whose
 elements are all on this node is one stretch.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def mapped_vault(world: World, proc: Proc) -> Vault:
-    """Another process's vault, on this node. It stays mapped: mapping costs more than reading."""
+    """Map another process's vault on this node. It stays mapped, since mapping costs much."""
     path = world.vault_path(proc)
     inode = path.stat().st_ino
     known: tuple[int, Vault] | None = world.mapped.get(proc)
@@ -43,16 +43,17 @@ def mapped_vault(world: World, proc: Proc) -> Vault:
 
 
 def forget_vault(world: World, proc: Proc) -> None:
+    """Unmap another process's vault."""
     known = world.mapped.pop(proc, None)
     if known:
         known[1].close()
 
 
 def own_vault(world: World, *, create: bool) -> Vault:
-    """This process's vault: an empty one in place of any that it had, or the one that is there."""
+    """Open this process's vault: the one that is there, or with `create` an empty one instead."""
     path = world.vault_path(world.proc)
     if create:
-        path.unlink(missing_ok=True)  # whoever still has that mapped, a thread of its own, keeps it
+        path.unlink(missing_ok=True)  # a process or thread that has the old one mapped keeps it
     vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=create)
     world.place_vault()
     return vault
@@ -60,15 +61,18 @@ def own_vault(world: World, *, create: bool) -> Vault:
 
 @functools.lru_cache
 def coefficients(k: int, m: int, parity: int) -> bytes:
+    """Coefficients of the members in a parity, as C takes them."""
     row: bytes = erasure.coefficients(k, m)[parity].tobytes()
     return row
 
 
 class Group:
-    """A group's vaults in this process, to be closed when they may change again.
+    """The vaults of a group as this process reads them. It is closed before they may change.
 
     Attributes:
-        number: of the group; slots: its members; k, m: members and parities.
+        number: of the group.
+        slots: its members.
+        k, m: how many members and parities it has.
         procs: holders of its elements, members first.
     """
 
@@ -88,12 +92,12 @@ class Group:
         while self._images:
             self._images.popitem()[1].close()
 
-    def near(self, element: int) -> bool:
-        """Whether it is on this node."""
+    def is_local(self, element: int) -> bool:
+        """Say whether an element is on this node."""
         return self.world.files is None or self.world.files.here(self.procs[element])
 
     def image(self, element: int) -> Image:
-        """Of an element on another node; the same until the group is closed."""
+        """The image of an element on another node. It is kept until the group is closed."""
         from .image import Image  # over several nodes only: importing it takes milliseconds
 
         if element not in self._images:
@@ -105,27 +109,28 @@ class Group:
         return self._images[element]
 
     def __getitem__(self, element: int) -> Handle:
-        if self.near(element):
+        if self.is_local(element):
             return mapped_vault(self.world, self.procs[element]).c
         return self.image(element).c
 
     def stretches(self, copies: Sequence[int], lists: Sequence[tuple[int, int]], first: int,
                   end: int) -> Iterator[Extent]:
-        """Blocks first .. end - 1 in stretches, (first, end) of each, for which all is here.
+        """Yield blocks first .. end - 1 in stretches (first, end), once each is here to be read.
 
         Args:
             copies: elements whose copies are read.
-            lists: elements whose checksums are read, and whose: a member's, or their own (-1).
+            lists: elements whose checksums are read, and the member that they are of; -1: the
+                element's own.
         """
-        copies = [e for e in copies if not self.near(e)]
-        lists = [(e, member) for e, member in lists if not self.near(e)]
+        copies = [e for e in copies if not self.is_local(e)]
+        lists = [(e, member) for e, member in lists if not self.is_local(e)]
         images = [self.image(e) for e in {*copies, *(e for e, _ in lists)}]
         if not images:
             yield first, end
             return
         at, far_end = first, min(end, max(image.used for image in images))
         while at < end:
-            # Behind the end of all images only what is on this node may go on.
+            # Behind the end of all images only elements on this node may have blocks.
             stop = min(at + images[0].STRETCH, far_end) if at < far_end else end
             try:
                 for e in copies:
@@ -143,27 +148,34 @@ class Group:
         return coefficients(self.k, self.m, parity)
 
     def missing(self) -> list[int]:
-        """Elements whose vault does not hold what it must, or whose process is gone."""
+        """Elements whose vault does not hold what it must, or whose process is dead."""
         return [e for e, p in enumerate(self.procs) if not self.world.ready(p)]
 
     def reference(self, element: int) -> int | None:
-        """A parity with checksums of this element: its own, for a parity that is there."""
+        """A parity that has checksums of this element; None if none is left.
+
+        A parity that is there has its own.
+        """
         present = [e for e in range(self.k, self.k + self.m) if self.world.ready(self.procs[e])]
         return element if element in present else next(iter(present), None)
 
-    def surely(self, element: int) -> int:
-        """The same where it was there a moment ago."""
+    def reference_or_raise(self, element: int) -> int:
+        """A parity that has checksums of this element, if one was left a moment ago.
+
+        Raises:
+            RoundChanged: it is gone now.
+        """
         reference = self.reference(element)
         if reference is None:
-            self.look_again()
+            self.raise_if_died()
         assert reference is not None
         return reference
 
-    def look_again(self) -> None:
-        """Less is left than was planned for: if somebody has died since, the next round decides.
+    def raise_if_died(self) -> None:
+        """Begin another round if a holder has died since the plan was made.
 
         Raises:
-            RoundChanged: somebody has.
+            RoundChanged: one has.
         """
         if not all(map(self.world.alive, self.procs)):
             job.raise_alarm(self.world.load("plan_round"))
@@ -175,7 +187,7 @@ class Group:
         Returns:
             -1, or the first block that differs.
         """
-        reference, member = self.surely(element), element if element < self.k else -1
+        reference, member = self.reference_or_raise(element), element if element < self.k else -1
         for at, stop in self.stretches([element], [(reference, member)], first, end):
             bad = vaults.check(self[element], self[reference], member, at, stop)
             if bad >= 0:
@@ -183,23 +195,24 @@ class Group:
         return -1
 
     def damaged(self, block: int, missing: list[int]) -> list[int]:
-        """Elements, of those not missing, that do not match their checksum in this block."""
+        """Elements that are not missing but do not match their checksum in this block."""
         present = set(range(self.k + self.m)) - set(missing)
         return [e for e in present if self.check(e, block, block + 1) >= 0]
 
     def name(self, element: int) -> str:
+        """The role of an element, for people."""
         if element < self.k:
             return f"slot {self.slots[element]}"
         return f"checksum {self.world.checksums_of(self.number)[element - self.k]}"
 
     def compute(self, vault: Handle, element: int, missing: list[int], first: int = 0,
                 end: int = vaults.ALL) -> int:
-        """Compute blocks of an element from those that are not missing.
+        """Compute blocks of an element from the elements that are not missing.
 
         Returns:
             -1, or the first block whose checksum shows that a source is damaged.
         """
-        reference = self.surely(element)
+        reference = self.reference_or_raise(element)
         plan = erasure.decoding(self.k, self.m, missing)
         row = plan.coefficients[plan.lost.index(element)]
         member = element if element < self.k else -1
@@ -223,7 +236,7 @@ class Group:
                 f"{'are' if len(others) > 1 else 'is'} damaged or lost as well; checkpoint version "
                 f"{self.world.committed} is gone, start the program again"
             )
-        if not self.near(element):
+        if not self.is_local(element):
             assert element < self.k  # the checksums of a parity would have been read by its image
             self.image(element).write_back(block)
 
@@ -231,7 +244,7 @@ class Group:
 
     def sum_staged(self, vault: Vault, parity: int) -> None:
         """Sum what the members have staged into a parity."""
-        weights, far = self.weights(parity), [e for e in range(self.k) if not self.near(e)]
+        weights, far = self.weights(parity), [e for e in range(self.k) if not self.is_local(e)]
         members = [None if e in far else self[e] for e in range(self.k)]
         vaults.parity_sum(vault.c, members, weights)
         for e in far:
@@ -243,7 +256,7 @@ class Group:
                 vault.add_delta(e, weights[e], part.first, len(part.blocks), part.deltas)
 
     def compute_parity(self, vault: Vault, weights: bytes, version: Version) -> int:
-        """Compute a parity, as of a version, from all members' copies.
+        """Compute a parity at a version from all members' copies.
 
         Returns:
             -1, or the first block of which a member's copy is damaged.
@@ -258,7 +271,7 @@ class Group:
 
     def unstage(self, vault: Vault, element: int, weight: int) -> None:
         """Take what a member has staged out of a parity that was computed from its copy."""
-        if not self.near(element):
+        if not self.is_local(element):
             for part in self.image(element).staged():
                 vaults.parity_unstage(vault.c, element, weight, part.blocks, part.deltas)
             return
@@ -279,7 +292,7 @@ def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
         element = group.slots.index(slot)
         missing = sorted({element, *group.missing()})
         if len(missing) > group.m:
-            group.look_again()
+            group.raise_if_died()
             names = tuple(map(group.name, missing))
             raise CatastrophicFailure(group.number, names, world.committed)
         bad = group.compute(vault.c, element, missing)
@@ -312,12 +325,12 @@ def scrub(world: World, number: int, element: int) -> int:
 def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
     """Compute a parity from its group's members' committed copies.
 
-    Also right while the members run: those that have staged a version that is not committed yet
-    are taken as they were before, and none can begin to stage before `ready` is set.
+    The members may run meanwhile: what they have staged of a version that is not committed yet is
+    taken out again, and none can begin to stage before `ready` is set.
 
     Raises:
         CorruptVault: a member's block is damaged and there is no other parity to mend it from.
-        RoundChanged: there is one, and a repair has been asked for, in which that can be done.
+        RoundChanged: there is one, and a repair is asked for, in which the block can be mended.
     """
     version = world.committed
     with Group(world, world.group_of_checksum(checksum)) as group:

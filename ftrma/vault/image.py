@@ -1,12 +1,12 @@
-"""An image of another node's vault: what of it is needed here, for as long as it is.
+"""An image of another node's vault: the blocks of it that are needed here, while they are needed.
 
-It is a vault like others to C, sparse, with the other's header; blocks and entries of its lists lie
-at their own places once they have been fetched, and are dropped again. So what is computed from
-vaults need not know which of them are on this node, and little of the others is ever here.
+To C an image is a vault like others, sparse, with the other vault's header. Blocks and entries of
+lists lie at their own places once they are fetched, and are dropped again. So code that computes
+from vaults need not know which of them are on this node, and little of the others is ever here.
 
-Invariant: the other vault does not change while there is an image of it. That holds in a repair
-round, when all have settled their vaults; for what members have staged, until all parities have
-folded it; and for members' copies, while a parity of their group is being computed
+Invariant: the other vault does not change while there is an image of it. This holds in a repair
+round, once all vaults are at the committed version; for staged blocks of members, until all
+parities have folded them; and for members' copies, while a parity of their group is being computed
 (``ftrma_admit()`` in ``csrc/job/meet.c``).
 """
 
@@ -27,12 +27,12 @@ PER_PAGE = BLOCK // 4  # entries of a list
 
 
 class Staged(NamedTuple):
-    """A stretch of what a member has staged.
+    """A stretch of the blocks that a member has staged.
 
     Attributes:
-        first: its place among the staged blocks.
-        blocks: their numbers; crcs: the checksums that they have now; (n,) uint32 each.
-        deltas: new XOR old of each, as bytes.
+        first: place of the stretch among the staged blocks.
+        blocks, crcs: numbers of the blocks, and their new checksums; (n,) uint32 each.
+        deltas: new XOR old of each block, as bytes.
     """
 
     first: int
@@ -45,14 +45,14 @@ class Image:
     """An image of one vault.
 
     Args:
-        files: the way to it.
-        node, number: where it is, and its number there, as `Files.place_vault` has it.
-        path: of a file for it, which is nobody else's and is gone when this returns.
+        files: reads and writes files of other nodes.
+        node, number: where the vault is, and its number there, as `Files.place_vault` has it.
+        path: of a file for the image, which nobody else uses; removed at once.
         group_size: of all vaults of the job.
 
     Raises:
-        FtrmaError: there is no vault, or none of this job.
-        RoundChanged: as `Files.read`, here and wherever something is fetched.
+        FtrmaError: there is no vault, or it is none of this job.
+        RoundChanged: another failure came; so does whatever fetches.
     """
 
     STRETCH = 1024  # blocks that are here at once: 4 MiB
@@ -63,7 +63,7 @@ class Image:
         self.files, self.node, self.number = files, node, number
         header = bytearray(BLOCK)
         self._read(0, header)
-        # A node's vaults are as large as its memory, which may be more or less than there is here.
+        # The capacity of a vault depends on the memory of its node, which may be another one here.
         self.c = vaults.open_vault(path, vaults.capacity_of(header), group_size, create=True)
         path.unlink()  # its memory goes with this process
         if not vaults.adopt(self.c, header):
@@ -81,21 +81,21 @@ class Image:
     # -- the copy -------------------------------------------------------------------------------
 
     def fetch(self, first: int, end: int) -> None:
-        """Bring blocks first .. end - 1 of the copy here, as far as they are in use."""
+        """Fetch blocks first .. end - 1 of the copy, as far as they are in use."""
         self._bring(Area.COPY, -1, first, min(end, self.used))
 
     def fetch_crcs(self, member: int, first: int, end: int) -> None:
-        """Bring their checksums: the vault's own (-1), or a member's beside a parity."""
+        """Fetch checksums of these blocks: the vault's own (-1), or a member's beside a parity."""
         self._bring(Area.CRC, member, first, min(end, self.used))
 
     def write_back(self, block: int) -> None:
-        """Put a block that was computed here, and its checksum, into the vault itself."""
+        """Write a block that was computed here, and its checksum, to the vault itself."""
         for area in (Area.COPY, Area.CRC):
             offset, data = vaults.stretch(self.c, area, -1, block, 1)
             self.files.write(self.node, File.VAULT, self.number, offset, data)
 
     def drop(self) -> None:
-        """Let go of all but the header."""
+        """Free the memory of all but the header."""
         vaults.drop(self.c)
 
     def _bring(self, area: Area, member: int, first: int, end: int) -> None:
@@ -106,7 +106,7 @@ class Image:
         self.files.read(self.node, File.VAULT, self.number, offset, room)
 
     def copy_to(self, vault: Handle, members: Iterable[int]) -> None:
-        """Bring the copy, its checksums and those of members beside it into a vault."""
+        """Copy blocks and checksums, also those of members beside a parity, into another vault."""
         vaults.reserve(vault, self.used, 0)
         for area, member in ((Area.COPY, -1), *((Area.CRC, m) for m in (-1, *members))):
             offset, _ = vaults.stretch(self.c, area, member, 0, self.used)
@@ -117,11 +117,11 @@ class Image:
 
     @property
     def staged_count(self) -> int:
-        """Blocks that are staged."""
+        """Number of blocks that are staged."""
         return len(vaults.staged_blocks(self.c))
 
     def staged(self) -> Iterator[Staged]:
-        """What is staged, in stretches, of which the newest alone is here."""
+        """Yield the staged blocks in stretches; each is here until the next one is asked for."""
         count, crcs = self.staged_count, vaults.crcs(self.c, -1, self.used)
         for first in range(0, count, self.STRETCH):
             end = min(first + self.STRETCH, count)

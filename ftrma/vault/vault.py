@@ -1,8 +1,8 @@
-"""The vault of one process: where its regions lie, and what a checkpoint writes about them.
+"""The vault of one process: where its regions lie, and the record that describes them.
 
-Bytes, blocks and parity are the business of ``csrc/vault/vault.c``; this module keeps the map. A
-region is anything that is protected: a window's part, an array of declared state, or the record
-that describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
+``csrc/vault/vault.c`` moves bytes, blocks and parity; this module keeps the map. A region is
+anything that is protected: a window's part, an array of declared state, or the record that
+describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
 record is part of the checkpoint, so a vault that was rebuilt from parity explains itself.
 """
 
@@ -27,13 +27,13 @@ Extent = tuple[int, int]  # first block, number of blocks
 
 
 class Region(NamedTuple):
-    """Something protected, as a checkpoint takes it.
+    """Memory that a checkpoint protects.
 
     Attributes:
-        key: by which it is found again.
+        key: by which the region is found again.
         address, size_bytes: of its bytes in this process.
-        clean_bytes: so many of the first ones are as in the committed copy, and are not looked at;
-            where all are, the address is not either.
+        clean_bytes: so many of its first bytes are as in the committed copy, and are not read. If
+            all are, the address is not used.
     """
 
     key: Any
@@ -46,15 +46,22 @@ Regions = Sequence[Region]
 
 
 def blocks(size_bytes: int) -> int:
+    """Blocks that so many bytes take."""
     return -(-size_bytes // BLOCK)
 
 
-class Layout(NamedTuple):
-    """Where a checkpoint's bytes are, and where they go."""
+class CopyPlan(NamedTuple):
+    """The copies that a checkpoint makes into the vault.
 
-    places: list[tuple[int, int, int]]  # first block, address, size in bytes: what is not clean
-    size_bytes: int  # protected
-    kept: tuple[bytes, bytes]  # memory that lives as long as this
+    Attributes:
+        places: first block, address and size in bytes of each copy.
+        size_bytes: that are protected.
+        kept: memory of the record and of block 0, at addresses in `places`.
+    """
+
+    places: list[tuple[int, int, int]]
+    size_bytes: int
+    kept: tuple[bytes, bytes]
 
 
 class Extents:
@@ -71,8 +78,8 @@ class Extents:
                 yield at, first - at
             at = max(at, first + count)
 
-    def place(self, key: Any, size_bytes: int) -> int:
-        """First block of the region, moved if it has outgrown its extent."""
+    def allocate(self, key: Any, size_bytes: int) -> int:
+        """Give a region blocks, others if it has outgrown its extent; returns the first block."""
         need = max(1, blocks(size_bytes))
         extent = self.regions.get(key)
         if extent and extent[1] >= need:
@@ -95,9 +102,9 @@ class Vault:
 
     Args:
         path: of the file.
-        capacity_blocks: of the copy, where it is made anew.
+        capacity_blocks: of the copy, if the vault is made.
         group_size: members of a group.
-        create: make it anew and empty.
+        create: make it, empty.
     """
 
     def __init__(
@@ -107,18 +114,20 @@ class Vault:
         self.left: list[Handle] = []
         self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
         self.extents = Extents()
-        # What they were before this version was begun, which may be undone and begun again.
+        # The extents before this version was begun, which may be undone and begun again.
         self.before: tuple[Version, Extents] | None = None
 
     def undone(self, version: Version) -> None:
-        """The vault is at this version: what was staged since is as if it had not been."""
+        """Go back to the map of this version, since what was staged after it is undone."""
         if self.before and self.before[0] > version:
             self.extents, self.before = self.before[1], None
 
     def renew(self, path: Path) -> None:
-        """Be an empty one, in place of the file that is there; who has mapped that keeps it, and
-        views of it are good until `release`."""
-        self.reserve(0)  # and no memory is taken ahead any more
+        """Become an empty vault, with a new file in place of the one at `path`.
+
+        Processes that have mapped the old file keep it, and views of it are good until `release`.
+        """
+        self.reserve(0)  # waits until no memory is taken ahead any more
         self.left.append(self.c)
         path.unlink()
         self.c = vaults.open_vault(path, *self.sizes, create=True)
@@ -130,27 +139,27 @@ class Vault:
         del self.c
 
     def release(self) -> None:
-        """Nobody has views any more of what this has been."""
+        """Unmap the files that `renew` has replaced; nobody has views of them any more."""
         while self.left:
             vaults.close(self.left.pop())
 
     def reserve(self, count: int, *, staging: int = 0) -> None:
-        """Take memory for so many blocks of the copy, and of deltas."""
+        """Take memory for so many blocks of the copy and, for staging, of deltas."""
         vaults.reserve(self.c, count, staging)
 
-    def ahead(self, count: int, *, staging: int = 0) -> None:
-        """Have that done while the program computes, as far as there is memory."""
+    def reserve_ahead(self, count: int, *, staging: int = 0) -> None:
+        """Take that memory in threads while the program computes, as far as there is some."""
         vaults.ahead(self.c, count, staging)
 
     def bytes_at(self, block: int, size_bytes: int) -> Buffer:
-        """View of the committed copy."""
+        """View of bytes of the committed copy, from a block on."""
         return vaults.copy_view(self.c, block, size_bytes)
 
     # -- what travels between nodes -----------------------------------------------------------
 
     @property
     def words(self) -> VaultWords:
-        """What the vault tells about itself."""
+        """The vault's versions and steps, as others read them."""
         return vaults.words(self.c)
 
     @property
@@ -159,7 +168,7 @@ class Vault:
         return vaults.used(self.c)
 
     def versions(self, kind: str) -> set[Version]:
-        """Versions that a vault left by an ended launch can be brought to.
+        """Versions to which the vault can be brought, if an ended launch has left it.
 
         Args:
             kind: "slot" or "checksum".
@@ -198,12 +207,12 @@ class Vault:
         Args:
             version: that it will become.
             regions: everything protected.
-            record: what describes them, as `record.encode` takes it.
+            record: describes the regions, as `record.encode` takes it.
             seal: what the record is bound to.
-            middle: called when about half is staged (a place for tests to strike).
+            middle: called when about half is staged, for tests that kill the process there.
 
         Returns:
-            Bytes protected, bytes in blocks that had changed.
+            Bytes that are protected, and bytes in blocks that had changed.
 
         Raises:
             CorruptVault: a block of the copy was damaged; what is staged now is worthless.
@@ -211,33 +220,33 @@ class Vault:
         if not self.before or self.before[0] != version:
             self.before = version, self.extents
         self.extents = Extents(self.before[1].regions, self.before[1].end)
-        layout = self._lay_out(regions, record, seal)
-        staging = sum(blocks(size_bytes) for _, _, size_bytes in layout.places)
+        plan = self._plan_copies(regions, record, seal)
+        staging = sum(blocks(size_bytes) for _, _, size_bytes in plan.places)
         self.reserve(self.extents.end, staging=staging)
         vaults.stage_begin(self.c, version)
-        corrupt = self._each(layout, vaults.stage, middle)
+        corrupt = self._each(plan, vaults.stage, middle)
         if corrupt:
             raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
-        return layout.size_bytes, vaults.stage_end(self.c) * BLOCK
+        return plan.size_bytes, vaults.stage_end(self.c) * BLOCK
 
     def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
-        """Put a checkpoint in the place of the one that is there, which cannot come back.
+        """Write a checkpoint over the one that is there, which cannot come back.
 
         Args, Returns:
-            As `stage`, but that nothing is clean.
+            See `stage`; here no region has clean bytes.
         """
-        layout = self._lay_out(regions, record, seal)
+        plan = self._plan_copies(regions, record, seal)
         self.reserve(self.extents.end)
-        changed = self._each(layout, vaults.write, middle)
-        return layout.size_bytes, changed * BLOCK
+        changed = self._each(plan, vaults.write, middle)
+        return plan.size_bytes, changed * BLOCK
 
-    def _lay_out(self, regions: Regions, record: dict[str, Any], seal: Seal) -> Layout:
-        """Place all regions, the record, and block 0, which tells where that is."""
+    def _plan_copies(self, regions: Regions, record: dict[str, Any], seal: Seal) -> CopyPlan:
+        """Give blocks to all regions and the record, and make block 0, which tells where it is."""
         places = []
         for region in regions:
             before = self.extents.regions.get(region.key)
-            first, clean = self.extents.place(region.key, region.size_bytes), region.clean_bytes
+            first, clean = self.extents.allocate(region.key, region.size_bytes), region.clean_bytes
             if not before or before[0] != first:
                 clean = 0
             if clean < region.size_bytes:
@@ -251,30 +260,31 @@ class Vault:
         head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
         places += [(at, vaults.address_of(text), len(text)), (0, vaults.address_of(head), BLOCK)]
         size_bytes = sum(region.size_bytes for region in regions)
-        return Layout(places, size_bytes + len(text), (text, head))
+        return CopyPlan(places, size_bytes + len(text), (text, head))
 
-    def _each(self, layout: Layout, function: Callable[[Handle, int, int, int], int],
+    def _each(self, plan: CopyPlan, function: Callable[[Handle, int, int, int], int],
               middle: Callable[[], None]) -> int:
-        """Sum of what `vaults.stage` or `vaults.write` says of each place."""
+        """Call `vaults.stage` or `vaults.write` for each copy; returns the sum of its results."""
         total = 0
-        for i, (block, address, size_bytes) in enumerate(layout.places):
-            if i == (len(layout.places) - 2) // 2:
+        for i, (block, address, size_bytes) in enumerate(plan.places):
+            if i == (len(plan.places) - 2) // 2:
                 middle()
             total += function(self.c, address, size_bytes, block)
         return total
 
     def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
-        # The record contains the map that placing the record may change: place it, then write it.
+        # The record contains the map, which changes when the record gets blocks: so it gets them
+        # first and is encoded again then.
         extents = self.extents
         now = records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
-        extents.place("record", len(now) + 256)
+        extents.allocate("record", len(now) + 256)
         return records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
 
     def read_record(self, seal: Seal) -> dict[str, Any]:
-        """The record of the committed copy; also takes over its map.
+        """Return the record of the committed copy, and take over its map.
 
         Raises:
-            CorruptVault: there is none, or this job has not written it as what `seal` says.
+            CorruptVault: there is no record, or it is not what `seal` says.
         """
         magic, at, size_bytes = HEAD.unpack(self.bytes_at(0, HEAD.size)[:])
         if magic != MAGIC or size_bytes > self.used * BLOCK or at + blocks(size_bytes) > self.used:
@@ -288,6 +298,6 @@ class Vault:
         return self.bytes_at(self.extents.regions[key][0], size_bytes)
 
     def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
-        """Put a region's committed bytes back; returns the bytes that differed."""
+        """Copy a region's committed bytes to an address; returns how many differed there."""
         first, _ = self.extents.regions[key]
         return vaults.copy_out(self.c, first, address, size_bytes)

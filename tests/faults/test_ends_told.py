@@ -18,7 +18,7 @@ from nodes import before_daemons, remove_fake_ssh, run_on_nodes
 
 from ftrma.launch import endings
 from ftrma.native.constants import PlanKind
-from ftrma.protocol.ends import why_given_up
+from ftrma.protocol.job_end import why_given_up
 from ftrma.protocol.plan import IN_PLACE
 
 SLOTS = 4

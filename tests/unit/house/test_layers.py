@@ -162,13 +162,13 @@ def test_pure_modules_stay_pure() -> None:
     for name in ("protocol.causal", "machine.topology"):
         assert used_by(name) <= {"native.constants", "native.shared"}, name
     assert used_by("state") <= {"errors"} and used_by("vault.erasure") <= {"errors"}
-    assert used_by("protocol.plan") <= {"errors", "machine.placement", "machine.topology",
-                                        "native.constants", "native.shared", "protocol.ends",
-                                        "vault.salvage"}
+    assert used_by("protocol.plan") <= {"errors", "native.constants", "native.shared",
+                                        "protocol.job_end", "protocol.salvage", "protocol.seating"}
+    assert used_by("protocol.seating") <= {"machine.placement", "machine.topology",
+                                           "native.shared", "protocol.salvage"}
     assert used_by("launch.stats") <= {"fabric.story", "machine.topology"}
     assert used_by("machine.placement") <= {"machine.topology"}
-    assert used_by("vault.salvage") <= {"errors", "machine.placement", "machine.topology",
-                                         "native.shared"}
+    assert used_by("protocol.salvage") <= {"errors", "machine.topology", "native.shared"}
 
 
 def test_the_checker_knows_nothing_of_what_it_checks() -> None:

@@ -14,7 +14,7 @@ from vaultgroup import SEAL, Group
 
 from ftrma.errors import FtrmaError
 from ftrma.native.shared import Version
-from ftrma.program.entries import Entries
+from ftrma.program.entries import EntryStore
 from ftrma.vault.vault import BLOCK, Region, Vault
 
 SIZES = (0, 1, 7, BLOCK // 8, BLOCK // 8 + 1, 5 * BLOCK // 8 + 3)  # elements of 8 bytes
@@ -41,7 +41,7 @@ class Slot:
     def enter(self) -> None:
         """The program is entered: nothing is known but what is committed."""
         saved = self.vault.read_record(SEAL)["entries"] if self.group.version else {}
-        self.entries = Entries(saved, lambda key, n: self.vault.bytes_of(key, n))
+        self.entries = EntryStore(saved, lambda key, n: self.vault.bytes_of(key, n))
         self.arrays = {key: array.copy() for key, array in self.committed.items()}
         self.bound: set[str] = set()
         self.check()
@@ -143,7 +143,7 @@ def test_what_is_read_is_what_was_committed(steps: list[str], seed: int) -> None
             slot.group.close()
 
 
-def looked_at(entries: Entries, committed: int) -> dict[str, int]:
+def looked_at(entries: EntryStore, committed: int) -> dict[str, int]:
     """Bytes of each entry that are compared at a checkpoint."""
     return {region.key[1]: region.size_bytes - region.clean_bytes
             for region in entries.regions(Version(committed))}
@@ -152,7 +152,7 @@ def looked_at(entries: Entries, committed: int) -> dict[str, int]:
 def test_what_is_clean_is_not_looked_at() -> None:
     """Law: a static entry is looked at until it is committed, and its array then needed no more; of
     one that grows what is new; the others each time."""
-    entries = Entries({}, lambda key, n: b"")
+    entries = EntryStore({}, lambda key, n: b"")
     for kind in ("value", "static", "append"):
         entries.put(kind, np.zeros(10), kind)
     assert looked_at(entries, 0) == {"value": 80, "static": 80, "append": 80}
@@ -164,7 +164,7 @@ def test_what_is_clean_is_not_looked_at() -> None:
     entries.put("static", np.zeros(9), "static")
     assert looked_at(entries, 1) == {"value": 80, "static": 72, "append": 16}
     # Of one that others have saved nothing is known but that.
-    after = Entries(entries.forms(), lambda key, n: b"")
+    after = EntryStore(entries.forms(), lambda key, n: b"")
     assert looked_at(after, 7) == {"value": 0, "static": 0, "append": 0}
     after.put("append", np.zeros(13), "append")
     assert looked_at(after, 7)["append"] == 8
@@ -172,7 +172,7 @@ def test_what_is_clean_is_not_looked_at() -> None:
 
 def test_bad_entries_are_told() -> None:
     """Law: what cannot be saved is refused, with its name and what is wrong; nothing is changed."""
-    entries = Entries({}, lambda key, n: b"")
+    entries = EntryStore({}, lambda key, n: b"")
     entries.put("grows", np.zeros(4), "append")
     with pytest.raises(ValueError, match=r"entry 'x': kind 'often' is none of value, static"):
         entries.put("x", 1, "often")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ftrma.program.script import Program, check
+from ftrma.program.script import UserProgram, check
 
 SHOW = """
 import json, sys
@@ -23,9 +23,9 @@ print(json.dumps([__name__, __file__, str(__package__), getattr(__spec__, "name"
 """
 OURS = """
 import sys
-from ftrma.program.script import Program
+from ftrma.program.script import UserProgram
 del sys.path[0]
-mine = Program(sys.argv[1:])
+mine = UserProgram(sys.argv[1:])
 mine.add_to_path()
 mine.run()
 """
@@ -77,7 +77,7 @@ def test_it_is_found_again(home: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(home)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    mine = Program(["app.py", "x"])
+    mine = UserProgram(["app.py", "x"])
     for directory in (home, "/"):
         os.chdir(directory)
         mine.run()
@@ -87,13 +87,13 @@ def test_it_is_found_again(home: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_what_is_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
-    for mine in (Program(["app.py"]), Program(["-m", "pkg.mod"])):
+    for mine in (UserProgram(["app.py"]), UserProgram(["-m", "pkg.mod"])):
         assert mine.owns(str(home / "app.py")) and mine.owns(str(home / "pkg" / "mod.py"))
         for other in (None, "", "<string>", str(home) + "2/app.py", os.__file__, __file__,
                       str(home / "venv/lib/python3/site-packages/x.py"), str(home / "x.so")):
             assert not mine.owns(other)
     monkeypatch.chdir("/")
-    root = Program(["-m", "pkg"])
+    root = UserProgram(["-m", "pkg"])
     assert not root.owns(os.__file__) and root.owns("/x.py")
 
 

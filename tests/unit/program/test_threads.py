@@ -18,7 +18,7 @@ from ftrma.program.threads import Threads, executors_closing
 loading.load()
 job.set_attempt_of_thread(7)
 threads = Threads()
-threads.watch_births()
+threads.watch()
 mine = job.attempt_of_thread
 """
 
@@ -34,7 +34,7 @@ def test_a_thread_belongs_to_its_creators_attempt() -> None:
     """Law: however it is started, and wherever it makes its first call."""
     text = """
 def report(name):
-    print(name, mine(), len(threads.left()))
+    print(name, mine(), len(threads.unfinished()))
 def parent():
     job.set_attempt_of_thread(8)
     child = threading.Thread(target=report, args=("child",))
@@ -45,7 +45,7 @@ for start in (lambda: threading.Thread(target=report, args=("thread",)).start(),
               lambda: threading.Timer(0, report, ("timer",)).start(),
               lambda: threading.Thread(target=parent).start()):
     start()
-    while threads.left():
+    while threads.unfinished():
         time.sleep(0.001)
 report("main")
 """
@@ -60,23 +60,24 @@ def test_ends_of_threads() -> None:
 def unwind():
     raise Rollback("a process failed")
 _thread.start_new_thread(unwind, ())
-while threads.left():
+while threads.unfinished():
     time.sleep(0.001)
 gate = threading.Event()
 Helper(gate.wait).start()
-print(threads.left())
+print(threads.unfinished())
 threading.Thread(target=gate.wait, name="waits").start()
 _thread.start_new_thread(gate.wait, ())
 threading.Thread(target=gate.wait, daemon=True).start()
-print(sorted(b.name for b in threads.left())[:2], len(threads.left()), len(threads.awaited()))
+left = threads.unfinished()
+print(sorted(b.name for b in left)[:2], len(left), len(threads.awaited()))
 gate.set()
-while threads.left():
+while threads.unfinished():
     time.sleep(0.001)
 for wrong in ((3, ()), (print, [])):
     try:
         _thread.start_new_thread(*wrong)
     except TypeError:
-        print("no thread", threads.left())
+        print("no thread", threads.unfinished())
 """
     assert run(text)[1:] == ["[\"'Thread-1 (wait)'\", \"'waits'\"] 3 1", "no thread []",
                              "no thread []"]
@@ -97,7 +98,7 @@ pool = ThreadPoolExecutor(1)
 jobs = [pool.submit(time.sleep, 0.3) for _ in range(10)]
 threads.cancel_queued_work()
 with executors_closing():
-    while threads.left():
+    while threads.unfinished():
         time.sleep(0.001)
 print(sum(job.cancelled() for job in jobs))
 print(ThreadPoolExecutor(1).submit(abs, -3).result())

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.protocol import checkpoints
-from ftrma.protocol.checkpoints import Policy, daly_interval
+from ftrma.protocol import checkpoint_policy
+from ftrma.protocol.checkpoint_policy import CheckpointPolicy, daly_interval
 
 getcontext().prec = 40
 DELTAS = st.floats(1e-6, 1e4)
@@ -41,7 +41,7 @@ def test_interval_by_hand() -> None:
 
 @given(DELTAS, MTBFS)
 def test_interval_is_positive(delta: float, mtbf: float) -> None:
-    """Law: there is always time to compute between two checkpoints."""
+    """Law: there is always time to compute between two checkpoint_policy."""
     assert daly_interval(delta, mtbf) > 0
 
 
@@ -75,13 +75,13 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(checkpoints, "time", made)
+    monkeypatch.setattr(checkpoint_policy, "time", made)
     return made
 
 
 def test_fixed_interval_is_kept(clock: Clock) -> None:
     """Law: due from 2.5 s after the last one on, and not before."""
-    policy = Policy(2.5, 3600)
+    policy = CheckpointPolicy(2.5, 3600)
     assert not policy.due(size(10**9)) and not policy.every
     clock.now += 2.4375
     assert not policy.due(size(10**9))
@@ -93,27 +93,27 @@ def test_fixed_interval_is_kept(clock: Clock) -> None:
 
 def test_never_is_never(clock: Clock) -> None:
     """Law: no time makes a checkpoint due."""
-    policy = Policy("never", 1)
+    policy = CheckpointPolicy("never", 1)
     clock.now += 1e9
     assert not policy.due(size(0)) and not policy.every
 
 
 def test_zero_is_every_safepoint(clock: Clock) -> None:
     """Law: an interval of 0 is due at once, each time."""
-    policy = Policy(0.0, 3600)
+    policy = CheckpointPolicy(0.0, 3600)
     assert policy.every and policy.due(size(0)) and policy.due(size(0))
 
 
 def test_daly_uses_what_was_measured(clock: Clock) -> None:
     """Law: due after Daly's interval of the measured hold-up; before the first, of a guess that
     grows with the bytes."""
-    policy = Policy("daly", 100)
+    policy = CheckpointPolicy("daly", 100)
     policy.delta_s = 8.0
     interval = daly(8, 100)
     clock.now = 1000.0 + interval - 0.001
     assert not policy.due(size(0))
     clock.now = 1000.0 + interval + 0.001
     assert policy.due(size(0))
-    few, many = Policy("daly", 3600), Policy("daly", 3600)
-    clock.now += daly(10**8 / checkpoints.FIRST_GUESS_BYTES_PER_S, 3600) + 0.001
+    few, many = CheckpointPolicy("daly", 3600), CheckpointPolicy("daly", 3600)
+    clock.now += daly(10**8 / checkpoint_policy.FIRST_GUESS_BYTES_PER_S, 3600) + 0.001
     assert few.due(size(10**8)) and not many.due(size(10**10))

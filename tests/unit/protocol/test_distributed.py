@@ -19,7 +19,7 @@ from ftrma.machine.topology import make_layout
 from ftrma.native import loading, vaults
 from ftrma.native.constants import SPARE
 from ftrma.native.shared import Version
-from ftrma.protocol.distributed import Distributed
+from ftrma.protocol.distributed import restore
 from ftrma.protocol.retrieval import Retrieval
 from ftrma.protocol.stock import Stock
 from ftrma.vault.vault import BLOCK, Region, Vault
@@ -81,7 +81,7 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
     world.role = lambda: (SPARE, 0)
     mine = Retrieval(world, Comm(), {})
     mine.version = 1
-    mine._settle()
+    mine._bring_to_version()
     assert sorted(seen) == [
         ("parity_drop", True), ("parity_fold", True), ("stage_undo", True)
     ]
@@ -110,6 +110,6 @@ def test_a_vault_that_is_elsewhere_too_goes(tmp_path: Path) -> None:
     world.role, world.store = (lambda: (2, 0)), (lambda name, value: None)
     (tmp_path / "slot-0").touch()
     world.everyone, world.holders, world.servers = Comm(), lambda: [0], lambda: [1]
-    vault, _ = Distributed(world).restore()
+    vault, _ = restore(world)
     assert vault is not None and os.listdir(tmp_path) == ["checksum-0"]
     vault.close()

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from ftrma.fabric.story import Failure, Scrub
-from ftrma.protocol.ends import STRIKES, End, Left, decide, repeated
+from ftrma.protocol.job_end import STRIKES, JobEnd, OwnExit, decide_end, killed_repeatedly
 
-CRASH, SEVEN, WELL = Left(by_signal=11), Left(status=7), Left()
-LIBRARY = Left(status=1, sure=False)
+CRASH, SEVEN, WELL = OwnExit(by_signal=11), OwnExit(status=7), OwnExit()
+LIBRARY = OwnExit(status=1, sure=False)
 
 
 @pytest.mark.parametrize(
@@ -33,19 +33,19 @@ LIBRARY = Left(status=1, sure=False)
     ],
 )
 def test_the_end_is_the_programs(
-    left: dict[int, Left], failing: bool, waiting: bool, status: int | None
+    left: dict[int, OwnExit], failing: bool, waiting: bool, status: int | None
 ) -> None:
     """Law: the first bad end is the job's, a crash beside a failure is none; good ends count when
     all have them, and are told when others wait for those who are gone."""
-    end = decide(left, 3, failing=failing, waiting=waiting)
+    end = decide_end(left, 3, failing=failing, waiting=waiting)
     assert (end.status if end else None) == status
     assert not (end and status and not end.words)
 
 
 def test_the_words_name_slot_and_signal() -> None:
-    end = decide({1: CRASH}, 3, failing=False, waiting=False)
+    end = decide_end({1: CRASH}, 3, failing=False, waiting=False)
     assert end and "slot 1 crashed: SIGSEGV (Segmentation fault)" in end.words
-    assert decide({1: SEVEN}, 3, failing=False, waiting=False) == End(
+    assert decide_end({1: SEVEN}, 3, failing=False, waiting=False) == JobEnd(
         7, "slot 1 ended itself with status 7"
     )
 
@@ -58,9 +58,9 @@ def death(slot: int = 1, at: tuple[int, int] = (0, 5), place: str = "unknown",
 def test_killed_again_and_again() -> None:
     """Law: STRIKES deaths of one slot, one behind the other, at one place, from outside, while it
     computed; other slots' deaths between do not matter."""
-    assert repeated([death()] * STRIKES) == 1
-    assert repeated([death(), death(0), death(), Scrub("slot", 1, 2), death()]) == 1
-    assert repeated([death()] * (STRIKES - 1)) is None
+    assert killed_repeatedly([death()] * STRIKES) == 1
+    assert killed_repeatedly([death(), death(0), death(), Scrub("slot", 1, 2), death()]) == 1
+    assert killed_repeatedly([death()] * (STRIKES - 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_what_breaks_the_row(other: Failure) -> None:
     for at in range(STRIKES):
         story = [death()] * STRIKES
         story[at] = other
-        assert repeated(story) is None
-        assert repeated([*story, *[death()] * STRIKES]) == 1
-    assert repeated([other] * 2 + [death()] * (STRIKES - 1)) is None
+        assert killed_repeatedly(story) is None
+        assert killed_repeatedly([*story, *[death()] * STRIKES]) == 1
+    assert killed_repeatedly([other] * 2 + [death()] * (STRIKES - 1)) is None
 
 
 def test_servers_are_not_counted() -> None:
     """Law: neither checksum ranks, nor what a job over several nodes tells without a place."""
-    assert repeated([death(role="checksum")] * 5) is None
-    assert repeated([dataclasses.replace(death(), at=None)] * 5) is None
+    assert killed_repeatedly([death(role="checksum")] * 5) is None
+    assert killed_repeatedly([dataclasses.replace(death(), at=None)] * 5) is None

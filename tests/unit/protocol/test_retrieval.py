@@ -21,9 +21,9 @@ from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading, vaults
 from ftrma.native.constants import CHECKSUM, SLOT
 from ftrma.native.shared import Version
+from ftrma.protocol import salvage
 from ftrma.protocol.retrieval import Retrieval
 from ftrma.protocol.stock import Stock
-from ftrma.vault import salvage
 from ftrma.vault.vault import BLOCK, Vault
 
 HOME = [0, 1, 2, 0, 1]  # node of each role: three slots, then two checksum ranks

@@ -36,7 +36,7 @@ def test_regions_never_overlap(steps: list) -> None:
             extents.keep(which)
             assert set(extents.regions) <= which
         else:
-            first = extents.place(which, size)
+            first = extents.allocate(which, size)
             assert extents.regions[which][0] == first
             assert extents.regions[which][1] >= max(1, blocks(size))
         check(extents)
@@ -47,14 +47,14 @@ def test_region_stays_while_it_fits(steps: list, key: str, size: int, other: int
     """Law: a region that has not outgrown its extent keeps its place, and nobody else moves."""
     extents = Extents()
     for what, which, count in steps:
-        extents.keep(which) if what == "keep" else extents.place(which, count)
-    first = extents.place(key, size)
+        extents.keep(which) if what == "keep" else extents.allocate(which, count)
+    first = extents.allocate(key, size)
     before = dict(extents.regions)
     if blocks(other) <= max(1, blocks(size)):
-        assert extents.place(key, other) == first
+        assert extents.allocate(key, other) == first
         assert extents.regions == before
     else:
-        extents.place(key, other)
+        extents.allocate(key, other)
         assert {k: v for k, v in extents.regions.items() if k != key} == {
             k: v for k, v in before.items() if k != key
         }
@@ -64,13 +64,13 @@ def test_gaps_are_used_again() -> None:
     """Law: the first gap that is large enough is taken before the end grows."""
     extents = Extents()
     for key in "abcd":
-        extents.place(key, 3 * BLOCK)
+        extents.allocate(key, 3 * BLOCK)
     end = extents.end
     extents.keep({"a", "c", "d"})
-    assert extents.place("e", 2 * BLOCK) == 4
-    assert extents.place("f", BLOCK) == 6
+    assert extents.allocate("e", 2 * BLOCK) == 4
+    assert extents.allocate("f", BLOCK) == 6
     assert extents.end == end
-    assert extents.place("g", BLOCK) == end
+    assert extents.allocate("g", BLOCK) == end
 
 
 @given(st.lists(SIZES, min_size=1, max_size=6))
@@ -79,10 +79,10 @@ def test_same_program_needs_no_more_room_each_time(sizes: list[int]) -> None:
     extents = Extents()
     for _ in range(2):
         for i, size in enumerate(sizes):
-            extents.place(i, size)
+            extents.allocate(i, size)
     end, regions = extents.end, dict(extents.regions)
     for i, size in enumerate(sizes):
-        extents.place(i, size)
+        extents.allocate(i, size)
     assert (extents.end, extents.regions) == (end, regions)
 
 
@@ -91,13 +91,13 @@ def test_map_survives_a_copy(steps: list) -> None:
     """Law: extents made from (regions, end), as a record keeps them, place as the original does."""
     extents = Extents()
     for what, which, size in steps:
-        extents.keep(which) if what == "keep" else extents.place(which, size)
+        extents.keep(which) if what == "keep" else extents.allocate(which, size)
     twin = Extents(extents.regions, extents.end)
-    assert twin.place("new", 5 * BLOCK) == extents.place("new", 5 * BLOCK)
+    assert twin.allocate("new", 5 * BLOCK) == extents.allocate("new", 5 * BLOCK)
     assert twin.regions == extents.regions and twin.regions is not extents.regions
 
 
 def test_blocks_are_rounded_up() -> None:
     """Law: a block is 4 KiB; a region of nothing still has one, so that every key has a place."""
     assert [blocks(n) for n in (0, 1, BLOCK, BLOCK + 1)] == [0, 1, 1, 2]
-    assert Extents().place("empty", 0) == 1
+    assert Extents().allocate("empty", 0) == 1

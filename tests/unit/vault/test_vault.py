@@ -21,7 +21,8 @@ from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.fabric.base import RoundChanged
 from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
-from ftrma.protocol.rounds import settle
+from ftrma.protocol.repair_round import RepairRound
+from ftrma.protocol.repair_steps import settle_vault
 from ftrma.protocol.server import Server
 from ftrma.vault.vault import BLOCK, Region, Vault, blocks
 
@@ -280,7 +281,7 @@ def test_parity_that_missed_a_commit(
     monkeypatch.setattr(job, "ring", lambda: None)  # the bell belongs to a job
     world.visit, world.role = (lambda place: None), (lambda: (CHECKSUM, 0))
     if failed:
-        settle(world, group.parity)
+        settle_vault(RepairRound(world, 1, group.parity))
         assert not world.me.ready
         return
     server = Server(world, group.parity, None)

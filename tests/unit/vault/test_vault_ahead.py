@@ -17,7 +17,7 @@ from vaultgroup import SEAL, Apart, Group
 
 from ftrma.native import loading, vaults
 from ftrma.native.shared import Version
-from ftrma.protocol import ahead
+from ftrma.protocol import preallocation
 from ftrma.protocol.server import Server
 from ftrma.vault.vault import BLOCK, Region, Vault
 
@@ -58,12 +58,12 @@ def test_what_is_wanted_is_taken_and_no_more(vault: Vault, tmp_path: Path) -> No
     """Law: so many blocks of the copy and of the stage; none is in use; later more can be."""
     before, path = threads(), tmp_path / "vault"
     for copy, stage in ((100, 30), (1000, 30), (1000, 999), (10, 10)):
-        vault.ahead(copy, staging=stage)
+        vault.reserve_ahead(copy, staging=stage)
         most = max(copy, 1000 if stage == 10 else 0) + max(stage, 999 if stage == 10 else 0)
         until(lambda most=most: taken(path) >= most)  # type: ignore[misc]
         until(lambda: threads() == before)
         assert most <= taken(path) <= most + OTHER and vault.used == 0
-    vault.ahead(CAPACITY + 1, staging=0)  # more than there can be: it is for a checkpoint to tell
+    vault.reserve_ahead(CAPACITY + 1, staging=0)  # more than there can be; a checkpoint tells
     until(lambda: threads() == before)
     assert taken(path) <= 1999 + OTHER
 
@@ -76,10 +76,10 @@ def test_a_checkpoint_may_come_at_any_time(tmp_path: Path) -> None:
     for i in range(12):
         path = tmp_path / f"vault-{i}"
         vault = Vault(path, CAPACITY, 1, create=True)
-        vault.ahead(2 + 900, staging=2 + 900)
+        vault.reserve_ahead(2 + 900, staging=2 + 900)
         until(lambda i=i, path=path: taken(path) >= 150 * i)  # type: ignore[misc]
         vault.stage(Version(1), [Region("w", window.ctypes.data, window.nbytes)], {}, SEAL)
-        vault.ahead(2 + 950, staging=2 + 950)
+        vault.reserve_ahead(2 + 950, staging=2 + 950)
         assert vault.bytes_of("w", window.nbytes)[:] == window.tobytes()
         assert vaults.check(vault.c, vault.c, -1) < 0
         vault.close()
@@ -96,7 +96,7 @@ loading.load()
 path = Path("/dev/shm/vault")
 vault = Vault(path, 4096, 1, create=True)
 before = len(os.listdir("/proc/self/task"))
-vault.ahead(4000, staging=4000)
+vault.reserve_ahead(4000, staging=4000)
 while len(os.listdir("/proc/self/task")) > before:
     time.sleep(0.001)
 print(path.stat().st_blocks * 512 // BLOCK)
@@ -105,7 +105,7 @@ for ahead in (False, True):
         vault.reserve(4000)
     except FtrmaError as error:
         print(error)
-    vault.ahead(4000, staging=4000)
+    vault.reserve_ahead(4000, staging=4000)
 vault.reserve(900, staging=900)
 vault.close()
 """
@@ -127,7 +127,7 @@ def test_memory_that_is_short_ends_it() -> None:
 
 def test_a_vault_that_is_made_anew_is_left_alone(vault: Vault, tmp_path: Path) -> None:
     """Law: nothing more is taken of the file that it was."""
-    vault.ahead(CAPACITY, staging=CAPACITY)
+    vault.reserve_ahead(CAPACITY, staging=CAPACITY)
     old = os.open(tmp_path / "vault", os.O_RDONLY)
     vault.renew(tmp_path / "vault")
     vault.release()
@@ -147,8 +147,8 @@ def test_a_slot_expects_what_fits(
     world.ctl.nprocs, sizes = 4, (1, BLOCK, 100 * BLOCK + 1)
     monkeypatch.setattr(world, "put", lambda name, value: setattr(world.me, name, value))
     need = 4 * 2 * (2 + 1 + 1 + 101) * BLOCK
-    monkeypatch.setattr(ahead, "room_bytes", lambda directory: need - (room != "enough"))
-    ahead.expect(world, vault, sizes)
+    monkeypatch.setattr(preallocation, "room_bytes", lambda directory: need - (room != "enough"))
+    preallocation.preallocate(world, vault, sizes)
     expected = 105 if room == "enough" else 0
     assert world.me.blocks == expected
     until(lambda: taken(tmp_path / "vault") >= 2 * expected)

@@ -1,10 +1,10 @@
-"""Processes that end themselves: what becomes of the job, and in which words.
+"""Decides whether the job ends when processes end themselves, and says why it ends. Pure.
 
-A process notes how it ends if that is its own making (see ``csrc/job/leave.c``). That is no
-failure: the job ends with the same status. Two notes need a second look, and so this is decided a
-moment after the death: a crash beside somebody else's death is taken for its consequence; and a
-process that ended well by ``os._exit(0)``, before the others, may be all right, if they do the
-same. Here are the words for the ends that a repair decides on, too.
+A process that ends itself notes how (see ``csrc/job/leave.c``). This is no failure: the job ends
+with the same status. Two cases need a second look, so the decision comes a moment after the death.
+A crash beside another process's death counts as its consequence. A process that has ended by
+``os._exit(0)`` before the others does no harm if they do so, too. The module also has the words for
+the ends that a repair decides on.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from ..fabric.story import Event, Failure
 from ..native.constants import PlanKind
 
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
-STRIKES = 3  # once is an accident, twice a coincidence
+STRIKES = 3  # chosen: two deaths at one place may be a coincidence
 KILLED = 128 + signal.SIGKILL
-SUSPECT_S = 1.0  # who dies so soon after a signal that it was sent has most probably died of it
-WAITING_S = 2.0  # who sleeps so long, with all others, waits for who is not there any more
+SUSPECT_S = 1.0  # a process that dies so soon after it was sent a signal most probably died of it
+WAITING_S = 2.0  # a slot that sleeps so long, with all others, waits for a slot that is gone
 
 
 @dataclass(frozen=True)
-class Left:
-    """How a slot's process ended itself.
+class OwnExit:
+    """The way in which a slot's process ended itself.
 
     Attributes:
         by_signal: number of the signal, 0 if by an exit status.
-        status: exit status, where by one.
-        sure: the program's own doing; not so by exit() in C, which libraries call beside a failure.
+        status: exit status, 0 if by a signal.
+        sure: the program itself wanted it; not so for exit() in C, which libraries call beside a
+            failure.
     """
 
     by_signal: int = 0
@@ -44,24 +45,24 @@ class Left:
 
 
 @dataclass(frozen=True)
-class End:
-    """The job's end: its exit status, and a line about it, empty where there is nothing to say."""
+class JobEnd:
+    """The job's end: its exit status, and a line about it, which may be empty."""
 
     status: int
     words: str
 
 
-def repeated(story: Iterable[Event]) -> int | None:
-    """A slot that was killed STRIKES times running at the same place of its program. Pure.
+def killed_repeatedly(story: Iterable[Event]) -> int | None:
+    """Find a slot that was killed STRIKES times running at the same place of its program.
 
-    So ends a program that needs more memory than there is: the kernel kills it, its replacement
-    comes to the same place, and so on until no spare and no launch is left. A kill of a ``--kill``
-    rule does not count, nor one while the slot waited for others.
+    A program that needs more memory than there is would go on like this: the kernel kills it, its
+    replacement comes to the same place, and so on until no spare and no launch is left. A kill by a
+    ``--kill`` rule does not count, nor one while the slot waited for others.
 
     Args:
-        story: the job's events; those of failures tell the place (`rounds.place_of`).
+        story: the job's events; those of failures tell the place (`deaths.progress_at_death`).
     """
-    # Place of each slot's newest death, how often running.
+    # The place of each slot's newest death, and how many deaths running were there.
     rows: dict[int, tuple[tuple[int, int] | None, int]] = {}
     for event in story:
         if not isinstance(event, Failure) or event.role != "slot":
@@ -76,9 +77,9 @@ def repeated(story: Iterable[Event]) -> int | None:
     return None
 
 
-def by_signal(slot: int, number: int) -> End:
-    """The job's end by a signal to ``ftrma run`` that was handed on to a slot, which died of it."""
-    return End(
+def end_by_signal(slot: int, number: int) -> JobEnd:
+    """Say how the job ends if a slot died of a signal that ``ftrma run`` handed on to it."""
+    return JobEnd(
         128 + number,
         f"slot {slot} died of {signal.Signals(number).name}, which had been sent to 'ftrma run' "
         "and handed on to it; no failure, so it is not replaced",
@@ -86,7 +87,7 @@ def by_signal(slot: int, number: int) -> End:
 
 
 def why_given_up(kind: PlanKind, reason: str) -> str:
-    """Say why a repair has given the job up; empty for plans by which it goes on. Pure.
+    """Say why a repair has given the job up; empty for plans by which it goes on.
 
     Args:
         kind, reason: of the plan.
@@ -104,12 +105,14 @@ def why_given_up(kind: PlanKind, reason: str) -> str:
 
 
 def why_aborted(name: str, status: int) -> str:
-    """Say whose call of MPI_Abort has ended the job. Pure."""
+    """Say whose call of MPI_Abort has ended the job."""
     return f"{name} called MPI_Abort with status {status}"
 
 
-def decide(left: Mapping[int, Left], slots: int, *, failing: bool, waiting: bool) -> End | None:
-    """Say whether the job ends, given which slots' processes have ended themselves. Pure.
+def decide_end(
+    left: Mapping[int, OwnExit], slots: int, *, failing: bool, waiting: bool
+) -> JobEnd | None:
+    """Say whether the job ends, given which slots' processes have ended themselves.
 
     Args:
         left: by slot, in the order in which they were found.
@@ -122,20 +125,20 @@ def decide(left: Mapping[int, Left], slots: int, *, failing: bool, waiting: bool
     """
     for slot, how in left.items():
         if how.status and (how.sure or not failing):
-            return End(how.status, f"slot {slot} ended itself with status {how.status}")
+            return JobEnd(how.status, f"slot {slot} ended itself with status {how.status}")
         if how.by_signal and not failing:
             name = signal.Signals(how.by_signal).name
-            return End(
+            return JobEnd(
                 128 + how.by_signal,
                 f"slot {slot} crashed: {name} ({signal.strsignal(how.by_signal)}), raised by its "
                 "own program, which would crash again if it were replaced",
             )
     well = [slot for slot, how in left.items() if how.well]
     if len(well) == slots:
-        return End(0, "")
+        return JobEnd(0, "")
     if well and waiting and not failing:
         names = " and ".join(f"slot {s}" for s in sorted(well))
-        return End(
+        return JobEnd(
             CATASTROPHE,
             f"{names} ended by os._exit(0) or exit(0) and the other slots wait for it; let all "
             "slots come to the end of the program, or all end so",

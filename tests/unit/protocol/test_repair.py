@@ -13,7 +13,9 @@ from ftrma.fabric.base import RoundChanged
 from ftrma.native import job
 from ftrma.native.constants import CHECKSUM, SLOT, PlanKind
 from ftrma.protocol import causal
-from ftrma.protocol.rounds import take_answers, take_role
+from ftrma.protocol.repair import STEPS, Phase, run_steps
+from ftrma.protocol.repair_round import RepairRound
+from ftrma.protocol.repair_steps import log_answers, take_role
 from ftrma.vault.vault import BLOCK
 
 
@@ -41,17 +43,17 @@ def test_an_answer_that_found_no_room_begins_another_round(
     monkeypatch.setattr(job, "raise_alarm", alarms.append)
     if again:
         with pytest.raises(RoundChanged):
-            take_answers(world, 7)
+            log_answers(RepairRound(world, 7, None))
     else:
-        take_answers(world, 7)
+        log_answers(RepairRound(world, 7, None))
     assert alarms == [7] * again
-    take_answers(world, 8)  # it is known by now
+    log_answers(RepairRound(world, 8, None))  # it is known by now
     assert alarms == [7] * again
 
 
 def test_who_holds_no_slot_has_no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "far_answers", lambda number: job.Wait.OK)
-    take_answers(world_of(CHECKSUM, 0), 1)
+    log_answers(RepairRound(world_of(CHECKSUM, 0), 1, None))
 
 
 @pytest.mark.parametrize("ready", [False, True])
@@ -74,14 +76,36 @@ def test_who_begins_anew_has_an_empty_vault(
         world = SimpleNamespace(
             role=lambda: (SLOT, 0), me=SimpleNamespace(ready=ready), proc=0, committed=committed,
             plan=SimpleNamespace(kind=kind), put=lambda name, value: words.update({name: value}),
-            name_vault=lambda: None, place_vault=lambda: None, vault_path=group.world.vault_path)
-        taken, _ = take_role(world, vault)
+            name_vault=lambda: None, take_seat=lambda: None, place_vault=lambda: None,
+            vault_path=group.world.vault_path)
+        now = RepairRound(world, 1, vault)
+        take_role(now)
         anew = kind == PlanKind.REENTRY and not committed
         renewed = anew and (ready or used > 0)
-        assert taken is vault and (vault.c != before) == renewed
+        assert now.vault is vault and (vault.c != before) == renewed
         assert words["ready"] == (ready and not renewed)
         assert vault.used == (0 if renewed else used and 1 + used)
         assert vault.extents.regions == {} or not renewed
         vault.release()
     finally:
         group.close()
+
+
+def test_the_steps_of_a_round_are_in_the_order_of_its_phases(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: all meet once at the beginning of each phase, in order; dead holders of roles are
+    allowed before the plan alone; who takes no part in a step meets the others nevertheless."""
+    met: list[tuple[int, int, bool]] = []
+    world: Any = SimpleNamespace(
+        proc=0, role=lambda: (CHECKSUM, 0),
+        meet=lambda number, phase, *, planned: met.append((number, int(phase), planned)))
+    done: list[Phase] = []
+    quiet = [step._replace(who=lambda now: False) for step in STEPS]
+    quiet.append(STEPS[-1]._replace(who=lambda now: True, action=lambda now: done.append(now)))
+    monkeypatch.setattr("ftrma.protocol.repair.STEPS", quiet)
+    now = RepairRound(world, 5, None)
+    run_steps(now)
+    assert met == [(5, phase, phase >= Phase.SEATED) for phase in list(Phase)[1:]]
+    assert [step.phase for step in STEPS] == sorted(step.phase for step in STEPS)
+    assert done == [now] and list(now.met_s) == list(Phase)[1:]

@@ -1,4 +1,4 @@
-"""A clean slate: each change of a process is taken back, in an interpreter of its own."""
+"""A process snapshot: each change of a process is taken back, in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 HEAD = """
 import atexit, logging, os, signal, sys, threading, time, warnings
-from ftrma.program.slate import Slate
+from ftrma.program.process_snapshot import ProcessSnapshot
 mine = os.path.dirname(__file__) + os.sep
-slate = Slate(lambda file: (file or "").startswith(mine) and "library" not in file)
+snapshot = ProcessSnapshot(lambda file: (file or "").startswith(mine) and "library" not in file)
 """
 CASES = {
     "directory": ("os.chdir('/')", "os.getcwd()"),
@@ -71,7 +71,7 @@ for which in [[case] for case in cases] + [cases]:
         for change, _ in which:
             exec(change)
         changed = [look(found) for _, found in which]
-        slate.restore()
+        snapshot.restore()
         assert all(a != b for a, b in zip(before, changed)), (which, before, changed)
         assert [look(found) for _, found in which] == before, (which, before)
 print(len(cases), "cases")
@@ -83,10 +83,10 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     text = """
 import tempfile
 os.chdir(tempfile.mkdtemp())
-slate = Slate(lambda file: False)
+snapshot = ProcessSnapshot(lambda file: False)
 os.rmdir(os.getcwd())
 os.chdir("/")
-slate.restore()
+snapshot.restore()
 print(os.getcwd())
 """
     assert run(tmp_path, text) == "/\n"
@@ -104,7 +104,7 @@ def later():
     text = """
 import library
 library.later()
-slate.restore()
+snapshot.restore()
 assert len(logging.getLogger("library").handlers) == 1
 """
     assert run(tmp_path, text) == "the library's end\n"
@@ -120,7 +120,7 @@ def first(word, end="\\n"):
 for entry in range(int(sys.argv[1])):
     sys.modules.pop("own", None)
     if entry:
-        slate.restore()
+        snapshot.restore()
     atexit.register(first, entry, end="!\\n")
     import own
     @atexit.register

@@ -1,5 +1,5 @@
 """What a launch finds of the one before: the committed version is never lost while losses are
-within the code's strength, and roles go where their vaults are.
+within the code's strength.
 
 `Machine` plays the protocol of `distributed` on the words alone that vaults keep, in any order in
 which processes can come to their steps.
@@ -14,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ftrma.errors import CatastrophicFailure
-from ftrma.machine.topology import Layout, domains_of_nodes, make_layout
-from ftrma.vault.salvage import Role, elements, group_of, newest_version, roles_of, seats
+from ftrma.machine.topology import Layout, make_layout
+from ftrma.protocol.salvage import Role, elements, group_of, newest_version, roles_of
 
 
 @st.composite
@@ -137,27 +137,3 @@ def test_too_many_losses_are_told(machine: Machine, data: st.DataObject) -> None
 def test_without_a_commit_everything_begins_again() -> None:
     """Law: nothing found and nothing committed is the start, not a failure."""
     assert newest_version(make_layout(4), {}, 0) == 0
-
-
-@given(layouts(), st.data())
-def test_roles_go_where_their_vaults_are(layout: Layout, data: st.DataObject) -> None:
-    """Law: all seats are held by different processes; a role whose vault was found sits on its
-    node, unless more were found there than processes run there."""
-    names = ["a", "b", "c"]
-    hosts = data.draw(st.lists(st.sampled_from(names), min_size=layout.processes,
-                               max_size=layout.processes))
-    found = data.draw(
-        st.dictionaries(st.sampled_from(roles_of(layout)), st.sampled_from([*names, "gone"]))
-    )
-    domains = domains_of_nodes(hosts)
-    seated = seats(layout, hosts, found, domains, "nodes")
-    procs = [*seated.slot_proc, *seated.checksum_proc]
-    assert sorted([*procs, *seated.spares]) == list(range(layout.processes))
-    if not found:
-        return
-    assert seated.layout == layout
-    at = dict(zip(roles_of(layout), procs, strict=True))
-    for host in names:
-        here = [r for r, h in found.items() if h == host]
-        kept = [r for r in here if hosts[at[r]] == host]
-        assert len(kept) >= min(len(here), hosts.count(host))

@@ -1,9 +1,10 @@
-"""A clean slate: what the program changes in its process is put back before it is entered again.
+"""Puts back what the program has changed in its process, before the program is run again there.
 
-In the same process a program finds what it left the time before: handlers that it is about to
-register a second time, a directory that it has changed to. A `Slate` is taken before the first
-entry and restored before each later one. Not all can be put back: what libraries keep in their
-modules stays, and a program that cannot live with that needs fresh processes (`runner`).
+In the same process a program finds what it left in the attempt before: handlers that it is about to
+register a second time, a directory that it has changed to. A `ProcessSnapshot` is taken before the
+first attempt and restored before each later one. Not everything can be put back: libraries keep
+what they hold in their modules, and a program that cannot live with that needs fresh processes
+(`runner`).
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Objects that the program may have put others in place of.
+# Objects in whose place the program may have put others.
 PLACES = (
     (sys, "stdin"), (sys, "stdout"), (sys, "stderr"), (sys, "excepthook"), (sys, "unraisablehook"),
     (sys, "displayhook"), (threading, "excepthook"), (warnings, "showwarning"),
     (warnings, "formatwarning"), (logging, "_warnings_showwarning"),
 )
-# Of modules that the program may import, as they are then. A context manager of mpi4py 4.1 leaves
-# it set when it cannot free its communicators any more.
+# Objects of modules that the program may import, with the values that they begin with. A context
+# manager of mpi4py 4.1 leaves this one set when it cannot free its communicators any more.
 LATER = (("mpi4py.futures._core", "SharedPool", None),)
 LISTS = ((sys, "path"), (sys, "argv"), (sys, "warnoptions"), (warnings, "filters"))
-# Their handlers are the crash handlers, in C, of which Python knows nothing (csrc/job/leave.c).
+# The handlers of these signals are in C, and Python knows nothing of them (csrc/job/leave.c).
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-class Slate:
-    """The state of this process that a program finds.
+class ProcessSnapshot:
+    """The state of a process at the moment when it is made.
 
     Args:
-        owns: whether a file of Python code is the program's own.
+        owns: says whether a file of Python code is the program's own.
     """
 
     def __init__(self, owns: Callable[[str | None], bool]) -> None:
@@ -59,13 +60,13 @@ class Slate:
         self.exits = Exits(owns)
 
     def imports_alike(self) -> bool:
-        """What is imported now is what would have been imported then, as far as that is known."""
+        """Say whether an import finds the same modules now, as far as that is known."""
         return dict(os.environb) == self.environ and all(
             getattr(module, name) == content for module, name, content in self.lists
             if name == "path")
 
     def restore(self) -> None:
-        """Put all of it back."""
+        """Put the state back."""
         self.exits.forget()
         self._restore_signals()
         self._restore_logging()
@@ -92,7 +93,7 @@ class Slate:
         for name, value in self.environ.items():
             if os.environb.get(name) != value:
                 os.environb[name] = value
-        # What was put there past os.environ.
+        # Variables that were put into the environment past os.environ.
         now = _c_environ()
         for name in set(now) - set(self.c_environ):
             os.unsetenv(name)
@@ -101,7 +102,7 @@ class Slate:
                 os.putenv(name, value)
 
     def _restore_signals(self) -> None:
-        for timer in TIMERS:  # first: what they raise may end the process once it has no handler
+        for timer in TIMERS:  # first, since their signals may end a process that has no handler
             signal.setitimer(timer, 0)
         for number, handler in self.handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
@@ -113,7 +114,7 @@ class Slate:
         for name, logger in _loggers().items():
             level, propagate, disabled, handlers, filters = self.loggers.get(name, NEW_LOGGER)
             for handler in list(logger.handlers):
-                # A library adds one of these when it is imported, and it stays imported.
+                # A library adds a NullHandler when it is imported, and it stays imported.
                 if handler in handlers or isinstance(handler, logging.NullHandler):
                     continue
                 logger.removeHandler(handler)
@@ -143,7 +144,7 @@ def _state(logger: logging.Logger) -> LoggerState:
 
 
 def _c_environ() -> dict[bytes, bytes]:
-    """The environment as C has it, which ``os.putenv`` changes and ``os.environ`` does not show."""
+    """Return the environment of C, which ``os.putenv`` changes unseen by ``os.environ``."""
     entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
     found = {}
     i = 0
@@ -155,12 +156,12 @@ def _c_environ() -> dict[bytes, bytes]:
 
 
 class Exits:
-    """Functions that the program has registered with `atexit`, which each entry registers anew.
+    """Functions that the program has registered with `atexit`; each attempt registers them anew.
 
-    A library that is imported stays imported, so what it registers while it is imported stays too.
+    A library stays imported, so functions that it registers while it is imported stay, too.
 
     Args:
-        owns: whether a file of Python code is the program's own.
+        owns: says whether a file of Python code is the program's own.
     """
 
     def __init__(self, owns: Callable[[str | None], bool]) -> None:
@@ -170,7 +171,7 @@ class Exits:
         atexit.register, atexit.unregister = self.register, self.unregister
 
     def register(self, function: Function, /, *args: Any, **more: Any) -> Function:
-        """As `atexit.register`."""
+        """Stand in for `atexit.register`."""
         if not callable(function) or self._importing():
             self.register_for_good(function, *args, **more)
             return function
@@ -180,20 +181,20 @@ class Exits:
         return function
 
     def unregister(self, function: Callable[..., Any], /) -> None:
-        """As `atexit.unregister`."""
+        """Stand in for `atexit.unregister`."""
         for call in [c for c in self.registered if c.func == function]:
             self.registered.remove(call)
             self.unregister_for_good(call)
         self.unregister_for_good(function)
 
     def forget(self) -> None:
-        """The program is entered again."""
+        """Unregister the functions of the attempt that is over."""
         for call in self.registered:
             self.unregister_for_good(call)
         self.registered.clear()
 
     def _importing(self) -> bool:
-        """A library's module is being executed, however far up."""
+        """Say whether a library's module is being imported, somewhere on the stack."""
         frame = sys._getframe(2)
         while frame.f_code.co_filename != ENTRY and frame.f_back:
             code = frame.f_code
@@ -203,4 +204,5 @@ class Exits:
         return False
 
 
-ENTRY = os.path.join(os.path.dirname(__file__), "script.py")  # its callers are no program's
+# Frames above this file's on the stack are not the program's.
+ENTRY = os.path.join(os.path.dirname(__file__), "script.py")

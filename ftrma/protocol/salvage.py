@@ -1,26 +1,24 @@
-"""What a launch finds of the one before it: which version can be had, and who takes which role.
+"""Decides which version a launch can have from the vaults of the launch before it. Pure.
 
 A job over several nodes is launched again after a failure, on vaults that lie where their
-processes ran. Each vault tells which versions it can be brought to (see ``ftrma_vault_words`` in
+processes ran. Each vault tells to which versions it can be brought (see ``ftrma_vault_words`` in
 ``csrc/ftrma.h``): a slot that has staged a version can keep it or go back, a parity that has summed
-one can fold it in or leave it. No vault says what the others have done, and none needs to: a
+a version can fold it in or leave it. No vault tells what the others have done, and none needs to: a
 version can be had if in every group no more than m vaults lack it.
 
-That never goes back behind what was committed, as long as the losses are within the code's
-strength. A version is committed when every slot has staged it and every checksum rank has summed
-it; from then on until a slot begins to stage the next one each vault has it, and a slot begins only
-after the commit. The newest version that can be had is therefore the committed one, or one that was
-on the way and is whole.
+The version that can be had is never older than the committed one, as long as no group has lost more
+than m vaults. A version is committed when every slot has staged it and every checksum rank has
+summed it. From then on each vault has it, until its slot begins to stage the next version, which is
+after the commit. So the newest version that can be had is the committed one, or one that was on the
+way and is whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from ..errors import CatastrophicFailure
-from ..machine.placement import Placement, choose_spare, level_held, place
-from ..machine.topology import Domains, Layout
+from ..machine.topology import Layout
 from ..native.shared import Version
 
 Role = tuple[str, int]  # "slot" or "checksum", and its number
@@ -40,6 +38,7 @@ def elements(layout: Layout, group: int) -> list[Role]:
 
 
 def missing(layout: Layout, present: Collection[Role], group: int) -> list[Role]:
+    """Roles of a group that are not present."""
     return [role for role in elements(layout, group) if role not in present]
 
 
@@ -62,11 +61,12 @@ def newest_version(
         if not catastrophe(lost, layout.strength, version):
             return version
     if committed:
-        refuse(layout, {r for r, versions in found.items() if committed in versions}, committed)
+        having = {role for role, versions in found.items() if committed in versions}
+        raise_if_lost(layout, having, committed)
     return Version(0)
 
 
-def refuse(layout: Layout, present: Collection[Role], version: Version) -> None:
+def raise_if_lost(layout: Layout, present: Collection[Role], version: Version) -> None:
     """Raise for the first group that lacks more than m of its vaults, if there is one."""
     lost = {g: [f"{kind} {index}" for kind, index in missing(layout, present, g)]
             for g in range(layout.groups)}
@@ -78,12 +78,12 @@ def refuse(layout: Layout, present: Collection[Role], version: Version) -> None:
 def catastrophe(
     lost: Mapping[int, Sequence[str]], strength: int, version: Version
 ) -> CatastrophicFailure | None:
-    """The first group that has lost more than its checksum ranks make up for; None if all hold.
+    """Say which group has lost more than its checksum ranks make up for; None if none has.
 
     Args:
         lost: names of the lost members of each group.
         strength: m, the checksum ranks of a group.
-        version: that cannot be had any more then.
+        version: that is lost in this case.
 
     Source: Besta & Hoefler, section 5: a catastrophic failure.
     """
@@ -93,43 +93,7 @@ def catastrophe(
     return None
 
 
-def seats(
-    layout: Layout, hosts: Sequence[str], found: Mapping[Role, str], domains: Domains, aware: str
-) -> Placement:
-    """Seat all roles: those whose vault was found on its node, the others by awareness.
-
-    Args:
-        layout: with the groups in force where vaults were found.
-        hosts: node of each process.
-        found: node of each vault that was found; empty at the first launch.
-        domains: elements of each process; aware: the level wished for.
-    """
-    if not found:
-        return place(layout, domains, aware)
-    free = {host: [p for p, h in enumerate(hosts) if h == host] for host in dict.fromkeys(hosts)}
-    taken: dict[Role, int] = {}
-    for role in roles_of(layout):
-        if free.get(found.get(role, "")):
-            taken[role] = free[found[role]].pop(0)
-    spares = sorted(p for left in free.values() for p in left)
-    for role in roles_of(layout):
-        if role not in taken:
-            group = group_of(layout, role)
-            others = [taken[r] for r in elements(layout, group) if r in taken]
-            chosen = choose_spare(spares[0], others, spares, layout.strength, domains, aware)
-            spares.remove(chosen)
-            taken[role] = chosen
-    slot_proc = tuple(taken["slot", s] for s in range(layout.slots))
-    checksum_proc = tuple(taken["checksum", c] for c in range(layout.checksums))
-    held = level_held(layout, slot_proc, checksum_proc, domains)
-    seated = Placement(layout, slot_proc, checksum_proc, tuple(spares), held)
-    if domains.height(held) < domains.height(aware):
-        seated = replace(
-            seated, shortfall=f"--aware {aware} holds up to {held} only on the nodes that are left"
-        )
-    return seated
-
-
 def group_of(layout: Layout, role: Role) -> int:
+    """Group of a role."""
     kind, index = role
     return layout.group_of(index) if kind == "slot" else layout.group_of_checksum(index)

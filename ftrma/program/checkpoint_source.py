@@ -1,0 +1,84 @@
+"""The checkpoint that a program goes on from: its record, and the vault that has its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import FtrmaError
+from ..native import logs
+from ..native.shared import Slot
+from ..state import State
+from ..vault.vault import Vault
+
+
+class CheckpointSource:
+    """A committed version of this slot, or its demand checkpoint.
+
+    Args:
+        slot: whose checkpoint it is.
+        vault: that has its bytes.
+        record: what describes them, as `Session` has made it.
+    """
+
+    def __init__(self, slot: Slot, vault: Vault, record: dict[str, Any]) -> None:
+        self.slot, self.vault, self.record = slot, vault, record
+
+    @property
+    def ordinal(self) -> int:
+        """The safepoint at which it was taken."""
+        return int(self.record["ordinal"])
+
+    def restore_window(self, ordinal: int, address: int, size_bytes: int) -> int | None:
+        """Put the checkpoint's bytes into one window.
+
+        Args:
+            ordinal: of the window.
+            address, size_bytes: of the own part.
+
+        Returns:
+            Bytes that differed; None if the checkpoint does not know the window.
+        """
+        if ordinal not in self.record["windows"]:
+            return None
+        saved_bytes, _ = self.record["windows"][ordinal]
+        if saved_bytes != size_bytes:
+            raise FtrmaError(
+                f"window number {ordinal} of slot {self.slot} has {size_bytes} bytes now and had "
+                f"{saved_bytes} in the checkpoint. The program must make the same windows in the "
+                "same order each time it runs"
+            )
+        if size_bytes:
+            return self.vault.copy_out(("window", ordinal), address, size_bytes)
+        return 0
+
+    def restore_windows(self) -> int:
+        """Put the checkpoint's bytes into all windows, over what the program has put there.
+
+        Returns:
+            Bytes that differed.
+        """
+        return sum(
+            self.restore_window(window.ordinal, window.address, window.size_bytes) or 0
+            for window in logs.windows()
+        )
+
+    def load_state(self, name: str, state: State) -> None:
+        """Give a declared state the checkpoint's values.
+
+        Raises:
+            FtrmaError: the checkpoint has no state of this name.
+        """
+        saved = self.record["states"].get(name)
+        if saved is None:
+            raise FtrmaError(
+                f"protect({name!r}): the checkpoint has no such state; it declares "
+                f"{', '.join(map(repr, self.record['states'])) or 'nothing'}. The program must "
+                "declare the same names each time it runs"
+            )
+        state._load(saved, self.vault.copy_out)
+
+    def differs(self, states: Mapping[str, State]) -> bool:
+        """Say whether a declared state is not what the checkpoint has."""
+        return any(state._differs(self.record["states"][name], self.vault.bytes_of)
+                   for name, state in states.items())

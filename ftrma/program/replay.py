@@ -1,0 +1,110 @@
+"""The replay of a lost slot in its replacement: what it begins with, where the checkpoint lies in
+the program, and how it ends.
+
+The replacement runs the program from its top. C answers its events from the logs up to the horizon
+(``csrc/log/replay.c``); then the slot is live, and the others, who have waited for it, go on with
+it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..errors import Rollback
+from ..fabric.story import Recovery
+from ..fabric.world import World
+from ..native import logs
+from ..native.shared import Slot
+from ..protocol.demand import DemandStore
+from ..protocol.repair_round import Repaired
+from ..state import State
+from .checkpoint_source import CheckpointSource
+
+
+class Replay:
+    """The replay of one slot, in the process that replaces the dead one.
+
+    Args:
+        world: of this process.
+        slot: that is replayed.
+
+    Attributes:
+        demand: number of the demand checkpoint that it begins with; 0: the committed version.
+        source: the checkpoint that it begins with; None: it begins at the program's start.
+        anchored: the counters of `source` are taken back at a safepoint of the program, which
+            `is_anchor` finds. Otherwise the log reaches back to the program's top.
+    """
+
+    def __init__(self, world: World, slot: Slot) -> None:
+        self.world, self.slot = world, slot
+        self.began_s = time.monotonic()
+        self.demand = 0
+        self.source: CheckpointSource | None = None
+        self.anchored = False
+
+    def prepare(self, demands: DemandStore, committed: CheckpointSource | None) -> None:
+        """Collect from the logs what the replay needs.
+
+        Args:
+            demands: demand checkpoints of the slot.
+            committed: the committed version; None: the program's start.
+
+        Raises:
+            Rollback: the slot's demand checkpoint is damaged, so it cannot be replayed.
+        """
+        world, cut, counters = self.world, b"", b""
+        self.source = committed
+        self.demand = logs.demand_of(self.slot, world.committed)
+        if self.demand:
+            found = demands.recover(self.demand)
+            if not found:
+                logs.refuse(f"slot {self.slot}'s demand checkpoint is damaged")
+                raise Rollback("a process failed")
+            self.source = CheckpointSource(self.slot, *found)
+            cut = self.source.record["cut"]
+        mark = world.ctl.slots[self.slot].marks[world.committed & 1]
+        self.anchored = bool(self.demand or not mark.start)
+        if self.anchored:
+            assert self.source
+            counters = self.source.record["counters"]
+        logs.replay_prepare(self.slot, world.committed, counters, self.demand, cut)
+
+    def is_anchor(self, states: Mapping[str, State]) -> bool:
+        """Say whether this safepoint is the one at which the checkpoint was taken.
+
+        It is if declared state and windows are what the checkpoint has: the program's way from here
+        depends on nothing else.
+
+        Raises:
+            Rollback: the replay is before the checkpoint, and this safepoint is another one.
+        """
+        if logs.mode() is not logs.Mode.PROLOGUE and not logs.in_prefix():
+            return False
+        assert self.source
+        if self.source.restore_windows() or self.source.differs(states):
+            logs.refuse(
+                "its program does not come to its first safepoint() with the state that the "
+                "checkpoint has; call safepoint() at the top of the loop"
+            )
+            raise Rollback("a process failed")
+        return True
+
+    def begin_at_anchor(self) -> None:
+        """Take the counters of the checkpoint back; events are replayed from here on."""
+        if not logs.replay_anchor():
+            raise Rollback("a process failed")
+
+    def ended(self, repaired: Repaired) -> Recovery:
+        """The slot is live: say how it was recovered.
+
+        Args:
+            repaired: the repair that began this replay.
+        """
+        replay_s = time.monotonic() - self.began_s
+        return Recovery(
+            kind="causal", slots=(self.slot,), version=repaired.version,
+            seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),
+            reason="", began_s=self.world.ctl.death_ns / 1e9, demand=self.demand,
+        )

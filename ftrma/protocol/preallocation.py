@@ -1,0 +1,45 @@
+"""Takes the memory of checkpoints while the program computes.
+
+The first checkpoint would find no memory in the vaults, and taking it holds the program up several
+times as long as staging. The size is known when the program has declared what it protects. From
+then on each slot has its vault's memory taken (``csrc/vault/ahead.c``) and publishes the size; its
+checksum ranks and the spares do the same then.
+
+Nothing is taken if the program might need the memory: all vaults of the node, of twice the slot's
+bytes each, must fit into what is free at this moment. If they do not fit, the first checkpoint
+takes its memory itself, and tells if there is too little.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..fabric.world import World
+from ..host.cgroup import available_bytes
+from ..native.vaults import BLOCK
+from ..vault.vault import Vault, blocks
+
+PARTS = 2  # of a vault: the copy, and the stage, which is at most as large
+RECORD_BLOCKS = 2  # beside the regions: block 0, and a record of usual size
+
+
+def preallocate(world: World, vault: Vault, sizes_bytes: Iterable[int]) -> None:
+    """Take memory for a slot's checkpoints of regions of these sizes.
+
+    MPI: local; waits for nobody.
+    Fault: nothing happens in it.
+    """
+    count = RECORD_BLOCKS + sum(max(1, blocks(size_bytes)) for size_bytes in sizes_bytes)
+    node = [p for p in world.procs_of_job() if world.files is None or world.files.here(p)]
+    if PARTS * count * BLOCK * len(node) <= room_bytes(world.directory):
+        vault.reserve_ahead(count, staging=count)
+        if count > world.me.blocks:
+            world.put("blocks", count)
+
+
+def room_bytes(directory: Path) -> int:
+    """Bytes that files in a directory of shared memory can still have."""
+    room, available = os.statvfs(directory), available_bytes()
+    return min(available, room.f_bavail * room.f_frsize) if room.f_blocks else available

@@ -1,0 +1,167 @@
+"""Repair: rounds until one ends with everybody.
+
+A round is a table of steps. Each step belongs to a phase, and all living processes meet at the
+beginning of each phase; so a step relies on what all have done in the phases before. Another
+failure ends a round at its next meeting, and the next round begins. No process leaves a repair
+unless all do. What is to be done is decided in `plan`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+from ..fabric.base import RoundChanged
+from ..fabric.story import Phases
+from ..fabric.world import World
+from ..native import job
+from ..vault.group import own_vault
+from ..vault.vault import Vault
+from . import leading
+from . import repair_steps as steps
+from .repair_round import Repaired, RepairProgress, RepairRound
+
+
+class Phase(IntEnum):
+    """Phases of a round. All meet at the beginning of each but the first."""
+
+    BEGIN = 0
+    GATHERED = 1  # all living processes have come
+    SETTLED = 2  # every vault is at the committed version
+    SEATED = 3  # every role has a living process
+    SLOTS_RESTORED = 4  # every slot's vault is whole
+    RESTORED = 5  # every vault is whole
+    READY = 6  # all can go on
+
+
+def everybody(now: RepairRound) -> bool:
+    return True
+
+
+def leader(now: RepairRound) -> bool:
+    return now.leads
+
+
+def others(now: RepairRound) -> bool:
+    return not now.leads
+
+
+def slots(now: RepairRound) -> bool:
+    return now.holds_slot
+
+
+def slots_if_causal(now: RepairRound) -> bool:
+    return now.causal and now.holds_slot
+
+
+def lost_slots(now: RepairRound) -> bool:
+    return now.vault_lost and now.holds_slot
+
+
+def checksum_ranks(now: RepairRound) -> bool:
+    return now.holds_checksum
+
+
+def everybody_if_going_back(now: RepairRound) -> bool:
+    return not now.causal
+
+
+class Step(NamedTuple):
+    """An action of some processes, behind the meeting of a phase."""
+
+    phase: Phase
+    who: Callable[[RepairRound], bool]
+    action: Callable[[RepairRound], None]
+
+
+STEPS = (
+    Step(Phase.BEGIN, everybody, steps.stop_commits),
+    Step(Phase.BEGIN, everybody, steps.complete_accesses),
+    Step(Phase.GATHERED, everybody, steps.resume_going_back),
+    Step(Phase.GATHERED, slots, steps.refuse_without_threads),
+    Step(Phase.GATHERED, everybody, steps.settle_vault),
+    Step(Phase.GATHERED, everybody, steps.hold_accesses),
+    Step(Phase.SETTLED, everybody, steps.read_connect_request),
+    Step(Phase.SETTLED, everybody, steps.log_answers),
+    Step(Phase.SETTLED, everybody, steps.choose_leader),
+    Step(Phase.SETTLED, leader, leading.lead),
+    Step(Phase.SETTLED, others, steps.await_plan),
+    Step(Phase.SETTLED, everybody, steps.end_if_asked),
+    Step(Phase.SETTLED, everybody, steps.forget_vaults),
+    Step(Phase.SETTLED, everybody, steps.take_role),
+    Step(Phase.SEATED, everybody, steps.begin_restoring),
+    Step(Phase.SEATED, slots_if_causal, steps.repair_windows),
+    Step(Phase.SEATED, slots_if_causal, steps.fetch_logs),
+    Step(Phase.SEATED, lost_slots, steps.restore_slot),
+    Step(Phase.SLOTS_RESTORED, checksum_ranks, steps.restore_parity),
+    Step(Phase.RESTORED, everybody, steps.connect),
+    Step(Phase.RESTORED, everybody_if_going_back, steps.go_back),
+    Step(Phase.RESTORED, slots, steps.share_communicator),
+    Step(Phase.RESTORED, everybody, steps.release_accesses),
+    Step(Phase.READY, leader, leading.conclude),
+    Step(Phase.READY, everybody, steps.clean_up),
+)
+
+
+def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
+    """Run repair rounds until one ends with everybody.
+
+    Args:
+        world: of this process.
+        vault: of this process; a spare's is empty, with its memory taken ahead, or None.
+
+    Returns:
+        The vault of this process's role from now on, and how the failure was repaired.
+
+    Raises:
+        LaunchEnded: the job is given up or launched again; nothing is left to do here.
+    """
+    progress = RepairProgress()
+    while True:
+        now = RepairRound(world, world.begin_round(), vault, progress)
+        try:
+            run_steps(now)
+            return now.vault, outcome(now)
+        except RoundChanged:
+            progress.eventful |= world.plan.round >= now.number and not world.plan.calm
+            if vault is None and world.me.ready and world.vault_path(world.proc).exists():
+                vault = own_vault(world, create=False)
+
+
+def run_steps(now: RepairRound) -> None:
+    """Do this process's steps of a round.
+
+    Raises:
+        RoundChanged: another failure came.
+        LaunchEnded: as `repair`.
+    """
+    phase = Phase.BEGIN
+    for step in STEPS:
+        if step.phase != phase:
+            phase = step.phase
+            # A dead holder of a role is expected before the plan alone.
+            now.world.meet(now.number, phase, planned=phase >= Phase.SEATED)
+            now.met_s[phase] = time.monotonic()
+        if step.who(now):
+            step.action(now)
+
+
+def outcome(now: RepairRound) -> Repaired:
+    """Say how the failure was repaired, after the last step of a round."""
+    world, progress = now.world, now.progress
+    gathered, seated, restored = (
+        now.met_s[p] for p in (Phase.GATHERED, Phase.SEATED, Phase.RESTORED))
+    seconds = (job.now_ns() - world.ctl.death_ns) / 1e9
+    phases = Phases(
+        detect=max(0.0, seconds - (time.monotonic() - gathered)),
+        repair=(seated - gathered) + (time.monotonic() - restored),
+        restore=restored - seated,
+    )
+    back = "reentry" if world.claimant else "rollback"
+    silent = world.plan.calm and not progress.went_back and not progress.eventful
+    return Repaired(
+        now.leads, back if progress.went_back else "causal", world.committed, seconds, phases,
+        silent=silent, died=progress.died,
+    )
