@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 from mpicc import check_compiler  # noqa: E402
 from mpicc import find as find_mpicc  # noqa: E402
 
-# Each folder uses those below it alone, and no file of a folder one that uses it
+# Each folder uses those below it alone, and no two files use each other
 # (tests/unit/house/test_c_layers.py).
 SOURCES = {
     "graph": ["sums.c", "sort.c", "text.c", "rmat.c"],
@@ -56,12 +56,12 @@ SOURCES = {
         *("tcp.c", "tcp_connection.c", "message.c", "mirror.c", "merge.c", "spokes.c"),
     ],
 }
-# How they follow each other in the library. Measured: in the alphabetical order that setuptools has
-# by itself a logged Get takes 3 % longer, with the same instructions.
+# The order of the folders' objects in the library. Measured: in the alphabetical order of
+# setuptools a logged Get takes 3 % longer, with the same instructions.
 LINKED = ("job", "log", "interpose", "vault", "kernels")
-WIRE = ("wire",)  # in the library of agents
-GRAPH = ("graph",)  # in that of vertex programs
-# What Python knows of C, and the header it is made from.
+WIRE = ("wire",)  # the library of agents
+GRAPH = ("graph",)  # the library of vertex programs
+# Python's declarations of C, and the header from which each is made.
 DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h",
             "frameworks.graph._kerneldeclarations": "graph/graph.h"}
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
@@ -70,19 +70,19 @@ FLAGS += ["-fno-semantic-interposition"]
 # Measured: a Put or Get takes up to 4 % more or less, with the same instructions, by where in a
 # cache line its functions happen to begin. So they begin at one, whatever is added before them.
 FLAGS += ["-falign-functions=64"]
-# A product and a sum are rounded one after the other, as NumPy does, where the processor has both
-# in one instruction, too.
+# A product and a sum are rounded one after the other, as NumPy does, even if the processor has one
+# instruction for both.
 EXACT = ["-ffp-contract=off"]
 
 
 def declarations(header: str) -> str:
-    """The part of a header that cffi reads."""
+    """Return the part of a header that cffi reads."""
     text = (HERE / header).read_text()
     return re.search(r"/\* CFFI-BEGIN \*/(.*)/\* CFFI-END \*/", text, re.S)[1]
 
 
 def sources_of(folders: tuple[str, ...]) -> list[Path]:
-    """All sources of some folders, in the table's order."""
+    """Return all sources of some folders, in the table's order."""
     return [HERE / folder / name for folder in SOURCES if folder in folders
             for name in SOURCES[folder]]
 
@@ -108,23 +108,23 @@ class BuildExtension(build_ext):
             ffi.emit_python_code(str(package / f"{module.replace('.', '/')}.py"))
         link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]
         keep = [a for a in link if a.startswith(("-I", "-D", "-L", "-l", "-pthread"))]
-        # Only a compiler named by the user is there to stay; the wheel's is found at run time.
+        # A compiler that the user names stays there; the wheel's library is found at run time.
         rpath = [f"-Wl,-rpath,{a[2:]}" for a in link if a.startswith("-L")]
         native = self.extensions[0]
         made = [out / "guards.c"]
         native.sources = [os.path.relpath(p) for p in [*sources_of(LINKED), *made]]
-        # In front of the environment's own directory, where another library's mpi.h may lie.
+        # These stand in front of the environment's directory, which may have another mpi.h.
         native.include_dirs = [
             *(str(HERE / folder) for folder in ("", *LINKED, *WIRE)),
             *(a[2:] for a in keep if a.startswith("-I")),
         ]
         native.extra_compile_args = FLAGS + [a for a in keep if a.startswith(("-D", "-p"))]
-        # Calls of its own functions go to these at once, not by a table that others can change.
+        # Calls of its own functions go there at once, not by a table that others can change.
         native.extra_link_args = ["-Wl,-Bsymbolic-functions"]
         native.extra_link_args += ["-Wl,-rpath,$ORIGIN", "-Wl,-rpath,$ORIGIN/../../.."]
         native.extra_link_args += rpath if os.environ.get("MPICC") else []
         native.extra_link_args += [a for a in keep if not a.startswith(("-I", "-D"))]
-        # A library of its own, to be preloaded into the launcher; it has nothing to do with MPI.
+        # The launcher preloads this library, which has nothing to do with MPI.
         loopback = self.extensions[1]
         loopback.sources = [os.path.relpath(HERE / "loopback.c")]
         loopback.extra_compile_args = FLAGS

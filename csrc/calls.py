@@ -1,4 +1,4 @@
-"""What the interposer does with every MPI call, and the generator of the plain wrappers.
+"""The treatment of every MPI call by the interposer, and the generator of the plain wrappers.
 
 The table has one row per kind of treatment.  Window and RMA calls are listed by name, all of them;
 calls on communicators and requests are told apart by their parameters, read from the ``mpi.h`` in
@@ -64,19 +64,19 @@ LOCAL = re.compile(
     r"|_neighbors(_count)?)|Dist_graph_neighbors(_count)?|Pack|Unpack|Pack_size)$"
 )
 
-# They act on the communicator's handle, which is of this process alone.
+# Calls on the communicator's handle, which is of this process alone.
 HANDLE = re.compile(
     r"MPI_Comm_((set|delete)_attr|(get|set)_(name|info)|call_errhandler|test_inter)$"
 )
 
-# They lead to processes outside of the job, also from a communicator of this process alone.
+# Calls that lead to processes outside of the job, even from a communicator of this process alone.
 OUTWARD = re.compile(r"Comm_(accept|connect|join)")
 
-# Removed from the standard; Open MPI declares them only to reject their use.
+# Calls that the standard has removed; Open MPI declares them only to reject their use.
 GONE = re.compile(r"MPI_(Attr_\w+|Errhandler_(get|set|create)|Keyval_\w+|Address|Type_struct)$")
 
 
-# Their MPI_Comm * is no new communicator yet.
+# Calls whose MPI_Comm * is no new communicator yet.
 NOT_MADE = ("Comm_idup", "Comm_idup_with_info")
 
 
@@ -115,7 +115,7 @@ def _parameter(text: str, position: int) -> tuple[str, str]:
 
 
 def read_header(mpicc: str) -> list[Call]:
-    """All functions that return int, from the mpi.h that `mpicc` compiles against."""
+    """Read all functions that return int from the mpi.h that `mpicc` compiles against."""
     text = preprocess(mpicc, "#define OMPI_OMIT_MPI1_COMPAT_DECLS 1\n#include <mpi.h>\n")
     calls = {}
     prototype = r"\bint\s+MPI_(\w+)\s*\(([^;{}]*?)\)\s*(?:__attribute__[^;]*)?;"
@@ -136,7 +136,7 @@ def declare(kind: str, name: str) -> str:
 
 
 def wrapper(call: Call) -> str:
-    """C source of one generated wrapper."""
+    """Return the C source of one generated wrapper."""
     names = []
     made = ""
     for kind, name in call.parameters:
@@ -151,7 +151,7 @@ def wrapper(call: Call) -> str:
     place = ""
     comms = [name for kind, name in call.parameters if kind == "MPI_Comm"]
     if comms or made:
-        # Communication with others that no replay can repeat; with itself a slot repeats all.
+        # No replay can repeat communication with others; with itself a slot repeats all.
         place = "    ftrma_failpoint(FTRMA_FAILPOINT_CALL);\n"
         if OUTWARD.match(call.name) or not comms:
             place += f'    ftrma_foreign("MPI_{call.name}");\n'
@@ -175,7 +175,7 @@ def wrapper(call: Call) -> str:
 
 
 def generate(mpicc: str, to: Path) -> None:
-    """Write the generated wrappers, and how many calls are intercepted in all."""
+    """Write the generated wrappers, and the number of calls that are intercepted in all."""
     calls = [c for c in read_header(mpicc) if c.kind in ("guard", "translate")]
     if len(calls) < 100:
         raise RuntimeError(

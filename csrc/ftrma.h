@@ -424,7 +424,7 @@ struct ftrma_ctl {
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
     uint64_t commit;            /* committed version << 1 | frozen (a repair is under way) */
     uint64_t target;            /* ordinal of the safepoint where the next checkpoint is due */
-    uint64_t entry;             /* number of the current attempt, from 1 on */
+    uint64_t attempt;           /* number of the current attempt, from 1 on */
     uint64_t stumbles;          /* rounds of a repair in which the library failed though nobody
                                    else died */
     uint64_t kill_ns;           /* ftrma_now_ns, when the newest --kill rule struck */

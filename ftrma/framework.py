@@ -238,7 +238,7 @@ def attempt() -> int:
     Fault: nothing happens in it.
     """
     session = _session()
-    return int(session.world.ctl.entry) if session else 0
+    return int(session.world.ctl.attempt) if session else 0
 
 
 def restored() -> bool:

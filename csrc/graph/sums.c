@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* As in NumPy: the second one if both are equal, the first one if it is NaN. */
+/* The second one if both are equal, the first one if it is NaN, as in NumPy. */
 #define ADD(a, b) ((a) + (b))
 #define MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))

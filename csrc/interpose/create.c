@@ -210,7 +210,7 @@ static int join(struct making *m, MPI_Info info)
     if (!error)
         error = ftrma_window_list(w);
     if (!error)
-        STORE(&w->members[w->me].made, (uint32_t)LOAD(&ftrma_ctl->entry));
+        STORE(&w->members[w->me].made, (uint32_t)LOAD(&ftrma_ctl->attempt));
     return error;
 }
 

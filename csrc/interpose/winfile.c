@@ -177,7 +177,7 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
     /* Even if the process died in the making itself, others may be past that already. */
     w->left = ftrma_event_clock.mode && (!ftrma_replay_over()
-                                  || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->entry));
+                                  || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->attempt));
     const struct ftrma_member *before = &w->members[w->me];
     int moved = w->anew || before->offset != offset
                 || before->size_bytes != (uint64_t)offer->size_bytes;

@@ -83,7 +83,7 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->nchecksums = ngroups * strength;
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
-    c->entry = c->nodes = 1;
+    c->attempt = c->nodes = 1;
     for (uint32_t s = 0; s < nslots; s++) /* no logs yet, so no marks */
         c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
     for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)

@@ -106,7 +106,7 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
         for (uint32_t s = 0; s < c->nslots; s++) {
             const struct ftrma_proc *p = &c->proc[roles->slot_proc[s]];
             /* Read the end first: a process that arrived and then ended has arrived. */
-            int end = LOAD(&p->finished) == LOAD(&c->entry);
+            int end = LOAD(&p->finished) == LOAD(&c->attempt);
             int arrived = LOAD(&p->arrived) >= ordinal;
             here += (uint32_t)arrived;
             ended |= end && !arrived;

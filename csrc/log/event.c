@@ -73,7 +73,7 @@ static int all_finished(void)
 {
     const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
-        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].finished) != LOAD(&ftrma_ctl->entry))
+        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].finished) != LOAD(&ftrma_ctl->attempt))
             return 0;
     return 1;
 }
@@ -90,7 +90,7 @@ int ftrma_end(void)
         ftrma_refuse("its program ended earlier when it was executed again");
     if (rc)
         return FTRMA_ALARM;
-    STORE(&ftrma_ctl->proc[ftrma_me].finished, LOAD(&ftrma_ctl->entry));
+    STORE(&ftrma_ctl->proc[ftrma_me].finished, LOAD(&ftrma_ctl->attempt));
     ftrma_wake(bell);
     uint32_t seen = LOAD(&bell->word);
     for (unsigned step = 0; LOAD(&ftrma_ctl->alarm) != FTRMA_ENDED; seen = LOAD(&bell->word)) {

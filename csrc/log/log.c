@@ -75,7 +75,7 @@ static void reclaim(void)
     struct ftrma_mark *mark = ftrma_log_free_to_trim();
     if (!mark || ftrma_log->used < enough())
         return;
-    uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->entry)), ftrma_held_so_far());
+    uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->attempt)), ftrma_held_so_far());
     if (seen != compacted) {
         compacted = ftrma_compact_puts(mark->events) ? seen : 0;
         ftrma_log_lose_spots(FTRMA_PUTS); /* readers find their place by the events in the

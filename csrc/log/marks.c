@@ -95,7 +95,7 @@ void ftrma_log_start(uint64_t version)
     ftrma_chunks_empty(ftrma_log);
     ftrma_pending_clear();
     ftrma_results_break();
-    STORE(&s->entered, LOAD(&ftrma_ctl->entry));
+    STORE(&s->entered, LOAD(&ftrma_ctl->attempt));
     s->clock = s->events = s->hash[0] = s->hash[1] = s->atomic_done = s->put = 0;
     s->prefix = (struct ftrma_spot){0};
     s->prefix_events = 0;
@@ -106,7 +106,7 @@ void ftrma_log_start(uint64_t version)
     memset(s->held, 0, sizeof s->held);
     set_mark(&s->marks[version & 1], version, 1, 0, 0);
     ftrma_log_note_use();
-    if (LOAD(&ftrma_ctl->entry) > 1)
+    if (LOAD(&ftrma_ctl->attempt) > 1)
         ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
 }
 

@@ -60,7 +60,7 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
         own_slot = -1;
     record->slot = own_slot;
     record->proc = ftrma_me;
-    record->entry = LOAD(&ftrma_ctl->entry);
+    record->entry = LOAD(&ftrma_ctl->attempt);
     record->end_ns = ftrma_now_ns();
     if (!record->begin_ns)
         record->begin_ns = record->end_ns;

@@ -124,7 +124,7 @@ class World:
     def begin_entry(self, number: int) -> None:
         """The program is entered anew by all slots: no error of before is the job's."""
         self.ctl.error_owner = 0
-        self.store("entry", number)
+        self.store("attempt", number)
 
     def open_trace(self) -> None:
         """Have this process's events recorded."""

@@ -43,7 +43,7 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     new = make_control(control, made.layout, ctl.log_bytes)
     new.commit, new.resume, new.nrules = version << 1, 1, ctl.nrules
     new.supervisor, new.takeover = os.getpid(), Takeover.CLEARING
-    new.entry, new.death_ns = ctl.entry + 1, died_ns
+    new.attempt, new.death_ns = ctl.attempt + 1, died_ns
     job.write_bytes(new.claimant, job.read_bytes(ctl.claimant, NAME_BYTES))
     new.claim = ctl.claim
     job.copy_rules(new, ctl)
@@ -55,7 +55,7 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     control.rename(directory / "control")
     for path in directory.glob("trace-*"):
         if not path.suffix:  # of this launch; the processes of the next have the same numbers
-            path.rename(path.with_suffix(f".{ctl.entry}"))
+            path.rename(path.with_suffix(f".{ctl.attempt}"))
     finish_arranging(made)
 
 

@@ -97,7 +97,7 @@ class OneNode:
     def killed(self) -> tuple[int, int] | None:
         if not self.handed:
             return None
-        finished = {p.pid for p in self.launch.procs() if p.finished == self.ctl.entry}
+        finished = {p.pid for p in self.launch.procs() if p.finished == self.ctl.attempt}
         for pid in self.launch.dead():
             slot, number, at = self.handed.pop(pid, (0, 0, 0.0))
             if number and pid not in finished and self.died_of(pid, number, at):

@@ -326,7 +326,7 @@ def is_in_call(entry: Process) -> bool:
 
 def waits(ctl: Control, p: Process) -> bool:
     """A process waits for others: in a call, or at the program's end."""
-    return bool(p.waiting or is_in_call(p) or p.finished == ctl.entry)
+    return bool(p.waiting or is_in_call(p) or p.finished == ctl.attempt)
 
 
 def note_death(proc: int) -> None:

@@ -176,7 +176,7 @@ class Control(Protocol):
     roles_seq: int
     commit: int
     target: int
-    entry: int
+    attempt: int
     stumbles: int
     kill_ns: int
     death_ns: int

@@ -201,7 +201,7 @@ class Runner:
         session.enter(replay=replay)
         if session.slot == 0 and session.options.job:
             take_stdin(Path(session.options.job), self.key, world.proc)
-        if world.ctl.entry == 1 and not world.ctl.resume and not replay:
+        if world.ctl.attempt == 1 and not world.ctl.resume and not replay:
             world.visit("start")
         else:
             world.visit("reentry")
@@ -233,7 +233,7 @@ class Runner:
             self.refuse_replay(f"ended with status {status}")
             self.ending.end(status)
         world.visit("end")
-        world.put("finished", world.ctl.entry)
+        world.put("finished", world.ctl.attempt)
         world.end_program()
 
     def await_threads(self) -> None:
@@ -257,7 +257,7 @@ class Runner:
         """
         world, session = self.world, self.session
         assert self.ending
-        if (world.ctl.supervisor and world.ctl.entry > session.first_entry
+        if (world.ctl.supervisor and world.ctl.attempt > session.first_entry
                 and self.ending.is_mine(f"raised {type(error).__name__}")):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             world.ask_for_relaunch(

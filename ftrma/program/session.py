@@ -104,7 +104,7 @@ class Session:
         self.unprotected: set[str] = set()
         self.files = OpenFiles(lambda text: world.tell(f"slot {self.slot}: {text}"))
         self.imported = set(sys.modules)
-        self.first_entry = int(world.ctl.entry)  # of this launch
+        self.first_entry = int(world.ctl.attempt)  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
         self.imports_alike: Callable[[], bool] = lambda: True
@@ -329,7 +329,7 @@ class Session:
         """Fill the own part of a window that is made again: with the checkpoint's bytes, or zeros.
         """
         self._publish_imports()
-        if self.world.ctl.entry == 1 and not self.restoring and not self.replay:
+        if self.world.ctl.attempt == 1 and not self.restoring and not self.replay:
             return
         source = self.source if self.restoring else None
         if source and source.restore_window(ordinal, address, size_bytes) is not None:
@@ -445,7 +445,7 @@ class Session:
             self.vault.release()
         self.demands.enter(self.slot)
         world.put("syncs", 0)
-        self.restoring = self.reentered = world.ctl.entry > 1 or bool(world.ctl.resume)
+        self.restoring = self.reentered = world.ctl.attempt > 1 or bool(world.ctl.resume)
         if world.committed:
             assert self.vault
             if not replay:

@@ -131,7 +131,7 @@ def has_begun(world: World, slot: Slot) -> bool:
 
     If not, whoever takes the slot begins the program, and nothing is replayed.
     """
-    return world.ctl.slots[slot].entered == world.ctl.entry
+    return world.ctl.slots[slot].entered == world.ctl.attempt
 
 
 def logs_of(world: World, slot: Slot) -> causal.Logs:

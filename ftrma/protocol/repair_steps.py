@@ -309,7 +309,7 @@ def clear_attempt(world: World) -> None:
             mark.version = Version(2**64 - 1)
     for word in ("target", "taken", "wanted", "replays"):
         world.store(word, 0)
-    world.begin_entry(world.ctl.entry + 1)
+    world.begin_entry(world.ctl.attempt + 1)
 
 
 def share_communicator(now: RepairRound) -> None:

@@ -201,7 +201,7 @@ class SpreadWorld(World):
         killrules.write(ctl, self.options.kill)
         ctl.resume = int(self.link.greeting["resume"])
         ctl.supervisor = ALONE
-        ctl.entry = int(self.link.greeting["entry"])
+        ctl.attempt = int(self.link.greeting["entry"])
         ctl.nodes = len(self.names)
         for proc, host in enumerate(self.hosts):
             ctl.proc[proc].node = self.names.index(host)
@@ -473,7 +473,7 @@ class SpreadWorld(World):
 
     def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
         # It is granted when no death is open, of which this process may not know yet.
-        answer = self.link.request("claim", entry=self.ctl.entry, meanwhile=meanwhile)
+        answer = self.link.request("claim", entry=self.ctl.attempt, meanwhile=meanwhile)
         return bool(answer["granted"])
 
     def release_error(self) -> None:

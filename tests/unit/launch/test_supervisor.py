@@ -206,7 +206,7 @@ def test_who_died_with_the_launcher_has_lost_nothing(
     assert relaunch.relaunch(made, reason, {1}, 7)
     ctl = made.ctl
     assert [at for at in range(made.layout.processes) if ctl.lost[at]] == lost
-    assert ctl.resume == 1 and ctl.entry == 2 and ctl.commit == 5 << 1 and ctl.death_ns == 7
+    assert ctl.resume == 1 and ctl.attempt == 2 and ctl.commit == 5 << 1 and ctl.death_ns == 7
     (event,) = story.read(tmp_path)
     assert isinstance(event, Relaunch)
     assert (list(event.slots), event.version, event.noticed_ns) == (lost, 5, 7)

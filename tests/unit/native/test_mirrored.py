@@ -99,7 +99,7 @@ PUBLISHED = [  # what is stored last, and what it speaks of
     (MET, ("proc", name)) for name in ("pid", "state", "staged", "blocks", "spare")
 ] + [
     (MET, (name,)) for name in (
-        "alarm", "plan_round", "request", "roles_seq", "plan_seq", "commit", "entry", "connect")
+        "alarm", "plan_round", "request", "roles_seq", "plan_seq", "commit", "attempt", "connect")
 ] + [
     # An echo says that all words of its node were sent.
     (("looked",), path) for path in (
@@ -114,7 +114,7 @@ PUBLISHED = [  # what is stored last, and what it speaks of
     # The leader of a round stores the words of its decision, then its number; all of it is there
     # when the round is over.
     (("repaired",), path) for path in (
-        ("plan_round",), ("roles_seq",), ("plan_seq",), ("request",), ("entry",), ("replays",),
+        ("plan_round",), ("roles_seq",), ("plan_seq",), ("request",), ("attempt",), ("replays",),
         ("proc", "state"), ("slots", "replaying"))
 ] + [
     (("plan_round",), path) for path in (
