@@ -1,4 +1,4 @@
-"""What does one checkpoint cost, beside copying, comparing and writing the same bytes?
+"""Measures one checkpoint, beside copying, comparing and writing the same bytes.
 
 Every slot holds one window. Timed are safepoints that checkpoint it with all of it changed, nothing
 changed, and a tenth of its pages changed, and, in the same process and in turn, what memory and
@@ -187,7 +187,7 @@ def text(report: JsonObject) -> str:
 
 
 def memory_text(memory: JsonObject) -> str:
-    """What lies in shared memory, the largest of each role."""
+    """Bytes in shared memory, the largest of each role."""
 
     def parts(entries: list[JsonObject]) -> str:
         most = max(entries, key=lambda entry: entry["total"])

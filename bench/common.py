@@ -1,7 +1,7 @@
-"""What all measurements share: statistics, options, the report, the figure.
+"""Shared by all measurements: statistics, options, the report, the figure.
 
-All sides are measured in every round, so that a machine that grows slow or busy grows so for all
-of them; ratios are formed within a round.
+All sides are measured in every round, so that a machine that grows slow or busy does so for all of
+them; ratios are formed within a round.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UsageError(Exception):
 
 
 def spread(values: Iterable[float]) -> JsonObject:
-    """Median with what surrounds it: ``n``, ``min``, ``q1``, ``median``, ``q3``, ``max``."""
+    """Median with its surroundings: ``n``, ``min``, ``q1``, ``median``, ``q3``, ``max``."""
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values")
@@ -71,7 +71,7 @@ def with_range(found: Mapping[str, float], digits: int = 2) -> str:
 
 
 def machine() -> JsonObject:
-    """What the reader must know about the machine, and how busy it was."""
+    """The machine, and how busy it was."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -218,7 +218,7 @@ def progress(text: str) -> None:
 
 
 def begin(name: str) -> JsonObject:
-    """What every report begins with."""
+    """The begin of every report."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
         "benchmark": name,

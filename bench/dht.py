@@ -1,4 +1,4 @@
-"""What does logging cost the key-value store? Inserts with atomics, each waited for by a flush.
+"""Measures the cost of logs for the key-value store: inserts with atomics, flushed one by one.
 
 Sides, each a launch of its own (names as in figure 11c of Besta & Hoefler):
 
@@ -124,7 +124,7 @@ def measure(slots: int, share: float, options: Namespace) -> JsonObject:
 
 
 def in_turns(run: JsonObject) -> JsonObject:
-    """What a launch reported, its time without that in which it was stopped."""
+    """The report of a launch, its time without that in which it was stopped."""
     began, ended = run["began"], run["began"] + run["seconds"]
     seconds = active_s(run.pop("turns"), began, ended)
     return {**run, "seconds": seconds, "inserts_per_second": run["inserts"] / seconds}

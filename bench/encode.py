@@ -269,16 +269,27 @@ def seconds(call: Call, size_bytes: int, times: int) -> float:
     return (time.thread_time() - begin) / times
 
 
+def warm_up(group: Group, sides: list[tuple[str, str]], batch_ms: float) -> tuple[
+        dict[tuple[str, str], int], dict[tuple[str, str], float]]:
+    """Call each side some times.
+
+    Returns:
+        For each side the number of calls in a batch, and the seconds of an empty call.
+    """
+    times, empty = {}, {}
+    for operation, side in sides:
+        call = group.calls[operation][side]
+        empty[operation, side] = min(seconds(call, 0, 100) for _ in range(20))
+        once = min(seconds(call, group.size_bytes, 1) for _ in range(3))
+        times[operation, side] = max(LEAST_CALLS, round(batch_ms / 1e3 / once))
+    return times, empty
+
+
 def measure(group: Group, options: Namespace) -> list[JsonObject]:
     """All rounds for one size; one result for each operation and baseline."""
     n = group.size_bytes
     sides = [(o, s) for o, calls in group.calls.items() for s in calls]
-    times, empty = {}, {}
-    for operation, side in sides:  # also warms up
-        call = group.calls[operation][side]
-        empty[operation, side] = min(seconds(call, 0, 100) for _ in range(20))
-        once = min(seconds(call, n, 1) for _ in range(3))
-        times[operation, side] = max(LEAST_CALLS, round(options.batch_ms / 1e3 / once))
+    times, empty = warm_up(group, sides, options.batch_ms)
     took: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
     for number in range(options.rounds):
         common.progress(f"encode: {common.size_text(n)}, round {number + 1}/{options.rounds}")
@@ -321,7 +332,7 @@ def target_of(operation: str, baseline: str, size_bytes: int) -> float | None:
 
 
 def titles_of(k: int, m: int) -> dict[str, str]:
-    """What people call the operations."""
+    """Names of the operations, for people."""
     return {
         "xor": f"XOR, {k} to 1", "encode": f"encode, {k} to {m}",
         "decode": f"decode, {m} lost of {k}", "fold 1": "y ^= c*x", "fold 2": "y ^= c*x, two y",

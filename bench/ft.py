@@ -1,4 +1,4 @@
-"""What does protection cost a whole program? NAS FT, unprotected and protected in several ways.
+"""Measures the cost of protection for a whole program: NAS FT, unprotected and in several ways.
 
 Three questions, each with sides of its own; every launch is one side, and sides take turns (names
 as in figures 10 and 11 of Besta & Hoefler):

@@ -35,7 +35,7 @@ def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
 
 
 def name(mode: str, size_bytes: int) -> str:
-    """Of a side; `budget_mib` reads the budget from it."""
+    """The name of a side; `budget_mib` reads the budget from it."""
     return f"{mode}-{common.size_text(size_bytes).replace(' ', '')}"
 
 

@@ -1,4 +1,4 @@
-"""What a vertex program costs beside scipy.sparse, which tolerates no failure.
+"""Measures vertex programs beside scipy.sparse, which tolerates no failure.
 
 In each round the same PageRank (20 iterations), breadth-first search from vertex 0 and connected
 components are done by scipy in this process, on one core, and by `ftrma.graph` in a job. Times are
@@ -28,7 +28,7 @@ from .launching import HERE, JsonObject
 
 SCRIPT = HERE / "graph_app.py"
 STEPS = 20
-# Of each peer the program that it is compared with, and the ratio that is aimed at, if one is.
+# For each peer the program that it is compared with, and the ratio that is aimed at, if one is.
 PEERS: dict[str, tuple[str, float | None]] = {
     "A.T @ x": ("pagerank", 1.2), "dijkstra, unweighted": ("bfs", 1.3),
     "breadth_first_order": ("bfs", None), "connected_components": ("cc", 1.7)}
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
 
 
 def edges_of(scale: int) -> tuple[int, Any, Any]:
-    """How many vertices there are; sources and targets of all edges."""
+    """The number of vertices; sources and targets of all edges."""
     graph = data.rmat(scale)
     chunks = list(graph.chunks())
     source, target = (np.concatenate([chunk[i] for chunk in chunks]) for i in (0, 1))
@@ -95,7 +95,7 @@ def edges_of(scale: int) -> tuple[int, Any, Any]:
 
 
 def more_peers(scale: int, threads: int) -> dict[str, Callable[[], Any]]:
-    """What NetworKit and igraph do, on the same graph, as far as they are installed."""
+    """The programs of NetworKit and igraph on that graph, as far as they are installed."""
     found: dict[str, Callable[[], Any]] = {}
     if importlib.util.find_spec("networkit"):
         import networkit
@@ -128,7 +128,7 @@ def more_peers(scale: int, threads: int) -> dict[str, Callable[[], Any]]:
 
 
 def peers_of(scale: int) -> dict[str, Callable[[], Any]]:
-    """What scipy does, on the same graph."""
+    """The programs of scipy on that graph."""
     n, source, target = edges_of(scale)
     edges = scipy.sparse.coo_matrix((np.ones(len(source)), (source, target)), (n, n)).tocsr()
     turned, degree = edges.T.tocsr(), np.bincount(source, minlength=n)

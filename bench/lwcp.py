@@ -1,11 +1,11 @@
-"""What checkpoints and logs of vertex programs cost, and what they save: light and heavy ones.
+"""Measures checkpoints and logs of vertex programs, light and heavy, and the time that they save.
 
 One of the slots is killed some steps behind a checkpoint, under each recovery in turn; the results
-have to be the same bits. Names are the paper's, times those of slot 0, which survives:
+have to have equal bits. Names are the paper's, times those of slot 0, which survives:
 
   T_norm     of a step without failure
   T_recov    of a step that is taken again
-  T_cpstep   of the step that an entry begins with, whose messages are sent again
+  T_cpstep   of the step that an attempt begins with, whose messages are sent again
   T_cp       by which the first checkpoint holds a slot up, with --spill also by its file; all
              T_cp: of the run's steps without failure, by all checkpoints
   T_log      (bytes) that a step leaves in the logs
@@ -32,7 +32,7 @@ from .recovery import only_recovery
 SCRIPT = HERE / "lwcp_app.py"
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog", "none")
 MIB = 2.0**20
-# Name of a ratio: what of which two recoveries, what the paper has, and what is aimed at.
+# Name of a ratio: a figure, the two recoveries, the paper's ratio, and the aim.
 RATIOS: dict[str, tuple[str, str, str, str, float]] = {
     "checkpoint, bytes: hwcp / lwcp": ("bytes, MiB", "hwcp", "lwcp", "13 to 27", 20),
     "T_cp: hwcp / lwcp": ("T_cp, ms", "hwcp", "lwcp", "13 to 27", 4),
@@ -115,19 +115,14 @@ def launch(options: Namespace, recovery: str) -> tuple[int, JsonObject]:
 
 
 def figures(slots: list[list[JsonObject]], recovery: str, options: Namespace) -> JsonObject:
-    """From what the slots report of their steps, in milliseconds and MiB."""
+    """Figures of a run from the reports of the slots' steps, in milliseconds and MiB."""
     mine = slots[0]
-    normal = [r["seconds"] * 1e3 for r in mine if r["kind"] == "normal" and r["step"] > 1]
-    again = [r["seconds"] * 1e3 for r in mine if r["kind"] == "again"]
-    first = [r["seconds"] * 1e3 for r in mine if r["kind"] == "checkpoint"]
+    normal = [r["seconds"] * 1e3 for r in of_kind(mine, "normal") if r["step"] > 1]
+    again = [r["seconds"] * 1e3 for r in of_kind(mine, "again")]
+    first = [r["seconds"] * 1e3 for r in of_kind(mine, "checkpoint")]
     survivors = [slot for number, slot in enumerate(slots) if number != 1]
     held = [r["saving_s"] * 1e3 for slot in survivors for r in slot
             if r["saving_s"] and r["step"] == options.every]
-    logged = [sum(slot[i]["log_bytes"] for slot in survivors) / len(survivors)
-              for i, r in enumerate(mine) if 1 < r["step"] < options.kill
-              and r["kind"] == "normal"]
-    load = [r["sending_s"] * 1e3 for slot in survivors for r in slot
-            if r["forwarded"] and r["kind"] == "again"]
     found = {"T_norm, ms": statistics.median(normal)}
     if recovery == "none":
         return found
@@ -135,13 +130,28 @@ def figures(slots: list[list[JsonObject]], recovery: str, options: Namespace) ->
     # A heavy checkpoint has the messages received: the step after it is the first one.
     found["T_cpstep, ms"] = statistics.mean(first) if first else again[0]
     found["T_cp, ms"] = statistics.median(held)
-    usual = [r for r in mine if r["kind"] == "normal"]
+    usual = of_kind(mine, "normal")
     saving = sum(r["saving_s"] for r in usual)
     found["all T_cp, %"] = 100 * saving / (saving + sum(r["seconds"] for r in usual))
     if "log" in recovery:
-        found["T_log, MiB"] = statistics.median(logged) * len(slots) / MIB
-        found["T_logload, ms"] = statistics.median(load)
+        found |= log_figures(mine, survivors, options.kill)
+        found["T_log, MiB"] *= len(slots)
     return found
+
+
+def log_figures(mine: list[JsonObject], survivors: list[list[JsonObject]],
+                killed: int) -> JsonObject:
+    """Figures of the logs of one slot, as a mean of the survivors."""
+    logged = [sum(slot[i]["log_bytes"] for slot in survivors) / len(survivors)
+              for i, r in enumerate(mine) if 1 < r["step"] < killed and r["kind"] == "normal"]
+    load = [r["sending_s"] * 1e3 for slot in survivors for r in of_kind(slot, "again")
+            if r["forwarded"]]
+    return {"T_log, MiB": statistics.median(logged) / MIB,
+            "T_logload, ms": statistics.median(load)}
+
+
+def of_kind(reports: list[JsonObject], kind: str) -> list[JsonObject]:
+    return [report for report in reports if report["kind"] == kind]
 
 
 def checkpoint(stats: JsonObject, recovery: str) -> JsonObject:
@@ -153,7 +163,7 @@ def checkpoint(stats: JsonObject, recovery: str) -> JsonObject:
 
 
 def compare(rows: dict[str, list[JsonObject]], *, files: bool) -> JsonObject:
-    """Of each ratio its spread, the paper's, and the aim (None: it is reported alone)."""
+    """For each ratio its spread, the paper's, and the aim (None: it is reported alone)."""
 
     def of(recovery: str, name: str) -> list[float]:
         return [row[name] for row in rows[recovery]]

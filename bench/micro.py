@@ -1,4 +1,4 @@
-"""What does protection cost each one-sided call? Protected against unprotected, call by call.
+"""Measures the cost of protection for each one-sided call, protected against unprotected.
 
 Times are those that a Python program sees, through mpi4py, whose part is the same on all sides:
 
@@ -186,6 +186,12 @@ def text(report: JsonObject) -> str:
     )
 
 
+def name_of(result: JsonObject) -> str:
+    """The call, and the number of ranks if the result depends on it."""
+    ranks = f", {result['ranks']} ranks" if result["call"] == "Fence" else ""
+    return f"{result['call']}{ranks}"
+
+
 def draw(report: JsonObject, path: Any) -> None:
     """Ratio of each call on both protected sides, with targets."""
     plt = common.pyplot()
@@ -194,20 +200,17 @@ def draw(report: JsonObject, path: Any) -> None:
     for i, (side, color) in enumerate(COLORS.items()):
         shown = [(place + 0.16 - 0.32 * i, r[side]) for place, r in enumerate(results)
                  if r["call"] != WITH_COPY or r[side]["target"]]
-        places = [place for place, _ in shown]
-        ratio = [found["ratio"] for _, found in shown]
+        places, sides = zip(*shown, strict=True)
+        ratio = [found["ratio"] for found in sides]
         axes.errorbar([r["median"] for r in ratio], places, xerr=common.whiskers(ratio), fmt="o",
                       ms=4, capsize=2, lw=0.9, color=color, label=side)
-        axes.plot([found["ratio_fastest"]["median"] for _, found in shown], places, "x", ms=5,
+        axes.plot([found["ratio_fastest"]["median"] for found in sides], places, "x", ms=5,
                   color=color, label=None if i else "fastest batches")
         aims = [(found["target"], place) for place, found in shown if found["target"]]
         axes.plot([a for a, _ in aims], [p for _, p in aims], "|", ms=12, mew=1.5, color=color,
                   label=None if i else "target")
     axes.axvline(1, color="0.5", lw=0.8)
-    ranks = [f", {r['ranks']} ranks" if r["call"] == "Fence" else "" for r in results]
-    axes.set_yticks(
-        range(len(results)), [r["call"] + more for r, more in zip(results, ranks, strict=True)]
-    )
+    axes.set_yticks(range(len(results)), [name_of(r) for r in results])
     axes.set_xlabel("time per call, protected / unprotected (log scale)")
     axes.set_xscale("log", base=2)
     axes.locator_params(axis="x", numticks=8)

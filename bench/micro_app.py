@@ -27,7 +27,7 @@ TRIALS = 3
 PUT_VALUE = 0x0123456789ABCDEF
 # Copies go around in it: far more than a core's own caches hold, and as much as logs grow to.
 COLD_BYTES = 128 << 20
-# What a call may leave in a log beside its data: more than any record's head.
+# A call leaves no more in a log beside its data: more than any record's head.
 RECORD_BYTES = 512
 COMPUTE_S = 0.01  # between two looks into the MPI library
 PUTS = 64  # behind each other
@@ -79,7 +79,7 @@ class Logs:
         self.again = np.zeros(1, dtype=np.int64)
 
     def prepare(self, loop: Loop, calls: int, data_bytes: int) -> None:
-        """So many calls of this loop are about to be timed (rank 0)."""
+        """Prepare for calls of this loop that are about to be timed (rank 0)."""
         self.bytes += calls * (data_bytes + RECORD_BYTES)
         if self.bytes > FULL_BYTES:
             self._tell(True)

@@ -1,4 +1,4 @@
-"""What does a one-sided call over several nodes cost? Protected and logged, and the library's own.
+"""Measures one-sided calls over several nodes: protected and logged, and the library's own.
 
 Both sides run on the same nodes, which the launcher's options name:
 

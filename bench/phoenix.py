@@ -1,4 +1,4 @@
-"""What Phoenix's recovery costs: nothing without a failure, and how many rounds more with one.
+"""Measures Phoenix's recovery: its cost without a failure, and the rounds more with one.
 
 Without a failure a job under ``ftrma run`` and one under plain mpirun take turns of seconds; each
 makes the same run again and again. Compared are the times of its rounds and of all of it, turn by
@@ -125,7 +125,7 @@ def checkpointed(options: Namespace, name: str) -> dict[str, float]:
 
 
 def lose(options: Namespace, name: str) -> list[JsonObject]:
-    """Of each failure the rounds that it takes more, in percent of those without one."""
+    """The rounds that each failure takes more, in percent of those without one."""
     without, crc, _ = launch(options, name, [])
     found = []
     for count in dict.fromkeys((1, options.slots // 2)):
@@ -162,6 +162,11 @@ def launch(options: Namespace, name: str, rules: list[str]) -> tuple[int, int, l
 
 def text(report: JsonObject) -> str:
     """The tables for people."""
+    return "\n".join([*text_without(report), *text_of_checkpoints(report), *text_of_losses(report)])
+
+
+def text_without(report: JsonObject) -> list[str]:
+    """The table of runs without a failure, if they were timed."""
     lines = []
     if report["repeat"]:
         names = [f"{what}, {of}" for what in ("fastest", "rounds", "whole run")
@@ -174,6 +179,12 @@ def text(report: JsonObject) -> str:
         lines += [f"{report['graph']}, {report['pair']} slots, in turns of {TURN_S:g} s with plain "
                   f"mpirun; {report['rounds']} rounds; median (min .. max).",
                   "", common.table(rows), ""]
+    return lines
+
+
+def text_of_checkpoints(report: JsonObject) -> list[str]:
+    """The table of runs with checkpoints, if there were any."""
+    lines = []
     if any("cr" in found for found in report["found"].values()):
         rows = [["whole run, % more than by Phoenix", "rounds",
                  *(f"CR-{every}" for every in report["cr"])]]
@@ -182,6 +193,11 @@ def text(report: JsonObject) -> str:
                  for name, found in report["found"].items()]
         lines += ["By checkpoints of all fields, one every so many rounds and one of the result.",
                   "", common.table(rows), ""]
+    return lines
+
+
+def text_of_losses(report: JsonObject) -> list[str]:
+    """The table of runs in which slots were killed."""
     rows = [["rounds more, %", "rounds", *(f"{lost} of {report['slots']} at {percent} %"
                                            for lost, percent in places(report))]]
     for name, found in report["found"].items():
@@ -190,11 +206,10 @@ def text(report: JsonObject) -> str:
     every = [row for found in report["found"].values() for row in found["lost"]]
     extra = spread(row["extra_percent"] for row in every)
     less = sum(row["extra_percent"] < 100 for row in every)
-    lines += [f"{report['graph']}, {report['slots']} slots, no checkpoint; slots killed behind so "
-              "much of the rounds.", "", common.table(rows), "",
-              f"All: {common.with_range(extra, 0)} %, target < {EXTRA:g} "
-              f"{met(extra['median'], EXTRA)}; {less} of {len(every)} below 100 %."]
-    return "\n".join(lines)
+    return [f"{report['graph']}, {report['slots']} slots, no checkpoint; slots killed behind so "
+            "much of the rounds.", "", common.table(rows), "",
+            f"All: {common.with_range(extra, 0)} %, target < {EXTRA:g} "
+            f"{met(extra['median'], EXTRA)}; {less} of {len(every)} below 100 %."]
 
 
 def met(value: float, aim: float) -> str:

@@ -1,4 +1,4 @@
-"""How long until a program goes on after a SIGKILL: causally, by rollback, and by relaunch?
+"""Measures the time until a program goes on after a SIGKILL: causally, by rollback, by relaunch.
 
 In place a spare is there, and what is timed is the way from the signal to the end of recovery, with
 its phases, for the same kill under two policies:
@@ -171,7 +171,7 @@ def phases(recovery: JsonObject) -> dict[str, float]:
 
 
 def lost(times: Times, died_s: float) -> dict[str, float]:
-    """What a failure cost a survivor, from its own notes.
+    """The cost of a failure for a survivor, from its own notes.
 
     Args:
         times: what the survivor noted.
@@ -195,7 +195,7 @@ def lost(times: Times, died_s: float) -> dict[str, float]:
 
 
 def replayed(times: Times, died_s: float) -> dict[str, float]:
-    """How a slot that died and its replacement did the same steps, from their notes.
+    """Times of steps that a slot did before it died and its replacement again, from their notes.
 
     Args:
         times: what both noted, one after the other.
@@ -252,7 +252,7 @@ def table(found: JsonObject, targets: dict[str, tuple[str, float]], aimed: tuple
 
 
 def draw(report: JsonObject, path: Any) -> None:
-    """What a failure costs under each policy, by phases, and what is done again."""
+    """The cost of a failure under each policy, by phases, and the work that is done again."""
     plt = common.pyplot()
     figure, axes = plt.subplots(figsize=(5.6, 1.9), layout="constrained")
     bars = [(f"{policy}, {what}", report[key][policy], total)

@@ -33,7 +33,7 @@ SETTLE_S_PER_SPARE = 0.5  # measured: importing NumPy and SciPy takes a core 0.3
 
 
 class Times(NamedTuple):
-    """What a slot has noted, in order: (run, when it began), (step, when it was done)."""
+    """Notes of a slot, in order: (run, when it began), (step, when it was done)."""
 
     began: list[tuple[int, float]]
     done: list[tuple[int, float]]

@@ -96,14 +96,14 @@ def in_turn(
 
 
 def value(measured: float | Sequence[float]) -> float:
-    """Of a launch, which may have one for each turn: their median."""
+    """A value of a launch, which may have one for each turn: their median."""
     return measured if isinstance(measured, float) else statistics.median(measured)
 
 
 def overheads(
     runs: Sequence[JsonObject], baseline: Sequence[JsonObject], key: str
 ) -> tuple[JsonObject, list[float]]:
-    """How much longer, in percent, each round took than the baseline's: spread, and each.
+    """Percent that each round took longer than the baseline's: spread, and each.
 
     Where a round has several values, one for each turn, they are compared turn by turn, and the
     median is the round's.
@@ -119,7 +119,7 @@ def overheads(
 
 
 def told(stats: Mapping[str, Any]) -> JsonObject:
-    """What a launch keeps of the job's statistics; nothing of it on a side that is unprotected.
+    """The job's statistics that a launch keeps; an unprotected side has none.
 
     Returns:
         ``checkpoints``, and for sides that log ``log_peak_bytes``, the largest use of any slot's
@@ -135,16 +135,22 @@ def told(stats: Mapping[str, Any]) -> JsonObject:
 
 
 def summary_of_told(runs: Sequence[JsonObject]) -> JsonObject:
-    """Spreads of what `told` has kept of each launch."""
+    """Spreads of the statistics that `told` has kept of each launch."""
     found: JsonObject = {}
     checkpoints = [c for r in runs for c in r["checkpoints"]]
     found["checkpoints_per_launch"] = spread(len(r["checkpoints"]) for r in runs)
     found["demand_checkpoints_per_launch"] = spread(
         sum(c["kind"] == "demand" for c in r["checkpoints"]) for r in runs
     )
-    for key in ("bytes", "dirty_bytes", "seconds"):
-        if checkpoints:
+    if checkpoints:
+        for key in ("bytes", "dirty_bytes", "seconds"):
             found[f"checkpoint_{key}"] = spread(c[key] for c in checkpoints)
+    return found | summary_of_logs(runs)
+
+
+def summary_of_logs(runs: Sequence[JsonObject]) -> JsonObject:
+    """Spreads of the use of logs, or of message loggers, for sides that log."""
+    found: JsonObject = {}
     for key in ("log_peak_bytes", "log_budget_bytes"):
         if all(key in r for r in runs):
             found[key] = spread(r[key] for r in runs)
@@ -161,7 +167,7 @@ def filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def logged(found: JsonObject) -> str:
-    """What was logged, as a cell of a table."""
+    """The use of logs, as a cell of a table."""
     if "log_peak_bytes" in found:
         peak, budget = found["log_peak_bytes"]["median"], found["log_budget_bytes"]["median"]
         return f"{common.size_text(peak)} of {common.size_text(budget)}"

@@ -86,5 +86,5 @@ def signal_ranks(launcher: subprocess.Popen[bytes], number: int) -> None:
 
 
 def active_s(turns: Turns, began: float, ended: float) -> float:
-    """How much of the time from `began` to `ended` lies in turns, in seconds."""
+    """Seconds of the time from `began` to `ended` that lie in turns."""
     return sum(max(0.0, min(e, ended) - max(b, began)) for b, e in turns)

@@ -203,7 +203,7 @@ def seconds(call: Call, count: int) -> float:
 
 
 def idle(pid: int) -> JsonObject:
-    """What an agent costs that nobody asks."""
+    """The cost of an agent that nobody asks."""
     def ticks() -> int:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])

@@ -35,7 +35,7 @@ WRITES = (What.Put, What.Accumulate, *ATOMS)
 
 @dataclass
 class State:
-    """What a checkpoint holds of all slots."""
+    """The contents of a checkpoint, for all slots."""
 
     event: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     clock: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -261,7 +261,7 @@ class Job:
             self.demand(slot)
 
     def base(self) -> State:
-        """Where events, clocks and numbers stood at the version; anew since a rollback."""
+        """Events, clocks and numbers at the version; they begin anew after a rollback."""
         here = self.saved_in[self.version] == self.entry
         return self.saved[self.version] if here else State()
 
@@ -273,7 +273,7 @@ class Job:
         return base.event[slot], base.clock[slot]
 
     def done(self) -> list[Record]:
-        """What the program has done in this entry."""
+        """The events of the program in this attempt."""
         found = [r for r in self.records + self.unrecorded if r.entry == self.entry]
         return [r for r in found if r.mode == LIVE and r.what in OWN_EVENTS]
 
@@ -284,7 +284,7 @@ class Job:
         return [found[e] for e in sorted(found)]
 
     def logged(self, slot: int, horizon: int) -> list[Record]:
-        """What is applied in a replay of the slot, by clock and number."""
+        """The accesses that a replay of the slot applies, by clock and number."""
         base = self.base().seq
         found = [r for r in self.done() if r.target == slot and r.what in WRITES]
         found = [r for r in found if r.seq > base[slot, r.window]]

@@ -160,7 +160,7 @@ def numbers_of_batch(batch: int, size: int, each: int, store: Store) -> Words:
 
 
 def batches(count: int, size: int) -> int:
-    """How many batches of at most `size` make `count`."""
+    """Number of batches of at most `size` that make `count`."""
     return -(-count // size)
 
 
@@ -307,7 +307,7 @@ class Store:
             head[0] = old[0]
 
     def contains(self, key: int, slot: int, word: int) -> bool:
-        """Whether the key is in the bucket at this word of a slot's volume, or in its chain."""
+        """The key is in the bucket at this word of a slot's volume, or in its chain."""
         pair = self._pair
         while word:
             self.window.Get(pair, slot, word)
@@ -329,7 +329,7 @@ class Store:
         return volume.content(self.memory, self.shape, self.slot)
 
     def cells_asked(self) -> int:
-        """How many heap cells of the own volume were asked for, as `content`."""
+        """Number of heap cells of the own volume that were asked for, see `content`."""
         self.window.Sync()
         return int(self.memory[COUNTER])
 

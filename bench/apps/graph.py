@@ -77,7 +77,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def checkpoint_of(word: str | None) -> int | float | str | None:
-    """As `graph.Engine` has it."""
+    """The interval between checkpoints, as `graph.Engine` takes it."""
     try:
         return word if word is None or word.isalpha() else float(word) if "." in word else int(word)
     except ValueError:
@@ -131,7 +131,7 @@ def program_of(options: argparse.Namespace,
 
 
 def summary(program: str, values: Any) -> dict[str, int]:
-    """What is more than one value for each vertex."""
+    """Numbers that sum up the result of a program."""
     if program == "triangles":
         return {"triangles": int(values.sum())}
     if program == "matching":

@@ -65,7 +65,7 @@ class Peers:
 
 @dataclass(frozen=True)
 class Pencils:
-    """What one slot owns on a p1 x p2 grid of slots.
+    """The part of one slot on a p1 x p2 grid of slots.
 
     In real space a slot owns all of x, one of p1 ranges of y and one of p2 ranges of z; in
     frequency space one of p1 ranges of x, one of p2 ranges of y and all of z.
@@ -197,7 +197,7 @@ def checksum_indices(problem: Problem, z_range: range, y_range: range) -> NDArra
 
 
 def verify(problem: Problem, sums: Sequence[complex] | NDArray[np.complex128]) -> bool | None:
-    """Whether `sums` agree with the published ones; None when they agree but outnumber them."""
+    """`sums` agree with the published ones; None when they agree but outnumber them."""
     compared = min(len(sums), len(problem.checksums))
     got = np.asarray(sums[:compared], dtype=np.complex128)
     expected = np.array(problem.checksums[:compared])

@@ -38,7 +38,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two ids have one prior
 
 
 def priority(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Of each vertex one of its own: in a mixed order, in which chains are short."""
+    """The priority of each vertex, distinct, in a mixed order in which chains are short."""
     return ids.astype(np.uint64) * GOLDEN
 
 
@@ -61,7 +61,7 @@ class Colour(SelfStabilizing):
         first = np.ones(len(row), bool)
         first[1:] = (row[1:] != row[:-1]) | (colours[1:] != colours[:-1])
         row, colours = row[first], colours[first]
-        # Of each row its distinct colours ascend: as far as they are 0, 1, 2, ... they are taken.
+        # Distinct colours of a row ascend: as far as they are 0, 1, 2, ... they are taken.
         count = np.bincount(row, minlength=len(v))
         place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         least = np.bincount(row[place == colours], minlength=len(v))
@@ -70,7 +70,7 @@ class Colour(SelfStabilizing):
 
 
 def reverse(graph: Graph) -> Graph:
-    """The same with each edge in the other direction."""
+    """The graph with each edge in the other direction."""
 
     def chunks() -> Iterator[EdgeArrays]:
         for source, target, weight in graph.chunks():
@@ -80,7 +80,7 @@ def reverse(graph: Graph) -> Graph:
 
 
 class Simple(Graph):
-    """The same without directions: one edge each way between neighbours, none to oneself."""
+    """A graph without directions: one edge each way between neighbours, none to oneself."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.n, symmetric(graph).chunks, graph.what,
@@ -204,8 +204,9 @@ class Residual(GloballyCorrecting):
 
 
 class Core(GloballyCorrecting):
-    """Whether a vertex is in the k-core: what is left when those with less than k neighbours go,
-    and go on going; edges in both directions."""
+    """Marks the vertices of the k-core; edges in both directions.
+
+    They are left when vertices with less than k neighbours go, again and again."""
 
     fields: ClassVar = {"value": Field(bool, recover=np.logical_and),
                         "left": Field(np.int64, reduce=np.add, derived=True)}

@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class PageRank(graph.VertexProgram):
-    """So many steps of the power iteration."""
+    """A number of steps of the power iteration."""
 
     fields: ClassVar = {"rank": float}
     message = float

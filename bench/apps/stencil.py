@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 def reached(residual: float, tolerance: float | None) -> bool:
-    """Whether the iteration may stop before its last step."""
+    """The iteration may stop before its last step."""
     return tolerance is not None and residual <= tolerance
 
 

@@ -40,7 +40,7 @@ KEYS, THINKING, LOOKUPS = range(3)
 INDEX_BITS = 40
 STREAM_BITS = 2
 SEED_BITS = 20
-# Of SplitMix64: the odd integer next to 2^64 over the golden ratio, and the multipliers of its mix.
+# SplitMix64: the odd integer next to 2^64 over the golden ratio, and the multipliers of its mix.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -49,7 +49,7 @@ Words = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shape:
-    """How many volumes there are, and how large each is."""
+    """The number of volumes, and the size of each."""
 
     volumes: int
     buckets: int
@@ -139,7 +139,7 @@ def content(memory: Words, shape: Shape, volume: int) -> Words:
 
 
 def expected_content(seed: int, shape: Shape, volume: int, inserts: int) -> Words:
-    """What `content` must return after every slot has inserted `inserts` keys."""
+    """The value that `content` must return after every slot has inserted `inserts` keys."""
     parts = []
     for slot in range(shape.volumes):
         of_slot = keys(seed, numbers_of(slot, 0, inserts, inserts))

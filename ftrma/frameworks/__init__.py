@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 @dataclass
 class Launch:
-    """What the command of a framework has ``ftrma run`` do.
+    """A run of a packaged program that a framework's command asks for.
 
     Attributes:
         apps: packaged programs that have to be there; the first one is run.

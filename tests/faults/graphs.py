@@ -81,15 +81,17 @@ def weighted() -> data.Graph:
 
 
 def sparse() -> data.Graph:
-    """Of many components, some of them long."""
+    """A graph of many components, some of them long."""
     random = np.random.default_rng(SEED)
     source = random.integers(0, 900, 500)
     return data.symmetric(data.of_edges(900, source, (source + random.integers(1, 40, 500)) % 900))
 
 
 def simple() -> data.Graph:
-    """Of each edge one in each direction, none from a vertex to itself: trees hang from it, and a
-    path, which unravels from its end."""
+    """A graph with each edge in both directions, none from a vertex to itself.
+
+    Trees hang from it, and a path, which unravels from its end.
+    """
     random = np.random.default_rng(SEED)
     source, target = random.integers(0, 700, (2, 900))
     path = np.arange(699, 720)

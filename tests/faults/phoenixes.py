@@ -27,7 +27,7 @@ def web() -> data.Graph:
     return data.rmat(SCALE, seed=SEED)
 
 
-# Of each its graph, the program on it, and the field that is its result.
+# For each its graph, the program on it, and the field that is its result.
 PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any], str]] = {
     "bfs": (weighted, lambda g: phoenix.Distance(0, weighted=False), "value"),
     "sssp": (weighted, lambda g: phoenix.Distance(0, weighted=True), "value"),

@@ -125,7 +125,7 @@ class DeclaredRunner(Runner[VertexProgram]):
             task.tell(report)
         store(state, slot)
         conclude(state, ended=not more)
-        window.place("end")
+        window.kill_place("end")
         window.free()
 
 

@@ -1,4 +1,4 @@
-"""What programs of Phoenix are written in: fields with proxies, four classes, blocks of vertices.
+"""The language of Phoenix's programs: fields with proxies, four classes, blocks of vertices.
 
 A vertex has one owner, a slot. Each slot that has an edge to the vertex has a proxy of it, a
 *ghost*. A value that is pushed is reduced into ghosts first, and from there into the owner's value.

@@ -37,7 +37,7 @@ from .transport import pass_by
 
 
 class PhoenixTransport(Transport, Protocol):
-    """How a slot reaches the others, and the job."""
+    """The way of a slot to the others, and to the job."""
 
     def send(self, turn: int, lanes: Sequence[Bytes]) -> None:
         """Send bytes to each slot; turns count from 0 in each attempt."""
@@ -123,7 +123,7 @@ def run(slot: PhoenixSlot, transport: PhoenixTransport, *, every: int,
     if slot.recovery == "cr":
         save_result(transport)
     else:
-        transport.place("end")
+        transport.kill_place("end")
     if not ended:
         raise NotEnded(f"the program has not ended after {most} rounds")
     return result
@@ -138,7 +138,7 @@ class _Attempt:
     def begin(self) -> None:
         """Come to a state in which rounds can be taken."""
         slot = self.slot
-        self.transport.place("recover")
+        self.transport.kill_place("recover")
         slot.resume()
         if slot.mends():
             slot.mend(self._sync(slot.lasting, ()))
@@ -153,7 +153,7 @@ class _Attempt:
         """Take a round; its report and its sums."""
         slot, began = self.slot, time.monotonic()
         report = StepReport(slot.round + 1, "normal", forwarded=False)
-        self.transport.place("compute")
+        self.transport.kill_place("compute")
         partial = slot.operate()
         partial[DUE] = self.transport.due()
         report.sending_s = time.monotonic() - began
@@ -179,8 +179,8 @@ class _Attempt:
             The sums, and the values of each slot.
         """
         turn = next(self._turns)
-        self.transport.place(before)
+        self.transport.kill_place(before)
         self.transport.send(turn, self.slot.lanes(up, down))
         final = summed(self.transport.meet(partial))
-        self.transport.place(after)
+        self.transport.kill_place(after)
         return final, self.slot.unpack(self.transport.incoming(turn), up, down)

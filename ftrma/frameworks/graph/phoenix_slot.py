@@ -60,7 +60,7 @@ Received = tuple[Mapping[str, AnyArray], Mapping[str, AnyArray]]  # pushed, mirr
 
 
 def level(kept: Mapping[str, Any], run: int, identity: int) -> Level:
-    """What this process has of a run, and after which round.
+    """Tell how much this process has of a run, and after which round.
 
     Raises:
         RuntimeError: the run was of another program.

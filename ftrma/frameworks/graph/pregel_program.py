@@ -1,4 +1,4 @@
-"""What vertex programs are written in: blocks of vertices, their messages, the step's context."""
+"""The language of vertex programs: blocks of vertices, their messages, the step's context."""
 
 from __future__ import annotations
 

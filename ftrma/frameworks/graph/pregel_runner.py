@@ -37,7 +37,7 @@ from .spill import Spill
 
 
 class PregelTransport(Transport, Protocol):
-    """How a slot reaches the others, and the job."""
+    """The way of a slot to the others, and to the job."""
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each slot."""
@@ -142,7 +142,7 @@ class _Attempt:
 
     def __init__(self, slot: PregelSlot, transport: PregelTransport, every: int) -> None:
         self.slot, self.transport, self.every = slot, transport, every
-        transport.place("recover")
+        transport.kill_place("recover")
         levels: list[Level] = transport.gather(slot.level())
         self.start = slot.checkpointed()
         slot.resume(self.start)
@@ -214,14 +214,14 @@ def take_step(slot: PregelSlot, transport: PregelTransport, report: StepReport,
         F of the step.
     """
     i, began = report.step, time.monotonic()
-    transport.place("compute")
+    transport.kill_place("compute")
     sending = slot.outgoing(i, to, due=due)
     report.sending_s = time.monotonic() - began
-    transport.place("emit")
+    transport.kill_place("emit")
     transport.send(i, sending, to)
-    transport.place("exchange")
+    transport.kill_place("exchange")
     partials = transport.meet(slot.partial(i))
-    transport.place("sync")
+    transport.kill_place("sync")
     final = total(i, partials) if known is None else known
     slot.finish(i, final, slot.rows, transport.incoming(i))
     report.seconds = time.monotonic() - began

@@ -194,7 +194,7 @@ class PregelSlot(SlotState[VertexProgram]):
         return sending
 
     def partial(self, i: int) -> AnyArray:
-        """What this slot adds to F of step i; nothing if it is not known here."""
+        """This slot's part of F of step i; nothing if it is not known here."""
         if self.step == i and self.has(f"state {i} partial"):
             found: AnyArray = self.now("partial")
             return found
@@ -262,7 +262,7 @@ class PregelSlot(SlotState[VertexProgram]):
         return found
 
     def _partial(self, contributed: Mapping[str, Any], counts: Sequence[Any]) -> AnyArray:
-        """What this slot adds to F of the step that it has computed."""
+        """This slot's part of F of the step that it has computed."""
         found = self.nothing()
         for name, value in contributed.items():
             found[name] = value

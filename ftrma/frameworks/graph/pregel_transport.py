@@ -86,7 +86,7 @@ class PregelWindow(WindowTransport):
         super().__init__(comm, interval_s, tell, [(len(ids) * each + 7) // 8 * 8 for ids in asked],
                          files=files, offsets=sources and sources[2:], make=make)
         self.sources: Sources = (ids, counts, self.there, self.halves)
-        # Of this step: the form of the lane to each slot and the records for each; what has come.
+        # In this step: form of the lane to each slot, records for each slot, all that has come.
         self._forms = np.zeros(comm.size, np.int64)
         self._leaving = [np.zeros(0, self.record)] * comm.size
         self._arrived: tuple[npt.NDArray[np.int64], AnyArray] = self._forms, self._leaving[0]

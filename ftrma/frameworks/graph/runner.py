@@ -94,7 +94,7 @@ class Task(Generic[P]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has left on this slot.
+    """This slot's result of a run.
 
     Attributes:
         ids: the slot's own vertices, ascending.
@@ -233,7 +233,7 @@ class SlotState(Generic[P]):
                               *((name, np.dtype(np.int64)) for name in self.counts)])
 
     def nothing(self) -> AnyArray:
-        """What a slot adds to the sums of a step if it adds nothing."""
+        """A slot's part of the sums of a step if it adds nothing."""
         return np.zeros((), self.form)
 
     def keep(self, values: Mapping[str, Any]) -> None:
@@ -303,10 +303,10 @@ def forget(kept: MutableMapping[str, Any], beginning: str) -> None:
 
 
 class Transport(Protocol):
-    """What the runs of all kinds of programs need of the other slots and of the job."""
+    """The way of a slot to the others and to the job, as runs of all kinds need it."""
 
     def meet(self, partial: AnyArray) -> list[AnyArray]:
-        """Wait until all that was sent is there; what each slot adds to the sums."""
+        """Wait until all that was sent is there; returns each slot's part of the sums."""
 
     def due(self) -> bool:
         """A checkpoint is due by time, as this slot sees it."""
@@ -317,7 +317,7 @@ class Transport(Protocol):
     def confirm(self, version: int) -> bool:
         """Wait until a version is committed; False: it was undone."""
 
-    def place(self, name: str) -> None:
+    def kill_place(self, name: str) -> None:
         """Be at a place where tests may kill."""
 
     def tell(self, report: StepReport) -> None:
@@ -325,7 +325,7 @@ class Transport(Protocol):
 
 
 def summed(partials: Sequence[AnyArray]) -> AnyArray:
-    """What all slots have added up, in the order of the slots: the same bits each time."""
+    """The sums of all slots' parts, in the order of the slots: the same bits each time."""
     found = np.zeros((), partials[0].dtype)
     for partial in partials:
         for name in found.dtype.names or ():
@@ -337,7 +337,7 @@ def save_result(transport: Transport) -> None:
     """Take checkpoints until one is committed, so that the result outlives any failure."""
     while True:
         version = transport.checkpoint()
-        transport.place("end")
+        transport.kill_place("end")
         if transport.confirm(version):
             return
 

@@ -140,5 +140,5 @@ class WindowTransport:
     def confirm(self, version: int) -> bool:
         return framework.confirm(version)
 
-    def place(self, name: str) -> None:
+    def kill_place(self, name: str) -> None:
         runner.kill_place(name)

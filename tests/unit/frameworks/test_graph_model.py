@@ -50,13 +50,13 @@ class Mixing(VertexProgram):
         v.vote_to_halt(v.a % np.uint64(3) == 0 if ctx.step < STEPS else None)
         if ctx.step == 7:
             ctx.wake_all()
-        here.way.place("update")
+        here.way.kill_place("update")
 
     def heard(self, v: Vertices, inbox: Inbox) -> Any:
         return inbox.values
 
     def emit(self, v: Vertices, ctx: Context) -> None:
-        here.way.place("emitting")
+        here.way.kill_place("emitting")
         if ctx.step < STEPS:
             v.send(v.a ^ ctx["sum"], where=v.a % np.uint64(5) > 0)
 
@@ -114,7 +114,7 @@ class Killed(BaseException):
 
 
 class Job:
-    """What outlives slots' attempts: their memory, the checkpoints, and who kills."""
+    """All that outlives slots' attempts: their memory, the checkpoints, and who kills."""
 
     def __init__(self, seed: int, deaths: int, places: Sequence[str]) -> None:
         self.places = places
@@ -128,7 +128,7 @@ class Job:
         self.turn()
 
     def commit(self) -> None:
-        """What all have staged, if they have."""
+        """Commit the version that all have staged, if they have."""
         with self.lock:
             if self.staged:
                 self.versions.append(self.staged)
@@ -181,7 +181,7 @@ class Away:
         self.partition = partition
         self.visits: dict[str, int] = {}
 
-    def place(self, name: str) -> None:
+    def kill_place(self, name: str) -> None:
         self.visits[name] = self.visits.get(name, 0) + 1
         if self.job.at == (self.me, name, self.visits[name]):
             self.job.dead.add(self.me)
@@ -220,7 +220,7 @@ class Away:
 
     def meet(self, partial: Any) -> list[Any]:
         found = self.gather(partial.copy())
-        self.place("meet")
+        self.kill_place("meet")
         return found
 
     def incoming(self, step: int) -> tuple[list[Lane | None], Records]:
@@ -239,9 +239,9 @@ class Away:
     def checkpoint(self) -> int:
         self.wait()
         self.job.commit()  # the one before
-        self.place("stage")
+        self.kill_place("stage")
         staged = self.gather(dict(self.saved.now))
-        self.place("staged")
+        self.kill_place("staged")
         version = len(self.job.versions)
         self.wait()
         if self.me == 0:
@@ -250,7 +250,7 @@ class Away:
         self.wait()
         if not self.job.undone:
             self.saved.copy = dict(self.saved.now)
-        self.place("commit")
+        self.kill_place("commit")
         return version
 
     def confirm(self, version: int) -> bool:
@@ -329,7 +329,7 @@ def same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
 
 def wrong(recovery: str, seeds: range, program: str = "mixing",
           places: Sequence[str] = PLACES) -> int:
-    """How many runs with failures go otherwise than the one without."""
+    """Number of runs with failures that end otherwise than the one without."""
     count = 0
     for seed in seeds:
         try:

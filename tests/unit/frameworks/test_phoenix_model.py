@@ -49,7 +49,7 @@ class Killed(BaseException):
 
 
 class Job:
-    """What outlives slots' attempts: their memory, the checkpoints, and who kills."""
+    """All that outlives slots' attempts: their memory, the checkpoints, and who kills."""
 
     def __init__(self, seed: int, deaths: int) -> None:
         self.dice = random.Random(seed)
@@ -101,7 +101,7 @@ class Away:
         self.job, self.me, self.saved = job, me, saved
         self.visits: dict[str, int] = {}
 
-    def place(self, name: str) -> None:
+    def kill_place(self, name: str) -> None:
         self.visits[name] = self.visits.get(name, 0) + 1
         if self.job.at == (self.me, name, self.visits[name]):
             self.job.barrier.abort()
@@ -137,14 +137,14 @@ class Away:
 
     def meet(self, partial: Any) -> list[Any]:
         found = self.gather(partial.copy())
-        self.place("meet")
+        self.kill_place("meet")
         return found
 
     def incoming(self, turn: int) -> list[Any]:
         return [self.job.lanes[slot, self.me, turn % 2] for slot in range(SLOTS)]
 
     def checkpoint(self) -> int:
-        self.place("stage")
+        self.kill_place("stage")
         staged = self.gather({key: np.array(value) for key, value in self.saved.now.items()})
         self.job.saved = staged  # by all the same
         self.saved.copy = staged[self.me]
@@ -199,7 +199,7 @@ def colours(graph: data.Graph, program: Any) -> Any:
 
 
 def ranks(graph: data.Graph, program: Any) -> Any:
-    """Of the linear system; the pulling program has the graph reversed."""
+    """Solves the linear system; the pulling program has the graph reversed."""
     source, target, _ = edges_of(graph)
     if isinstance(program, apps.Pulled):
         source, target = target, source
@@ -218,7 +218,7 @@ def core(graph: data.Graph, program: Any) -> Any:
 
 
 class Mirrored(apps.Core):
-    """What its owner has lost comes back from the ghosts."""
+    """A field whose lost values come back from the ghosts."""
 
     fields: ClassVar = {**apps.Core.fields,
                         "value": Field(bool, recover=np.logical_and, mirror=True)}
@@ -269,7 +269,7 @@ def counted(graph: data.Graph, program: Any) -> Any:
         def gather(self, value: Any) -> list[Any]:
             return [value]
 
-        def place(self, name: str) -> None:
+        def kill_place(self, name: str) -> None:
             pass
 
         def wait(self) -> None:
@@ -282,7 +282,7 @@ def counted(graph: data.Graph, program: Any) -> Any:
 
 
 class Size(SelfStabilizing):
-    """How many vertices there are, by an aggregate."""
+    """Counts the vertices by an aggregate."""
 
     fields: ClassVar = {"value": Field(np.int64)}
     aggregates: ClassVar = {"size": np.int64}
@@ -371,7 +371,7 @@ def made(name: str, seed: int) -> tuple[Any, data.Graph, Any]:
 
 @functools.cache
 def parts_of(name: str, seed: int, kind: str) -> tuple[Partition, Any, Any]:
-    """What each slot has of the graph."""
+    """The parts of the graph, one for each slot."""
     graph, partition = made(name, seed)[1], Partition(kind, N, SLOTS)
     parts = [graph.part(partition, me) for me in range(SLOTS)]
     return partition, parts, [[partition.local(part.targets[part.to(me)]) for part in parts]
@@ -386,7 +386,7 @@ def right(name: str, found: Any, seed: int) -> bool:
 
 
 def play(name: str, seed: int, deaths: int, recovery: str, every: int) -> bool:
-    """Whether a job has the right result, in both of its runs."""
+    """Play a job; true: both of its runs have the right result."""
     program, field = made(name, seed % 7)[0], CASES[name].field
     phoenix_program.check(program, recovery)
     partition, parts, rows = parts_of(name, seed % 7, "hash" if seed % 2 else "range")
@@ -409,7 +409,7 @@ def play(name: str, seed: int, deaths: int, recovery: str, every: int) -> bool:
 
 
 def wrong(name: str, seeds: range, recovery: str = "phoenix") -> int:
-    """How many jobs with failures have a wrong result, or none."""
+    """Number of jobs with failures that have a wrong result, or none."""
     count = 0
     for seed in seeds:
         try:

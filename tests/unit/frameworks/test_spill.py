@@ -28,7 +28,7 @@ class Other(Program):
 
 
 class Comm:
-    """Of two slots, of which the other says what it is told to, or what this one says."""
+    """Two slots, of which the other says what it is told to, or what this one says."""
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank

@@ -279,7 +279,7 @@ def freed(run: Run) -> None:
 
 
 def killed_in_a_fence(run: Run) -> None:
-    """What slot 0 had done last is told by its replacement, behind all that followed."""
+    """The last event of slot 0 is told by its replacement, behind all that followed."""
     run.put(0)
     run.all(What.Fence)
     lost = next(r for r in run.records if r.what == What.Fence and r.slot == 0)

@@ -495,7 +495,7 @@ def broken_anywhere(seed: int, choose: Callable[[Records, random.Random], Record
 
 
 def finished(records: Records) -> Records:
-    """What recoveries that came to their end began with, applied and replayed."""
+    """The events that ended recoveries began with, applied and replayed."""
     ends = {(r.entry, r.proc) for r in records if r.what == What.Recovery}
     return [r for r in records if (r.entry, r.proc) in ends and r.mode == REPLAY]
 
