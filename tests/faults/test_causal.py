@@ -568,8 +568,7 @@ FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("times", [5, 100])
+@pytest.mark.parametrize("times", tiers([5, 100], full=["5"]))
 def test_the_hashtable_at_random_moments(times: int) -> None:
     """The order in its buckets depends on timing, and is replayed nonetheless."""
     PROGRAMS["long-dht"] = LONG_DHT

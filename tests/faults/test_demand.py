@@ -95,7 +95,7 @@ LATE = {
 @pytest.mark.parametrize(("program", "place", "slot", "mode"), tiers(
     [(program, place, slot, mode) for program in LATE for place in LATE[program]
      for slot in range(SLOTS) for mode in ("bulk", "stream")],
-    plain=["fenced-put:230-1-bulk"],
+    quick=["fenced-put:230-1-bulk"],
     full=["fenced-atomic:150-1-bulk", "locked-put:470-1-bulk", "locked-lock-held:700-1-stream",
           "atomics-atomic:900-1-bulk", "atomics-flush:600-1-bulk", "windows-put:110-1-bulk",
           "windows-fence:400-1-bulk"]))
@@ -261,8 +261,7 @@ while comm.bcast(time.monotonic() - began < 8):
 """
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("pause_s", "told"), [(0, 1), (0.05, 0)])
+@pytest.mark.parametrize(("pause_s", "told"), tiers([(0, 1), (0.05, 0)], full=["0-1"]))
 def test_the_user_is_told_of_what_costs_much(pause_s: float, told: int) -> None:
     """Once in a job, with the remedy; and not where it costs little."""
     result = run_job(COSTLY.format(pause_s=pause_s), 2, *SMALL, timeout=30)

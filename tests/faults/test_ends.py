@@ -23,18 +23,28 @@ from programs import kinds
 pytestmark = pytest.mark.full
 
 PROGRAM = """
-import ctypes, os, signal, sys, time
+import ctypes, fcntl, os, signal, sys, time
 import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 how = sys.argv[2]
+alive = open(f"{sys.argv[1]}/alive-{comm.rank}.txt", "w")
+fcntl.flock(alive, fcntl.LOCK_EX)  # as long as the process lives
 win = MPI.Win.Allocate(64, 8, comm=comm)
 for _ in range(3):
     win.Fence()
     win.Put(np.ones(1), (comm.rank + 1) % comm.size)
     win.Fence()
+def wait_for_the_end_of(slot):
+    with open(f"{sys.argv[1]}/alive-{slot}.txt") as file:
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.001)
 if how == "all well":
-    time.sleep(0.3 * comm.rank)
+    if comm.rank:
+        wait_for_the_end_of(comm.rank - 1)
     open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
     os._exit(0)
 if comm.rank == 1:
@@ -113,7 +123,7 @@ if comm.rank == 1:
             ctypes.string_at(8)
         os.wait()
 if how == "well beside a death" and comm.rank == 2:
-    time.sleep(1)
+    wait_for_the_end_of(1)
     os.kill(os.getpid(), signal.SIGKILL)
 win.Fence()
 open(f"{sys.argv[1]}/slot-{comm.rank}.json", "w").write("1")
@@ -126,11 +136,8 @@ def quiet(result: Result) -> None:
     assert "Traceback" not in result.stderr, result
 
 
-LONG = pytest.mark.nightly  # more of the same kind
-
-
 @pytest.mark.parametrize(
-    "how", ["os._exit", "exit in C", pytest.param("exit in a thread", marks=LONG)]
+    "how", ["os._exit", "exit in C", pytest.param("exit in a thread", marks=pytest.mark.nightly)],
 )
 def test_a_status_is_the_jobs(how: str) -> None:
     result = run_job(PROGRAM, 3, args=[how], timeout=20)
@@ -142,8 +149,8 @@ def test_a_status_is_the_jobs(how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [("segfault", signal.SIGSEGV), ("faulthandler", signal.SIGSEGV), ("abort", signal.SIGABRT),
-     pytest.param("SIGFPE", signal.SIGFPE, marks=LONG),
-     pytest.param("stack overflow", signal.SIGSEGV, marks=LONG)],
+     pytest.param("SIGFPE", signal.SIGFPE, marks=pytest.mark.nightly),
+     pytest.param("stack overflow", signal.SIGSEGV, marks=pytest.mark.nightly)],
 )
 def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
     result = run_job(PROGRAM, 3, args=[how], timeout=20)
@@ -158,7 +165,7 @@ def test_a_crash_is_the_programs(how: str, number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("how", "object_", "words"),
     [("comm", "communicator", "MPI_Send on a communicator"),
-     pytest.param("dup", "communicator", "invalid rank", marks=LONG),
+     pytest.param("dup", "communicator", "invalid rank", marks=pytest.mark.nightly),
      ("file", "file", "MPI_File_seek on a file"),
      ("win", "window", "leaves its window of 64 bytes")],
 )
@@ -199,7 +206,9 @@ import os, sys, threading, time
 def crash():
     while not getattr(sys.modules.get("ftrma.program.session"), "current", None):
         time.sleep(0.01)  # it has not joined the job
-    time.sleep(0.5)
+    events = os.path.join(os.environ["FTRMA_JOB"], "events")
+    while not os.path.exists(events) or '"version": 3' not in open(events).read():
+        time.sleep(0.01)
     os.abort()
 
 if os.environ.get("OMPI_COMM_WORLD_RANK") == "3":
@@ -244,7 +253,6 @@ def test_a_rank_that_dies_at_once_ends_the_job_soon(tmp_path: Path) -> None:
     assert f"{died}, and the job was launched again 1 times already" in result.stderr, result
 
 
-@LONG
 def test_a_death_beside_a_good_end_over_several_nodes() -> None:
     """Law: the supervisor does not wait for who is gone."""
     result = run_on_nodes(PROGRAM, 4, "--max-relaunch", "0", args=["well beside a death"],
@@ -261,8 +269,8 @@ def test_a_childs_end_is_its_own() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--policy", "rollback"], ["--spares", "5"], pytest.param([], marks=LONG),
-     pytest.param(["--policy", "causal"], marks=LONG)], ids=str,
+    [["--policy", "rollback"], ["--spares", "5"], pytest.param([], marks=pytest.mark.nightly),
+     pytest.param(["--policy", "causal"], marks=pytest.mark.nightly)], ids=str,
 )
 def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
     """Law: three times, then the job ends with 137 and says so, whatever is left."""
@@ -274,8 +282,8 @@ def test_killed_at_the_same_place_again_and_again(options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [("os._exit", 7, "slot 1 ended itself with status 7"),
-     pytest.param("segfault", 139, "slot 1 crashed: SIGSEGV", marks=LONG),
-     pytest.param("comm", 6, "invalid rank", marks=LONG)],
+     pytest.param("segfault", 139, "slot 1 crashed: SIGSEGV", marks=pytest.mark.nightly),
+     pytest.param("comm", 6, "invalid rank", marks=pytest.mark.nightly)],
 )
 def test_over_several_nodes(how: str, status: int, words: str) -> None:
     result = run_on_nodes(PROGRAM, 4, args=[how], timeout=30)
@@ -283,7 +291,6 @@ def test_over_several_nodes(how: str, status: int, words: str) -> None:
     assert result.status == status and words in result.stderr, result
 
 
-@LONG
 def test_all_may_leave_well_over_several_nodes() -> None:
     result = run_on_nodes(PROGRAM, 4, args=["all well"], timeout=30)
     assert result.status == 0, result
@@ -386,7 +393,7 @@ def test_what_is_left_open_is_whole(tmp_path: Path, how: str, status: int) -> No
 
 # Its object's last words need other names of the module.
 LAST_WORDS = """
-import json, sys, time
+import json, os, sys, threading, time
 from mpi4py import MPI
 rank = MPI.COMM_WORLD.rank
 
@@ -394,15 +401,32 @@ class Held:
     def __del__(self):
         sys.stdout.write(json.dumps({"gone": rank}) + chr(10))
 
+def ends_well(kind, error, tb):
+    sys.exit(0)
+
+def tell():
+    entered = seen = 0
+    while seen < 200:  # behind the hook the error is the job's no more
+        frame = sys._current_frames()[threading.main_thread().ident]
+        while frame and frame.f_code is not ends_well.__code__:
+            frame = frame.f_back
+        entered = entered or bool(frame)
+        seen = seen + 1 if entered and not frame else 0
+        time.sleep(0.001)
+    open(ended, "w").write("1")
+
+ended = f"{sys.argv[1]}/ended.json"
 first = held = Held()
 if rank == 0 and sys.argv[2] == "one well":
-    sys.excepthook = lambda kind, error, tb: sys.exit(0)
+    sys.excepthook = ends_well
+    threading.Thread(target=tell, daemon=True).start()
     raise ValueError("mine")
 if rank == 1 and sys.argv[2] == "hook that aborts":
     sys.excepthook = lambda kind, error, tb: MPI.COMM_WORLD.Abort(7)
     raise ValueError("mine")
 if sys.argv[2] == "one well":
-    time.sleep(1)  # the other one's has been the job's, and is not any more
+    while not os.path.exists(ended):
+        time.sleep(0.001)
     raise ValueError("mine")
 if rank == 1 and sys.argv[2] == "hook that exits":
     sys.excepthook = lambda kind, error, tb: sys.exit(5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from jobs import FTRMA, Result, run_command, run_job, run_plain
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import final_memory, kinds
 from scipy.sparse import csgraph
+from tiers import tiers
 
 SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
@@ -146,22 +148,14 @@ def test_oracles_of_full_programs() -> None:
 
 PLACES = ("graph.load", "graph.recover", "graph.compute:8", "graph.emit:9", "graph.exchange:7",
           "graph.sync:13", "checkpoint:2", "stage:2", "staged:2", "graph.end")
-CASES = [(place, slot, RECOVERIES[(i + j) % 4], PROGRAMS[(i + 2 * j) % 3])
-         for i, place in enumerate(PLACES) for j, slot in enumerate((0, 3))]
-MORE = [(place, slot, recovery, name) for place in PLACES for slot in (0, 3)
-        for recovery in RECOVERIES for name in PROGRAMS]
-
-
 SOON = ("graph.load", "graph.recover", "graph.compute:6", "graph.emit:7", "graph.exchange:8",
         "graph.sync:11", "checkpoint:2", "stage:2", "staged:2", "graph.end")
 
 
-@pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
-    pytest.param(place, slot, recovery, name, marks=[
-        pytest.mark.full if (place, recovery, name) in (
-            ("graph.emit:7", "lwlog", "sv"),) and slot
-        else pytest.mark.nightly])
-    for name in FULL for place in SOON for slot in (0, 3) for recovery in RECOVERIES])
+@pytest.mark.parametrize(("place", "slot", "recovery", "name"), tiers(
+    [(place, slot, recovery, name) for name in FULL for place in SOON for slot in (0, 3)
+     for recovery in RECOVERIES],
+    full=["graph.emit:7-3-lwlog-sv"]))
 def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: str) -> None:
     """Law: masked steps, lists and changes of edges come back in all bits."""
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
@@ -169,31 +163,24 @@ def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: s
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
 
 
-def when(i: int) -> list[pytest.MarkDecorator]:
-    if i == 11:
-        return []
-    return [pytest.mark.full if i == 8 else pytest.mark.nightly]
-
-
-@pytest.mark.parametrize(("place", "slot", "recovery", "name"), [
-    pytest.param(*case, marks=when(i))
-    for i, case in enumerate([*CASES, *(case for case in MORE if case not in CASES)])])
+@pytest.mark.parametrize(("place", "slot", "recovery", "name"), tiers(
+    itertools.product(PLACES, (0, 3), RECOVERIES, PROGRAMS),
+    quick=["graph.sync:13-3-hwlog-distance"], full=["graph.exchange:7-0-hwcp-distance"]))
 def test_a_death(place: str, slot: int, recovery: str, name: str) -> None:
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
     assert_same(result, (name,))
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
 
 
-UPON = [(rules, recovery) for rules in (
-    ("1@graph.compute:12", "2@graph.recover:2"), ("1@graph.compute:13", "1@graph.compute:18"),
-    ("0@graph.sync:9", "3@graph.compute:12", "0@graph.emit:24"),
-    ("2@graph.exchange:14", "3@repair"),
-) for recovery in RECOVERIES[::-1]]
+UPON = [("1@graph.compute:12", "2@graph.recover:2"), ("1@graph.compute:13", "1@graph.compute:18"),
+        ("0@graph.sync:9", "3@graph.compute:12", "0@graph.emit:24"),
+        ("2@graph.exchange:14", "3@repair")]
 
 
-@pytest.mark.parametrize(("rules", "recovery"), [
-    pytest.param(*case, marks=pytest.mark.nightly if i else pytest.mark.full)
-    for i, case in enumerate(UPON)])
+@pytest.mark.parametrize(("rules", "recovery"), tiers(
+    [pytest.param(rules, recovery, id=f"{'-'.join(rules)}-{recovery}")
+     for rules in UPON for recovery in RECOVERIES],
+    full=["1@graph.compute:12-2@graph.recover:2-lwlog"]))
 def test_deaths_upon_deaths(rules: tuple[str, ...], recovery: str) -> None:
     """Law: three levels of steps at once, and a replaced slot that dies again."""
     options = ("--spares", "4", *STRONG)
@@ -212,10 +199,10 @@ ROLES = [  # rules, options, kinds of what follows
 ]
 
 
-@pytest.mark.parametrize(("rules", "options", "expected", "recovery"), [
-    pytest.param(*role, recovery, marks=pytest.mark.full if
-                 (i, recovery) == (5, "lwlog") else pytest.mark.nightly)
-    for i, role in enumerate(ROLES) for recovery in RECOVERIES])
+@pytest.mark.parametrize(("rules", "options", "expected", "recovery"), tiers(
+    [pytest.param(*role, recovery, id=f"{role[0]}-{recovery}")
+     for role in ROLES for recovery in RECOVERIES],
+    full=["c0@commit:2 1@graph.compute:13-lwlog"]))
 def test_other_roles(rules: str, options: tuple[str, ...], expected: tuple[str, ...],
                      recovery: str) -> None:
     """Law: whoever has the parity may die, a spare, and as many of each group as it stands."""
@@ -224,8 +211,7 @@ def test_other_roles(rules: str, options: tuple[str, ...], expected: tuple[str, 
     assert set(kinds(result)) == {*expected}, result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize("recovery", tiers(RECOVERIES, full=["lwlog"]))
 def test_more_than_a_group_stands(recovery: str) -> None:
     """Law: what cannot be had is told, and answered by nobody."""
     result = run(recovery, ("pagerank",), *SPARES,
@@ -283,10 +269,10 @@ DECLARED = [("1@graph.compute:40", ()), ("2@graph.load", ()), ("0@graph.exchange
             ("0@graph.emit:13 3@graph.emit:13", STRONG), ("2@graph.load:2", ())]
 
 
-@pytest.mark.parametrize(("rules", "options", "recovery"), [
-    pytest.param(*case, recovery, marks=[] if (i, recovery) == (0, "causal") else
-                 pytest.mark.full if (i, recovery) == (3, "rollback") else pytest.mark.nightly)
-    for i, case in enumerate(DECLARED) for recovery in ("causal", "rollback")])
+@pytest.mark.parametrize(("rules", "options", "recovery"), tiers(
+    [pytest.param(*case, recovery, id=f"{case[0]}-{recovery}")
+     for case in DECLARED for recovery in ("causal", "rollback")],
+    plain=["1@graph.compute:40-causal"], full=["3@graph.sync:12-rollback"]))
 def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery: str) -> None:
     """Law: by causal one slot is replayed while the others go on, by rollback all go back, in the
     first run and behind one that has ended. All go back when two die at once, and for one that
@@ -300,10 +286,10 @@ def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery
     assert kinds(result) == ["rollback" if back else "causal"] * deaths, result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("rule", ["1@graph.compute:6", "2@graph.emit:4", "0@graph.sync:7"])
-@pytest.mark.parametrize("name", FULL)
-@pytest.mark.parametrize("recovery", ["causal", "rollback"])
+@pytest.mark.parametrize(("recovery", "name", "rule"), tiers(
+    itertools.product(("causal", "rollback"), FULL,
+                      ("1@graph.compute:6", "2@graph.emit:4", "0@graph.sync:7")),
+    full=["causal-triangles-1@graph.compute:6", "rollback-matching-2@graph.emit:4"]))
 def test_full_programs_as_any_program(recovery: str, name: str, rule: str) -> None:
     """Law: with masked steps, lists and changes of edges, too."""
     result = run(recovery, (name,), *SPARES, *kill(rule))
@@ -311,8 +297,7 @@ def test_full_programs_as_any_program(recovery: str, name: str, rule: str) -> No
     assert kinds(result) == [recovery], result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("recovery", ["causal", "rollback"])
+@pytest.mark.parametrize("recovery", tiers(["causal", "rollback"], full=["rollback"]))
 def test_over_nodes_as_any_program(recovery: str) -> None:
     """Law: over several nodes, too."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
@@ -375,9 +360,8 @@ def test_runs_that_have_ended_are_not_run_again(rule: str) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.parametrize("rule", [
-    pytest.param(rule, marks=pytest.mark.nightly)
-    for rule in ("3@graph.compute:12", "a3@graph.compute:12", "0@graph.emit:7")])
+@pytest.mark.parametrize("rule", tiers(
+    ["3@graph.compute:12", "a3@graph.compute:12", "0@graph.emit:7"], full=["3@graph.compute:12"]))
 def test_over_nodes(rule: str) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
@@ -386,8 +370,7 @@ def test_over_nodes(rule: str) -> None:
     assert kinds(result) == ["reentry"] * (rule[0] != "a"), result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("name", tiers(FULL, full=["kcore"]))
 def test_full_programs_over_nodes(name: str) -> None:
     """Law: nor where records go to."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--checksums", "2", "--group-size", "2",
@@ -396,7 +379,7 @@ def test_full_programs_over_nodes(name: str) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_a_relaunch_begins_with_the_checkpoint() -> None:
     """Law: where nothing is kept what is checkpointed is, by each recovery."""
     for recovery in RECOVERIES:
@@ -592,8 +575,7 @@ np.savez(f"{sys.argv[1]}/slot-{engine.comm.rank}.npz", found=found, told=state.t
 """
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("visit", [3, 9, 25, 40])
+@pytest.mark.parametrize("visit", tiers([3, 9, 25, 40], full=["9"]))
 def test_a_run_that_has_not_ended_is_one_of_the_others(visit: int) -> None:
     """Law: a program that goes on behind it goes on so after a failure, too."""
     arguments = [str(SCRIPT.parent)]
@@ -731,7 +713,7 @@ def test_what_out_names_stays_what_it_is(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "link.npy", "target.npy", "pipe"}
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
     """Law: each is there, by each way to recover it, on files of each kind; what only the graph
     tells to be wrong is one line, too."""

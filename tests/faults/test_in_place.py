@@ -67,7 +67,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
-    plain=["lockall-flush:30-2"],
+    quick=["lockall-flush:30-2"],
     full=["stencil-start-0", "stencil-end-1", "ft-put:50-1", "lock-lock-held:30-0",
           "pscw-call:7-3", "dht-atomic:300-2"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
@@ -397,7 +397,7 @@ np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_who_is_alone_is_replaced_while_others_compute() -> None:
     """A repair begins when the others come to a call of MPI; that the node is there is known."""
     result = run_on_nodes(SLOW.replace("0.5", "2.5").replace("24", "3"), 2, "--interval", "0",
@@ -412,8 +412,7 @@ def test_who_is_alone_may_end_the_job() -> None:
     assert not result.stats["recoveries"] and not result.stats["failures"], result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("slots", tiers([1, 4], full=["4"]))
 def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)
@@ -422,7 +421,7 @@ def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
     assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_an_agent_without_processes_is_not_missed(tmp_path: Path) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
     not followed by another; then a slot dies."""

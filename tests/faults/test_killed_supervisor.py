@@ -55,7 +55,7 @@ def marked_ranks(killed: Job) -> bool:
                for p in marked(killed.mark))
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_it_may_be_killed_again(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: a job that was resumed and killed is resumed like any other."""
     killed = job()
@@ -83,7 +83,7 @@ def test_a_living_job_is_left_alone(job: Any, tmp_path: Path) -> None:
     assert directory.exists() and living.process.poll() is None
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_a_living_job_is_not_resumed(job: Any, tmp_path: Path) -> None:
     living = job(nap="0.2")
     living.until((tmp_path / "step-5").exists)
@@ -138,7 +138,7 @@ def test_what_cannot_be_resumed_is_told(job: Any, tmp_path: Path) -> None:
     assert ftrma("run", "--resume", name).returncode == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: as long as it has not done its work, the job counts as living."""
     killed = job()

@@ -116,7 +116,7 @@ def test_one_death(kill: str, least: int, reference: Result) -> None:
     assert result.stats["recoveries"][0]["version"] >= least
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_death_while_restoring(reference: Result) -> None:
     """A vault that was being computed is no vault; the others are still there."""
     result = run("--kill", "2@safepoint:6", "--kill", "2@restore:1")
@@ -194,7 +194,7 @@ def test_node_loss_without_awareness() -> None:
     assert result.stderr.count("error:") == 1, result
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_stronger_groups_stand_a_node_loss(reference: Result) -> None:
     """All six roles on three nodes in one group with m = 2: any node is two of it."""
     result = run("--group-size", "4", "--checksums", "2", fell=2, step=7)

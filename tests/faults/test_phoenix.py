@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ DEATHS = [(name, percent, PLACES[(i + j) % 3], (i + j) % SLOTS)
 
 
 @pytest.mark.parametrize(("name", "percent", "place", "slot"), tiers(
-    DEATHS, plain=["sssp-50-sync-2"], full=["colour-99-compute-2", "kcore-25-compute-2"]))
+    DEATHS, quick=["sssp-50-sync-2"], full=["colour-99-compute-2", "kcore-25-compute-2"]))
 def test_a_death(name: str, percent: int, place: str, slot: int) -> None:
     """Law: of one slot, in each phase of each program."""
     result = run((name,), *SPARES, *kill(f"{slot}@graph.{place}:{at(name, percent)}"))
@@ -143,9 +144,8 @@ def test_a_death(name: str, percent: int, place: str, slot: int) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.parametrize(("name", "place"), [
-    pytest.param(name, place, marks=pytest.mark.nightly)
-    for name in ROUNDS for place in ("load", "recover", "end")])
+@pytest.mark.parametrize(("name", "place"), tiers(
+    itertools.product(ROUNDS, ("load", "recover", "end")), full=["bfs-load", "sssp-end"]))
 def test_a_death_at_the_edges(name: str, place: str) -> None:
     """Law: of one that has nothing yet, or that has its result already."""
     result = run((name,), *SPARES, *kill(f"1@graph.{place}"))
@@ -153,10 +153,8 @@ def test_a_death_at_the_edges(name: str, place: str) -> None:
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "end"), result
 
 
-@pytest.mark.parametrize(("name", "percent"), [
-    pytest.param(name, percent, marks=pytest.mark.full if
-                 (name, percent) == ("kcore", 50) else pytest.mark.nightly)
-    for name in ROUNDS for percent in PERCENT])
+@pytest.mark.parametrize(("name", "percent"), tiers(
+    itertools.product(ROUNDS, PERCENT), full=["kcore-50"]))
 def test_half_of_the_slots_at_once(name: str, percent: int) -> None:
     """Law: 4 of 8, of which no parity is there; some die a moment later than others."""
     rules = (f"{slot}@graph.compute:{at(name, percent)}" for slot in (0, 3, 4, 6))
@@ -176,8 +174,9 @@ CASCADES = [  # of which the second comes while the first is mended, the others 
 ]
 
 
-@pytest.mark.parametrize("case", [
-    pytest.param(case, id=" ".join(case), marks=pytest.mark.nightly) for case in CASCADES])
+@pytest.mark.parametrize("case", tiers(
+    [pytest.param(case, id=" ".join(case)) for case in CASCADES],
+    full=["cc 1@graph.compute:9 2@graph.recover:2"]))
 def test_deaths_upon_deaths(case: tuple[str, ...]) -> None:
     """Law: also while others are mended, and of one that was replaced."""
     name, *rules = case
@@ -186,8 +185,7 @@ def test_deaths_upon_deaths(case: tuple[str, ...]) -> None:
     assert set(kinds(result)) == {"reentry"}, result
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.nightly) for name in ROUNDS])
+@pytest.mark.parametrize("name", tiers(ROUNDS, full=["kcore"]))
 def test_all_but_one_at_once(name: str) -> None:
     """Law: what one slot has is enough."""
     rules = (f"{slot}@graph.exchange:{at(name, 50)}" for slot in range(1, SLOTS))
@@ -208,8 +206,7 @@ def test_one_program_after_another(rules: tuple[str, ...]) -> None:
     assert set(kinds(result)) == {"reentry"}, result
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.nightly) for name in ROUNDS])
+@pytest.mark.parametrize("name", tiers(ROUNDS, full=["colour"]))
 def test_from_checkpoints(name: str) -> None:
     """Law: by "cr" all go back to the same round."""
     result = run((name,), *SPARES, *kill(f"1@graph.compute:{at(name, 75)}"), recovery="cr")
@@ -217,7 +214,7 @@ def test_from_checkpoints(name: str) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_nobody_to_replace_it() -> None:
     """Law: without a spare it begins anew."""
     result = run(("cc",), "--spares", "0", *kill("2@graph.compute:13"))
@@ -225,8 +222,7 @@ def test_nobody_to_replace_it() -> None:
     assert kinds(result) == ["relaunch"], result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("name", tiers(ROUNDS, full=["cc"]))
 def test_over_nodes(name: str) -> None:
     """Law: a framework does not know where a slot is."""
     result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2",
@@ -236,7 +232,7 @@ def test_over_nodes(name: str) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_unprotected() -> None:
     """Law: under plain mpirun the same programs have the same results."""
     result = run_plain(SCRIPT, SLOTS, args=["phoenix", "cc", "colour"])

@@ -43,7 +43,7 @@ def test_two_successive_failures() -> None:
     assert kinds(result) == ["rollback", "rollback"]
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_five_successive_failures() -> None:
     """Each spare takes a slot; the last failures hit slots that were replaced before."""
     rules = ["1@put:50", "0@fence:8", "2@fence:12", "3@stage:3", "1@fence:20"]
@@ -57,6 +57,7 @@ def test_five_successive_failures() -> None:
     assert kinds(result) == ["rollback"] * 5
 
 
+@pytest.mark.quick
 def test_two_at_once_in_different_groups() -> None:
     result = run("stencil", "--interval", "0", "--group-size", "2", "--spares", "2", "--kill",
                  "0@fence:20", "--kill", "3@fence:20")
@@ -64,6 +65,7 @@ def test_two_at_once_in_different_groups() -> None:
     assert [d[:2] for d in deaths(result)] == [("slot", 0), ("slot", 3)]
 
 
+@pytest.mark.quick
 def test_two_in_one_group_is_catastrophic() -> None:
     """The job ends with a status of its own and names the group and its lost members."""
     result = run("stencil", "--interval", "0", "--spares", "2", "--kill", "1@staged:20", "--kill",
@@ -91,7 +93,7 @@ def test_two_in_one_group_before_any_checkpoint_starts_again() -> None:
 
 
 @pytest.mark.parametrize("kill", tiers(
-    ["1@put:40", "c0@fold:9", "0@end"], plain=["1@put:40"], full=["c0@fold:9"]))
+    ["1@put:40", "c0@fold:9", "0@end"], quick=["1@put:40"], full=["c0@fold:9"]))
 def test_no_spare_relaunches(kill: str) -> None:
     result = run("stencil", "--interval", "0", "--spares", "0", "--kill", kill)
     assert_same_bits("stencil", result)
@@ -416,10 +418,21 @@ def checkpointed(directory: Path) -> bool:
 def test_stuck_inside_the_library_relaunches() -> None:
     """A slot that the library never gives back is noticed; the job goes on from its vaults."""
     text = """
-import os, sys, signal, time, numpy as np
+import os, sys, signal, threading, time, numpy as np
 import ftrma
 from ftrma import MPI
 comm = MPI.COMM_WORLD
+lines = open(sys.argv[0]).read().splitlines()
+inside = 1 + next(i for i, line in enumerate(lines) if line.endswith("# inside"))
+
+def tell():
+    seen = 0
+    while seen < 100:  # while the main thread has given the interpreter away
+        frame = sys._current_frames()[threading.main_thread().ident]
+        seen = seen + 1 if frame.f_lineno == inside else 0
+        time.sleep(0.001)
+    open(f"{sys.argv[1]}/inside.json", "w").write("1")
+
 shared = MPI.Win.Create_dynamic(comm=comm)
 state = ftrma.protect("s", step=0)
 flag = f"{sys.argv[1]}/killed.json"
@@ -432,11 +445,13 @@ while state.step < 6:
             shared.Lock(0, MPI.LOCK_EXCLUSIVE)
             comm.Barrier()
             open(flag, "w").write("1")
-            time.sleep(0.3)  # until slot 0 is inside the library
+            while not os.path.exists(f"{sys.argv[1]}/inside.json"):
+                time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGKILL)
         comm.Barrier()
         if comm.rank == 0:
-            shared.Lock(0, MPI.LOCK_EXCLUSIVE)
+            threading.Thread(target=tell, daemon=True).start()
+            shared.Lock(0, MPI.LOCK_EXCLUSIVE)  # inside
 np.save(f"{sys.argv[1]}/step-{comm.rank}.npy", state.step)
 """
     result = run_job(text, 3, "--interval", "0")

@@ -7,6 +7,7 @@ never takes what is of something else, cut or damaged.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from jobs import FTRMA, Result, run_command, run_job, run_plain
 from programs import final_memory, kinds
+from tiers import tiers
 
 GRAPHS = Path(__file__).parent / "graphs.py"
 PHOENIXES = Path(__file__).parent / "phoenixes.py"
@@ -54,8 +56,7 @@ def left(spill: Path) -> set[tuple[str, ...]]:
     return {(run, slot, step) for *_, run, _, slot, step in words}
 
 
-@pytest.mark.parametrize("recovery", [
-    pytest.param(r, marks=[] if r == "lwlog" else pytest.mark.nightly) for r in RECOVERIES])
+@pytest.mark.parametrize("recovery", tiers(RECOVERIES, plain=["lwlog"]))
 def test_a_lost_job_goes_on(tmp_path: Path, recovery: str) -> None:
     """Law: from the step of the newest checkpoint; once it has ended it is not run again."""
     names = ("pagerank", "kcore")
@@ -75,10 +76,9 @@ def test_a_lost_job_goes_on(tmp_path: Path, recovery: str) -> None:
     assert left(tmp_path) == files and "run 2 goes on from there: it has ended" in result.stderr
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["sv", "triangles", "matching", "kcore", "doubling"])
-@pytest.mark.parametrize("recovery", RECOVERIES)
-@pytest.mark.parametrize("step", [6, 8])
+@pytest.mark.parametrize(("name", "recovery", "step"), tiers(
+    itertools.product(("sv", "triangles", "matching", "kcore", "doubling"), RECOVERIES, (6, 8)),
+    full=["sv-lwlog-8"]))
 def test_full_programs_go_on(tmp_path: Path, name: str, recovery: str, step: int) -> None:
     """Law: with edges that have come and gone, lists of messages and masked steps, too."""
     rules = [f"{slot}@graph.exchange:{step}" for slot in (1, 2)]

@@ -32,7 +32,7 @@ PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place 
 @pytest.mark.parametrize(("program", "place", "slot", "policy"), tiers(
     [(*case, slot, policy) for case in PLACES for slot in (0, 2)
      for policy in ("auto", "rollback")],
-    plain=["stencil-start-0-auto", "mixed-get:10-0-rollback"],
+    quick=["mixed-get:10-0-rollback"], plain=["stencil-start-0-auto"],
     full=["stencil-put:30-0-rollback", "stencil-fence:25-2-auto", "stencil-safepoint:20-0-auto",
           "stencil-checkpoint:20-2-rollback", "stencil-stage:20-2-auto", "stencil-end-0-auto",
           "ft-start-0-rollback", "ft-put:50-2-auto", "ft-checkpoint:4-0-auto",
@@ -57,9 +57,9 @@ def test_slot(program: str, place: str, slot: int, policy: str) -> None:
 @pytest.mark.parametrize(("program", "kill"), tiers(
     itertools.product(("stencil", "ft"), ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4",
                                           "c0@time:0.02", "s0@time:0.02")),
-    quick=["stencil-c0@sum:4"],
+    quick=["stencil-c0@sum:4", "stencil-s0@time:0.02"],
     full=["stencil-c0@commit:4", "stencil-c0@fold:4", "stencil-c0@folded:4",
-          "stencil-c0@time:0.02", "stencil-s0@time:0.02"]))
+          "stencil-c0@time:0.02"]))
 def test_server(program: str, kill: str) -> None:
     result = run(program, "--interval", "0", "--kill", kill)
     assert_same_bits(program, result)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import tiers
 from tree import ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -289,6 +290,7 @@ def test_encode_measures_every_operation(encode_report: dict[str, Any]) -> None:
     assert "y ^= c*x, two y" in encode.text(encode_report)
 
 
+@pytest.mark.plain
 def test_wire_measures_every_request() -> None:
     report = wire.run(wire.parse(["--rounds", "2", "--batch", "500"]))
     assert len(report["results"]) == 7
@@ -337,8 +339,8 @@ def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
     assert json.loads(said.splitlines()[-1]) == json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("kind", ["png", *(
-    pytest.param(kind, marks=pytest.mark.full) for kind in ("pdf", "svg"))])
+@pytest.mark.plain
+@pytest.mark.parametrize("kind", tiers(["png", "pdf", "svg"], plain=["png"], full=["svg"]))
 def test_figures_are_drawn(
     kind: str, tmp_path: Path, monkeypatch: Any, encode_report: dict[str, Any]
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import tiers
 from tree import ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -110,6 +111,7 @@ def noted(path: Path, count: int) -> turns.Launch:
     return lambda started: launching.run([sys.executable, "-c", LAUNCHER, *rank], 60, started)
 
 
+@pytest.mark.plain
 def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(turns, "START_S", 0.3)
     names = ["a", "b", "c"]
@@ -124,6 +126,7 @@ def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
         assert all(e - b < 2 for b, e in mine)
 
 
+@pytest.mark.plain
 def test_a_launch_that_fails_ends_the_others(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(turns, "START_S", 0.2)
     failing = [sys.executable, "-c", "import time; time.sleep(0.6); exit('no more')"]
@@ -425,6 +428,7 @@ def test_rounds_more_are_counted_with_the_one_that_was_broken_off(monkeypatch: A
 # ---- figures, options, smallest runs --------------------------------------------------------
 
 
+@pytest.mark.plain
 def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "figure.png"
@@ -483,12 +487,9 @@ SMALLEST = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["dht", "ft", *(pytest.param(name, marks=pytest.mark.nightly)
-                    for name in ("ft ", "micro", "recovery", "recovery ", "graph", "lwcp",
-                                 "phoenix"))],
-)
+@pytest.mark.parametrize("name", tiers(
+    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix"],
+    full=["dht"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
     arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]

@@ -97,6 +97,7 @@ def kept(path: Path) -> list[Record]:
     return found
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("large", [4, 5000])
 def test_every_access_is_logged_with_its_data(tmp_path: Path, large: int) -> None:
     """Law: puts with their data, gets and atomics with result and operands; in program order; large
@@ -121,6 +122,7 @@ def test_every_access_is_logged_with_its_data(tmp_path: Path, large: int) -> Non
     }
 
 
+@pytest.mark.plain
 def test_slots_share_the_loggers(tmp_path: Path) -> None:
     assert run(tmp_path, 4, slots=3, loggers=2)["sizes"] == [3, 3, 3, 2]
     assert {r.source for r in kept(tmp_path / "logger-0.ring")} == {0, 2}
@@ -128,6 +130,7 @@ def test_slots_share_the_loggers(tmp_path: Path) -> None:
     assert ml.stored(tmp_path, 2)["records"] == 8
 
 
+@pytest.mark.plain
 def test_a_full_ring_begins_again(tmp_path: Path) -> None:
     assert run(tmp_path, 4, ring_bytes=2200)["total"] == 1
     told = json.loads((tmp_path / "logger-0.json").read_text())
@@ -139,6 +142,7 @@ def test_a_record_larger_than_the_ring_is_an_error(tmp_path: Path) -> None:
         run(tmp_path, 5000, ring_bytes=20_000)
 
 
+@pytest.mark.plain
 def test_a_library_that_cannot_be_built_is_an_error(monkeypatch: Any, tmp_path: Path) -> None:
     source = tmp_path / "ml.c"
     source.write_text("this is not C")

@@ -266,6 +266,7 @@ def test_files_without_end(capsys: pytest.CaptureFixture[str], option: str) -> N
     refused(capsys, [w.format("large") for w in FILE_OPTIONS[option]], "large", "too large")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("option", list(FILE_OPTIONS)[1:])
 @pytest.mark.parametrize(
     "content",
@@ -311,6 +312,7 @@ def test_a_strangers_link(capsys: pytest.CaptureFixture[str]) -> None:
         refused(capsys, ["run", "-n", "2", flag, "theirs", "app.py"], "a link of user 65534")
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(not os.path.exists("/usr/bin/setpriv"), reason="needs setpriv")
 @pytest.mark.skipif(os.geteuid() != 0, reason="the user's part is played by a child of root's")
 def test_files_without_permission(tmp_path: Path) -> None:
@@ -424,6 +426,7 @@ def test_machines_of_no_sense(capsys: pytest.CaptureFixture[str], text: str) -> 
     assert re.search(r"m\.toml:\d+:\d+: ", line)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "lines",
     ['levels = ["r"]\n[r]\n' + "".join(f'r{i} = "n{i}-[1-900000]"\n' for i in range(50)),
@@ -474,6 +477,7 @@ def test_extreme_records_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a$b$ that fail at once" in Path("f.svg").read_text()
 
 
+@pytest.mark.plain
 def test_output_names_the_terminal_cannot_show(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: a name that is no text is shown and does not end the command."""
     Path(SURROGATE).write_text("time,level,count\n0,nodes,1\n1,nodes,2\n")
@@ -548,6 +552,7 @@ def test_stats_go_to_stdout(
 TABLE = ["reliability", *words_of(BASE)]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize(
     ("words", "status"),
@@ -611,6 +616,7 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
             assert done.stderr == "" and done.stdout
 
 
+@pytest.mark.plain
 def test_no_home(tmp_path: Path) -> None:
     """Law: without HOME figures are drawn without a word."""
     environment = {k: v for k, v in os.environ.items() if k != "HOME" and "XDG" not in k}

@@ -553,6 +553,7 @@ def test_parts_that_do_not_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "made again when it is needed\n")
 
 
+@pytest.mark.plain
 def test_a_graph_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: before its edges are made, in words, with what it takes and what there is."""
     graph, partition = data.rmat(20), Partition("hash", 1 << 20, 2)

@@ -354,6 +354,7 @@ def pairs() -> list[Any]:
             for pair in itertools.product(RECOVERIES, PROGRAMS)]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("recovery", "program"), pairs())
 def test_every_failure_is_recovered(recovery: str, program: str) -> None:
     """Law: up to four failures of several slots each, at any place: same bits, in all ways."""
@@ -427,6 +428,7 @@ RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""

@@ -423,6 +423,7 @@ WAYS = [(name, "phoenix") for name in CASES if name != "counting"]
 WAYS += [(name, "cr") for name in ("counting", "colour", "core", "both")]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("name", "recovery"), [
     pytest.param(*way, marks=[] if way[0] in ("bfs", "colour", "residual", "mirrored", "counting")
                  else pytest.mark.full) for way in WAYS])

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ftrma.host import nodedirectory
 
 PATIENCE_S = 10.0
@@ -50,6 +52,7 @@ def test_a_node_without_ranks_keeps_nothing(tmp_path: Path) -> None:
     soon(lambda: not job.exists())
 
 
+@pytest.mark.plain
 def test_what_ranks_have_left_waits_for_the_next_launch(tmp_path: Path) -> None:
     """Law: vaults stay for GAP_S, and as long as a launch is there that came in that time; then
     they go, and no session directory stays for longer than its launch."""
@@ -81,6 +84,7 @@ def test_the_supervisors_directory_is_not_touched(tmp_path: Path) -> None:
     assert (job / "control").exists()
 
 
+@pytest.mark.plain
 def test_who_comes_while_it_is_removed_makes_it_anew(tmp_path: Path) -> None:
     """Law: a launch never has a directory that is being removed, however they meet."""
     job = tmp_path / "job"

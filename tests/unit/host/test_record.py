@@ -38,6 +38,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.plain
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
 def test_what_was_written_comes_back(record: dict[str, Any]) -> None:
     found = decode(encode(record, SEAL), SEAL)

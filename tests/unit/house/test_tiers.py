@@ -50,6 +50,7 @@ def test_ci_takes_all_tiers_but_the_nightly_one() -> None:
     assert TIERS == ("quick", "plain", "full", "nightly")
 
 
+@pytest.mark.plain
 def test_a_run_is_continued(tmp_path: Path) -> None:
     """Law: what has passed is not repeated, what has failed or was not reached is; the end counts
     all runs together."""

@@ -30,6 +30,8 @@ from mirrornodes import (
 
 from ftrma.native.wire import MirrorKind
 
+pytestmark = pytest.mark.plain
+
 ROUNDS = 2000
 ECHO = 3  # a word of each node; nothing else lies there
 ECHOED = (*((8 * (ECHO + node), 8, MirrorKind.ECHO) for node in range(3)), *REGIONS)

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from resultlog import CALL, REPEAT, RESULT, Slot, apart
 
+pytestmark = pytest.mark.plain
+
 SMALL = [1, 4, 8, 8, 8, 16, 64, 65, 100]
 LARGE = [1024, 1025, 3000, 20000]
 Loop = list[tuple[int, list[bytes]]]

@@ -132,6 +132,7 @@ def test_what_is_published_is_seen_behind(nodes: list[Mirrored], source: int) ->
     assert not torn
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("source", [0, 1], ids=["hub", "spoke"])
 def test_several_messages_keep_the_order(nodes: list[Mirrored], source: int) -> None:
     """Law: the same where what was stored before needs several messages."""

@@ -64,6 +64,7 @@ def test_all_numbers_of_the_text_are_those_of_json(capsys: pytest.CaptureFixture
         assert f"{p['exact']['scattered']['p_cf_per_day']:.3e}" in line
 
 
+@pytest.mark.plain
 def test_a_sweep_is_a_table_and_a_figure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_sweep_is_a_table_and_a_figure(
         assert word in drawn
 
 
+@pytest.mark.plain
 def test_the_simulation_stands_beside_the_formula(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: bounds that hold the exact value, reproducible by the seed, in JSON and text."""
     line = f"reliability {BASE} --aware nodes --simulate 2000 --seed 3"
@@ -101,6 +103,7 @@ def test_the_simulation_stands_beside_the_formula(capsys: pytest.CaptureFixture[
     assert f"{found['simulated']['aligned']['p_cf_per_day']:.3e}" in call(capsys, line)[1]
 
 
+@pytest.mark.plain
 def test_fits_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Law: both fits per level with their goodness; the lines for a machine file work in one; a
     level that cannot be fitted is said and spoils nothing."""
@@ -265,6 +268,7 @@ def test_stricter_targets_cost_more() -> None:
     assert costs == sorted(costs) and costs[0] < costs[-1]
 
 
+@pytest.mark.plain
 def test_the_plan_as_a_user_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: choice, costs, runners-up and the line to use, in less than 5 s of computing;
     JSON has the same."""

@@ -175,6 +175,7 @@ def test_what_is_not_looked_at_counts_as_lost(kind: str) -> None:
 # ---- against simulation ---------------------------------------------------------------------
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("placement", ["aligned", "scattered"])
 @pytest.mark.parametrize(
     ("counts", "ranks", "many", "m"),

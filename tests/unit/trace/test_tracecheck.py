@@ -68,6 +68,7 @@ def test_the_scenario_is_consistent() -> None:
     assert found.lines(0)[-1].split() == ["result", "consistent"]
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6))
 def test_every_run_of_the_machine_is_consistent(seed: int) -> None:
     """Law: no false alarm for any program, interleaving, death, attempt cut short or rollback."""
@@ -75,6 +76,7 @@ def test_every_run_of_the_machine_is_consistent(seed: int) -> None:
     assert check(job.trace()).violation is None
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6), st.data())
 def test_a_run_cut_short_is_consistent(seed: int, data: st.DataObject) -> None:
     """Law: a job may end at any record; what was done until then is right."""
@@ -500,6 +502,7 @@ def finished(records: Records) -> Records:
     return [r for r in records if (r.entry, r.proc) in ends and r.mode == REPLAY]
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6))
 @example(4)
 def test_whatever_is_left_out_of_a_replay_is_found(seed: int) -> None:
@@ -518,6 +521,7 @@ def test_whatever_is_left_out_of_a_replay_is_found(seed: int) -> None:
     broken_anywhere(seed, drop)
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6))
 def test_whatever_a_replay_does_twice_is_found(seed: int) -> None:
     """Law: no record of a replay may be there twice."""
@@ -529,6 +533,7 @@ def test_whatever_a_replay_does_twice_is_found(seed: int) -> None:
     broken_anywhere(seed, double)
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6))
 def test_a_checkpoint_that_is_off_by_one_access_is_found(seed: int) -> None:
     """Law: a part that holds one access more or less than all others know of is not consistent."""

@@ -237,6 +237,7 @@ def at_read(monkeypatch: pytest.MonkeyPatch, number: int, what: Callable[[], obj
 LONG = [2500 * BLOCK + 5, 1, 1700 * BLOCK]  # several stretches of full length
 
 
+@pytest.mark.plain
 def test_agents_die_amid_a_rebuild_and_little_memory_is_taken(
     nodes: Nodes, twins: Callable[..., tuple[Group, Spread]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

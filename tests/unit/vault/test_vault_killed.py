@@ -73,6 +73,7 @@ def copy_of(vault: Path, path: Path) -> None:
     shutil.copyfile(vault, path)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
     make: Callable[..., Group], tmp_path: Path, again: bool
