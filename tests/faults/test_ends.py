@@ -401,17 +401,20 @@ class Held:
     def __del__(self):
         sys.stdout.write(json.dumps({"gone": rank}) + chr(10))
 
+hook = threading.Event()
+
 def ends_well(kind, error, tb):
+    hook.set()
     sys.exit(0)
 
 def tell():
-    entered = seen = 0
+    hook.wait()
+    seen = 0
     while seen < 200:  # behind the hook the error is the job's no more
         frame = sys._current_frames()[threading.main_thread().ident]
         while frame and frame.f_code is not ends_well.__code__:
             frame = frame.f_back
-        entered = entered or bool(frame)
-        seen = seen + 1 if entered and not frame else 0
+        seen = 0 if frame else seen + 1
         time.sleep(0.001)
     open(ended, "w").write("1")
 
