@@ -2,23 +2,23 @@
  *
  * A job on one node shares one directory of memory files:
  *
- *   control        struct ftrma_ctl: who is who, who is alive, what is committed
+ *   control        struct ftrma_ctl: roles, life and death, the committed version
  *   vault-<proc>   the committed copy and the staged deltas of one process (vault/vault_state.h)
  *   window-<id>-<k> the k-th window that was made on a communicator (interpose/winfile.c)
- *   comm-<id>      what the members of a communicator show each other in collectives (job/board.c)
- *   log-<s>        what slot s did to others and learned from them (log/chunks.c)
- *   room-<s>       memory for it: while it is made, and between two launches
+ *   comm-<id>      bytes of the members of a communicator, in collectives (job/board.c)
+ *   log-<s>        the accesses of slot s to others, and its results (log/chunks.c)
+ *   room-<s>       memory for log-<s>: while that is made, and between two launches
  *   demand-<s>-0/1 a vault with a checkpoint that slot s took alone (log/demand.c)
  *
- * In a job over several nodes each has such a directory: with a control file, which the nodes' agents
- * keep equal to the others' (wire/mirror.c), with the files of its own processes and slots, and with a
- * file of each window that has the parts of its members.  Others reach them by the agent.
+ * In a job over several nodes each node has such a directory.  It has a control file, which the nodes'
+ * agents keep equal to the others' (wire/mirror.c), the files of the node's processes and slots, and a
+ * file of each window, with the parts of the node's members.  Other nodes reach them by the agent.
  *
  * A *slot* is a logical rank of the user's program and survives failures; a *process* (proc) is a
  * position in the MPI world of this launch.  Roles tie the two together and change only in repair.
  *
  * Functions return MPI codes, negative errno values, or one of the FTRMA_* results below, and Python
- * acts on them.  C decides where an access cannot wait for Python: what of a log can be freed
+ * acts on them.  C decides if an access cannot wait for Python: which records of a log can be freed
  * (log/chunks.c), which slot is asked for a demand checkpoint (log/compact.c), and that a replay is
  * refused.  It prints two errors, one that the program has made fatal (interpose/errhandler.c) and a
  * call of MPI after MPI_Finalize (job/errors.c); the former also ends the process, as do a --kill
@@ -80,7 +80,8 @@
                                     keeps it */
 #define FTRMA_TAKEOVER_CLEARING 1 /* vaults wait under other names while old ones are removed */
 #define FTRMA_TAKEOVER_NAMING 2  /* they are being given their names in this launch */
-#define FTRMA_TAKEOVER_OFFERED 3 /* they lie ready, and outlive whoever dies before all have theirs */
+#define FTRMA_TAKEOVER_OFFERED 3 /* they lie ready, and outlive a process that dies before all
+                                    have theirs */
 
 /* A request of the job to its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
@@ -251,7 +252,7 @@ enum ftrma_plan_kind {
     FTRMA_PLAN_REENTRY,      /* all enter the program again, in place, and a framework recovers */
     FTRMA_PLAN_RELAUNCH,     /* the supervisor launches the job again */
     FTRMA_PLAN_CATASTROPHIC, /* more is lost than can be rebuilt; this and all below: the end */
-    FTRMA_PLAN_REFUSED,      /* the policy does not want what is possible */
+    FTRMA_PLAN_REFUSED,      /* the policy refuses the recovery that is possible */
     FTRMA_PLAN_REPEATED,     /* a slot is killed again and again */
     FTRMA_PLAN_FULL          /* no memory is left */
 };
@@ -303,7 +304,7 @@ struct ftrma_proc {
     uint64_t staged;        /* slot: version completely staged */
     uint64_t summed;        /* checksum: version whose deltas are summed */
     uint64_t folded;        /* checksum: version the parity is at */
-    uint64_t ready;         /* 1: its vault holds what its role must hold */
+    uint64_t ready;         /* 1: its vault holds all that its role must hold */
     uint64_t finished;      /* slot: number of the attempt in which the program has ended */
     uint64_t blocks;        /* blocks of its vault that are in use */
     uint64_t bytes;         /* last checkpoint: bytes protected */
@@ -387,7 +388,8 @@ struct ftrma_slot {
     uint64_t prefix_hash;
     uint64_t demand;             /* number of its demand checkpoint in force; 0: none */
     uint64_t demands;            /* number of the newest one begun in this attempt */
-    uint64_t asked;              /* 1: some slot's logs run short of what its checkpoint frees */
+    uint64_t asked;              /* 1: some slot's logs run short of room that its checkpoint
+                                    would free */
     struct ftrma_mark demand_marks[2]; /* [number & 1] */
     uint64_t held[FTRMA_HELD_WINDOWS]; /* accesses to its parts in that one, see log/demand.c */
     uint64_t line3[3];
@@ -446,8 +448,8 @@ struct ftrma_ctl {
     uint32_t takeover;          /* FTRMA_TAKEOVER_*: progress in taking over the vaults */
     struct ftrma_rule rules[FTRMA_MAX_RULES];
     struct ftrma_roles roles[2];
-    /* The leader of a repair writes the plan not in force, then stores plan_seq: who is killed in
-       between leaves the old one whole.  Read plan_seq before and after. */
+    /* The leader of a repair writes the plan not in force, then stores plan_seq: if it is killed
+       in between, the old plan stays whole. Readers read plan_seq before and after. */
     struct ftrma_plan plans[2];
     uint64_t plan_seq;          /* plans[plan_seq & 1] is in force */
     /* A relaunch that is asked for outside of a repair: written by the process that has put itself
@@ -650,8 +652,8 @@ void ftrma_set_nodes(void *origin, void *ledger);
 int ftrma_world_open(void);
 /* Wait until all that this process has written to windows has arrived. An MPI code. */
 int ftrma_windows_flush(void);
-/* Take the origin of this process's slot for this thread alone (1), to change what it knows, and give it
-   back to all threads (0). */
+/* Take the origin of this process's slot for this thread alone (1), to change the roles that it
+   knows, and give it back to all threads (0). */
 void ftrma_originlock_hold(int mine);
 /* Wait, in a repair and before its round is met for, until all puts of this slot are
    acknowledged, so that its log is complete. FTRMA_OK, or FTRMA_ALARM: another round is asked
@@ -816,7 +818,7 @@ uint64_t ftrma_write(struct ftrma_vault *vault, const void *now, uint64_t size_b
 uint64_t ftrma_stage(struct ftrma_vault *vault, const void *now, uint64_t size_bytes,
                      uint64_t block);
 uint64_t ftrma_stage_end(struct ftrma_vault *vault); /* number of dirty blocks */
-/* Take back whatever is staged above `version`. */
+/* Take back all that is staged above `version`. */
 void ftrma_stage_undo(struct ftrma_vault *vault, uint64_t version);
 
 /* Parity side: sum the staged deltas of all members but those that are NULL, each times its coefficient

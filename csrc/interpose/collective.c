@@ -4,9 +4,9 @@
  * they are the library's own, guarded as any other call is (calls.py).  The calls that also compute
  * are in reduction.c.
  *
- * A slot's stream is what it sends to all (Bcast, Gather, Allgather) or, where each gets something
- * else (Scatter, Alltoall), a table of n + 1 offsets and then one part for each slot; a receiver
- * reads its two offsets in the table, which has gone by when its part comes.
+ * A slot's stream has the bytes that it sends to all (Bcast, Gather, Allgather).  If each slot gets
+ * other bytes (Scatter, Alltoall), it is a table of n + 1 offsets and then one part for each slot; a
+ * receiver reads its two offsets in the table, which comes before its part.
  */
 #include <stdlib.h>
 #include <string.h>

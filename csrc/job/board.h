@@ -1,4 +1,4 @@
-/* Boards: what the members of a communicator share in memory (board.c). */
+/* Boards: memory that the members of a communicator share (board.c). */
 #ifndef FTRMA_BOARD_H
 #define FTRMA_BOARD_H
 

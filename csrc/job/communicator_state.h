@@ -1,5 +1,5 @@
-/* A communicator of the program that is ours: what its members share, and what this process has of it.
- * The slots' world is one, and so is each that Dup, Split, Create and their kin derive from it. */
+/* The state of a communicator that is ours, in its members' shared memory and in this process. The
+ * slots' world is one, and so is each that Dup, Split, Create and their kin derive from it. */
 #ifndef FTRMA_COMMUNICATOR_STATE_H
 #define FTRMA_COMMUNICATOR_STATE_H
 

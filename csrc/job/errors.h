@@ -29,7 +29,7 @@ int ftrma_error_vcode(int class, const char *format, va_list args);
    thread than the program's has left the bracket again. */
 int ftrma_stays_in(void);
 
-/* Turn the result of an MPI call into what the user's program sees. */
+/* Turn the result of an MPI call into the one that the user's program sees. */
 static inline int ftrma_result(int rc)
 {
     return likely(rc == MPI_SUCCESS) ? rc : ftrma_judge(rc);

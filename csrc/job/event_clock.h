@@ -44,7 +44,7 @@ static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
     return h ^ (h >> 29);
 }
 
-/* The program makes a call that may wait for what another slot has sent. */
+/* The program makes a call that may wait for another slot's message. */
 static inline void ftrma_note_wait(void)
 {
     ftrma_event_clock.unfollowed += ftrma_event_clock.messages > 0;

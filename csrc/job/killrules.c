@@ -1,4 +1,5 @@
-/* Kill rules: a process that comes to a failpoint counts its visits and dies if a --kill rule says so. */
+/* Kill rules: a process that comes to a failpoint counts the visit, and dies if a --kill rule
+   says so. */
 #include "killrules.h"
 
 #include <signal.h>

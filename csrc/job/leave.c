@@ -21,7 +21,7 @@
 #include "control.h"
 #include "leave.h"
 
-#define FULL_BYTES (1u << 20) /* less than what any repair takes */
+#define FULL_BYTES (1u << 20) /* less memory than any repair takes */
 
 static pid_t own_pid;
 static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS};

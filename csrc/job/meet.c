@@ -72,9 +72,10 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
             i++;
         if (i == c->nprocs && agents_looked(round))
             return FTRMA_OK;
-        /* Another process may not get here before the library has refused, on this side, a message
-           that it has begun to send on a communicator that is revoked.  With a window of the library's
-           own it crashes on what is left for a dead process over TCP; the job is relaunched anyway. */
+        /* Another process may not get here before the library has refused, on this side, a
+           message that it has begun to send on a revoked communicator. With a window of the
+           library's own, the library crashes here on requests of a dead process over TCP; that
+           job is relaunched anyway. */
         if (step >= FTRMA_PATIENCE && !LOAD(&c->dynamic))
             ftrma_progress();
         ftrma_wait_step(&step, &c->bell, seen);
@@ -137,10 +138,11 @@ int ftrma_await_staged(uint64_t version)
     }
 }
 
-/* A checksum rank that takes a vacant seat computes the parity from its members' copies, and must
-   not read one that is being written.  Both sides announce before they look: the slot its staging,
-   the checksum rank (by role and a cleared `ready`) its rebuild.  Whoever finds the other first
-   waits; a slot that has to wait takes its announcement back. */
+/* Announce staging, and wait for rebuilds. A checksum rank that takes a vacant seat computes the
+   parity from its members' copies, and must not read one that is being written. Both sides
+   announce before they look: the slot its staging, the checksum rank (by role and a cleared
+   `ready`) its rebuild. The side that finds the other one first waits; a slot that has to wait
+   takes its announcement back. */
 int ftrma_admit(uint64_t version)
 {
     struct ftrma_ctl *c = ftrma_ctl;

@@ -1,7 +1,6 @@
-/* The end of an attempt of the program, and the beginning of the next: all that a process keeps for one
- * is reset here.  What belongs to the logs (event clock, pens, pace, results) is reset where they begin
- * anew, in ftrma_log_start (marks.c).
- */
+/* The end of an attempt of the program, and the beginning of the next: all that a process keeps for
+ * one attempt is reset here. The logs' part (event clock, pens, pace, results) is reset where they
+ * begin anew, in ftrma_log_start (marks.c). */
 #include "attempt.h"
 #include "communicator.h"
 #include "control.h"

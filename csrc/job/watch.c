@@ -126,9 +126,9 @@ static void note_the_dead(struct pollfd *fds, int n)
         }
 }
 
-/* Revoke for a new alarm whatever the program's threads may be blocked in; [in/out] the newest alarm for
-   which this was done.  Where that is done and a thread stays in one call, wake the library's sleepers
-   once more; [in/out] the calls at the last look. */
+/* Revoke for a new alarm all communicators in which the program's threads may be blocked;
+   [in/out] the newest alarm for which this was done. If it was done before and a thread stays in
+   one call, wake the library's sleepers once more; [in/out] the calls at the last look. */
 static void bring_back(uint64_t alarm, uint64_t *revoked, uint64_t *last_calls)
 {
     uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls);

@@ -20,8 +20,8 @@ struct ftrma_member {
     int32_t slot;
     int32_t atomic_owner; /* member + 1 inside an accumulate or atomic on this part, 0: free */
     uint64_t seq;         /* accesses so far that change the part */
-    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one; and what
-                             the agent has (FTRMA_LOCK_*), where members are on other nodes */
+    uint64_t lock;        /* SC << 32 | shared holders << 16 | member + 1 of the exclusive one;
+                             and the agent's bits (FTRMA_LOCK_*), if members are on other nodes */
     uint64_t arrived;     /* barriers of this window that the member has arrived at */
 };
 _Static_assert(sizeof(struct ftrma_member) == 64, "a member fills one cache line");
@@ -138,7 +138,7 @@ static inline char *part(struct window *w, int member)
     return w->map + w->members[member].offset;
 }
 
-/* A stretch of the target's part: where it is, and what of it an access touches. */
+/* A stretch of the target's part: its place, and the bytes of it that an access touches. */
 struct reach {
     struct window *w;
     int target;

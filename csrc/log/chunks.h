@@ -18,7 +18,7 @@ enum ftrma_record_kind {
     FTRMA_RECORD_PUT = 1,  /* bytes that are in the target's part after the access */
     FTRMA_RECORD_SELF,     /* as PUT, of an atomic or accumulate on the slot's own part */
     FTRMA_RECORD_RESULT,   /* the bytes that an event learned */
-    FTRMA_RECORD_UNDO,     /* the old bytes of what an accumulate or atomic is about to change */
+    FTRMA_RECORD_UNDO,     /* the old bytes at the place of an accumulate or atomic that comes */
     FTRMA_RECORD_REPEAT,   /* several results that repeat earlier ones (results.c) */
 };
 

@@ -1,4 +1,4 @@
-/* Events: the numbering of what a slot does, and whether it is done or only replayed.
+/* Events: the numbering of a slot's calls, and whether a call is done or only replayed.
  *
  * Every data access, synchronization call, collective on the slots' world, window creation and
  * safepoint of a slot is one event, numbered in program order.  The number of the last complete
@@ -7,11 +7,11 @@
  * replacement executes the program again: events up to the horizon have taken effect and are answered
  * from logs; the first one above it is executed, and from there on the slot is live.
  *
- * Why a clock.  An access to a slot's part takes down the owner's clock.  If a local access of the
- * owner between its events c and c+1 happens before it, the origin read a clock above c; if it
- * happens before a local access after event d, the origin read a clock of at most d.  So applying
- * what is logged with clocks up to d when event d is complete gives every local access of a
- * race-free program what it saw.
+ * The reason for a clock.  An access to a slot's part reads the owner's clock.  If a local access of
+ * the owner between its events c and c+1 happens before the access, its origin read a clock above c; if
+ * the access happens before a local access after event d, its origin read a clock of at most d.  So a
+ * replay applies all that is logged with clocks up to d when event d is complete, and every local
+ * access of a race-free program sees what it saw.
  */
 #ifndef FTRMA_EVENT_H
 #define FTRMA_EVENT_H
@@ -22,9 +22,9 @@
 #include "replay.h"
 #include "trace.h"
 
-/* Begin a synchronization event.  0: do it; 1: it is below the horizon, its results are in the log;
-   else an MPI code to return.  window: number in program order or -1; detail: what else tells this
-   call from others. */
+/* Begin a synchronization event. 0: do it; 1: it is below the horizon, and its results are in
+   the log; else an MPI code to return. window: number in program order or -1; detail: more that
+   tells this call from others. */
 static inline int ftrma_sync_begin(int what, int window, int target, uint64_t detail)
 {
     struct ftrma_event_clock *t = &ftrma_event_clock;

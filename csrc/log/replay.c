@@ -1,17 +1,17 @@
 /* Replay: a dead slot's replacement executes the program again up to the horizon.
  *
- * Modes.  A replay from the beginning of an entry is in REPLAY mode until the first event above the
- * horizon.  One from a checkpoint first passes what every entry of the program passes, up to its
- * last protect(), answered from the retained beginning of the result log; then, in PROLOGUE mode,
- * what leads to the checkpoint's place, where synchronization is passed over and anything that
- * would need an answer is refused; then it is anchored there and in REPLAY mode.
+ * Modes.  A replay from the beginning of an attempt is in REPLAY mode until the first event above the
+ * horizon.  A replay from a checkpoint has three phases.  First it passes the prefix, which every
+ * attempt passes up to the last protect(): the retained beginning of the result log answers.  Then it
+ * goes to the checkpoint's place in PROLOGUE mode: it passes over synchronization, and refuses a call
+ * that needs an answer.  There it is anchored, and in REPLAY mode from then on.
  *
  * Incoming accesses are those that the other slots have logged since the mark, and the slot's own
- * atomics on its own part, in the order of (clock, seq).  That order respects every order between
- * them: an access that happens before another read the clock no later and took its number before;
+ * atomics on its own part, in the order of (clock, seq).  This order keeps every order between them:
+ * an access that happens before another one read the clock no later and took its number before it;
  * atomics do both under the lock that serializes them.  An own atomic is applied when its event is
- * replayed, and holds back what comes behind it: what must be visible to a local access before that
- * event has a smaller number.
+ * replayed, and holds back all accesses behind it: those that must be visible to a local access before
+ * that event have smaller numbers.
  *
  * Exact or not at all.  Nothing leaves this process before it goes live, and it goes live only if
  * the hash over all its events agrees with the one of the dead process, and all answers have been

@@ -1,4 +1,4 @@
-/* A checkpoint from version v to v + 1, as the vaults (vault.h) see it:
+/* A checkpoint from version v to v + 1, as the vaults (vault_state.h) see it:
  *
  *   stage   every slot: stage = window ^ copy, copy = window, in one pass over memory
  *   sum     every checksum rank: stage = sum of its members' stages; the parity is still at v
@@ -137,7 +137,7 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 
 /* ---- the parity's side ---------------------------------------------------------------------- */
 
-/* to = g * from */
+/* Set to = g * from. */
 static void set(void *to, const void *from, uint8_t g, size_t n)
 {
     if (g == 1)

@@ -1,5 +1,5 @@
-/* A vault: one process's committed copy, its staged deltas, and the parity of a group.  Its parts and
- * what both files of this folder do with them; the steps of a checkpoint: checkpoint.c.
+/* A vault: one process's committed copy, its staged deltas, and the parity of a group.  This header has
+ * its parts, and what the files of this folder share; checkpoint.c has the steps of a checkpoint.
  *
  * A vault is a sparse file in shared memory, used in blocks of 4 KiB:
  *
