@@ -152,7 +152,7 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
 
 /* 1 if a put that was done is made again in a replay: to the own part, whose memory died with
    the process; or to another node, since it may have died in the send buffer (farbytes.c knows). */
-static inline int again(const struct reach *r, int skip)
+static inline int must_repeat(const struct reach *r, int skip)
 {
     return skip == 1 && ftrma_event_clock.mode == FTRMA_REPLAY
            && (r->target == r->w->me || is_far(r->w, r->target));
@@ -210,12 +210,12 @@ static int move_in(const struct reach *r, const void *origin, const struct ftrma
 {
     struct ftrma_record record;
     if (log && !ftrma_logs()) {
-        drop(r->span);
+        count_dropped(r->span);
         log = 0;
     }
     if (log || unlikely(ftrma_tracing)) {
         record = record_of(r, FTRMA_RECORD_PUT, FTRMA_WHAT_PUT);
-        number(r, &record);
+        take_number(r, &record);
     }
     if (likely(plain)) {
         char *to = ftrma_direct(r);
@@ -248,7 +248,7 @@ static int put(struct window *w, const void *origin, int count, MPI_Datatype typ
     int skip = enter(&r, FTRMA_WHAT_PUT, plain && r.span ? ftrma_access_sample(origin, r.span) : 0);
     if (unlikely(skip > 1))
         return ftrma_access_done(&s, skip);
-    if (likely(!skip) || again(&r, skip))
+    if (likely(!skip) || must_repeat(&r, skip))
         rc = move_in(&r, origin, &s, plain, !skip && target != w->me);
     ftrma_failpoint(FTRMA_FAILPOINT_PUT_LANDED);
     if (likely(!rc))

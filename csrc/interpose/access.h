@@ -129,14 +129,14 @@ static inline struct ftrma_record record_of(const struct reach *r, int kind, int
 }
 
 /* Count bytes that would be logged if the budget were not spent. */
-static inline void drop(size_t bytes)
+static inline void count_dropped(size_t bytes)
 {
     ftrma_event_clock.dropped += bytes + sizeof(struct ftrma_record);
 }
 
 /* Read the target's clock, then take the next number of its part: event.h and replay.c rely on
    this order. */
-static inline void number(const struct reach *r, struct ftrma_record *record)
+static inline void take_number(const struct reach *r, struct ftrma_record *record)
 {
     struct ftrma_member *m = &r->w->members[r->target];
     if (is_far(r->w, r->target)) { /* the agent reads and counts them */

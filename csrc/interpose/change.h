@@ -89,13 +89,13 @@ static inline int change_begin(const struct reach *r, struct change *c, int what
 {
     c->log = ftrma_logs();
     if (!c->log)
-        drop(r->span);
+        count_dropped(r->span);
     if (!c->log && !ftrma_tracing)
         return MPI_SUCCESS;
     trace_value(r, 0, memory);
     c->before = ftrma_pens[FTRMA_RESULTS];
     c->record = record_of(r, FTRMA_RECORD_UNDO, what);
-    number(r, &c->record);
+    take_number(r, &c->record);
     if (!c->log || r->target == r->w->me)
         return MPI_SUCCESS;
     return log_part(FTRMA_RESULTS, r, &c->record, memory, count, type);

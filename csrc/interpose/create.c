@@ -41,7 +41,7 @@ static void abandon(struct window *w)
 {
     if (!w)
         return;
-    ftrma_far_leave(w);
+    ftrma_far_withdraw(w);
     if (w->me == w->maker && w->name[0])
         ftrma_winfile_unlink(w);
     if (!ftrma_window_listed(w))
@@ -191,7 +191,7 @@ static int join_far(struct making *m)
     if (alone && !w->ghost && w->left)
         ftrma_window_settle_own(w);
     if (any)
-        return w->ghost ? 0 : ftrma_far_place(w);
+        return w->ghost ? 0 : ftrma_far_announce(w);
     free(w->far);
     w->far = NULL;
     return 0;
@@ -451,7 +451,7 @@ int MPI_Win_free(MPI_Win *win)
     if (rc > 1)
         return rc;
     ftrma_event_end();
-    ftrma_far_leave(w);
+    ftrma_far_withdraw(w);
     if (w->me == w->maker && !done)
         ftrma_winfile_unlink(w);
     ftrma_window_unlist(w);

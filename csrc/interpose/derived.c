@@ -30,7 +30,7 @@ static int fail(MPI_Comm handle, int class)
 /* Make the backing communicator, or find in a replay that it was made. All members meet before
    they enter the library, since the library can wait for ever for one that died before it came,
    or that has left this meeting for a failure. */
-static int settle(struct communicator *parent, struct communicator *c)
+static int make_backing_together(struct communicator *parent, struct communicator *c)
 {
     struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1, .agrees = 1};
     int past = ftrma_event_clock.mode && !ftrma_replay_over();
@@ -77,7 +77,7 @@ static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_
         c->me++;
     rc = ftrma_derived_list(c);
     if (!rc)
-        rc = settle(parent, c);
+        rc = make_backing_together(parent, c);
     if (!rc)
         return MPI_SUCCESS;
     *made = MPI_COMM_NULL;

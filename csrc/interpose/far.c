@@ -23,7 +23,7 @@ static uint64_t offset_of(const struct window *w, const void *in_head)
     return (uint64_t)((const char *)in_head - w->map);
 }
 
-int ftrma_far_place(struct window *w)
+int ftrma_far_announce(struct window *w)
 {
     const struct ftrma_member *m = &w->members[w->me];
     struct ftrma_wire_part place = {
@@ -42,7 +42,7 @@ int ftrma_far_place(struct window *w)
     return w->placed < 0 ? -EMFILE : ftrma_parts_place(ledger, (uint32_t)w->placed, &place);
 }
 
-void ftrma_far_leave(struct window *w)
+void ftrma_far_withdraw(struct window *w)
 {
     if (w->placed >= 0)
         ftrma_parts_release(ftrma_wire_ledger(), (uint32_t)w->placed);

@@ -18,8 +18,8 @@ static inline uint32_t slot_of(const struct window *w, int target)
 
 /* Tell the node's agent where the own part lies, so that others can reach it. 0, or -EMFILE:
    there are too many parts. */
-int ftrma_far_place(struct window *w);
-void ftrma_far_leave(struct window *w); /* from here on nobody reaches the own part */
+int ftrma_far_announce(struct window *w);
+void ftrma_far_withdraw(struct window *w); /* from here on nobody reaches the own part */
 
 /* Take and give a lock; how: enum ftrma_wire_lock. */
 int ftrma_far_lock(struct window *w, int target, int how);

@@ -98,7 +98,7 @@ uint32_t ftrma_board_window(uint64_t id)
 }
 
 /* Enter the board in the node's ledger, unless a neighbour has. */
-static int place(const struct communicator *c)
+static int announce(const struct communicator *c)
 {
     struct ftrma_wire_part part = {
         .window = ftrma_board_window(c->spec.id), .target = here, .generation = GENERATION,
@@ -109,7 +109,7 @@ static int place(const struct communicator *c)
     return error == -ENOSPC ? -EMFILE : error;
 }
 
-static void leave(uint64_t id)
+static void withdraw(uint64_t id)
 {
     if (ledger)
         ftrma_parts_unshare(ledger, ftrma_board_window(id), here, GENERATION);
@@ -137,7 +137,7 @@ static int map(struct communicator *c, const char *path)
     c->board_bytes = bytes;
     c->words = (struct ftrma_word *)(void *)((char *)p + round_up(sizeof *c->board));
     c->areas = (char *)(c->words + c->spec.n);
-    error = memcmp(&c->board->spec, &c->spec, sizeof c->spec) ? -EPROTO : place(c);
+    error = memcmp(&c->board->spec, &c->spec, sizeof c->spec) ? -EPROTO : announce(c);
     if (error)
         ftrma_board_close(c);
     return error;
@@ -172,7 +172,7 @@ void ftrma_board_close(struct communicator *c)
 void ftrma_board_remove(uint64_t id)
 {
     char path[PATH_BYTES];
-    leave(id);
+    withdraw(id);
     if (!path_of(id, path))
         unlink(path);
 }
@@ -208,7 +208,7 @@ int ftrma_boards_clear(void)
         /* The world's board stays, also while somebody makes it. */
         if (!strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1)
             && strncmp(entry->d_name, world, strlen(world))) {
-            leave(strtoull(entry->d_name + sizeof PREFIX - 1, NULL, 16));
+            withdraw(strtoull(entry->d_name + sizeof PREFIX - 1, NULL, 16));
             unlinkat(dirfd(directory), entry->d_name, 0);
         }
     closedir(directory);
