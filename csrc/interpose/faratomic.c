@@ -101,7 +101,7 @@ static void log_change(const struct flight *f)
     if (unlikely(ftrma_tracing) && (changed || is_small_atomic(f)))
         trace_change(answer);
     if (!ftrma_logs() || !changed) {
-        drop(ftrma_logs() ? 0 : answer->bytes);
+        count_dropped(ftrma_logs() ? 0 : answer->bytes);
         return;
     }
     struct ftrma_record record = record_of(f->r, FTRMA_RECORD_PUT, f->what);
