@@ -238,7 +238,7 @@ def attempt() -> int:
     Fault: nothing happens in it.
     """
     session = _session()
-    return int(session.world.ctl.attempt) if session else 0
+    return int(session.view.words.attempt) if session else 0
 
 
 def restored() -> bool:
@@ -261,7 +261,7 @@ def kill_place(name: str) -> None:
     """
     session = _session()
     if session:
-        session.world.visit_named(name)
+        session.view.visit_named(name)
 
 
 def note(**entries: Any) -> None:

@@ -1,4 +1,4 @@
-"""The laws of a `Fabric`: what each slot does, and what must be true of what they saw.
+"""The laws of a `JobView`: what each slot does, and what must be true of what they saw.
 
 They are tried on a fake, on real processes of one node and, those without a death, over several
 nodes (`tests/unit/fabric/test_fabric.py`, `tests/faults/test_fabric_nodes.py`). What a slot saw is
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftrma.errors import Rollback
-from ftrma.fabric.base import Fabric, RoundChanged
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.story import Failure
+from ftrma.fabric.view import JobView
 from ftrma.native.constants import SLOT
 
 SLOTS = 4
@@ -31,7 +32,7 @@ class Law:
     """One law.
 
     Attributes:
-        body: what every slot does, given the fabric and how to die; gives what it saw.
+        body: what every slot does, given the view and how to die; gives what it saw.
         holds: asserts the law for what the slots saw, by slot.
         deaths: slots that die.
         everyone: checksum ranks and spares do it, too.
@@ -57,12 +58,12 @@ def until(condition: Callable[[], bool]) -> None:
 # ---- without a death ------------------------------------------------------------------------
 
 
-def all_know_who_is_who(fabric: Fabric, die: Callable[[], None]) -> Any:
-    fabric.visit("call")
-    return {"proc": fabric.proc, "role": list(fabric.role()), "holders": fabric.holders(),
-            "alive": [fabric.alive(p) for p in fabric.holders()], "nobody": fabric.alive(-1),
-            "committed": fabric.committed, "round": fabric.round_asked(),
-            "alarmed": fabric.alarmed()}
+def all_know_who_is_who(view: JobView, die: Callable[[], None]) -> Any:
+    view.visit("call")
+    return {"proc": view.proc, "role": list(view.role()), "holders": view.slot_holders(),
+            "alive": [view.alive(p) for p in view.slot_holders()], "nobody": view.alive(-1),
+            "committed": view.words.committed, "round": view.requested_round(),
+            "alarmed": view.alarmed()}
 
 
 def holds_who_is_who(seen: dict[int, Any]) -> None:
@@ -74,13 +75,13 @@ def holds_who_is_who(seen: dict[int, Any]) -> None:
         assert saw["committed"] == saw["round"] == 0 and not saw["alarmed"]
 
 
-def a_barrier_holds_all_until_the_last_came(fabric: Fabric, die: Callable[[], None]) -> Any:
+def a_barrier_holds_all_until_the_last_came(view: JobView, die: Callable[[], None]) -> Any:
     times = []
     for turn in range(ROUNDS):
-        if fabric.role()[1] == turn % SLOTS:
+        if view.role()[1] == turn % SLOTS:
             time.sleep(0.002)  # each slot is the last one now and then
         came = time.time_ns()
-        fabric.barrier()
+        view.barrier()
         times.append((came, time.time_ns()))
     return times
 
@@ -91,11 +92,11 @@ def holds_barrier(seen: dict[int, Any]) -> None:
         assert max(came for came, _ in turn) <= min(left for _, left in turn)
 
 
-def same_everywhere_names_who_differs(fabric: Fabric, die: Callable[[], None]) -> Any:
-    me = fabric.role()[1]
-    same = [fabric.same_everywhere(1000 + turn) for turn in range(ROUNDS)]
-    other = fabric.same_everywhere(int(me == SLOTS - 1))
-    fabric.barrier()
+def the_slot_that_differs_is_named(view: JobView, die: Callable[[], None]) -> Any:
+    me = view.role()[1]
+    same = [view.slot_that_differs(1000 + turn) for turn in range(ROUNDS)]
+    other = view.slot_that_differs(int(me == SLOTS - 1))
+    view.barrier()
     return [same, other]
 
 
@@ -106,13 +107,13 @@ def holds_agreement(seen: dict[int, Any]) -> None:
         assert other is not None and (other == SLOTS - 1) != (slot == SLOTS - 1)
 
 
-def events_are_told_once_and_in_order(fabric: Fabric, die: Callable[[], None]) -> Any:
-    me = fabric.role()[1]
+def events_are_told_once_and_in_order(view: JobView, die: Callable[[], None]) -> Any:
+    me = view.role()[1]
     for number in range(TOLD):
-        fabric.emit(Failure(role="slot", index=me, pid=number, place="x" * number))
-    fabric.barrier()
-    story = [e for e in fabric.events() if isinstance(e, Failure)]
-    fabric.barrier()
+        view.emit(Failure(role="slot", index=me, pid=number, place="x" * number))
+    view.barrier()
+    story = [e for e in view.events() if isinstance(e, Failure)]
+    view.barrier()
     return [[e.index, e.pid, len(e.place)] for e in story]
 
 
@@ -126,9 +127,9 @@ def holds_events(seen: dict[int, Any]) -> None:
         assert all(number == size for _, number, size in story)
 
 
-def one_reports_the_error(fabric: Fabric, die: Callable[[], None]) -> Any:
-    claimed = [fabric.claim_error(), fabric.claim_error()]
-    fabric.barrier()
+def one_reports_the_error(view: JobView, die: Callable[[], None]) -> Any:
+    claimed = [view.claim_error(), view.claim_error()]
+    view.barrier()
     return claimed
 
 
@@ -137,34 +138,34 @@ def holds_claims(seen: dict[int, Any]) -> None:
     assert sorted(seen.values()) == [[False, False]] * (SLOTS - 1) + [[True, True]]
 
 
-def the_end_is_the_end_of_all(fabric: Fabric, die: Callable[[], None]) -> Any:
-    if fabric.role()[1] == SLOTS - 1:
+def the_end_is_the_end_of_all(view: JobView, die: Callable[[], None]) -> Any:
+    if view.role()[1] == SLOTS - 1:
         time.sleep(0.01)
     came = time.time_ns()
-    fabric.end_program()
+    view.end_program()
     return [[came, time.time_ns()]]
 
 
 # ---- deaths ---------------------------------------------------------------------------------
 
 
-def a_death_is_seen_by_all_and_unwinds_waits(fabric: Fabric, die: Callable[[], None]) -> Any:
-    fabric.barrier()
-    if fabric.role()[1] == SLOTS - 1:
+def a_death_is_seen_by_all_and_unwinds_waits(view: JobView, die: Callable[[], None]) -> Any:
+    view.barrier()
+    if view.role()[1] == SLOTS - 1:
         die()
     try:
         while True:
-            fabric.barrier()
+            view.barrier()
     except Rollback:
         pass
-    until(lambda: fabric.round_asked() > 0)
+    until(lambda: view.requested_round() > 0)
     unwound = False
     try:
-        fabric.unwind_if_alarmed()
+        view.unwind_if_alarmed()
     except Rollback:
         unwound = True
-    alive = [fabric.alive(p) for p in fabric.holders()]
-    return [fabric.alarmed(), unwound, alive, fabric.round_asked()]
+    alive = [view.alive(p) for p in view.slot_holders()]
+    return [view.alarmed(), unwound, alive, view.requested_round()]
 
 
 def holds_death(seen: dict[int, Any]) -> None:
@@ -173,26 +174,26 @@ def holds_death(seen: dict[int, Any]) -> None:
     assert seen == dict.fromkeys(range(SLOTS - 1), expected)
 
 
-def another_death_changes_the_round(fabric: Fabric, die: Callable[[], None]) -> Any:
-    me = fabric.role()
+def another_death_changes_the_round(view: JobView, die: Callable[[], None]) -> Any:
+    me = view.role()
     if me == (SLOT, SLOTS - 1):
         die()
-    until(lambda: fabric.round_asked() > 0)
-    number = fabric.round_asked()
+    until(lambda: view.requested_round() > 0)
+    number = view.requested_round()
     try:
-        fabric.meet(number, 1, planned=False)
+        view.meet(number, 1, planned=False)
         if me == (SLOT, SLOTS - 2):
             die()
-        fabric.meet(number, 2, planned=False)
+        view.meet(number, 2, planned=False)
         # A death is marked before it is numbered: the round sees it at its next meeting then.
-        until(lambda: fabric.round_asked() > number)
-        fabric.meet(number, 3, planned=False)
+        until(lambda: view.requested_round() > number)
+        view.meet(number, 3, planned=False)
     except RoundChanged:
         pass
     else:
         return "the round went on without noticing"
-    newer = fabric.round_asked()
-    fabric.meet(newer, 1, planned=False)
+    newer = view.requested_round()
+    view.meet(newer, 1, planned=False)
     return [number, newer]
 
 
@@ -202,14 +203,14 @@ def holds_rounds(seen: dict[int, Any]) -> None:
     assert seen == {slot: [1, 2] for slot in range(SLOTS - 2)}
 
 
-def nobody_meets_without_a_holder(fabric: Fabric, die: Callable[[], None]) -> Any:
-    if fabric.role() == (SLOT, SLOTS - 1):
+def nobody_meets_without_a_holder(view: JobView, die: Callable[[], None]) -> Any:
+    if view.role() == (SLOT, SLOTS - 1):
         die()
-    until(lambda: fabric.round_asked() > 0)
-    number = fabric.round_asked()
+    until(lambda: view.requested_round() > 0)
+    number = view.requested_round()
     try:
-        fabric.meet(number, 1, planned=False)
-        fabric.meet(number, 2)
+        view.meet(number, 1, planned=False)
+        view.meet(number, 2)
     except RoundChanged:
         return "changed"
     return "met"
@@ -220,16 +221,16 @@ def holds_planned(seen: dict[int, Any]) -> None:
     assert seen == dict.fromkeys(range(SLOTS - 1), "changed")
 
 
-def an_abort_has_its_status(fabric: Fabric, die: Callable[[], None]) -> Any:
-    if fabric.role()[1] == 1:
-        fabric.abort(STATUS)
-    fabric.barrier()
+def an_abort_has_its_status(view: JobView, die: Callable[[], None]) -> Any:
+    if view.role()[1] == 1:
+        view.abort(STATUS)
+    view.barrier()
 
 
 LAWS = (
     Law(all_know_who_is_who, holds_who_is_who),
     Law(a_barrier_holds_all_until_the_last_came, holds_barrier),
-    Law(same_everywhere_names_who_differs, holds_agreement),
+    Law(the_slot_that_differs_is_named, holds_agreement),
     Law(events_are_told_once_and_in_order, holds_events),
     Law(one_reports_the_error, holds_claims),
     Law(the_end_is_the_end_of_all, holds_barrier),

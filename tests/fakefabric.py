@@ -1,33 +1,161 @@
 """A job in one process: its slots are threads, and a death is the end of one.
 
-`FakeFabric` is a `Fabric` as the protocols see it, for tests that need a job and no processes. What
-it does is simple enough to be right: one lock, one condition, sets of who came. It keeps the laws
-of `fabriclaws`, as the real ones do.
+`FakeView` is a `JobView` for tests that need a job and no processes. Its code is simple enough to
+be right: one lock, one condition, sets of who came. It keeps the laws of `fabriclaws`, as the real
+views do; mypy compares its types with `ftrma.fabric.view`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ftrma.errors import Rollback
-from ftrma.fabric.base import RoundChanged
+from ftrma.fabric.plans import PublishedPlan
+from ftrma.fabric.remote import Files
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.story import Event
-from ftrma.native.constants import SLOT
+from ftrma.fabric.view import JobView, Words
+from ftrma.host.key import Key
+from ftrma.host.record import Seal
+from ftrma.machine.topology import NO_LEVEL, Domains, Layout
+from ftrma.native import job as native
+from ftrma.native.constants import CLAIM_FORFEIT, SLOT, SPARE
+from ftrma.native.shared import Proc, Progress, Slot, Version
 
 PATIENCE_S = 10.0
+START = Version(0)
 
 
 class Died(BaseException):
     """Ends a slot's thread: its process was killed."""
 
 
+@dataclass
+class FakeProcessWords:
+    """Words of one process."""
+
+    ordinal: int = 0
+    arrived: int = 0
+    staging: int = 0
+    staged: Version = START
+    summed: Version = START
+    folded: Version = START
+    ready: int = 1
+    finished: int = 0
+    blocks: int = 0
+    bytes: int = 0
+    dirty_bytes: int = 0
+    block_ns: int = 0
+    protect_hash: int = 0
+    reported: int = 0
+    syncs: int = 0
+    pid: int = 0
+    dead: bool = False
+    lacked_memory: bool = False
+    waits: bool = False
+
+
+@dataclass
+class FakeWords:
+    """Words of the job; each view of the job has its own `me` beside them."""
+
+    processes: list[FakeProcessWords]
+    slots: list[Any]
+    checkpoint_target: int = 0
+    checkpoint_wanted: int = 0
+    checkpoint_taken: int = 0
+    attempt: int = 1
+    causal: int = 0
+    replays: int = 0
+    plan_round: int = 0
+    repaired_round: int = 0
+    connect_wanted: int = 0
+    failed_connects: int = 0
+    dynamic: int = 0
+    start_ns: int = 0
+    request: int = 0
+    committed: Version = START
+    resumed: bool = False
+    supervised: bool = False
+    capacity_blocks: int = 1 << 20
+    log_bytes: int = 1 << 20
+    partitioned: bool = False
+    death_ns: int = 0
+    exit_status: int = 0
+    error_owner: int = 0
+    refusal: str = ""
+    forbidden: bool = False
+    told: set[object] = field(default_factory=set)
+
+    @property
+    def me(self) -> FakeProcessWords:
+        raise AssertionError("only one process's view has words of its own")
+
+    def process(self, proc: Proc) -> FakeProcessWords:
+        return self.processes[proc]
+
+    def slot(self, slot: Slot) -> Progress:
+        found: Progress = self.slots[slot]
+        return found
+
+    def commit(self, version: Version) -> bool:
+        may = not self.forbidden and version == self.committed + 1
+        self.committed = version if may else self.committed
+        return may
+
+    def set_committed(self, version: Version) -> None:
+        self.committed, self.forbidden = version, False
+
+    def forfeit(self) -> None:
+        self.committed, self.forbidden = Version(0), True
+
+    def forbid_commits(self) -> None:
+        self.forbidden = True
+
+    def allow_commits(self) -> None:
+        self.forbidden = False
+
+    def _first(self, what: object) -> bool:
+        first = what not in self.told
+        self.told.add(what)
+        return first
+
+    def first_to_report(self, proc: Proc) -> bool:
+        self.processes[proc].reported = 1
+        return self._first(("death", proc))
+
+    def first_to_tell_full(self, step: int) -> bool:
+        return self._first(("full", step))
+
+    def first_to_tell_demand(self) -> bool:
+        return self._first("demand")
+
+    def clear_refusal(self) -> None:
+        self.refusal = ""
+
+
+class WordsOfOne:
+    """The job's words as one process sees them: `me` are its own."""
+
+    def __init__(self, shared: FakeWords, proc: Proc) -> None:
+        self.__dict__["shared"], self.__dict__["me"] = shared, shared.processes[proc]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shared, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        assert hasattr(self.shared, name), name
+        setattr(self.shared, name, value)
+
+
 class FakeJob:
-    """What the slots share.
+    """What the processes share.
 
     Args:
         slots: how many; there are no checksum ranks and spares.
@@ -38,7 +166,11 @@ class FakeJob:
 
     def __init__(self, slots: int, directory: Path) -> None:
         self.slots, self.directory = slots, directory
+        self.layout = Layout(slots, 0, 0, slots, (0,) * slots)
         self.changed = threading.Condition()
+        self.words = FakeWords([FakeProcessWords(pid=1 + p) for p in range(slots)],
+                               [SimpleNamespace(replaying=0, entered=1) for _ in range(slots)])
+        self.holders = [Proc(p) for p in range(slots)]
         self.dead: set[int] = set()
         self.alarm = 0
         self.barriers = [0] * slots
@@ -48,8 +180,12 @@ class FakeJob:
         self.story: list[Event] = []
         self.owner: int | None = None
         self.status: int | None = None
+        self.plan = PublishedPlan()
+        self.claimant, self.claim = "", 0
+        self.key = Key(bytes(32))
+        self.vaults_lost: set[int] = set()
 
-    def run(self, body: Callable[[FakeFabric], Any]) -> dict[int, Any]:
+    def run(self, body: Callable[[FakeView], Any]) -> dict[int, Any]:
         """Run a body on all slots; what it returns by slot, without those that died.
 
         Raises:
@@ -60,7 +196,7 @@ class FakeJob:
 
         def slot(number: int) -> None:
             try:
-                results[number] = body(FakeFabric(self, number))
+                results[number] = body(FakeView(self, Proc(number)))
             except Died:
                 pass
             except BaseException as error:
@@ -82,48 +218,104 @@ class FakeJob:
         """Death and alarm; the repair of an earlier one starts over."""
         with self.changed:
             self.dead.add(slot)
+            self.words.processes[slot].dead = True
             if len(self.ended) < self.slots:
                 self.alarm += 1
             self.changed.notify_all()
         raise Died
 
 
-class FakeFabric:
-    """The job as one of its slots sees it, see `ftrma.fabric.base.Fabric`."""
+class FakeView:
+    """The job as one of its processes sees it, see `ftrma.fabric.view.JobView`."""
 
-    def __init__(self, job: FakeJob, slot: int) -> None:
-        self.job, self.proc, self.directory = job, slot, job.directory
+    domains: Domains | None = None
+    aware = NO_LEVEL
+    remote_files: Files | None = None
+    several_nodes = False
+    critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    leads_node = False
+    takeover_pending = False
+    bell = 0
+
+    def __init__(self, job: FakeJob, proc: Proc) -> None:
+        self.job, self.proc, self.directory, self.layout = job, proc, job.directory, job.layout
+        self.words: Any = WordsOfOne(job.words, proc)
         self.policy, self.fresh = "rollback", False
-        self.counter = itertools.count(1)
+        self.mapped_vaults: dict[Proc, Any] = {}
         self.told: list[str] = []
         self.visited: list[str] = []
         self.left = False
 
-    # -- who is who ---------------------------------------------------------------------------
+    # -- membership ---------------------------------------------------------------------------
 
     def role(self) -> tuple[int, int]:
-        return SLOT, self.proc
+        return self.role_of(self.proc)
 
-    def holders(self) -> list[int]:
-        return list(range(self.job.slots))
+    def role_of(self, proc: Proc) -> tuple[int, int]:
+        if proc in self.job.holders:
+            return SLOT, self.job.holders.index(proc)
+        return SPARE, 0
 
-    def alive(self, proc: int) -> bool:
+    def all_slots(self) -> list[Slot]:
+        return [Slot(s) for s in range(self.job.slots)]
+
+    def all_procs(self) -> list[Proc]:
+        return [Proc(p) for p in range(self.layout.processes)]
+
+    def slot_holders(self) -> list[Proc]:
+        return list(self.job.holders)
+
+    def checksum_holders(self) -> list[Proc]:
+        return []
+
+    def spares(self) -> list[Proc]:
+        return []
+
+    def set_holders(self, slots: Sequence[Proc], checksums: Sequence[Proc]) -> None:
+        self.job.holders = list(slots)
+
+    def reach_holders(self) -> None:
+        pass
+
+    def alive(self, proc: Proc) -> bool:
         with self.job.changed:
             return proc >= 0 and proc not in self.job.dead
 
-    @property
-    def committed(self) -> int:
-        return 0
+    def ready(self, proc: Proc) -> bool:
+        return self.alive(proc) and bool(self.words.process(proc).ready)
 
-    def choose(self, policy: str, *, fresh: bool) -> None:
+    def host_of(self, proc: Proc) -> str:
+        return ""
+
+    def slots_here(self) -> list[Slot]:
+        return self.all_slots()
+
+    def may_commit(self, checksum: int) -> bool:
+        return True
+
+    def set_policy(self, policy: str, *, fresh: bool) -> None:
         self.policy, self.fresh = policy, fresh
 
-    def logs(self, *, trace: bool) -> bool:
+    def logs_accesses(self, *, trace: bool) -> bool:
         return trace or self.policy != "rollback"
 
-    # -- waits --------------------------------------------------------------------------------
+    def set_claimant(self, name: str, bits: int) -> None:
+        self.job.claimant, self.job.claim = name, bits
+
+    @property
+    def claimant(self) -> str:
+        return self.job.claimant
+
+    @property
+    def may_forfeit(self) -> bool:
+        return bool(self.job.claim & CLAIM_FORFEIT)
+
+    # -- meeting ------------------------------------------------------------------------------
 
     def visit(self, place: str) -> None:
+        self.visited.append(place)
+
+    def visit_named(self, place: str) -> None:
         self.visited.append(place)
 
     def die(self) -> None:
@@ -133,6 +325,9 @@ class FakeFabric:
     def alarmed(self) -> bool:
         with self.job.changed:
             return self.job.alarm > 0
+
+    def is_ending(self) -> bool:
+        return self.requested_round() == native.ENDED
 
     def unwind_if_alarmed(self) -> None:
         if self.alarmed():
@@ -145,7 +340,7 @@ class FakeFabric:
             job.changed.notify_all()
             self._until(lambda: min(job.barriers) >= mine)
 
-    def same_everywhere(self, value: int) -> int | None:
+    def slot_that_differs(self, value: int) -> int | None:
         self.job.values[self.proc] = value
         self.barrier()
         different = next((s for s, v in enumerate(self.job.values) if v != value), None)
@@ -166,9 +361,12 @@ class FakeFabric:
         if not condition():
             raise Rollback("a process failed")
 
-    def round_asked(self) -> int:
+    def requested_round(self) -> int:
         with self.job.changed:
             return self.job.alarm
+
+    def begin_round(self) -> int:
+        return self.requested_round()
 
     def meet(self, round_number: int, phase: int, *, planned: bool = True) -> None:
         job, mark = self.job, (round_number, phase)
@@ -183,7 +381,59 @@ class FakeFabric:
             if not came or job.alarm != round_number or (planned and job.dead):
                 raise RoundChanged
 
-    # -- telling ------------------------------------------------------------------------------
+    def synchronize(self) -> None:
+        pass
+
+    # -- files --------------------------------------------------------------------------------
+
+    def seal(self, version: int | str) -> Seal:
+        return Seal(self.job.key, f"slot {self.role()[1]}", str(version))
+
+    def vault_path(self, proc: Proc) -> Path:
+        return self.directory / f"vault-{proc}"
+
+    def rename_vault(self) -> None:
+        pass
+
+    def share_vault(self) -> None:
+        pass
+
+    def put_vault_aside(self, proc: Proc) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.vault_path(proc).rename(self.directory / f"lost-{proc}")
+
+    def free_lost_vaults(self) -> None:
+        for path in self.directory.glob("lost-*"):
+            path.unlink(missing_ok=True)
+
+    def remove_moved_vaults(self) -> None:
+        pass
+
+    def finish_takeover(self) -> None:
+        pass
+
+    def mark_vault_lost(self, at: int) -> None:
+        self.job.vaults_lost.add(at)
+
+    def is_vault_lost(self, at: int) -> bool:
+        return at in self.job.vaults_lost
+
+    def share_log(self, slot: Slot) -> None:
+        pass
+
+    def fetch_log(self, slot: Slot) -> None:
+        pass
+
+    def hold_accesses(self) -> None:
+        pass
+
+    def release_accesses_to(self, slot: Slot) -> None:
+        pass
+
+    def release_accesses(self, *, causally: bool) -> None:
+        pass
+
+    # -- reporting ----------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
         with self.job.changed:
@@ -195,6 +445,30 @@ class FakeFabric:
 
     def tell(self, text: str) -> None:
         self.told.append(text)
+
+    def open_trace(self) -> None:
+        pass
+
+    def place_of_kill(self, role: int, index: int) -> str:
+        return "unknown"
+
+    def begin_attempt(self, number: int) -> None:
+        self.job.owner, self.job.words.attempt = None, number
+
+    def end_attempt(self, number: int) -> None:
+        pass
+
+    def report_plan(self, number: int) -> None:
+        pass
+
+    def report_work(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def report_repaired(self, number: int) -> None:
+        pass
+
+    def report_lost_spare(self, proc: Proc) -> None:
+        pass
 
     def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
         if meanwhile:
@@ -209,9 +483,31 @@ class FakeFabric:
             if self.job.owner == self.proc:
                 self.job.owner = None
 
+    @property
+    def plan(self) -> PublishedPlan:
+        return self.job.plan
+
+    def publish_plan(self, plan: PublishedPlan) -> None:
+        self.job.plan = plan
+
     def abort(self, status: int) -> None:
         with self.job.changed:
             self.job.status = status
 
+    def ask_for_end(self, request: native.Request, status: int, why: str) -> None:
+        self.abort(status)
+        self.words.request = request
+
+    def ask_for_relaunch(self, reason: str) -> None:
+        self.words.request = native.Request.RELAUNCH
+
+    def why_relaunch(self) -> str:
+        return self.job.plan.reason
+
     def leave(self) -> None:
         self.left = True
+
+
+def checked(view: FakeView, words: FakeWords) -> tuple[JobView, Words]:
+    """Has mypy compare the types."""
+    return view, words

@@ -9,8 +9,8 @@ from pathlib import Path
 from filenodes import Nodes
 from vaultgroup import Apart, Group
 
+from ftrma.fabric.one_node import OneNodeView
 from ftrma.fabric.remote import File
-from ftrma.fabric.world import World
 from ftrma.native import vaults
 from ftrma.vault.group import forget_vault
 from ftrma.vault.vault import BLOCK, Vault
@@ -28,42 +28,41 @@ class Spread(Group):
     def __init__(self, nodes: Nodes, where: Sequence[int], sizes: list[int], seed: int,
                  strength: int = 1) -> None:
         self.nodes, self.where = nodes, where
-        self.worlds: list[World] = []
+        self.views: list[OneNodeView] = []
         super().__init__(nodes[0].directory, sizes, seed, strength)
 
-    def make_world(self) -> World:
-        ctl = super().make_world().ctl
-        ctl.ngroups, ctl.nchecksums = 1, self.strength
+    def make_view(self) -> OneNodeView:
+        ctl = super().make_view().ctl
         for proc, node in enumerate(self.where):
-            world = Apart(self.nodes[node].directory, ctl, proc)
-            world.files = self.nodes.files(proc, self.where)
-            self.worlds.append(world)
-        return self.worlds[0]
+            view = Apart(self.nodes[node].directory, ctl, proc)
+            view.remote_files = self.nodes.files(proc, self.where)
+            self.views.append(view)
+        return self.views[0]
 
-    def world_of(self, proc: int) -> World:
-        return self.worlds[proc]
+    def view_of(self, proc: int) -> OneNodeView:
+        return self.views[proc]
 
     def capacity_of(self, proc: int) -> int:
         return self.capacity + 1000 * self.where[proc]  # nodes have more memory and less
 
     def vault(self, proc: int) -> Vault:
         made = super().vault(proc)
-        world = self.worlds[proc]
-        assert world.files
-        world.files.place(File.VAULT, proc, world.vault_path(proc))
+        view = self.views[proc]
+        assert view.remote_files
+        view.remote_files.share(File.VAULT, proc, view.vault_path(proc))
         return made
 
     def lose(self, i: int) -> None:
-        for world in self.worlds:
-            forget_vault(world, i)
+        for view in self.views:
+            forget_vault(view, i)
         super().lose(i)
 
     def close(self) -> None:
-        for world in self.worlds:
-            for proc in list(world.mapped):
-                forget_vault(world, proc)
-            assert world.files
-            world.files.leave(File.VAULT, world.proc)
+        for view in self.views:
+            for proc in list(view.mapped_vaults):
+                forget_vault(view, proc)
+            assert view.remote_files
+            view.remote_files.withdraw(File.VAULT, view.proc)
         super().close()
         for node in self.nodes.nodes:
             assert not list(node.directory.glob("image-*"))

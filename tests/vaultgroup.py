@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ftrma.fabric.world import World
+from ftrma.fabric.one_node import OneNodeView
+from ftrma.fabric.words import ControlWords
 from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.native import job, loading, vaults
@@ -21,12 +22,20 @@ SEED = 271828
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 20 * BLOCK, 5]
 
 
-class Apart(World):
-    """A world that has joined no job, as one process of it sees it."""
+class Apart(OneNodeView):
+    """The view of a process that has joined no job. Words and layout follow the control file."""
 
     def __init__(self, directory: Path, ctl: Any = None, proc: int = 0) -> None:
-        self.directory, self.mapped, self.proc = directory, {}, proc
+        self.directory, self.mapped_vaults, self.proc = directory, {}, proc
         self.ctl = ctl or loading.load().ffi.new("struct ftrma_ctl *")
+
+    @property
+    def words(self) -> Any:
+        return ControlWords(self.ctl, self.proc)
+
+    @property
+    def layout(self) -> Any:
+        return OneNodeView.layout.func(self)
 
 
 class Group:
@@ -43,36 +52,36 @@ class Group:
         self.random = np.random.default_rng(seed)
         self.windows = [np.zeros(n, "u1") for n in sizes]
         self.opened: list[Vault] = []
-        self.world = self.make_world()
+        self.view = self.make_view()
         self.members = [self.vault(i) for i in range(self.count)]
         self.parities = [self.vault(self.count + j) for j in range(strength)]
         self.weights = [coefficients(self.count, strength, j) for j in range(strength)]
         self.version = 0
         self.history = {0: [np.zeros(n, "u1") for n in sizes]}
 
-    def make_world(self) -> World:
-        world = Apart(self.directory)
-        ctl = world.ctl
+    def make_view(self) -> OneNodeView:
+        view = Apart(self.directory)
+        ctl = view.ctl
         ctl.nslots, ctl.group_size, ctl.strength = self.count, self.count, self.strength
-        ctl.capacity_blocks = self.capacity
+        ctl.capacity_blocks, ctl.ngroups, ctl.nchecksums = self.capacity, 1, self.strength
         for i in range(self.count):
             ctl.roles[0].slot_proc[i] = i
         for j in range(self.strength):
             ctl.roles[0].checksum_proc[j] = self.count + j
-        return world
+        return view
 
-    def world_of(self, proc: int) -> World:
+    def view_of(self, proc: int) -> OneNodeView:
         """As a process sees it."""
-        return self.world
+        return self.view
 
     def vault(self, proc: int) -> Vault:
         """A new, empty vault of a process, in place of any that it had."""
-        path = self.world_of(proc).vault_path(proc)
+        path = self.view_of(proc).vault_path(proc)
         path.unlink(missing_ok=True)
         made = Vault(path, self.capacity_of(proc), self.count, create=True)
         self.opened.append(made)
-        self.world.ctl.proc[proc].state = job.State.ALIVE
-        self.world.ctl.proc[proc].ready = 1
+        self.view.ctl.proc[proc].state = job.State.ALIVE
+        self.view.words.process(proc).ready = 1
         return made
 
     def capacity_of(self, proc: int) -> int:
@@ -87,8 +96,8 @@ class Group:
         return self.members[i] if i < self.count else self.parities[i - self.count]
 
     def close(self) -> None:
-        for proc in list(self.world.mapped):
-            forget_vault(self.world, proc)
+        for proc in list(self.view.mapped_vaults):
+            forget_vault(self.view, proc)
         for vault in self.opened:
             vault.close()
 
@@ -119,7 +128,7 @@ class Group:
 
     def sum(self) -> None:
         for j, parity in enumerate(self.parities):
-            with groups.Group(self.world_of(self.count + j), 0) as group:
+            with groups.Group(self.view_of(self.count + j), 0) as group:
                 group.sum_staged(parity, j)
 
     def commit(self) -> None:
@@ -146,36 +155,36 @@ class Group:
 
     def lose(self, i: int) -> None:
         """The element's memory is gone; a replacement begins with an empty vault."""
-        forget_vault(self.world, i)
+        forget_vault(self.view, i)
         if i < self.count:
             self.members[i] = self.vault(i)
         else:
             self.parities[i - self.count] = self.vault(i)
-        self.world.ctl.proc[i].ready = 0
+        self.view.words.process(i).ready = 0
 
     # -- asking -------------------------------------------------------------------------------
 
     def rebuild(self, i: int) -> None:
         """Compute a lost element; members first, since a parity needs all of them."""
         if i < self.count:
-            self.world.ctl.commit = self.version << 1
-            rebuild_slot(self.world_of(i), self.members[i], i)
+            self.view.ctl.commit = self.version << 1
+            rebuild_slot(self.view_of(i), self.members[i], i)
         else:
             assert self.remake(self.element(i), i - self.count) == -1
-        self.world.ctl.proc[i].ready = 1
+        self.view.words.process(i).ready = 1
 
     def remake(self, vault: Vault, j: int = 0) -> int:
         """Compute parity j afresh into a vault."""
-        with groups.Group(self.world_of(self.count + j), 0) as group:
+        with groups.Group(self.view_of(self.count + j), 0) as group:
             return group.compute_parity(vault, self.weights[j], self.version)
 
     def unstage(self, i: int, j: int = 0) -> None:
         """Take what member i has staged out of parity j."""
-        with groups.Group(self.world_of(self.count + j), 0) as group:
+        with groups.Group(self.view_of(self.count + j), 0) as group:
             group.unstage(self.parities[j], i, self.weights[j][i])
 
     def scrub(self, i: int) -> int:
-        return scrub(self.world_of(i), 0, i)
+        return scrub(self.view_of(i), 0, i)
 
     def scrub_all(self) -> list[int]:
         return [self.scrub(i) for i in range(self.count + self.strength)]

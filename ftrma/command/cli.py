@@ -166,7 +166,7 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     Raises:
         ValueError: with the option or the variable, the value and the remedy.
     """
-    from ..fabric import killrules, listening, world
+    from ..fabric import control_file, killrules, listening
     from ..launch.mpirun import on_one_node
     from ..native import loading
 
@@ -181,7 +181,7 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
         outputs = check_outputs(arguments, options)
         if options.log_budget is not None:
             loading.load()
-            world.check_log_budget(options.log_budget)
+            control_file.check_log_budget(options.log_budget)
     except ValueError as error:
         raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
     for i, (option, name, path) in enumerate(outputs):

@@ -1,8 +1,8 @@
-"""Who keeps a repair waiting because it is stopped: by SIGSTOP, or by a debugger.
+"""Finds processes that a repair waits for in vain: a signal (SIGSTOP) or a debugger stopped them.
 
-All who live meet in a repair, and one that is stopped would be waited for silently. Who computes,
-or waits for something outside of MPI, says so by itself (``csrc/job/wake.c``); who is stopped is
-seen by others of its node. `launch.patience` decides what becomes of that.
+All living processes meet in a repair. One that computes, or waits outside of MPI, reports itself
+(``csrc/job/wake.c``); one that is stopped cannot, so a process of its node looks for it here.
+`launch.patience` decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stopped:
 
     Attributes:
         proc: its position in the MPI world.
-        name: of its role.
+        name: its role and the number in it.
     """
 
     proc: Proc
@@ -29,11 +29,14 @@ class Stopped:
 
 
 def stopped(ctl: Control, node: int | None = None) -> list[Stopped]:
-    """Who has not come to the repair that is pending and is stopped; nobody if none is.
+    """List the stopped processes that have not come to the pending repair.
 
     Args:
         ctl: control file of this node.
-        node: whose processes are looked at, which must be this one; None: all, on one node.
+        node: number of this node, whose processes are looked at; None: all, on one node.
+
+    Returns:
+        Nobody, if no repair is pending.
     """
     alarm = job.load(ctl, "alarm")
     if alarm in (job.load(ctl, "repaired"), job.ENDED):
@@ -49,7 +52,7 @@ def stopped(ctl: Control, node: int | None = None) -> list[Stopped]:
 
 
 def is_stopped(pid: int) -> bool:
-    """A process of this node is stopped, by a signal or a debugger."""
+    """Tell if a process of this node is stopped, by a signal or a debugger."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

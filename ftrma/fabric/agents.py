@@ -1,9 +1,10 @@
-"""How a process reaches the agents of other nodes: connections that both ends have proved.
+"""Connects a process to agents of nodes, and keeps this node's agent running.
 
-It begins as a link does (`link`): fixed sizes, a challenge each way, nothing parsed before; only
-then the hello, with the version of ftrma and the format of the wire's messages, and the agent's
-answer, a welcome or a refusal in words. What follows is the wire's (``csrc/wire/``). The key is
-derived from the job's, so that an answer that was meant for an agent opens nothing else.
+A connection begins as a link does (`link`): messages of fixed size, a challenge each way, nothing
+parsed before. Then the process says hello, with the version of ftrma and the format of the wire's
+messages, and the agent answers by a welcome or by a refusal in words. The rest belongs to the wire
+(``csrc/wire/``). The key is derived from the job's key, so that an answer that was meant for an
+agent opens nothing else.
 """
 
 from __future__ import annotations
@@ -37,55 +38,62 @@ from .listening import Bind
 Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
 KNOCK_S = 5.0  # an agent answers within milliseconds
-UNANSWERED_S = 10.0  # for which a connection between nodes may carry nothing that is acknowledged
-SPLIT_S, REPORT_S = 5.0, 2.0  # a node that was reached before is not; how often that is told
+UNANSWERED_S = 10.0  # bytes between nodes may be unacknowledged for so long
+SPLIT_S, REPORT_S = 5.0, 2.0  # until a node that is not reached any more is told; how often
 REACH_S = 60.0  # an agent that dies is followed by another one within seconds
 COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
-PARTS = 16384  # of a node's windows; a place that nobody uses has no memory
-AGAIN_S = 1.0  # an agent that ends within it, or by an error, may not do better the next time
-TRIES = 10  # such agents in a row
-# A child of the program's process would be found by its os.wait(); the shell is one for 2 ms.
+PARTS = 16384  # of a node's windows; an unused entry has no memory
+AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
+TRIES = 10  # so many failing agents in a row are given up
+# The program's os.wait() would find a child of its process; the shell is one for only 2 ms.
 DETACHED = ("/bin/sh", "-c", 'exec 9<&0; "$@" <&9 9<&- &', "sh")
-# Like ``python -m``, but for the current directory, in which there may be anything.
+# Like ``python -m``, but without the current directory, in which there may be any file.
 AGENT = ("import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
 
 
 def key_of_wire(key: Key) -> Key:
-    """What agents and origins of a job know."""
+    """Derive the key that agents and origins of a job share."""
     return Key(key.tag(b"wire"))
 
 
 def has_ended(alive: int) -> bool:
-    """The agent at the other end of this pipe is gone."""
+    """Tell if the agent at the other end of this pipe is gone."""
     end = select.poll()
     end.register(alive, select.POLLIN)
     return bool(end.poll(0))
 
 
 def said_at_end(alive: int) -> str:
-    """Why an agent has ended, in its own words, from the pipe that shows its end."""
+    """Read from an agent's pipe why the agent has ended, in its own words."""
     if not has_ended(alive):
         return f"it says nothing for {COME_UP_S:.0f} s"
     return os.read(alive, 4096).decode(errors="replace").strip() or "it was killed"
 
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
-    """What an origin says: its slot, which process of that slot it is, and whose agent it wants."""
+    """Make the hello of an origin.
+
+    Args:
+        origin: number of the origin, such as its slot.
+        incarnation: which process of that slot it is.
+        host: whose agent it wants.
+    """
     return {"kind": WIRE, "ftrma": __version__, "format": FORMAT, "engine": wire.engine(),
             "origin": origin, "incarnation": incarnation, "host": host}
 
 
 def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
-    """What a spoke's agent says: its node, what it mirrors, and whose agent it wants."""
+    """Make the hello of a spoke's agent: its node, its mirrored regions, and the hub's host."""
     return {**hello(0, 0, host), "kind": MIRROR, "node": node, "regions": regions}
 
 
 def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -> str:
-    """Why somebody who has said this cannot be served by the agent of `host`; "": he can.
+    """Say why the agent of `host` cannot serve a process with this hello; "" if it can.
 
     Args:
-        regions, node: what this agent mirrors, and its node.
+        said: the hello.
+        regions, node: which regions this agent mirrors, and its node.
     """
     if said.get("kind") not in (WIRE, MIRROR) or said.get("event") != "hello":
         return "agents are for the wire between nodes alone"
@@ -108,7 +116,7 @@ def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -
 
 
 def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
-    """Why the agent of `node`, which mirrors this, is no hub for a spoke; "": it is. Pure."""
+    """Say why the agent of `node` is no hub for this spoke; "" if it is. Pure."""
     spoke = said.get("node")
     if not regions or node:
         return f"the agent of node {node} is not the hub of a mirror"
@@ -121,14 +129,16 @@ def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
 
 
 def tune(connection: socket.socket) -> None:
-    """A connection between nodes ends if the network between them does, also with bytes under way,
-    which the kernel would send again for a quarter of an hour."""
+    """Have a connection between nodes end soon after the network between them has failed.
+
+    The kernel would send bytes under way again for a quarter of an hour.
+    """
     link.tune(connection)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNANSWERED_S))
 
 
 class Splits:
-    """Tells the supervisor which nodes this one does not reach any more, as long as that is so.
+    """Tells the supervisor, again and again, which nodes this one does not reach any more.
 
     Args:
         key: of the job.
@@ -140,14 +150,14 @@ class Splits:
         self.missed: dict[str, tuple[float, float]] = {}  # since when; when it was told last
 
     def note(self, host: str, began: float, *, reached: bool) -> bool:
-        """One more try at a node's agent.
+        """Take note of one try to reach a node's agent.
 
         Args:
-            began: when the try did, time.monotonic().
+            began: when the try began, time.monotonic().
+            reached: the try succeeded.
 
         Returns:
-            Whether the node was reached before, so that it is the supervisor's to decide what
-            becomes of it.
+            True if the node was ever reached: then the supervisor decides what becomes of it.
         """
         if reached:
             self.reached.add(host)
@@ -168,7 +178,7 @@ class Interrupted(OSError):
 
 
 class _Hasty:
-    """A connection in the making, whose every wait ends at a deadline, or by the alarm."""
+    """A connection that is being made. Each wait ends at a deadline, or by the alarm."""
 
     def __init__(self, connection: socket.socket, alarm: int, deadline: float) -> None:
         self.connection, self.alarm, self.deadline = connection, alarm, deadline
@@ -204,7 +214,11 @@ class _Hasty:
 def knock(
     ip: str, port: int, key: Key, said: dict[str, Any], alarm: int, deadline: float
 ) -> tuple[int, dict[str, Any]]:
-    """Returns a descriptor, authenticated both ways, and the agent's answer."""
+    """Connect to an agent.
+
+    Returns:
+        A descriptor, authenticated both ways, and the agent's answer.
+    """
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
@@ -216,16 +230,16 @@ def knock(
 
 
 class Asking:
-    """An origin that finds its agents.
+    """An origin of the wire that connects itself to agents.
 
     Args:
         key: of the job.
-        slot: of this process; incarnation: more than that of the slot's processes before.
-        find: the address of a node's agent; None: nobody is there yet.
+        slot: of this process; incarnation: more than that of the slot's earlier processes.
+        find: gives the address of a node's agent; None: no agent is there yet.
         acked: see `Origin`.
 
     Attributes:
-        origin: by which to ask.
+        origin: of the wire.
         trouble: why the last connection was not made, in words.
     """
 
@@ -236,12 +250,12 @@ class Asking:
     ) -> None:
         self.key, self.find, self.splits = key_of_wire(key), find, Splits(key)
         self.said = hello(slot, incarnation, "")
-        self.missed: dict[int, tuple[float, float]] = {}  # the first and the last time in vain
+        self.missed: dict[int, tuple[float, float]] = {}  # times of the first and last failed try
         self.trouble = ""
         self.origin = Origin(targets, nodes, self._connect, acked)
 
     def _connect(self, node: int, limit_ms: int) -> int:
-        """A descriptor, or a negative errno value: EPROTO for who has been refused."""
+        """Connect to a node's agent: a descriptor, or a negative errno value, EPROTO if refused."""
         address = self.find(node)
         began = time.monotonic()
         deadline = began + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
@@ -264,12 +278,12 @@ class Asking:
                 return fd
             socket.socket(fileno=fd).close()
             self.trouble = f"{ip}: {answer.get('why', 'refused')}"
-            if answer.get("host") == address.host:  # and not one that happens to be there
+            if answer.get("host") == address.host:  # else another agent happens to listen there
                 self.origin.refusal = self.trouble
                 return -errno.EPROTO
         now = time.monotonic()
         since, last = self.missed.get(node, (now, now))
-        since = now if now - last > REACH_S else since  # nobody has tried meanwhile
+        since = now if now - last > REACH_S else since  # without a try meanwhile
         self.missed[node] = since, now
         if address is None or self.splits.note(address.host, began, reached=False):
             return -errno.EAGAIN
@@ -284,20 +298,21 @@ class Asking:
 
 
 class NodeAgent:
-    """Has a node's agent run, as long as any process of the job lives there.
+    """Keeps a node's agent running as long as any process of the job lives on the node.
 
-    Each process of the node has one of these. The lowest that lives keeps the agent (a lock on a
-    file passes on when its holder dies): an agent that ends is replaced by another one at the same
-    address, and what it was asked for and has not acknowledged is sent again. The agent ends when
-    nobody holds the FIFO that is its stdin any more; by that it is also told where the hub is.
+    Each process of the node has a `NodeAgent`. One of them keeps the agent: it holds a lock on a
+    file, which passes to another process when it dies. The keeper replaces an agent that ends by
+    another one at the same address; origins then send again what the old agent had not
+    acknowledged. The agent ends when no process holds the FIFO any more that is its stdin. By the
+    FIFO it also learns where the hub is.
 
     Args:
         directory: of the job on this node.
         key: of the job.
         bind: where to listen.
-        node: this one's number; the agent of node 0 is the hub.
-        lost: is called, by a thread, when one agent after another ends at once, with why, in words.
-        followed: is called, by a thread, when an agent has died and another one serves.
+        node: number of this node; the agent of node 0 is the hub.
+        lost: called by a thread when one agent after another ends at once, with the reason.
+        followed: called by a thread when an agent has died and another one serves.
     """
 
     def __init__(
@@ -310,15 +325,15 @@ class NodeAgent:
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
         self.keeper = directory / "agent.keeper"
-        # As the job was started, whatever the program makes of them.
+        # As they were when the job was started; the program may change them.
         self.environment, self.home = dict(os.environ), os.getcwd()
 
     def make(self, origins: int, targets: int, words: Regions) -> None:
         """Make what the node's processes and its agent share, as the node's first process.
 
         Args:
-            origins, targets: that the ledger has room for.
-            words: of the control file, which is there, that are mirrored.
+            origins, targets: for how many the ledger has room.
+            words: regions of the control file that are mirrored; the file is there already.
 
         Raises:
             FtrmaError: there is no room for it.
@@ -332,7 +347,7 @@ class NodeAgent:
         self.keeper.touch(0o600)
 
     def start(self) -> link.Address:
-        """Start the agent, as the node's first process; where it can be reached.
+        """Start the agent, as the node's first process; returns its address.
 
         Raises:
             NoRoom: memory is missing. FtrmaError: it does not come up.
@@ -354,14 +369,14 @@ class NodeAgent:
         return link.Address.parse(self.published.read_text())
 
     def _hold(self) -> None:
-        """Have the agent live as long as this process."""
+        """Have the agent live at least as long as this process."""
         self.turn = os.open(self.keeper, os.O_RDWR | os.O_CLOEXEC)
         self.voice = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        for fd in (self.turn, self.voice):  # children are nobody's keepers
+        for fd in (self.turn, self.voice):  # a forked child keeps no agent
             os.register_at_fork(after_in_child=partial(os.close, fd))
 
     def join(self, address: link.Address, hub: link.Address) -> None:
-        """Keep the node's agent, when it is this process's turn; have it mirror with the hub's."""
+        """Keep the node's agent when it is this process's turn; have it mirror with the hub."""
         if not hasattr(self, "turn"):
             self._hold()
         self.hub = hub
@@ -370,14 +385,18 @@ class NodeAgent:
         Helper(self._keep, name="ftrma-agent").start()
 
     def _start(self) -> int:
-        """Start an agent, which is nobody's child; an end of a pipe that breaks when it ends."""
+        """Start an agent that is no child of this process.
+
+        Returns:
+            The end of a pipe that breaks when the agent ends.
+        """
         command = [
             *DETACHED, sys.executable, "-c", AGENT, "ftrma.launch.agent",
             str(self.ledger), "--address", str(self.published), f"--bind={self.bind}", "--mirror",
             str(self.mirror), "--node", str(self.node),
         ]
         alive, low = os.pipe()
-        its = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # out of the way of the shell's
+        its = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # above those of the shell
         os.close(low)
         command += ["--say", str(its)]
         try:
@@ -394,7 +413,7 @@ class NodeAgent:
 
     def _tell_hub(self) -> None:
         if self.hub:
-            with contextlib.suppress(OSError):  # it is full of what nobody has read
+            with contextlib.suppress(OSError):  # the FIFO is full
                 os.write(self.voice, f"hub {self.hub.text()}\n".encode())
 
     def _keep(self) -> None:
@@ -407,7 +426,7 @@ class NodeAgent:
         why = ""
         while tries < TRIES and not (tries and is_full(ledger)):
             began = time.monotonic()
-            fcntl.flock(ledger, fcntl.LOCK_EX)  # which an agent has as long as it lives
+            fcntl.flock(ledger, fcntl.LOCK_EX)  # an agent has this lock as long as it lives
             fcntl.flock(ledger, fcntl.LOCK_UN)
             tries = tries + 1 if time.monotonic() - began < AGAIN_S else 0
             time.sleep(AGAIN_S * max(0, tries - 1) / TRIES)
@@ -417,16 +436,16 @@ class NodeAgent:
                     self._tell_hub()
                     if not self._await_taking(alive, ledger):
                         tries, why = tries + 1, said_at_end(alive)
-                    elif tries <= 1:  # or it is one death again and again
+                    elif tries <= 1:  # else agents die again and again
                         self.followed()
                 finally:
                     os.close(alive)
         self.lost(why)
 
     def _await_taking(self, alive: int, ledger: int) -> bool:
-        """Wait until an agent serves the ledger; not so if it has ended before, or is not there.
+        """Wait until an agent serves the ledger; False if the agent ends before, or takes too long.
 
-        What the program forks meanwhile keeps the pipe open.
+        Processes that the program forks meanwhile keep the pipe open, so a deadline is needed, too.
         """
         deadline = time.monotonic() + COME_UP_S
         while not has_ended(alive) and time.monotonic() < deadline:

@@ -1,9 +1,9 @@
-"""One clock for the processes of a job over several nodes.
+"""Compares two monotonic clocks, so that a job over several nodes has one clock.
 
-Each machine's monotonic clock counts from its own start. A job counts by the supervisor's, with
-which a process of each node compares its own at the start of a launch. Of some comparisons the one
-with the shortest way there and back counts; it is off by half of that at most. Clocks that run
-apart later are not followed.
+Each machine's monotonic clock counts from the machine's own start. A job counts by the supervisor's
+clock: at the start of a launch one process of each node compares its clock with that one. Of
+several comparisons the one with the shortest time there and back counts; its error is at most half
+of that time. Clocks that drift apart later are not corrected.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ COMPARISONS = 32
 
 
 def ahead_ns(ask: Callable[[], int]) -> int:
-    """How far another monotonic clock is ahead of this process's, in nanoseconds.
+    """Measure how far another monotonic clock is ahead of this process's, in nanoseconds.
 
     Args:
-        ask: reads the other one.
+        ask: reads the other clock.
     """
     found = []
     for _ in range(COMPARISONS):

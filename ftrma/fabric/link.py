@@ -1,11 +1,11 @@
 """A rank's connections to the supervisor, in a job over several nodes.
 
-The supervisor sees no node's control file, so what ranks and it tell each other goes over
-one TCP connection per rank, the *link*: lines of JSON both ways, each with an ``event``. It is also
-how it notices a death: the kernel closes a dead process's connection within milliseconds, and
-keepalive probes find a node that has vanished after about 10 s. A rank on another host than the
-supervisor opens two more connections, which become its stdout and stderr (slot 0 one more in each
-attempt, its stdin), and each rank one for the trace that it writes.
+The supervisor sees no node's control file. So each rank has one TCP connection to it, the *link*,
+over which both send lines of JSON, each with an ``event``. By the link the supervisor also notices
+a death: the kernel closes a dead process's connection within milliseconds, and keepalive probes
+find a node that has vanished after about 10 s. A rank on another host than the supervisor opens two
+more connections, which become its stdout and stderr; slot 0 opens one more in each attempt, its
+stdin; and each rank opens one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
@@ -14,16 +14,17 @@ attempt, its stdin), and each rank one for the trace that it writes.
     supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, gone,
                          signal, end
 
-``waiting`` asks whether the rank waits for others, ``stopped`` who of its node keeps a repair
-waiting because it is stopped; both are answered by the same. ``gone`` tells of the death of a rank
-that was alone on its host, where nobody else sees it. At ``end`` the process kills itself, whatever
-its main thread is doing; only while that holds `Link.critical` it is waited for. A supervisor that
-is gone means the same as ``end``.
+``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
+repair waiting because they are stopped; the rank answers by the event of that name. ``gone`` tells
+of the death of a rank that was alone on its host, where no other process sees it. At ``end`` the
+process kills itself, whatever its main thread is doing; it waits only while the main thread holds
+`Link.critical`. The process does so, too, when the supervisor is gone.
 
-The supervisor's side is `switchboard`. A connection begins with fixed sizes and without a parser:
-the supervisor sends a challenge, the rank answers it beside one of its own, the supervisor answers
-that. Both answers need the job's key, so a stranger is neither let in nor obeyed. What follows is
-not encrypted and is no protection against who can write to the network.
+The supervisor's side is `switchboard`. A connection begins with messages of fixed size, which need
+no parser: the supervisor sends a challenge, the rank sends its answer and a challenge of its own,
+the supervisor answers that. Both answers need the job's key, so a stranger is neither let in nor
+obeyed. The rest is not encrypted and does not protect against attackers who can write to the
+network.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from ..host.signals import SET_S, would_end
 from .absence import Stopped
 
 VARIABLE = "FTRMA_LINK"
-_exit = os._exit  # the real one; a program's own use of it is noted (`runner`)
+_exit = os._exit  # the real one; `runner` replaces it for the program
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
 CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
 KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
@@ -65,12 +66,12 @@ KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
 
 @dataclass(frozen=True)
 class Address:
-    """How ranks reach the supervisor.
+    """The address of the supervisor, or of an agent.
 
     Attributes:
-        host: its host's name, by which a rank knows if it runs on the same one.
-        port: of its listening socket.
-        addresses: of its host, those that others may reach first.
+        host: name of the host, by which a process knows if it runs on that host.
+        port: of the listening socket.
+        addresses: of the host, the most reachable ones first.
     """
 
     host: str
@@ -87,12 +88,12 @@ class Address:
 
     @property
     def here(self) -> bool:
-        """This process runs on the supervisor's host."""
+        """This process runs on that host."""
         return self.host == socket.gethostname()
 
 
 def find() -> Address | None:
-    """The supervisor's address from the environment; None if there is no supervisor."""
+    """Read the supervisor's address from the environment; None if there is no supervisor."""
     text = os.environ.get(VARIABLE)
     return Address.parse(text) if text else None
 
@@ -102,7 +103,7 @@ def line(event: str, **data: Any) -> bytes:
 
 
 def tune(connection: socket.socket) -> None:
-    """Small lines go out at once, and a peer that has vanished is noticed."""
+    """Have small lines sent at once, and a peer that has vanished noticed."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
@@ -110,17 +111,19 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
-worked: dict[str, str] = {}  # the address at which this process reached the last one of a kind
+worked: dict[str, str] = {}  # "supervisor", "agent": the address by which it was reached last
 
 
 def likely_first(addresses: Sequence[str], like: str | None) -> list[str]:
-    """The addresses, first those of the network in which a connection was made: one that drops
-    packets costs seconds."""
+    """Sort addresses, those first that share most with an address that worked.
+
+    An address of a network that drops packets would cost seconds.
+    """
     if not like:
         return list(addresses)
 
     def common(ip: str) -> int:
-        """Leading bits in which they agree."""
+        """Count the leading bits in which the two addresses agree."""
         one, other = ipaddress.ip_address(ip), ipaddress.ip_address(like)
         if one.version != other.version:
             return 0
@@ -158,7 +161,7 @@ def connect(
                 cut_off |= isinstance(error, CutOff | ConnectionResetError)
         if not cut_off or time.monotonic() > deadline:
             break
-        time.sleep(secrets.randbelow(100) / 1e3)  # not all ranks at once again
+        time.sleep(secrets.randbelow(100) / 1e3)  # or all ranks would come at once again
     raise FtrmaError(
         f"{socket.gethostname()} cannot reach the supervisor on {address.host}, port "
         f"{address.port} ({'; '.join(tried)}): let the nodes of a job connect to each other by TCP"
@@ -169,7 +172,7 @@ def tell_split(address: Address, key: Key, other: str) -> None:
     """Tell the supervisor that this node does not reach another one any more.
 
     Raises:
-        FtrmaError: nor does it reach the supervisor.
+        FtrmaError: the supervisor is not reached either.
     """
     connect(address, key, "split", rank=-1, host=socket.gethostname(), other=other)[0].close()
 
@@ -188,7 +191,7 @@ def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket,
 
 
 class Stream(Protocol):
-    """What is used of a connection while it begins."""
+    """A connection while it begins."""
 
     def recv(self, size_bytes: int, /) -> bytes: ...
     def sendall(self, data: bytes, /) -> None: ...
@@ -198,10 +201,11 @@ def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
     """Begin a connection: both sides prove that they know the key, then this one says hello.
 
     Returns:
-        The other side's answer, and nothing behind it is read.
+        The other side's answer. Nothing behind it is read.
 
     Raises:
-        CutOff: this side was not believed, or had no place. ValueError: the other side is not.
+        CutOff: the other side did not believe this one, or had no place for it.
+        ValueError: the other side does not know the key.
         OSError: the connection has failed.
     """
     challenge, nonce = _read(connection, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
@@ -213,7 +217,7 @@ def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
 
 
 def _read(connection: Stream, size_bytes: int) -> bytes:
-    """So many bytes and none more, since what follows has another reader."""
+    """Read so many bytes and none more, since the rest has another reader."""
     data = b""
     while len(data) < size_bytes:
         more = connection.recv(size_bytes - len(data))
@@ -244,14 +248,14 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
 
 
 def siblings(environment: Mapping[str, str]) -> int:
-    """How many ranks the launcher starts on the node of one with this environment; 0: unknown."""
+    """Number of ranks that the launcher starts on the node, by a rank's environment; 0: unknown."""
     return int(environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
 
 
 def take_stdin(address: Address, key: Key, rank: int) -> None:
     """Make a connection to the supervisor this process's stdin."""
     connection, _ = connect(address, key, "in", rank=rank, host=socket.gethostname())
-    fd = connection.detach()  # 0 itself, where the program has closed that
+    fd = connection.detach()  # 0 itself, if the program has closed its stdin
     if fd:
         os.dup2(fd, 0)
         os.close(fd)
@@ -260,7 +264,7 @@ def take_stdin(address: Address, key: Key, rank: int) -> None:
 
 
 def trace_stream(address: Address, key: Key, rank: int) -> int:
-    """A descriptor to which this process writes its trace, for the supervisor to keep."""
+    """Open a descriptor to which this process writes its trace, for the supervisor to keep."""
     connection, _ = connect(address, key, "trace", rank=rank, host=socket.gethostname())
     fd = connection.detach()
     os.register_at_fork(after_in_child=functools.partial(os.close, fd))
@@ -268,9 +272,9 @@ def trace_stream(address: Address, key: Key, rank: int) -> int:
 
 
 def leave_node(directory: Path) -> None:
-    """Remove a node's part of the job's directory, and all of it where no supervisor is.
+    """Remove a node's part of the job's directory, and all of it on a node without the supervisor.
 
-    Each process of the node does so; the last of them finds nobody who adds to it.
+    Each process of the node calls this; the last one meets no process that still writes there.
     """
     shutil.rmtree(directory, ignore_errors=True)
     if not (directory.parent / "control").exists():
@@ -278,11 +282,11 @@ def leave_node(directory: Path) -> None:
 
 
 class Answers:
-    """What the supervisor answers, until who has asked takes it."""
+    """Answers of the supervisor, until the thread that asked takes them."""
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self.kept: list[dict[str, Any]] = []  # came while another one was waited for
+        self.kept: list[dict[str, Any]] = []  # came while another answer was waited for
 
     def put(self, answer: dict[str, Any]) -> None:
         self.queue.put(answer)
@@ -290,7 +294,7 @@ class Answers:
     def take(
         self, event: str, entry: int, meanwhile: Callable[[], object] | None
     ) -> dict[str, Any]:
-        """Wait for one, as `Link.request`."""
+        """Wait for an answer, see `Link.request`."""
         while True:
             for i, answer in enumerate(self.kept):
                 if answer["event"] == event and answer.get("entry", entry) == entry:
@@ -303,7 +307,7 @@ class Answers:
 
 
 class Link:
-    """This rank's link.
+    """The link of this rank to the supervisor.
 
     Args:
         address: of the supervisor.
@@ -311,15 +315,17 @@ class Link:
         rank: of this process in the MPI world.
 
     Attributes:
-        critical: held by the main thread while it writes what must not be left half written; the
-            end waits for it (not for ever: the supervisor kills after some seconds).
+        critical: lock that the main thread holds while it writes what must not be left half
+            written. The end waits for it, but the supervisor kills the process after some seconds.
         greeting: the supervisor's answer to hello.
         directory: this node's part of the job's directory, removed when the job ends for good.
-        over: is called, by a thread, when the launch ends, before this process does.
-        waits: says, by a thread, whether this process waits for others.
-        stopped: says, by a thread, who of its node keeps a repair waiting because it is stopped.
-        gone: is called, by a thread, with a rank that died alone on its host, and how it said that
-            it ends itself, as in the control file; 0: it did not.
+        ending: goodbye was said.
+        over: called by the link's thread when the launch ends, before this process does.
+        waits: called by the link's thread; tells if this process waits for others.
+        stopped: called by the link's thread; lists the processes of this node that keep a repair
+            waiting because they are stopped.
+        gone: called by the link's thread with a rank that died alone on its host, and its word
+            `leaving` of the control file (0: it did not end itself).
 
     Raises:
         FtrmaError: the supervisor cannot be reached.
@@ -333,8 +339,8 @@ class Link:
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
         self.stopped: Callable[[], list[Stopped]] = list
-        self.ending = False  # goodbye was said
-        self.waiting: set[int] = set()  # signals that the program may still come to handle
+        self.ending = False
+        self.waiting: set[int] = set()  # signals that the program may handle later
         self.sending = threading.Lock()
         self.answers = Answers()
         self.socket, self.greeting = connect(
@@ -345,7 +351,7 @@ class Link:
         Helper(self._read, name="ftrma-link").start()
 
     def send(self, event: str, **data: Any) -> None:
-        """Tell the supervisor. If it is gone, the reading thread ends this process."""
+        """Tell the supervisor; if it is gone, the reading thread ends this process."""
         with self.sending, contextlib.suppress(OSError):
             self.socket.sendall(line(event, **data))
 
@@ -355,15 +361,16 @@ class Link:
         """Ask the supervisor and wait for its answer. Main thread only.
 
         Args:
-            event: what is asked.
-            entry: of the program; what was asked in another one has an answer nobody waits for.
-            meanwhile: is called again and again, and may ask, too; what it raises ends the wait.
+            event: the question.
+            entry: number of the attempt; answers to questions of another attempt are left alone.
+            meanwhile: called again and again, may ask, too; an exception that it raises ends the
+                wait.
         """
         self.send(event, entry=entry)
         return self.answers.take(event, entry, meanwhile)
 
     def goodbye(self, **data: Any) -> None:
-        """This process has done its part; at the end it leaves as one that has ended well."""
+        """Tell that this process has done its part; at the end it exits with status 0."""
         self.ending = True
         self._tell_unheeded()
         self.send("goodbye", **data)
@@ -389,7 +396,7 @@ class Link:
         self._die(final)
 
     def _hand_on(self, number: int) -> None:
-        """Give the program a signal that the supervisor was sent, if it handles it."""
+        """Give the program a signal that the supervisor was sent, if the program handles it."""
         deadline = time.monotonic() + SET_S
         self.waiting.add(number)
         while would_end(os.getpid(), number):
@@ -408,12 +415,12 @@ class Link:
 
     def _die(self, final: bool) -> None:
         self.over()
-        # Never released: the main thread is not to begin anything new.
+        # Never released, so that the main thread begins nothing new.
         self.critical.acquire()
         if final and self.directory:
             leave_node(self.directory)
         if self.ending:
             _exit(0)
         if os.getpgrp() == os.getpid():
-            os.killpg(os.getpid(), signal.SIGKILL)  # its children too
+            os.killpg(os.getpid(), signal.SIGKILL)  # with its children
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,11 +1,11 @@
-"""The plan after a failure as it stands in the control file: one writes it, everybody reads it.
+"""Writes and reads the plan after a failure in the control file.
 
-The leader of a repair writes the plan that is not in force and puts it in force by one store. Who
-is killed in between leaves the old one whole, and it takes no memory that was not there from the
-start. What is decided, and why, is the matter of `protocol.plan`.
+The control file has room for two plans. The leader of a repair writes the one that is not in force
+and puts it in force by one store, so a leader that is killed in between leaves the old plan whole,
+and no memory is needed that was not there from the start. `protocol.plan` decides what the plan is.
 
-A relaunch can also be asked for by one process while nothing is repaired. It has a place of its
-own, so that two who write at the same time cannot meet.
+While nothing is repaired one process can ask for a relaunch. That request has a place of its own,
+so that two processes never write to one place at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ START = Version(0)
 
 @dataclass(frozen=True)
 class PublishedPlan:
-    """What is done after a failure.
+    """A plan after a failure.
 
     Attributes:
         kind: the way back, or why there is none.
@@ -31,7 +31,7 @@ class PublishedPlan:
         reason: in words; empty where a causal recovery needs none.
         dead: slots whose process died.
         replayed: those of them that their replacements replay.
-        calm: nobody had died, a server neither: there is nothing to tell.
+        calm: no process had died, so there is nothing to tell.
     """
 
     kind: PlanKind = PlanKind.NONE
@@ -44,14 +44,14 @@ class PublishedPlan:
 
 
 def publish(ctl: Control, plan: PublishedPlan) -> None:
-    """Put a plan in force. Only the leader of a repair may."""
+    """Put a plan in force, as the leader of a repair."""
     next_one = job.load(ctl, "plan_seq") + 1
     _write(ctl.plans[next_one & 1], plan, ctl.nslots)
     job.store(ctl, "plan_seq", next_one)
 
 
 def in_force(ctl: Control) -> PublishedPlan:
-    """The newest plan; of kind NONE before the first."""
+    """Read the newest plan; before the first one its kind is NONE."""
     while True:
         seq = job.load(ctl, "plan_seq")
         found = _read(ctl.plans[seq & 1], ctl.nslots)
@@ -62,13 +62,16 @@ def in_force(ctl: Control) -> PublishedPlan:
 def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
     """Have the supervisor launch the job again, unless it is asked for something already.
 
+    If another living process is asking just now, this one leaves it to that process.
+
     Args:
-        proc: the calling process. Where another one, alive, is asking just now, that one does.
+        proc: this process.
+        reason: in words.
     """
     before = job.load(ctl, "asker")
     if before and ctl.proc[before - 1].state == job.State.ALIVE:
         return
-    # Whoever asked and died has stored its request by now, or never will.
+    # An asker that has died has stored its request by now, or never will.
     nothing, relaunch = job.Request.NOTHING, job.Request.RELAUNCH
     mine = job.exchange(ctl, "asker", before, proc + 1)
     if not mine or job.load(ctl, "request") != nothing:
@@ -80,9 +83,9 @@ def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
 
 
 def why_relaunch(ctl: Control) -> str:
-    """Why the job asks for a relaunch, if it does; empty where it does so without a reason.
+    """Read why the job asks for a relaunch.
 
-    It has none when its launcher or its supervisor is gone.
+    The reason is empty if the job asks for none, and if its launcher or its supervisor is gone.
     """
     plan = in_force(ctl)
     if plan.kind != PlanKind.RELAUNCH:
@@ -118,7 +121,7 @@ def _read(place: PlanPlace, slots: int) -> PublishedPlan:
 
 
 def _fitting(reason: str) -> bytes:
-    """A reason as it is stored; it may quote what a program has said, in whatever characters."""
+    """Encode a reason for its place; it may quote a program, in any characters."""
     data = reason.encode("utf-8", "backslashreplace")
     if len(data) <= REASON_BYTES:
         return data

@@ -1,11 +1,11 @@
-"""Files of a job's processes on other nodes: vaults and logs, read by the nodes' agents.
+"""Reads and mends files of a job's processes on other nodes: vaults and logs.
 
-Each process places its own files in the ledger of its node, as plain parts (``csrc/wire/wire.h``);
-whoever needs one asks that node's agent. Behind the slots each node is a target of its own, whose
-parts these files are, so a name is: the node, what kind of file, and a number.
+Each process enters its files in the ledger of its node, as plain parts (``csrc/wire/wire.h``); a
+process of another node asks this node's agent for them. Behind the slots each node is a target of
+its own, and these files are its parts. So the node, the kind of file and a number name a file.
 
-Invariant: a file is read only while nobody changes it; this module does not know when that is.
-Every wait ends: by the bytes, by the alarm, or after a time.
+Invariant: callers read a file only while nobody changes it. Every wait ends: by the bytes, by the
+alarm, or after a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import FtrmaError
 from ..native import wire
 from ..native.shared import Proc
 from ..native.wire import Buffer, Ledger, Origin, Unfinished, WireResult
-from .base import RoundChanged
+from .round_changed import RoundChanged
 
 PATIENCE_S = 60.0  # as long as for an agent that cannot be reached (`agents`)
 FIRST_TRY_S = 0.5  # an agent is replaced within 0.2 s
@@ -28,30 +28,34 @@ NAMED = 0x80000000  # names of windows and boards are others
 
 
 class File(IntEnum):
-    """Kinds of files; a vault has the number of its process, or one behind those of all where it
-    has none, the others that of their slot."""
+    """Kinds of files.
+
+    A vault has the number of its process, or, without a process, a number behind those of all
+    processes. Other files have the number of their slot.
+    """
 
     VAULT, LOG, DEMAND = range(3)
 
 
 class Files:
-    """A process's way to them, by one thread at a time.
+    """A process's way to files on other nodes, for one thread at a time.
 
     Args:
-        origin: to ask by, which is used for nothing else: the alarm of the process's accesses is
-            another one.
-        ledger: of this node, beside which its files lie.
-        nodes: of each process.
+        origin: by which agents are asked. It serves nothing else, since its alarm is not that of
+            the process's accesses.
+        ledger: of this node, beside which the node's files lie.
+        nodes: node of each process.
         node: of this process.
         first: target that is node 0.
 
     Attributes:
         patience_s: how long a read waits for its bytes.
-        reading: a read waits for its bytes; pieces: that have come in all reads.
-        alarmed: whether the alarm, which may ring late, is about something new.
+        reading: a read waits for its bytes.
+        pieces: number of pieces that have come, in all reads.
+        alarmed: tells if the alarm, which may ring late, is about a new failure.
 
-    Fault: an agent's death makes a call slower; a node's death is noticed elsewhere, where `ring`
-    is called.
+    Fault: an agent's death makes a call slower. A node's death is noticed elsewhere, by a process
+    that calls `ring`.
     """
 
     def __init__(
@@ -66,32 +70,32 @@ class Files:
             self._seat(each)
 
     def _seat(self, node: int) -> None:
-        """Say where a node's files are, which also lets through what its agent has sent back."""
+        """Say where a node's files are, after which refused messages are sent again."""
         self.origin.locate(self.first + node, node, 1)
 
     def here(self, proc: Proc) -> bool:
-        """Whether a process is on this node."""
+        """Tell if a process is on this node."""
         return self.nodes[proc] == self.node
 
     # -- this node's files ----------------------------------------------------------------------
 
-    def place(self, kind: File, number: int, path: Path) -> None:
-        """Let others read a file of this node, in place of any that had its name.
+    def share(self, kind: File, number: int, path: Path) -> None:
+        """Let others read a file of this node, in place of any file of that name.
 
-        It must be done again when the file is made anew, or has become longer.
+        Call it again when the file is made anew or has become longer.
         """
-        self.leave(kind, number)
+        self.withdraw(kind, number)
         window, target = name_of(kind, number), self.first + self.node
         index = wire.ledger_reserve(self.ledger, window, target)
         wire.ledger_place(self.ledger, index, window=window, target=target, generation=1,
                           file=path.name, at=0, size_bytes=path.stat().st_size)
 
-    def place_vault(self, proc: Proc, path: Path) -> None:
-        """The same for the vault of a process."""
-        self.place(File.VAULT, proc, path)
+    def share_vault(self, proc: Proc, path: Path) -> None:
+        """Let others read the vault of a process of this node, see `share`."""
+        self.share(File.VAULT, proc, path)
 
-    def leave(self, kind: File, number: int) -> None:
-        """Let nobody read this node's file of that name; the agent gives up its memory."""
+    def withdraw(self, kind: File, number: int) -> None:
+        """Let nobody read a file of this node any more; the agent frees the memory for it."""
         target = self.first + self.node
         index = wire.ledger_find(self.ledger, name_of(kind, number), target, 1)
         if index >= 0:
@@ -104,7 +108,7 @@ class Files:
 
         Raises:
             RoundChanged: the alarm rang, or roles are in force that this process does not know.
-            FtrmaError: the agent has refused it, or the bytes do not come.
+            FtrmaError: the agent refused the read, or the bytes do not come.
         """
         doing, view = f"reading {kind.name.lower()} {number}", memoryview(room)
         get = partial(self.origin.get_into, self.first + node, name_of(kind, number))
@@ -118,13 +122,13 @@ class Files:
             self.reading = False
 
     def write(self, node: int, kind: File, number: int, offset: int, data: Buffer) -> None:
-        """Change a file's bytes; they are there when this returns.
+        """Change a file's bytes, and wait until the file has them.
 
         Raises:
-            RoundChanged: the alarm rang. Unless it was before anything was sent, the bytes are
-                there all the same: they must not come in a later round, when the file's owner may
+            RoundChanged: the alarm rang. Unless it rang before anything was sent, the file has the
+                bytes all the same: they must not come in a later round, when the file's owner may
                 have written others.
-            FtrmaError: the agent has refused it, or does not say that it is done.
+            FtrmaError: the agent refused the write, or does not acknowledge it.
         """
         target, doing = self.first + node, f"mending {kind.name.lower()} {number}"
         self._persist(node, doing, partial(self.origin.number, target))  # go on from there
@@ -136,9 +140,9 @@ class Files:
     def _persist(
         self, node: int, doing: str, call: Callable[[], object], *, through_alarm: bool = False
     ) -> bool:
-        """Make a call until it succeeds; whether the alarm rang.
+        """Make a call until it succeeds; returns whether the alarm rang.
 
-        A part that is not there (yet) is answered by silence, so it is asked for again and again.
+        An agent does not answer for a part that is not there (yet), so the call is repeated.
         """
         deadline, try_s, alarmed = time.monotonic() + self.patience_s, FIRST_TRY_S, False
         while True:
@@ -168,15 +172,15 @@ class Files:
     # -- the alarm ------------------------------------------------------------------------------
 
     def ring(self) -> None:
-        """End every read, in whatever thread it waits, until `hush`."""
+        """End every read, in any thread, until `hush` is called."""
         self.origin.ring()
 
     def hush(self) -> None:
-        """A round begins: call this before its number is read, or what rings for it is lost."""
+        """Silence the alarm, before the number of a new round is read, or its alarm is lost."""
         self.origin.clear_alarm()
 
 
 def name_of(kind: File, number: int) -> int:
-    """Of a file, where windows have theirs."""
+    """Make the name of a file, in place of a window's number."""
     assert 0 <= number < 1 << 16
     return NAMED | kind << 16 | number

@@ -1,12 +1,12 @@
-"""The job's story: what has happened, one event a line, in a file that outlives its processes.
+"""The job's story: its events, one a line, in a file that outlives the job's processes.
 
-It is there for statistics, for the timeline of ``--trace`` and for who looks back over launches
-(`protocol.job_end.killed_repeatedly`, `launch.failover.past`). What is to be done after a failure
-stands in the control file (`plans`).
+Statistics and the timeline of ``--trace`` are made from it, and two functions look back over
+launches in it (`protocol.job_end.killed_repeatedly`, `launch.failover.past`). It does not say what
+is to be done after a failure: that is the plan (`plans`).
 
-An event is a line of JSON: ``event``, the name of its class in small letters, ``time`` and its
-fields; those that have their default are left out. A line is written by one call, so that writers
-cannot mix.
+An event is a line of JSON: ``event`` (the name of the event's class in small letters), ``time``,
+and the event's fields without those that have their default. One call writes a line, so that the
+lines of several writers do not mix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Event:
     """Something that has happened in a job.
 
     Attributes:
-        time: of the day when it was told, seconds since 1970.
+        time: when the event was told, seconds since 1970.
     """
 
     time: float = field(default_factory=clock.time, kw_only=True, compare=False)
@@ -38,13 +38,13 @@ class Failure(Event):
     """A process died.
 
     Attributes:
-        role: that it had: "slot", "checksum" or "spare"; index: its number in that.
+        role: role of the process: "slot", "checksum" or "spare"; index: number in that role.
         pid: of the process.
-        place: the --kill rule's place that struck it, or "unknown".
-        host: its host's name, in a job over several nodes.
-        at: of a slot, how far it had come: the committed version and the events behind that (-1:
-            it is not known; less: synchronizations); None if nobody could tell.
-        waited: of a slot, that it waited for others.
+        place: place at which a rule of ``--kill`` struck, or "unknown".
+        host: name of the process's host, in a job over several nodes.
+        at: how far a slot had come: the committed version, and the events after it (-1: unknown;
+            below that: minus the number of synchronizations); None if it cannot be told.
+        waited: a slot waited for others.
     """
 
     role: str
@@ -58,14 +58,14 @@ class Failure(Event):
 
 @dataclass(frozen=True)
 class Checkpoint(Event):
-    """A checkpoint is there.
+    """A checkpoint was taken.
 
     Attributes:
-        version: committed by it; of a demand checkpoint: committed at that time.
+        version: the version that it committed; a demand checkpoint: the version committed before.
         kind: "coordinated" or "demand".
-        seconds: for which it held up the program, of all slots the longest.
-        bytes: that are protected, of all slots in it; dirty_bytes: those that had changed.
-        slot: that took a demand checkpoint; None: all took it together.
+        seconds: for which it held up the program, the longest of all slots.
+        bytes: that it protects, of all slots; dirty_bytes: those that had changed.
+        slot: that took a demand checkpoint; None: all slots took it together.
     """
 
     version: int
@@ -78,11 +78,13 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True)
 class Phases:
-    """The time from a death to the end of the recovery, by what it went into; seconds each.
+    """Parts of the time from a death to the end of the recovery, seconds each.
 
     Attributes:
-        detect: until all processes knew; repair: until all were in touch again, without the next.
-        restore: computing what was lost; replay: executing a lost slot again.
+        detect: until all processes knew of the death.
+        repair: until all were in touch again, without `restore`.
+        restore: for computing what was lost.
+        replay: for executing a lost slot again.
     """
 
     detect: float
@@ -98,11 +100,12 @@ class Recovery(Event):
     Attributes:
         kind: "causal", "rollback", "reentry" or "relaunch".
         slots: that were lost.
-        version: of the checkpoint gone back to; 0 is the start of the program.
-        seconds: from the death to the end of the recovery; phases: what they went into.
-        reason: why it was not "causal", in words.
+        version: of the checkpoint that the job goes on from; 0 is the start of the program.
+        seconds: from the death to the end of the recovery; phases: their parts.
+        reason: why the recovery was not "causal", in words.
         began_s: when the death happened or was noticed, on the machine's monotonic clock.
-        demand: number of the demand checkpoint that a replay started from; 0: from the version.
+        demand: number of the demand checkpoint that a replay started from; 0: it started from
+            `version`.
     """
 
     kind: str
@@ -120,9 +123,9 @@ class Reseat(Event):
     """A spare took a dead checksum rank's seat while the slots went on.
 
     Attributes:
-        checksum: the seat.
-        seconds: that it took to have its parity again.
-        spares_left: without a role from then on.
+        checksum: number of the checksum rank.
+        seconds: until the spare had the parity.
+        spares_left: living processes without a role, from then on.
     """
 
     checksum: int
@@ -136,9 +139,9 @@ class Relaunch(Event):
 
     Attributes:
         reason: in words.
-        slots: on one node those whose vaults are lost, over several those that died.
-        version: on one node, of the checkpoint that it goes on from.
-        noticed_ns: on one node, when it was noticed, on the machine's monotonic clock.
+        slots: whose vaults are lost (on one node), or whose processes died (over several).
+        version: on one node, of the checkpoint that the job goes on from.
+        noticed_ns: on one node, when the failure was noticed, on the machine's monotonic clock.
     """
 
     reason: str
@@ -163,8 +166,8 @@ class Scrub(Event):
     """Damaged blocks were found in a vault and computed anew.
 
     Attributes:
-        role: "slot" or "checksum", whose vault it is; index: its number in that.
-        blocks: how many.
+        role: "slot" or "checksum": whose vault it is; index: number in that role.
+        blocks: number of damaged blocks.
     """
 
     role: str
@@ -177,8 +180,8 @@ class Restored(Event):
     """A role's vault was filled from others after a relaunch over several nodes.
 
     Attributes:
-        role: "slot" or "checksum"; index: its number in that.
-        seconds: that it took.
+        role: "slot" or "checksum"; index: number in that role.
+        seconds: until the vault was filled.
     """
 
     role: str
@@ -199,10 +202,10 @@ class Agentdeath(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """Something that a framework tells of itself.
+    """A framework's own event.
 
     Attributes:
-        slot: that tells it.
+        slot: that told the event.
         entries: name and value of each, as JSON has them.
     """
 
@@ -220,9 +223,9 @@ KINDS: dict[str, type[Event]] = {
 def emit(directory: Path, event: Event) -> None:
     """Append an event to the story of the job in this directory.
 
-    Where there is no memory for it, it is lost.
+    The event is lost if there is no memory for it.
     """
-    # The first newline ends a line that was cut off where memory was full.
+    # The first newline ends a line that was cut off because memory was full.
     line = "\n" + json.dumps(plain(event)) + "\n"
     fd = os.open(directory / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -233,7 +236,7 @@ def emit(directory: Path, event: Event) -> None:
 
 
 def read(directory: Path) -> list[Event]:
-    """All events so far, in their order, but for what was cut off or is of an unknown kind."""
+    """Read all events so far, in order, without lines that are cut off or of an unknown kind."""
     try:
         lines = (directory / "events").read_text().splitlines()
     except FileNotFoundError:
@@ -247,7 +250,7 @@ def read(directory: Path) -> list[Event]:
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """An event as JSON has it: ``event``, ``time``, and what is not at its default."""
+    """Make an event a dictionary for JSON, see the head of this module."""
     values = dataclasses.asdict(event)
     told = {f.name: values[f.name] for f in dataclasses.fields(event)
             if f.name == "time" or values[f.name] != f.default}
@@ -255,7 +258,7 @@ def plain(event: Event) -> dict[str, Any]:
 
 
 def parse(line: Any) -> Event | None:
-    """The opposite of `plain`; None of what is no event of a known kind with all its fields."""
+    """Make an event from a dictionary of `plain`; None if its kind is unknown or a field lacks."""
     kind = KINDS.get(str(line.get("event"))) if isinstance(line, Mapping) else None
     if kind is None:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..fabric.world import make_control
+from ..fabric.control_file import make_control
 from ..native import job
 from ..native.constants import NAME_BYTES
 from ..native.job import Takeover

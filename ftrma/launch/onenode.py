@@ -13,6 +13,7 @@ import time
 from ..errors import CATASTROPHE, NO_ROOM
 from ..fabric import plans, story
 from ..fabric.absence import is_stopped, stopped
+from ..fabric.control_file import place_of_kill
 from ..fabric.story import Failure
 from ..host.outfile import tell
 from ..host.processes import children
@@ -21,7 +22,6 @@ from ..host.signals import death_of, would_end
 from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
-from ..protocol.deaths import place_of_kill
 from ..protocol.job_end import SUSPECT_S, JobEnd, OwnExit, why_aborted, why_given_up
 from . import eachhost, failover
 from .arranging import holders

@@ -22,13 +22,13 @@ from typing import Any
 from .. import settings
 from ..errors import CATASTROPHE
 from ..fabric import killrules, story
+from ..fabric.control_file import make_job_directory
 from ..host import outfile
 from ..host.key import Key
 from ..host.lock import lock_shared, share
 from ..host.outfile import tell
 from ..host.signals import ENDING
 from ..native import job, loading
-from ..program import joining
 from ..trace import collect
 from . import leftover, mpirun, surroundings
 from .arranging import finish_arranging
@@ -115,7 +115,7 @@ def run(
     mpirun.check_launcher()
     signals = Signals()
     with signals.handled():
-        directory = joining.make_directory(layout, options.log_budget)
+        directory = make_job_directory(layout, options.log_budget)
         options.job, key = str(directory), Key.make()
         lock = lock_shared(directory)
         try:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..native.constants import MAX_PROCS
+from ..native.shared import Slot
 
 MAX_PROCESSES = MAX_PROCS  # room of the control file
 MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
@@ -69,19 +70,19 @@ class Layout:
     def checksums_of(self, group: int) -> range:
         return range(group * self.strength, (group + 1) * self.strength)
 
-    def members(self, group: int) -> tuple[int, ...]:
+    def members(self, group: int) -> tuple[Slot, ...]:
         """Slots of a group, in order; one group may be smaller than the others."""
         return self._members[group]
 
     def index_in_group(self, slot: int) -> int:
         """Position of a slot among its group's members: its column of the code."""
-        return self._members[self.slot_group[slot]].index(slot)
+        return self._members[self.slot_group[slot]].index(Slot(slot))
 
     @cached_property
-    def _members(self) -> tuple[tuple[int, ...], ...]:
-        members: list[list[int]] = [[] for _ in range(self.groups)]
+    def _members(self) -> tuple[tuple[Slot, ...], ...]:
+        members: list[list[Slot]] = [[] for _ in range(self.groups)]
         for slot, group in enumerate(self.slot_group):
-            members[group].append(slot)
+            members[group].append(Slot(slot))
         return tuple(map(tuple, members))
 
 

@@ -1,6 +1,6 @@
-"""Names and numbers that C and Python share, read from C's declarations (``csrc/ftrma.h``).
+"""Reads names and numbers that C and Python share from C's declarations (``csrc/ftrma.h``).
 
-They are here before the MPI library is loaded: the command line needs the places of ``--kill``.
+This works before the MPI library is loaded: the command line needs the places of ``--kill``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def number(name: str) -> int:
 
 
 def names(enum: str, prefix: str) -> dict[str, int]:
-    """The constants of an enum that begin with a prefix, without it, in their order."""
+    """Constants of an enum that begin with a prefix, by name without the prefix, in order."""
     found = _ffi.typeof(f"enum {enum}").relements
     return {name.removeprefix(prefix): value for name, value in sorted(found.items(), key=_value)
             if name.startswith(prefix)}
 
 
 def fields(struct: str) -> list[tuple[str, str]]:
-    """The fields of a struct of numbers and their types as NumPy writes them; arrays one by one.
+    """Fields of a struct of numbers and their types as NumPy writes them, arrays one by one.
 
     Raises:
-        ValueError: there is a gap in it, which a packed record would not have.
+        ValueError: the struct has a gap, which a packed record would not have.
     """
     kind = _ffi.typeof(f"struct {struct}")
     found: list[tuple[str, str]] = []
@@ -63,7 +63,7 @@ CLAIM_REENTRY, CLAIM_FORFEIT = number("CLAIM_REENTRY"), number("CLAIM_FORFEIT")
 SLOT_DIED, SLOT_REPLAYED = number("SLOT_DIED"), number("SLOT_REPLAYED")
 SPARE, SLOT, CHECKSUM = number("ROLE_SPARE"), number("ROLE_SLOT"), number("ROLE_CHECKSUM")
 ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
-# Kinds of events and of a trace's records.
+# Kinds of events, and of records in a trace.
 WHAT = names("ftrma_what", "FTRMA_WHAT_")
 FLAGS = names("ftrma_flags", "FTRMA_FLAGS_")  # of each kind
 # Where --kill can strike, as the user writes it.
@@ -73,7 +73,7 @@ NAMED = FAILPOINTS.pop("named")  # a framework's own
 
 
 class PlanKind(IntEnum):
-    """What a plan does after a failure (``enum ftrma_plan_kind``)."""
+    """Kinds of plans after a failure (``enum ftrma_plan_kind``)."""
 
     NONE = number("PLAN_NONE")
     CAUSAL = number("PLAN_CAUSAL")

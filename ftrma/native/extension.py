@@ -1,6 +1,6 @@
-"""The loaded C extension, for the modules beside this one that call it, and its errors.
+"""Holds the loaded C extension for the modules beside this one, and its errors.
 
-It is in a process once, and so is what stands here.
+A process has one extension, so module variables hold it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..errors import NO_ROOM, FtrmaError, NoRoom
 
 lib: Any = None
 ffi: Any = None
-_pending_error: BaseException | None = None  # to be raised by the MPI call that returns an error
+_pending_error: BaseException | None = None  # the MPI call that returns an error raises it
 
 
 def attach(library: Any, declarations: Any) -> None:
-    """Have all calls go to the extension that was loaded."""
+    """Direct all calls to the loaded extension."""
     global lib, ffi
     lib, ffi = library, declarations
 
@@ -50,13 +50,13 @@ def _address_limit() -> str:
 
 
 def keep_error(_kind: object, error: BaseException, _traceback: object) -> None:
-    """An error in a call up from C: the MPI call that led there raises it."""
+    """Keep an error of a call up from C, so that the MPI call that led there raises it."""
     global _pending_error
     _pending_error = error
 
 
 def take_error() -> BaseException | None:
-    """The error that the returning MPI call is to raise."""
+    """Take the error that the returning MPI call raises."""
     global _pending_error
     error, _pending_error = _pending_error, None
     return error

@@ -1,10 +1,10 @@
-"""Which MPI library this is, by its own words, and whether ftrma works with it.
+"""Tells MPI libraries by their own words, and if ftrma works with them.
 
 ftrma needs Open MPI 5: its launcher can leave a job running when a process dies, and by ULFM
 (fault tolerance of MPI) its communicators can be revoked and shrunk, which frees those who wait for
 the dead. Open MPI 4 lacks both. MPICH and its kin (Intel MPI, MVAPICH, Cray MPICH) have calls of
-the same names, but another ABI and another launcher: with them nothing would start, or a failure
-would go unnoticed. So all but Open MPI 5 are refused, before anything is built or started.
+the same names, but another ABI and another launcher: with them no job would start, or a failure
+would go unnoticed. So all but Open MPI 5 are refused before anything is built or started.
 
 Pure and without imports from the package: the build loads this file by its path.
 """
@@ -23,8 +23,8 @@ MAJOR = 5
 # A symbol that every program refers to that was compiled with Open MPI's mpi.h, and no other does.
 MARK = b"ompi_mpi_comm_world"
 
-# What precedes the version in MPI_Get_library_version, and in what launchers say to --version. The
-# kin of MPICH come first, since some name MPICH too.
+# Text before the version, in MPI_Get_library_version and in a launcher's answer to --version. The
+# kin of MPICH come first, since some of them name MPICH, too.
 NAMES = [
     (r"Open MPI\)? *v?", "Open MPI"),
     (r"\(OpenRTE\) *", "Open MPI"),  # its launcher up to 4, by its own name
@@ -38,12 +38,12 @@ VERSION = r"(\d[\w.]*(?: Update \d+)?)"
 
 
 class Library(NamedTuple):
-    """What an MPI library (or a launcher) is.
+    """Kind and version of an MPI library (or of a launcher).
 
     Attributes:
         name: ``Open MPI``, ``MPICH`` and so on; empty if unknown.
-        version: as it tells it, such as ``5.0.11`` or ``2019 Update 6``.
-        words: both, or the first line of what an unknown one says.
+        version: in the library's words, such as ``5.0.11`` or ``2019 Update 6``.
+        words: name and version; of an unknown library the first line of its words.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Library(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether ftrma can work with it: an Open MPI that is not too old."""
+        """ftrma can work with it: it is an Open MPI that is not too old."""
         return self.name == "Open MPI" and self.major >= MAJOR
 
     @property
     def untried(self) -> bool:
-        """Newer than all that ftrma has been tried with."""
+        """It is newer than all that ftrma has been tried with."""
         return self.name == "Open MPI" and self.major > MAJOR
 
     @property
@@ -66,7 +66,7 @@ class Library(NamedTuple):
 
 
 def judge(text: str) -> Library:
-    """Tell a library by MPI_Get_library_version, or a launcher by what it says to --version."""
+    """Tell a library by MPI_Get_library_version, or a launcher by its answer to --version."""
     for before, name in NAMES:
         match = re.search(before + VERSION, text)
         if match:
@@ -77,17 +77,18 @@ def judge(text: str) -> Library:
 
 
 def refusal(text: str, where: str) -> str:
-    """Why ftrma does not work with the library at `where` and what helps; empty if it does."""
+    """Say why ftrma does not work with the library at `where`, and the remedy; empty if it does."""
     found = judge(text)
     return "" if found.fits else f"{where} is {found.words}; {NEEDED}"
 
 
 def mpi4py_refusal(binary: bytes, where: str, forced_abi: str | None) -> str:
-    """The same for mpi4py's extension module, which must be compiled for Open MPI, too.
+    """Say why ftrma does not work with mpi4py's extension module, which must be for Open MPI, too.
 
     Args:
-        where: its path; empty if there is none.
-        forced_abi: the variable MPI4PY_MPIABI; without it wheels take what is loaded.
+        binary: bytes of the module.
+        where: path of the module; empty if there is none.
+        forced_abi: the variable MPI4PY_MPIABI; without it wheels take the ABI that is loaded.
     """
     if MARK in binary:
         return ""

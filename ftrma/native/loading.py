@@ -1,12 +1,12 @@
-"""Loading the interposer before mpi4py, and the only reader of MPI error classes.
+"""Loads the interposer before mpi4py, and turns its error code into `Rollback`.
 
 The C extension defines ``MPI_Put`` and its kin. For the dynamic linker to bind mpi4py to them, the
-extension must be in the global scope before ``mpi4py.MPI`` is loaded; later, it would silently do
-nothing, so that is an error here.
+extension must be in the global scope before ``mpi4py.MPI`` is loaded. Loaded later, it would do
+nothing and say nothing, so that is an error here.
 
-The interposer reports a pending failure by one error code. mpi4py turns codes into
-``MPI.Exception``; its constructor is the one place where all of them pass, and there this code
-becomes `Rollback`. No call up from C is needed, and no mpi4py object is left half made.
+The interposer reports a pending failure by one error code. mpi4py turns error codes into
+``MPI.Exception``. All of them pass the constructor of that class, so that is where this code
+becomes `Rollback`: no call up from C is needed, and no mpi4py object is left half made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _mpi4py: Any = None
 
 
 def _preload_libmpi() -> None:
-    """Make libmpi known by its soname; local, so that it does not come before the interposer."""
+    """Make libmpi known by its soname, in a local scope, so that the interposer comes first."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         path = Path(prefix) / "lib" / "libmpi.so.40"
         if path.exists():
@@ -42,11 +42,11 @@ def _preload_libmpi() -> None:
 class Native:
     """The C extension: a plain shared library, so that building it needs no headers of Python.
 
-    Programs of ftrma call it by `job`, `logs` and `vaults`; tests and benchmarks look under these.
+    ftrma calls it by `job`, `logs` and `vaults`; tests and benchmarks also call it directly.
 
     Attributes:
-        ffi: knows the declarations of ``csrc/ftrma.h``.
-        lib: the functions and constants.
+        ffi: has the declarations of ``csrc/ftrma.h``.
+        lib: has the functions and constants.
     """
 
     def __init__(self) -> None:
@@ -62,18 +62,18 @@ class _Symbol(ctypes.Structure):
 
 
 def version_of(name: str) -> tuple[str, str]:
-    """What the MPI library behind a shared object says of itself, before MPI is initialized.
+    """Ask the MPI library behind a shared object for its version, before MPI is initialized.
 
     Args:
-        name: of the MPI library, or of what is linked to it.
+        name: of the MPI library, or of an object that is linked to it.
 
     Returns:
-        Its version string, and its file.
+        The library's version string, and its file.
 
     Raises:
-        OSError: it cannot be loaded. AttributeError: there is no MPI in it.
+        OSError: the object cannot be loaded. AttributeError: there is no MPI in it.
     """
-    # Lazily: it need not have all the functions that the extension calls.
+    # Bind lazily: the library may lack functions that the extension calls.
     function = ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_LAZY).MPI_Get_library_version
     text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
     function(text, ctypes.byref(length))
@@ -84,15 +84,15 @@ def version_of(name: str) -> tuple[str, str]:
 
 
 def _where(file: str) -> str:
-    """The file, and why it is found where that is not plain."""
+    """Name the file, and say so if LD_LIBRARY_PATH has found it."""
     paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     found = os.path.dirname(file) in {os.path.normpath(path) for path in paths if path}
     return f"{file} (found by LD_LIBRARY_PATH)" if found else file
 
 
 def _unloadable(error: Exception) -> str:
-    """Why the extension cannot be loaded: mostly because another MPI library is found for it."""
-    # A linker that binds eagerly (-z now) makes the first fail, too; then what else is found.
+    """Say why the extension cannot be loaded: mostly another MPI library is found for it."""
+    # With eager binding (-z now) the extension fails here, too; then libmpi itself is asked.
     for name in (str(EXTENSION), "libmpi.so.40"):
         try:
             text, file = version_of(name)
@@ -110,9 +110,9 @@ def _unloadable(error: Exception) -> str:
 
 
 def _check_mpi4py() -> None:
-    """Two MPI libraries in one process crash, or pass each other by.
+    """Refuse an mpi4py that would bring a second MPI library into the process.
 
-    Not before the extension is loaded, since mpi4py's wheels take the ABI of what is loaded then.
+    Call this after the extension is loaded: mpi4py's wheels take the ABI that is loaded then.
     """
     try:
         spec = find_spec("mpi4py.MPI")
@@ -129,8 +129,8 @@ def load() -> Native:
     """Return the C extension, loaded so that it interposes.
 
     Raises:
-        FtrmaError: mpi4py.MPI was imported first; or no MPI library was found, or one that ftrma
-            does not work with; or mpi4py is made for another.
+        FtrmaError: mpi4py.MPI was imported first; or no MPI library was found, or ftrma does not
+            work with it; or mpi4py is made for another one.
     """
     global _native
     if _native is not None:
@@ -174,10 +174,10 @@ def import_mpi() -> Any:
     load()
     import mpi4py
 
-    # By messages between two ranks, reductions of objects would be faster, but only collective
-    # calls outlive a failure in one of the ranks.
+    # Reductions of objects by messages between two ranks would be faster, but only collective calls
+    # outlive a failure in one of the ranks.
     mpi4py.rc.fast_reduce = False
-    # A program that wants to begin MPI itself finds it begun, with the threads that it may want.
+    # A program that would initialize MPI itself finds it initialized, with support for threads.
     wanted = {name: os.environ.pop(name) for name in UNHEEDED if name in os.environ}
     from mpi4py import MPI
 

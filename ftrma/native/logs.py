@@ -1,6 +1,6 @@
 """Calls into ``csrc/log/`` and ``csrc/interpose/``: windows, logs, replay, and calls up from C.
 
-What each does is said in ``csrc/ftrma.h``. `loading.load` comes first.
+``csrc/ftrma.h`` describes the functions of C. Call `loading.load` first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from . import extension as c
 from .constants import number
 from .shared import Slot, Version
 
-_called_up: dict[str, Any] = {}  # functions that C may call, kept as long
+_called_up: dict[str, Any] = {}  # keeps functions alive that C may call
 
 
 class Mode(IntEnum):
-    """What an event of this slot means."""
+    """Mode of a slot: events are executed, replayed, or precede the checkpoint."""
 
     LIVE, REPLAY, PROLOGUE = number("LIVE"), number("REPLAY"), number("PROLOGUE")
 
 
 class Logged(IntEnum):
-    """What is logged."""
+    """Accesses that are logged."""
 
     NONE, PUTS, ALL = number("LOG_NONE"), number("LOG_PUTS"), number("LOG_ALL")
 
@@ -32,7 +32,7 @@ class WindowInfo(NamedTuple):
     """A window as this slot has it.
 
     Attributes:
-        ordinal: its number in the program's order of making windows.
+        ordinal: number of the window, in the order in which the program makes windows.
         address, size_bytes: of this slot's part.
         gnc, gc: counters of all its accesses (section 4.1).
     """
@@ -58,7 +58,7 @@ def windows() -> list[WindowInfo]:
 
 
 def window_counters() -> list[dict[str, Any]]:
-    """GNC and GC of each window in use, EC and SC toward each of its members."""
+    """Read GNC and GC of each window in use, and EC and SC toward each of its members."""
     ec, sc = c.ffi.new("uint64_t *"), c.ffi.new("uint64_t *")
     found = []
     for index, window in enumerate(windows()):
@@ -73,17 +73,17 @@ def window_counters() -> list[dict[str, Any]]:
 
 
 def exclusive_locks() -> int:
-    """Exclusive locks that this slot holds, over all windows."""
+    """Number of exclusive locks that this slot holds, over all windows."""
     return int(c.lib.ftrma_exclusive_locks())
 
 
 def windows_settle(slot: Slot) -> bool:
-    """Settle what a lost slot left half done; False if it cannot be replayed for that."""
+    """Settle accesses that a lost slot left half done; False if they forbid its replay."""
     return c.check(c.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot") == 0
 
 
 def clear(address: int, size_bytes: int) -> int:
-    """Make memory of the program zeros; returns the bytes written."""
+    """Fill memory of the program with zeros; returns the number of bytes written."""
     return int(c.lib.ftrma_clear(c.ffi.cast("void *", address), size_bytes))
 
 
@@ -91,12 +91,12 @@ def clear(address: int, size_bytes: int) -> int:
 
 
 def log_least() -> int:
-    """The least budget of a slot's logs, bytes."""
+    """Least budget of a slot's logs, bytes."""
     return int(c.lib.ftrma_log_least())
 
 
 def log_map(slot: Slot) -> bool:
-    """Map a slot's log; False if nobody has made it."""
+    """Map a slot's log; False if there is none."""
     return bool(c.lib.ftrma_log_open(slot, 0, 0) == 0)
 
 
@@ -109,7 +109,7 @@ def log_configure(what: Logged) -> None:
 
 
 def replay_over() -> bool:
-    """The next event of this slot is executed, not replayed."""
+    """Tell if the next event of this slot is executed, not replayed."""
     return bool(c.lib.ftrma_replay_over())
 
 
@@ -130,7 +130,11 @@ def log_prefix() -> None:
 
 
 def mark_broken(slot: Slot, version: Version) -> tuple[int, str]:
-    """Why a slot cannot be replayed from a version, as bits (-1: no mark); the call to blame."""
+    """Read why a slot cannot be replayed from a version.
+
+    Returns:
+        Bits BROKEN_*, -1 if the version has no mark; and the call of MPI to blame.
+    """
     call = c.ffi.new("char const **")
     broken = c.lib.ftrma_mark_broken(slot, version, call)
     return int(broken), str(c.ffi.string(call[0]).decode())
@@ -141,7 +145,7 @@ def results_lost(slot: Slot) -> None:
 
 
 def counters_save() -> bytes:
-    """Counters and held locks that live in this process alone, for a replay."""
+    """Save counters and held locks that only this process has, for a replay."""
     size = int(c.lib.ftrma_counters_save(c.ffi.NULL, 0))
     image = c.ffi.new("uint8_t[]", size)
     c.lib.ftrma_counters_save(image, size)
@@ -149,14 +153,18 @@ def counters_save() -> bytes:
 
 
 def demand_begin(*, overwrite: bool) -> tuple[int, bytes]:
-    """Begin a demand checkpoint: its number, or 0 if there is no sense in one now, and its cut."""
+    """Begin a demand checkpoint.
+
+    Returns:
+        Its number, 0 if a checkpoint would be of no use now; and its cut.
+    """
     cut = c.ffi.new("uint64_t[]", int(c.lib.ftrma_cut_words()))
     number = int(c.lib.ftrma_demand_begin(overwrite, cut))
     return number, bytes(c.ffi.buffer(cut))
 
 
 def demand_end(cut: bytes) -> bool:
-    """It is in force; False if it has to be taken again."""
+    """Put the demand checkpoint in force; False if it must be taken again."""
     return bool(c.lib.ftrma_demand_end(c.ffi.from_buffer("uint64_t[]", cut)))
 
 
@@ -165,12 +173,12 @@ def demand_failed(*, lost: bool) -> None:
 
 
 def demand_of(slot: Slot, version: Version) -> int:
-    """Number of the demand checkpoint that a replay starts from; 0: from the version."""
+    """Number of the demand checkpoint that a replay starts from; 0: it starts from the version."""
     return int(c.lib.ftrma_demand_of(slot, version))
 
 
 def replay_view(slot: Slot, *, wanted: bool) -> None:
-    """Whether the replay that comes looks through this slot's puts."""
+    """Say if the coming replay looks through this slot's puts."""
     c.check(c.lib.ftrma_replay_view(slot, wanted), f"reading the log of slot {slot}")
 
 
@@ -187,7 +195,7 @@ def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut:
 
 
 def replay_anchor() -> bool:
-    """The program is where the checkpoint was taken; False if it cannot be replayed from there."""
+    """Say that the program has come to the checkpoint; False if that cannot be replayed."""
     return bool(c.lib.ftrma_replay_anchor() == 0)
 
 
@@ -196,12 +204,12 @@ def mode() -> Mode:
 
 
 def in_prefix() -> bool:
-    """Replaying what every entry goes through, before the checkpoint."""
+    """Tell if the slot replays events before the checkpoint, which each attempt goes through."""
     return bool(c.lib.ftrma_in_prefix())
 
 
 def event_begin(what: int) -> int:
-    """Begin an event: 0: do it, 1: it was done, else an MPI code."""
+    """Begin an event; returns 0: execute it, 1: it is replayed, else an error code of MPI."""
     return int(c.lib.ftrma_event_begin(what, 0))
 
 
@@ -210,7 +218,7 @@ def event_finish() -> None:
 
 
 def refuse(reason: str) -> None:
-    """This slot cannot be replayed: everybody is to go back instead."""
+    """Say why this slot cannot be replayed; all slots go back instead."""
     c.lib.ftrma_refuse(reason.encode())
 
 
@@ -235,12 +243,12 @@ def trace_note(what: int, value: int, other: int = 0) -> None:
 
 
 def on_interrupt(function: Callable[[], bool]) -> None:
-    """Have a pending failure repaired: `function` says whether the program can go on."""
+    """Set what repairs a pending failure; `function` returns True if the program can go on."""
     _call_up("interrupt", lambda: int(not function()), error=1)
 
 
 def on_fill(function: Callable[[int, bool, int, int], object]) -> None:
-    """Have a window's part filled: ordinal, allocated (not created), address, size in bytes."""
+    """Set what fills a window's part; it gets ordinal, allocated, address, size in bytes."""
 
     def fill(ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
         function(ordinal, bool(allocated), int(c.ffi.cast("uintptr_t", base)), size_bytes)
@@ -250,17 +258,17 @@ def on_fill(function: Callable[[int, bool, int, int], object]) -> None:
 
 
 def on_warn(function: Callable[[str], object]) -> None:
-    """Be told of a window that cannot be protected, by the call that made it."""
+    """Set what is told of a window that cannot be protected; it gets the call that made it."""
     _call_up("warn", lambda call: function(c.ffi.string(call).decode()), onerror=c.keep_error)
 
 
 def on_live(function: Callable[[bool], object]) -> None:
-    """Be told that a replayed slot goes live: before others go on, and (True) when they do."""
+    """Set what is told of a replay's end: before others go on (False), and after (True)."""
     _call_up("live", lambda over: function(bool(over)), onerror=c.keep_error)
 
 
 def on_full(function: Callable[[int], object]) -> None:
-    """Be told that logs are full (0), or the bytes that they lacked."""
+    """Set what is told that logs are full; it gets 0, or later the bytes that they lacked."""
     _call_up("full", function, onerror=c.keep_error)
 
 
@@ -275,18 +283,18 @@ Span = tuple[int, int]  # from where in the file, and how many bytes
 
 
 def log_head_bytes() -> int:
-    """Of a log file, up to the list of its chunks."""
+    """Size of the head of a log file, up to the list of its chunks."""
     return int(c.ffi.sizeof("struct ftrma_log"))
 
 
 def log_sizes(head: bytes | bytearray) -> tuple[int, int]:
-    """Bytes of the list of chunks, which follows this head, and of the whole file."""
+    """Sizes of the list of chunks, which follows this head, and of the whole file; bytes."""
     log = c.ffi.cast("struct ftrma_log *", c.ffi.from_buffer(head))
     return int(log.nchunks) * int(c.ffi.sizeof("struct ftrma_chunk")), int(log.file_bytes)
 
 
 def put_log_spans(head: bytes | bytearray) -> list[Span]:
-    """Where records of puts are in the file whose head and list of chunks these are."""
+    """Find the records of puts in a log file, by its head and list of chunks."""
     log = c.ffi.cast("struct ftrma_log *", c.ffi.from_buffer(head))
     spans, chunk = [], int(log.head[0])
     while chunk:

@@ -1,9 +1,9 @@
-"""Which words of the control file all nodes of a job have in common, and in which order.
+"""Lists the words of the control file that are equal on all nodes of a job, in their order.
 
-Agents look through the list from its beginning and write from its end: whoever sees a word sees
-what was stored before it, if that stands behind it here. So words that say "it is done" come first,
-what they speak of later. Words that stand nowhere here are each node's own: clocks, bells, what
-nobody on another node looks at.
+Agents look through the list from its beginning and write from its end. So a process that sees a
+word also sees what was stored before the word, if it comes after the word in this list. Words that
+say "it is done" come first, and the words that they speak of later. Words that are not in the list
+are each node's own: clocks, bells, and words that no other node looks at.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Span = tuple[int, int]  # bytes: from, to
 
 
 def regions(ctl: Control) -> list[tuple[int, int, MirrorKind]]:
-    """(offset, bytes, kind) of each stretch, for `wire.mirror_make`."""
+    """List (offset, bytes, kind) of each stretch, for `wire.mirror_make`."""
     return [(a // 8 * 8, (b + 7) // 8 * 8 - a // 8 * 8, kind) for (a, b), kind in _spans(ctl)]
 
 
@@ -66,7 +66,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
 
 
 def clocks() -> tuple[int, int]:
-    """Where the first slot's clock is in the control file, and how far apart they are."""
+    """Offset of the first slot's clock in the control file, and the distance between two clocks."""
     first = _at("slots", 0)
     return first + _offset("struct ftrma_slot", "clock"), _at("slots", 1) - first
 
@@ -76,12 +76,12 @@ def _offset(struct: str, name: str) -> int:
 
 
 def _at(array: str, index: int) -> int:
-    """Where an element of an array in the control file begins."""
+    """Offset of an element of an array in the control file."""
     return int(c.ffi.offsetof("struct ftrma_ctl", array, index))
 
 
 def _field(struct: str, at: int, first: str, last: str = "") -> Span:
-    """From one field of a struct that begins at `at` to the end of another one."""
+    """Span from one field of a struct at offset `at` to the end of another field."""
     fields: dict[str, Any] = dict(c.ffi.typeof(struct).fields)
     end = fields[last or first]
     return at + fields[first].offset, at + end.offset + c.ffi.sizeof(end.type)

@@ -1,7 +1,7 @@
-"""Shared memory of a job as Python sees it: ``struct ftrma_ctl`` of ``csrc/ftrma.h`` and its parts.
+"""Declares the types of a job's shared memory: ``struct ftrma_ctl`` of ``csrc/ftrma.h``, its parts.
 
-The objects are cffi's. These classes say what is in them, to readers and to mypy; that they say
-what C does is held by ``tests/unit/native/test_shared.py``. Who writes a word and when stands in C.
+The objects are cffi's. These classes tell readers and mypy their fields; the tests of this module
+compare them with C. ``csrc/ftrma.h`` says which process writes a word when.
 
 Numbers of slots, processes and versions are types of their own, so that none is taken for another.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NewType, Protocol, TypeVar
 
-Slot = NewType("Slot", int)  # logical rank of the program; survives its process
+Slot = NewType("Slot", int)  # rank of the program; survives its process
 Proc = NewType("Proc", int)  # position in the MPI world of this launch
-Version = NewType("Version", int)  # of a committed checkpoint; 0 is the program's start
+Version = NewType("Version", int)  # of a checkpoint; 0 is the program's start
 
 T = TypeVar("T")
 S = TypeVar("S", covariant=True)

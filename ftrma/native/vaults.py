@@ -1,6 +1,6 @@
 """Calls into ``csrc/vault/``: one vault's memory, staging, parities, checksums.
 
-What each does is said in ``csrc/ftrma.h``. `loading.load` comes first.
+``csrc/ftrma.h`` describes the functions of C. Call `loading.load` first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Area(IntEnum):
 
     @property
     def item_bytes(self) -> int:
-        """Of a block, or of an entry of a list."""
+        """Bytes of a block, or of an entry of a list."""
         return 4 if self in (Area.DIRTY, Area.CRC) else BLOCK
 
 
@@ -52,7 +52,7 @@ def _place(address: int) -> Any:
 
 
 def address_of(data: bytes) -> int:
-    """Where bytes lie, as long as they live."""
+    """Address of bytes, valid as long as they live."""
     return int(c.ffi.cast("uintptr_t", c.ffi.from_buffer(data)))
 
 
@@ -63,8 +63,8 @@ def open_vault(path: Path, capacity_blocks: int, group_size: int, *, create: boo
     """Map a vault's file.
 
     Args:
-        capacity_blocks: of a new one; one that is there has its own.
-        create: make it anew and empty.
+        capacity_blocks: of a new vault; a vault that is there has its own.
+        create: make a new, empty vault.
     """
     pointer = c.ffi.new("struct ftrma_vault **")
     result = c.lib.ftrma_vault_open(
@@ -79,14 +79,17 @@ def close(vault: Handle) -> None:
 
 
 def reserve(vault: Handle, blocks: int, staging: int) -> None:
-    """Take memory for so many blocks of the copy, and of deltas."""
+    """Take memory for so many blocks of the copy, and for so many deltas (`staging`)."""
     result = c.lib.ftrma_vault_reserve(vault, blocks, staging)
     c.check(result, f"taking {(blocks + staging) * BLOCK} bytes")
 
 
 def ahead(vault: Handle, blocks: int, staging: int) -> None:
-    """Have memory for so many blocks of the copy, and of deltas, taken while the program computes,
-    if there is some."""
+    """Have memory taken while the program computes, if there is some.
+
+    Args:
+        blocks: of the copy; staging: of deltas.
+    """
     c.lib.ftrma_vault_ahead(vault, blocks, staging)
 
 
@@ -122,12 +125,12 @@ def staged_blocks(vault: Handle) -> Blocks:
 
 
 def crcs(vault: Handle, member: int, count: int) -> Blocks:
-    """Checksums, (count,) uint32, a view: of own blocks (-1), or a member's beside a parity."""
+    """View checksums, (count,) uint32: of own blocks (-1), or of a member beside a parity."""
     return _list(c.lib.ftrma_vault_crc(vault, member), count)
 
 
 def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> tuple[int, Buffer]:
-    """Blocks of an area, or entries of a list: where they lie in the file, and a view of them."""
+    """Find blocks of an area, or entries of a list: offset in the file, and a view of them."""
     offset, skipped = c.ffi.new("uint64_t *"), first * area.item_bytes
     begin = c.lib.ftrma_vault_area(vault, area, member, offset)
     if not begin:
@@ -137,25 +140,28 @@ def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> t
 
 
 def block_bytes(group_size: int) -> int:
-    """What a block of capacity takes of a vault's file, sparse as that is, and of address space."""
+    """Bytes of a vault's (sparse) file, and of address space, for each block of capacity."""
     return int(c.lib.ftrma_vault_block_bytes(group_size))
 
 
 def capacity_of(header: bytes | bytearray) -> int:
-    """How many blocks a vault can have, by its header; 0 if that is none."""
+    """Capacity of a vault in blocks, by its header; 0 if that is no header."""
     assert len(header) == BLOCK
     return int(c.lib.ftrma_vault_capacity(c.ffi.from_buffer(header)))
 
 
 def adopt(vault: Handle, header: bytes | bytearray) -> bool:
-    """Take the header of another vault, of the same capacity, of which parts are to be here; False
-    if it is none."""
+    """Take the header of another vault of this capacity, whose parts are to be brought here.
+
+    Returns:
+        False if it is no header of a vault.
+    """
     assert len(header) == BLOCK
     return bool(c.lib.ftrma_vault_adopt(vault, c.ffi.from_buffer(header)) == 0)
 
 
 def drop(vault: Handle) -> None:
-    """Let go of all that is here but the header."""
+    """Free the memory of all but the header."""
     c.check(c.lib.ftrma_vault_drop(vault), "letting go of a vault's blocks")
 
 
@@ -169,7 +175,7 @@ def check(vault: Handle, reference: Handle, member: int, first: int = 0, end: in
 
 
 def copy_out(vault: Handle, block: int, address: int, size_bytes: int) -> int:
-    """Put committed bytes back; returns the bytes that differed."""
+    """Put committed bytes back; returns the number of bytes that differed."""
     return int(c.lib.ftrma_copy_out(vault, block, _place(address), size_bytes))
 
 
@@ -181,7 +187,7 @@ def stage_begin(vault: Handle, version: Version) -> None:
 
 
 def stage(vault: Handle, address: int, size_bytes: int, block: int) -> int:
-    """Stage memory; returns the changed blocks whose old copy was damaged."""
+    """Stage memory; returns the number of changed blocks whose old copy was damaged."""
     return int(c.lib.ftrma_stage(vault, _place(address), size_bytes, block))
 
 
@@ -191,12 +197,12 @@ def stage_end(vault: Handle) -> int:
 
 
 def stage_undo(vault: Handle, version: Version) -> None:
-    """Take back whatever is staged above a version."""
+    """Undo all staging after a version."""
     c.lib.ftrma_stage_undo(vault, version)
 
 
 def write(vault: Handle, address: int, size_bytes: int, block: int) -> int:
-    """Put memory in the copy's place, with no way back; returns the changed blocks."""
+    """Write memory over the copy, with no way back; returns the number of changed blocks."""
     return int(c.lib.ftrma_write(vault, _place(address), size_bytes, block))
 
 
@@ -204,7 +210,7 @@ def write(vault: Handle, address: int, size_bytes: int, block: int) -> int:
 
 
 def parity_sum(parity: Handle, members: Sequence[Handle | None], weights: bytes) -> None:
-    """Sum the staged deltas of all members but those that are None, each times its weight."""
+    """Sum the staged deltas of the members that are not None, each times its weight."""
     n = len(members)
     if c.lib.ftrma_parity_sum(parity, _several(members), weights, n):
         raise NoRoom(f"summing a checkpoint: {NO_ROOM}")
@@ -214,7 +220,7 @@ def parity_expect(parity: Handle, member: int, in_use: int, count: int) -> tuple
     """Announce a member's staged blocks.
 
     Returns:
-        Lists to write their numbers and checksums to, (count,) uint32 each, views.
+        Lists for the blocks' numbers and checksums, (count,) uint32 each, views.
     """
     block, crc = c.ffi.new("uint32_t **"), c.ffi.new("uint32_t **")
     result = c.lib.ftrma_parity_expect(parity, member, in_use, count, block, crc)
@@ -249,8 +255,8 @@ def parity_unstage(
     """Take staged deltas of a member out of a parity that was computed from copies holding them.
 
     Args:
-        number: of the member; weight: its own.
-        blocks: numbers of the staged blocks, (n,) uint32; deltas: of each.
+        number: of the member; weight: of the member.
+        blocks: numbers of the staged blocks, (n,) uint32; deltas: of these blocks.
     """
     assert len(deltas) == len(blocks) * BLOCK
     c.lib.ftrma_parity_unstage(
@@ -263,7 +269,7 @@ def parity_rebuild(
     parity: Handle, members: Sequence[Handle], weights: bytes, version: Version,
     first: int = 0, end: int = ALL,
 ) -> int:
-    """Compute blocks of a parity afresh; with the last one it is at this version.
+    """Compute blocks of a parity anew; with the last block the parity is at this version.
 
     Returns:
         -1, or the first block of which a member's copy is damaged.

@@ -16,7 +16,8 @@ import traceback
 from typing import Any, NoReturn
 
 from ..errors import FtrmaError, Rollback
-from ..fabric.world import LOOK_S, World
+from ..fabric.one_node import LOOK_S
+from ..fabric.view import JobView
 from ..host.helper import Helper
 from ..native import job, logs
 from ..protocol.failure_state import has_deaths
@@ -44,8 +45,8 @@ class Ending:
         unsaid: this process's error, if another one has come first.
     """
 
-    def __init__(self, world: World, slot: int, program: UserProgram) -> None:
-        self.world, self.slot, self.program = world, slot, program
+    def __init__(self, view: JobView, slot: int, program: UserProgram) -> None:
+        self.view, self.slot, self.program = view, slot, program
         self.gone_back = threading.Event()
         self.status = 0
         self.latest = 0.0
@@ -59,13 +60,13 @@ class Ending:
         Args:
             how: in words, how this process's program ends.
         """
-        if self.world.alarmed() and has_deaths(self.world):
+        if self.view.alarmed() and has_deaths(self.view):
             logs.keep_refusal(f"slot {self.slot}'s program {how} beside it")
-        self.world.unwind_if_alarmed()
+        self.view.unwind_if_alarmed()
 
     def is_mine(self, how: str) -> bool:
         """Say whether this process's error is the job's; raises Rollback at a failure before."""
-        return self.world.claim_error(meanwhile=lambda: self.give_way(how))
+        return self.view.claim_error(meanwhile=lambda: self.give_way(how))
 
     def report(self, error: BaseException, tb: Any) -> int:
         """Print the program's error, if it is the job's; returns the program's status."""
@@ -84,7 +85,7 @@ class Ending:
             line = f" ({place}, line {where.lineno})" if where else ""
             words = f"error: {error}{line}"
             if mine:
-                self.world.tell(words)
+                self.view.tell(words)
             else:
                 self.unsaid = f"ftrma: {words}\n"
             return 1
@@ -94,7 +95,7 @@ class Ending:
         status = finalization.show(type(error), error, tb)
         if not status:  # the program's hook has ended this process with status 0
             self.gone_back.set()
-            self.world.release_error()
+            self.view.release_error()
         return status
 
     def end(self, status: int) -> NoReturn:
@@ -110,9 +111,9 @@ class Ending:
             while not (mine or self.is_mine(how)):
                 time.sleep(LOOK_S)
         except Rollback:
-            if not self.world.ctl.supervisor:
+            if not self.view.words.supervised:
                 raise
-            self.world.ask_for_relaunch(
+            self.view.ask_for_relaunch(
                 f"slot {self.slot} cannot be entered again in the same process: it had run its "
                 "exit functions")
             raise LaunchEnded from None
@@ -131,10 +132,10 @@ class Ending:
         while (left := self.latest - time.monotonic()) > 0:
             if self.gone_back.wait(min(left, 0.1)):
                 return
-        if not (self.world.alarmed() and self.gone_back.wait(REPAIR_S)):
+        if not (self.view.alarmed() and self.gone_back.wait(REPAIR_S)):
             self._abort(self.status)
 
     def _abort(self, status: int) -> None:
-        self.world.abort(status)
-        if not self.world.ctl.supervisor:
+        self.view.abort(status)
+        if not self.view.words.supervised:
             job.mpi_abort(status)

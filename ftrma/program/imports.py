@@ -7,10 +7,10 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from ..fabric.base import Fabric
+from ..fabric.view import JobView
 
 
-def publish_imports(world: Fabric, owns: Callable[[str | None], bool], before: set[str]) -> None:
+def publish_imports(view: JobView, owns: Callable[[str | None], bool], before: set[str]) -> None:
     """Tell the spares which libraries the program uses (slot 0, at its first window).
 
     Args:
@@ -22,7 +22,7 @@ def publish_imports(world: Fabric, owns: Callable[[str | None], bool], before: s
         path = getattr(sys.modules[name], "__file__", None)
         if path and not owns(path) and "." not in name[:1]:
             names.append(name)
-    target = world.directory / "modules"
+    target = view.directory / "modules"
     temporary = target.with_suffix(".new")
     with contextlib.suppress(OSError):  # without room for it, taking over takes longer
         temporary.write_text("\n".join(names))
@@ -32,13 +32,13 @@ def publish_imports(world: Fabric, owns: Callable[[str | None], bool], before: s
 class AheadImporter:
     """Imports on a spare what the slots have imported."""
 
-    def __init__(self, world: Fabric) -> None:
-        self.world = world
+    def __init__(self, view: JobView) -> None:
+        self.view = view
         self.seen = 0  # size of the list when it was read last
 
     def import_new(self) -> None:
         """Import the modules that are new in the list."""
-        path = self.world.directory / "modules"
+        path = self.view.directory / "modules"
         try:
             if path.stat().st_size == self.seen:
                 return
@@ -47,7 +47,7 @@ class AheadImporter:
             return
         self.seen = len(text)
         for name in text.split():
-            if self.world.alarmed():
+            if self.view.alarmed():
                 return  # a slot is to be taken; the program imports what is missing
             if name not in sys.modules:
                 with contextlib.suppress(Exception):

@@ -13,8 +13,6 @@ import gc
 import io
 import locale
 import os
-import secrets
-import shutil
 import socket
 import sys
 import time
@@ -24,18 +22,21 @@ from typing import TYPE_CHECKING
 
 from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, on_host
-from ..fabric import link
-from ..fabric.world import World, check_log_budget, make_control
+from ..fabric import killrules, link
+from ..fabric.control_file import make_job_directory
+from ..fabric.one_node import OneNodeView
+from ..fabric.view import JobView
 from ..host import lineoutput
 from ..host.key import SECRET_BYTES, Key
-from ..machine.topology import NO_LEVEL, Layout
+from ..machine.topology import NO_LEVEL
 from ..native import job
 from ..native.shared import Proc
 from ..protocol.starting import start_on_node
 from ..vault.vault import Vault
 
 if TYPE_CHECKING:
-    from ..protocol.spread import SpreadWorld
+    from ..fabric.several_nodes import SeveralNodesView
+    from ..protocol.vault_inventory import VaultInventory
 
 PATH_BYTES = 256  # of a job's directory, at most
 REFUSED_S = 30.0  # longer than it takes to end a job that cannot start or has no supervisor
@@ -99,7 +100,7 @@ def _receive(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
 
 def join(
     options: settings.Options, key: Key | None
-) -> tuple[World, Callable[[], Vault | None]]:
+) -> tuple[JobView, Callable[[], Vault | None]]:
     """Join the job, on one node or over several: it is decided here which.
 
     Args:
@@ -118,32 +119,35 @@ def join(
             "'ftrma run --mpirun OPTIONS', or ask the launcher for one node"
         )
     if address and (on_node != size or not address.here or link.SPREAD in os.environ):
-        from ..protocol.distributed import start_over_nodes  # importing it takes 10 ms
+        from ..protocol import starting_nodes  # importing it takes 10 ms
 
         assert key is not None
-        spread = join_nodes(options, Proc(rank), link.Link(address, key, rank))
-        return spread, functools.partial(start_over_nodes, spread)
-    world = join_node(options, key, rank, size)
-    return world, functools.partial(start_on_node, world)
+        view, left = join_nodes(options, Proc(rank), link.Link(address, key, rank))
+        return view, functools.partial(starting_nodes.start_over_nodes, view, left)
+    one = join_node(options, key, rank, size)
+    return one, functools.partial(start_on_node, one)
 
 
-def join_node(options: settings.Options, key: Key | None, rank: int, size: int) -> World:
+def join_node(options: settings.Options, key: Key | None, rank: int, size: int) -> OneNodeView:
     """Find the job's directory, or make one where no supervisor has, and join."""
     key = key or share_key()
     path = ""
     if rank == 0:
-        path = options.job or str(make_directory(options.layout_for(size), options.log_budget))
+        path = options.job or str(make_job_directory(options.layout_for(size), options.log_budget))
     told = job.mpi_bcast(os.fsencode(path), PATH_BYTES).rstrip(b"\0")
-    world = World(Path(os.fsdecode(told)), key, Proc(rank))
-    if world.ctl.nprocs != size:
+    one = OneNodeView(Path(os.fsdecode(told)), key, Proc(rank))
+    if one.layout.processes != size:
         raise FtrmaError(
-            f"{size} processes were started and {world.ctl.nprocs} are needed: "
-            f"{world.ctl.nslots} slots, {world.ctl.nchecksums} checksum ranks and the spares. "
+            f"{size} processes were started and {one.layout.processes} are needed: "
+            f"{one.layout.slots} slots, {one.layout.checksums} checksum ranks and the spares. "
             "Start that many, or change -n, --checksums and --spares"
         )
+    if rank == 0 and not options.job:  # no supervisor has written them
+        killrules.refuse_agents(options.kill)
+        killrules.write(one.ctl, options.kill)
     if rank == 0 and options.aware not in ("", NO_LEVEL):
-        world.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
-    return world
+        one.tell(f"--aware {options.aware} holds at no level: all processes are on one node")
+    return one
 
 
 def share_key() -> Key:
@@ -153,12 +157,12 @@ def share_key() -> Key:
 
 def join_nodes(
     options: settings.Options, proc: Proc, connection: link.Link
-) -> SpreadWorld:
+) -> tuple[SeveralNodesView, VaultInventory]:
     """Join a job over several nodes; if that fails, one process says why."""
-    from ..protocol.spread import SpreadWorld
+    from ..protocol import starting_nodes
 
     try:
-        return SpreadWorld(options, proc, connection)
+        return starting_nodes.join(options, proc, connection)
     except (FtrmaError, ValueError) as error:
         if connection.request("claim")["granted"]:
             status = 2 if isinstance(error, ValueError) else CATASTROPHE
@@ -166,22 +170,3 @@ def join_nodes(
             connection.send("abort", status=status, why=f"error: {why}")
         time.sleep(REFUSED_S)  # the supervisor ends all
         raise
-
-
-def make_directory(
-    layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
-) -> Path:
-    """Make a job's directory with its control file."""
-    check_log_budget(log_budget)
-    directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
-    try:
-        directory.mkdir(mode=0o700)  # exclusively: nobody else's
-        make_control(directory / "control", layout, log_budget)
-        job.make_story(directory / "events")
-    except (OSError, FtrmaError) as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise FtrmaError(
-            f"no shared memory for the job ({error}): make room in {base} and see that it is "
-            "writable"
-        ) from error
-    return directory

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..errors import Rollback
 from ..fabric.story import Recovery
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import logs
 from ..native.shared import Slot
 from ..protocol.demand import DemandStore
@@ -27,7 +27,7 @@ class Replay:
     """The replay of one slot, in the process that replaces the dead one.
 
     Args:
-        world: of this process.
+        view: of this process.
         slot: that is replayed.
 
     Attributes:
@@ -37,8 +37,8 @@ class Replay:
             `is_anchor` finds. Otherwise the log reaches back to the program's top.
     """
 
-    def __init__(self, world: World, slot: Slot) -> None:
-        self.world, self.slot = world, slot
+    def __init__(self, view: JobView, slot: Slot) -> None:
+        self.view, self.slot = view, slot
         self.began_s = time.monotonic()
         self.demand = 0
         self.source: CheckpointSource | None = None
@@ -54,9 +54,9 @@ class Replay:
         Raises:
             Rollback: the slot's demand checkpoint is damaged, so it cannot be replayed.
         """
-        world, cut, counters = self.world, b"", b""
+        view, cut, counters = self.view, b"", b""
         self.source = committed
-        self.demand = logs.demand_of(self.slot, world.committed)
+        self.demand = logs.demand_of(self.slot, view.words.committed)
         if self.demand:
             found = demands.recover(self.demand)
             if not found:
@@ -64,12 +64,12 @@ class Replay:
                 raise Rollback("a process failed")
             self.source = CheckpointSource(self.slot, *found)
             cut = self.source.record["cut"]
-        mark = world.ctl.slots[self.slot].marks[world.committed & 1]
+        mark = view.words.slot(self.slot).marks[view.words.committed & 1]
         self.anchored = bool(self.demand or not mark.start)
         if self.anchored:
             assert self.source
             counters = self.source.record["counters"]
-        logs.replay_prepare(self.slot, world.committed, counters, self.demand, cut)
+        logs.replay_prepare(self.slot, view.words.committed, counters, self.demand, cut)
 
     def is_anchor(self, states: Mapping[str, State]) -> bool:
         """Say whether this safepoint is the one at which the checkpoint was taken.
@@ -106,5 +106,5 @@ class Replay:
         return Recovery(
             kind="causal", slots=(self.slot,), version=repaired.version,
             seconds=repaired.seconds + replay_s, phases=replace(repaired.phases, replay=replay_s),
-            reason="", began_s=self.world.ctl.death_ns / 1e9, demand=self.demand,
+            reason="", began_s=self.view.words.death_ns / 1e9, demand=self.demand,
         )

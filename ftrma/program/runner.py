@@ -28,9 +28,8 @@ from ..errors import (
     Rollback,
     on_host,
 )
-from ..fabric import killrules
 from ..fabric.story import Recovery
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..host import lineoutput
 from ..host.helper import Helper
 from ..host.key import Key
@@ -70,13 +69,13 @@ class Runner:
 
     def __init__(self, session: Session, program: UserProgram, key: Key | None) -> None:
         self.key = key
-        self.session, self.world = session, session.world
+        self.session, self.view = session, session.view
         session.after_repair = self.after_repair
         session.owns = program.owns
         self.program = program
-        self.ahead = AheadImporter(self.world)
+        self.ahead = AheadImporter(self.view)
         self.threads = Threads()
-        self.waking = Waking(self.world.unwind_if_alarmed)
+        self.waking = Waking(self.view.unwind_if_alarmed)
         self.snapshot: ProcessSnapshot | None = None  # made before the first attempt
         self.left = threading.Event()  # set when nothing is left of the attempt before
         self.ending: Ending | None = None  # of the attempt
@@ -90,14 +89,14 @@ class Runner:
 
     def run(self) -> int:
         """Run to the end of the job; returns the exit status of this process."""
-        world, session = self.world, self.session
+        view, session = self.view, self.session
         while True:
             try:
-                if world.role()[0] == SLOT:
+                if view.role()[0] == SLOT:
                     self.prepare_attempt()
                     self.run_program()
-                    return int(world.ctl.exit_status)
-                server = Server(world, session.vault, self.ahead.import_new)
+                    return view.words.exit_status
+                server = Server(view, session.vault, self.ahead.import_new)
                 again = server.serve()
                 session.vault = server.vault
                 if not again:
@@ -118,14 +117,14 @@ class Runner:
 
     def after_repair(self, repaired: Repaired) -> None:
         """Tell of a repair, and end the attempt if all go back."""
-        session, world = self.session, self.world
-        plan, kind = world.plan, repaired.kind
+        session, view = self.session, self.view
+        plan, kind = view.plan, repaired.kind
         if repaired.silent:
             return
         if repaired.leader and (kind != "causal" or not plan.replayed):
             session.tell_recovery(Recovery(
                 kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,
-                phases=repaired.phases, reason=plan.reason, began_s=world.ctl.death_ns / 1e9,
+                phases=repaired.phases, reason=plan.reason, began_s=view.words.death_ns / 1e9,
             ), died=repaired.died)
         event = FailureEvent(plan.dead, kind, repaired.version, repaired.seconds)
         callbacks = session.callbacks
@@ -143,7 +142,7 @@ class Runner:
             self.threads.cancel_queued_work()
             self.left.set()
             self.left = threading.Event()
-            if self.world.ctl.supervisor:
+            if self.view.words.supervised:
                 Helper(self.watch_end, self.left).start()
 
     def watch_end(self, left: threading.Event) -> None:
@@ -152,14 +151,14 @@ class Runner:
             return
         threads = self.threads.unfinished()
         what = f"a thread of its program ({threads[0].name})" if threads else "its main thread"
-        self.world.ask_for_relaunch(
+        self.view.ask_for_relaunch(
             f"slot {self.session.slot} cannot be entered again in the same process: {what} goes on "
             f"{LEAVE_S:.0f} s after the rollback"
         )
 
     def prepare_attempt(self) -> None:
         """Remove what is left of the attempt before; raises Rollback when a failure comes first."""
-        if self.world.alarmed():
+        if self.view.alarmed():
             raise Rollback("a process failed")
         if not self.snapshot:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)  # pending ones are ignored
@@ -173,9 +172,9 @@ class Runner:
         deadline = time.monotonic() + LEAVE_S
         with executors_closing():
             while self.threads.unfinished():
-                if self.world.alarmed():
+                if self.view.alarmed():
                     raise Rollback("a process failed")
-                if not self.world.ctl.supervisor and time.monotonic() > deadline:
+                if not self.view.words.supervised and time.monotonic() > deadline:
                     break  # no relaunch is possible; MPI calls of these threads do nothing now
                 time.sleep(LOOK_S)
         self.left.set()
@@ -184,28 +183,28 @@ class Runner:
 
     def tell_slot(self) -> None:
         """Put the slot in place of the process into the launcher's variables."""
-        here, slot = self.world.slots_here(), Slot(self.world.role()[1])
+        here, slot = self.view.slots_here(), Slot(self.view.role()[1])
         on_node = str(here.index(slot))
         os.environ.update({
             "OMPI_COMM_WORLD_RANK": str(slot),
-            "OMPI_COMM_WORLD_SIZE": str(len(self.world.slots_of_job())),
+            "OMPI_COMM_WORLD_SIZE": str(len(self.view.all_slots())),
             "OMPI_COMM_WORLD_LOCAL_RANK": on_node, "OMPI_COMM_WORLD_NODE_RANK": on_node,
             "OMPI_COMM_WORLD_LOCAL_SIZE": str(len(here)),
         })
 
     def run_program(self) -> None:
         """Run the program once, to its end on all slots."""
-        world, session = self.world, self.session
+        view, session = self.view, self.session
         self.forget_user_modules()
-        replay = bool(world.ctl.slots[world.role()[1]].replaying)
+        replay = bool(view.words.slot(Slot(view.role()[1])).replaying)
         session.enter(replay=replay)
         if session.slot == 0 and session.options.job:
-            take_stdin(Path(session.options.job), self.key, world.proc)
-        if world.ctl.attempt == 1 and not world.ctl.resume and not replay:
-            world.visit("start")
+            take_stdin(Path(session.options.job), self.key, view.proc)
+        if view.words.attempt == 1 and not view.words.resumed and not replay:
+            view.visit("start")
         else:
-            world.visit("reentry")
-        self.ending, status, pid = Ending(world, session.slot, self.program), 0, os.getpid()
+            view.visit("reentry")
+        self.ending, status, pid = Ending(view, session.slot, self.program), 0, os.getpid()
         try:
             try:
                 with self.waking.allowed():
@@ -228,13 +227,13 @@ class Runner:
             self.retry_in_fresh_processes(error)
             status = self.ending.report(error, error.__traceback__)
         # The program may have caught a rollback.
-        world.unwind_if_alarmed()
+        view.unwind_if_alarmed()
         if status:
             self.refuse_replay(f"ended with status {status}")
             self.ending.end(status)
-        world.visit("end")
-        world.put("finished", world.ctl.attempt)
-        world.end_program()
+        view.visit("end")
+        view.words.me.finished = view.words.attempt
+        view.end_program()
 
     def await_threads(self) -> None:
         """Wait for threads that are no daemons and for executors' work, as Python does at its end.
@@ -246,7 +245,7 @@ class Runner:
             return
         with executors_closing():
             while self.threads.awaited():
-                self.world.unwind_if_alarmed()
+                self.view.unwind_if_alarmed()
                 time.sleep(LOOK_S)
 
     def retry_in_fresh_processes(self, error: BaseException) -> None:
@@ -255,12 +254,12 @@ class Runner:
         The error may come from what an attempt before has left in the process, such as a window in
         a library's variable.
         """
-        world, session = self.world, self.session
+        view, session = self.view, self.session
         assert self.ending
-        if (world.ctl.supervisor and world.ctl.attempt > session.first_entry
+        if (view.words.supervised and view.words.attempt > session.first_entry
                 and self.ending.is_mine(f"raised {type(error).__name__}")):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
-            world.ask_for_relaunch(
+            view.ask_for_relaunch(
                 f"slot {session.slot} raised {said[:200]} when its program was entered again in "
                 "the same process"
             )
@@ -298,30 +297,30 @@ def main(words: list[str]) -> None:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         take_terminal(Path(options.job), key, rank)
     status = 1
-    world, begun = None, False
+    view, begun = None, False
     try:
         load_mpi()
-        world, start = join(options, key)
-        prepare_kills_and_trace(world, options)
+        view, start = join(options, key)
+        open_trace(view, options)
         note_own_exit()
         vault = start()
-        session.current = here = Session(world, vault, options)
+        session.current = here = Session(view, vault, options)
         mine.add_to_path()
         begun = True
         status = Runner(here, mine, key).run()
     except LaunchEnded:
-        wait_for_the_end(world, supervised)
+        wait_for_the_end(view, supervised)
     except (CatastrophicFailure, CorruptVault) as error:
         why = f"ftrma: error: {type(error).__name__}: {error}\n"
-        give_up(world, why, supervised)
+        give_up(view, why, supervised)
     except (FtrmaError, ValueError) as error:
         if supervised and not begun and lacks_a_process():
             time.sleep(WAIT_S)  # the supervisor sees it, too, and launches the job again
-        host = world.host_of(world.proc) if world else ""
-        give_up(world, f"ftrma: error: {on_host(error, host)}\n", supervised)
+        host = view.host_of(view.proc) if view else ""
+        give_up(view, f"ftrma: error: {on_host(error, host)}\n", supervised)
     except BaseException:
-        give_up(world, traceback.format_exc(), supervised)
-    finish(world, mine, status, supervised)
+        give_up(view, traceback.format_exc(), supervised)
+    finish(view, mine, status, supervised)
 
 
 def load_mpi() -> None:
@@ -332,13 +331,10 @@ def load_mpi() -> None:
         raise FtrmaError("calls of MPI do not pass through ftrma: " + loading.too_late())
 
 
-def prepare_kills_and_trace(world: World, options: settings.Options) -> None:
-    """Write the ``--kill`` rules if no supervisor has, and open the trace."""
-    if not options.job and world.proc == 0:
-        killrules.refuse_agents(options.kill)
-        killrules.write(world.ctl, options.kill)
+def open_trace(view: JobView, options: settings.Options) -> None:
+    """Open the trace if one is wanted."""
     if options.trace:
-        world.open_trace()
+        view.open_trace()
 
 
 def lacks_a_process() -> bool:
@@ -366,39 +362,39 @@ def note_own_exit() -> None:
     os._exit = leave
 
 
-def give_up(world: World | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
+def give_up(view: JobView | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
     """End a job that cannot go on, and say why, once in the job."""
-    mine = world is None or world.claim_error()
-    owner = world.ctl.error_owner if world else 0  # 0 over several nodes, too
-    if mine or (world and owner and not world.alive(Proc(owner - 1))):
+    mine = view is None or view.claim_error()
+    owner = view.words.error_owner if view else 0  # 0 over several nodes, too
+    if mine or (view and owner and not view.alive(Proc(owner - 1))):
         with contextlib.suppress(OSError):
             lineoutput.put(2, why.encode(errors="backslashreplace"))
-    if world is not None:
-        world.abort(world.ctl.exit_status or status)
-        wait_for_the_end(world, supervised)
+    if view is not None:
+        view.abort(view.words.exit_status or status)
+        wait_for_the_end(view, supervised)
     _exit(1)
 
 
-def wait_for_the_end(world: World | None, supervised: bool) -> None:
+def wait_for_the_end(view: JobView | None, supervised: bool) -> None:
     """Wait until the supervisor ends this process; without one, have the MPI library do it."""
     if supervised:
         time.sleep(WAIT_S)
-    assert world is not None
-    if world.ctl.request == job.Request.RELAUNCH:
-        why = world.why_relaunch()
-        world.tell(f"error: {why}, and without 'ftrma run' nobody can launch the job again")
-    job.mpi_abort(world.ctl.exit_status or 1)
+    assert view is not None
+    if view.words.request == job.Request.RELAUNCH:
+        why = view.why_relaunch()
+        view.tell(f"error: {why}, and without 'ftrma run' nobody can launch the job again")
+    job.mpi_abort(view.words.exit_status or 1)
 
 
-def finish(world: World | None, program: UserProgram, status: int, supervised: bool) -> None:
+def finish(view: JobView | None, program: UserProgram, status: int, supervised: bool) -> None:
     """Leave. MPI_Finalize can wait for the dead, so it is called only if nobody has died."""
     finalization.run_exit_functions()
     finalization.release_program(program)
-    if world is not None:
-        world.leave()
-    if world is not None and not supervised:
-        if world.proc == 0:
-            shutil.rmtree(world.directory, ignore_errors=True)
-        if all(world.alive(p) for p in world.procs_of_job()):
+    if view is not None:
+        view.leave()
+    if view is not None and not supervised:
+        if view.proc == 0:
+            shutil.rmtree(view.directory, ignore_errors=True)
+        if all(view.alive(p) for p in view.all_procs()):
             job.mpi_finalize()  # or the launcher calls the end improper
     _exit(status)

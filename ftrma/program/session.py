@@ -17,8 +17,9 @@ from typing import Any
 
 from .. import settings
 from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
+from ..fabric.one_node import LOOK_S
 from ..fabric.story import Checkpoint, Failure, Note, Recovery
-from ..fabric.world import LOOK_S, World
+from ..fabric.view import JobView
 from ..native import job, logs
 from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, WHAT
 from ..native.shared import Slot, Version
@@ -83,12 +84,12 @@ class Session:
     """
 
     def __init__(
-        self, world: World, vault: Vault | None, options: settings.Options
+        self, view: JobView, vault: Vault | None, options: settings.Options
     ) -> None:
-        self.world = world
+        self.view = view
         self.options = options
         self.vault = vault
-        self.demands = DemandStore(world, options.demand)
+        self.demands = DemandStore(view, options.demand)
         self.source: CheckpointSource | None = None
         self.policy = CheckpointPolicy(options.interval, options.mtbf)
         self.states: dict[str, State] = {}
@@ -102,9 +103,9 @@ class Session:
         self.slot = Slot(-1)
         self.checkpoints = 0
         self.unprotected: set[str] = set()
-        self.files = OpenFiles(lambda text: world.tell(f"slot {self.slot}: {text}"))
+        self.files = OpenFiles(lambda text: view.tell(f"slot {self.slot}: {text}"))
         self.imported = set(sys.modules)
-        self.first_entry = int(world.ctl.attempt)  # of this launch
+        self.first_entry = int(view.words.attempt)  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
         self.imports_alike: Callable[[], bool] = lambda: True
@@ -114,7 +115,7 @@ class Session:
         self.unwound = False
         self.ending: BaseException | None = None
         self.after_repair: Callable[[Repaired], None] = lambda repaired: None
-        world.choose(options.policy, fresh=options.rollback == "fresh")
+        view.set_policy(options.policy, fresh=options.rollback == "fresh")
         logs.on_fill(self._fill_window)
         logs.on_warn(self._warn_unprotected)
         logs.on_interrupt(self._interrupted)
@@ -125,7 +126,7 @@ class Session:
 
     def protect(self, name: str, fields: dict[str, Any]) -> State:
         """See `ftrma.protect`."""
-        self.world.unwind_if_alarmed()
+        self.view.unwind_if_alarmed()
         if name in self.states:
             raise ValueError(f"protect({name!r}): this name is declared already; use another")
         state = State(name, fields)
@@ -134,16 +135,16 @@ class Session:
         if self.restoring and self.source:
             self.source.restore_windows()
             self.source.load_state(name, state)
-        self.world.barrier()
+        self.view.barrier()
         logs.log_prefix()
         self._preallocate()
         return state
 
     def safepoint(self, take: bool | None = None) -> Version:
         """See `ftrma.framework.safepoint`."""
-        world = self.world
-        world.visit("safepoint")
-        world.unwind_if_alarmed()
+        view = self.view
+        view.visit("safepoint")
+        view.unwind_if_alarmed()
         if self._begin_replay_here():
             return NONE
         self.ordinal += 1
@@ -154,7 +155,7 @@ class Session:
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and coordinated.arrive_if_due(self.world, *asked, take):
+        if not done and coordinated.arrive_if_due(self.view, *asked, take):
             taken = self._checkpoint()
         elif not done and self.demands.asked():
             self.files.flush()
@@ -180,12 +181,12 @@ class Session:
 
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
-        self.world.unwind_if_alarmed()
-        events = self.world.events()
+        self.view.unwind_if_alarmed()
+        events = self.view.events()
         return {
             "slot": self.slot,
-            "slots": self.world.ctl.nslots,
-            "version": self.world.committed,
+            "slots": self.view.layout.slots,
+            "version": self.view.words.committed,
             "checkpoints": sum(isinstance(e, Checkpoint) for e in events),
             "failures": sum(isinstance(e, Failure) for e in events),
             "recoveries": sum(isinstance(e, Recovery) for e in events),
@@ -198,12 +199,12 @@ class Session:
 
     def claim(self, name: str, *, forfeit: bool) -> None:
         """See `ftrma.framework.claim`."""
-        world = self.world
-        world.unwind_if_alarmed()
+        view = self.view
+        view.unwind_if_alarmed()
         if self.options.policy == "causal":
             raise ValueError(f"claim({name!r}): {name} recovers by having all slots enter the "
                              "program again, and --policy causal wants replay alone: leave it out")
-        holder = world.claimant
+        holder = view.claimant
         if holder not in ("", name):
             raise FtrmaError(f"claim({name!r}): {holder} has claimed the job's failures already; "
                              "use one of the two")
@@ -211,9 +212,9 @@ class Session:
         if other is not None:
             raise FtrmaError(f"claim({name!r}): slot {other} claims otherwise than slot "
                              f"{self.slot}. Claim alike, and in the same order, on every slot")
-        world.claim(name, CLAIM_REENTRY | CLAIM_FORFEIT * forfeit)
-        world.barrier()
-        world.choose("rollback", fresh=world.fresh)
+        view.set_claimant(name, CLAIM_REENTRY | CLAIM_FORFEIT * forfeit)
+        view.barrier()
+        view.set_policy("rollback", fresh=view.fresh)
         logs.log_stop()
         self._publish_imports()
         self.claimed = True
@@ -224,22 +225,22 @@ class Session:
 
     def committed(self) -> Version:
         """See `ftrma.framework.committed`."""
-        self.world.unwind_if_alarmed()
-        return self.world.committed
+        self.view.unwind_if_alarmed()
+        return self.view.words.committed
 
     def confirm(self, version: int) -> bool:
         """See `ftrma.framework.confirm`."""
         while True:
-            self.world.unwind_if_alarmed()
-            if not version or self.world.me.staged < version:
+            self.view.unwind_if_alarmed()
+            if not version or self.view.words.me.staged < version:
                 return False
-            if self.world.committed >= version:
+            if self.view.words.committed >= version:
                 return True
             time.sleep(COMMIT_LOOK_S)
 
     def note(self, entries: dict[str, Any]) -> None:
         """See `ftrma.framework.note`."""
-        self.world.emit(Note(slot=self.slot, entries=entries))
+        self.view.emit(Note(slot=self.slot, entries=entries))
 
     # -- checkpoints --------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Session:
         if self.vault and self.policy.interval != "never":
             forms = self.entries.forms().values()
             sizes_bytes = self._sizes_bytes() + [size_of(form) for form in forms]
-            preallocate(self.world, self.vault, sizes_bytes)
+            preallocate(self.view, self.vault, sizes_bytes)
 
     def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
         """Regions that a checkpoint holds, and the record that describes them.
@@ -266,7 +267,7 @@ class Session:
         Args:
             alone: a demand checkpoint, which does without a framework's entries.
         """
-        regions = [] if alone else self.entries.regions(self.world.committed)
+        regions = [] if alone else self.entries.regions(self.view.words.committed)
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
                                   "entries": {} if alone else self.entries.forms()}
         found = logs.windows()
@@ -293,14 +294,14 @@ class Session:
         regions, record = self._protected()
         try:
             taken, held_s = coordinated.take_checkpoint(
-                self.world, self.vault, regions, record)
+                self.view, self.vault, regions, record)
         except NoRoom as error:
             # Not the program's error to handle: the other slots are waiting in the checkpoint.
-            while not self.world.claim_error(meanwhile=self.world.unwind_if_alarmed):
+            while not self.view.claim_error(meanwhile=self.view.unwind_if_alarmed):
                 time.sleep(LOOK_S)
-            why = on_host(error, self.world.host_of(self.world.proc))
-            self.world.tell(f"error: slot {self.slot} cannot checkpoint: {why}")
-            self.world.abort(CATASTROPHE)
+            why = on_host(error, self.view.host_of(self.view.proc))
+            self.view.tell(f"error: slot {self.slot} cannot checkpoint: {why}")
+            self.view.abort(CATASTROPHE)
             raise LaunchEnded from None
         if taken:
             self.entries.staged(taken)
@@ -323,13 +324,13 @@ class Session:
     def _other_says(self, name: str) -> int | None:
         """Find a slot that has given other names so far; None if there is none."""
         self.names_hash = zlib.crc32(name.encode(), self.names_hash)
-        return self.world.same_everywhere(self.names_hash + (len(self.states) << 32))
+        return self.view.slot_that_differs(self.names_hash + (len(self.states) << 32))
 
     def _fill_window(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
         """Fill the own part of a window that is made again: with the checkpoint's bytes, or zeros.
         """
         self._publish_imports()
-        if self.world.ctl.attempt == 1 and not self.restoring and not self.replay:
+        if self.view.words.attempt == 1 and not self.restoring and not self.replay:
             return
         source = self.source if self.restoring else None
         if source and source.restore_window(ordinal, address, size_bytes) is not None:
@@ -342,12 +343,12 @@ class Session:
         if self.slot == 0 and not self.published:
             self.published = True
             if self.imports_alike():
-                imports.publish_imports(self.world, self.owns, self.imported)
+                imports.publish_imports(self.view, self.owns, self.imported)
 
     def _warn_unprotected(self, name: str) -> None:
         """Warn, once in a job, of a kind of window that is not protected."""
         if name not in self.unprotected and self.slot == 0:
-            self.world.tell(
+            self.view.tell(
                 f"warning: a window from {name} is not protected; after a failure it comes back "
                 "empty. Use Win.Allocate or Win.Create to have it restored"
             )
@@ -361,12 +362,12 @@ class Session:
         MPI: collective over all living processes; waits for each between the steps.
         Fault: another death begins the repair anew.
         """
-        self.vault, self.repaired = repair(self.world, self.vault)
+        self.vault, self.repaired = repair(self.view, self.vault)
         self.after_repair(self.repaired)
         self.unwound = self.repaired.kind != "causal"
         if self.vault and not self.unwound:
-            self.vault.undone(Version(self.world.me.staged))
-            self.entries.undone(Version(self.world.me.staged))
+            self.vault.undone(Version(self.view.words.me.staged))
+            self.entries.undone(Version(self.view.words.me.staged))
         return not self.unwound
 
     def _interrupted(self) -> bool:
@@ -386,26 +387,26 @@ class Session:
             needed_bytes: that the slot would have logged, if there is room again; otherwise 0.
         """
         stage = 1 + bool(needed_bytes)
-        if not self.world.exchange("told_full", stage - 1, stage):
+        if not self.view.words.first_to_tell_full(stage):
             return
         if needed_bytes:
-            self.world.tell(
+            self.view.tell(
                 f"slot {self.slot} would have logged {needed_bytes} bytes between two checkpoints; "
                 f"with --log-budget {2 * needed_bytes} it can be replayed at any time"
             )
             return
-        version = self.world.committed
+        version = self.view.words.committed
         back = f"checkpoint {version}" if version else "the start"
-        self.world.tell(
+        self.view.tell(
             f"slot {self.slot}: its access logs have used their budget of "
-            f"{self.world.ctl.log_bytes} bytes. Until a safepoint() lets a checkpoint be taken, a "
+            f"{self.view.words.log_bytes} bytes. Until a safepoint() lets a checkpoint be taken, a "
             f"failure rolls everybody back to {back}; a larger --log-budget avoids this"
         )
 
     def _replay_over(self, over: bool) -> None:
         """Take others' accesses again after the replay; then, with `over`, tell how it went."""
         if not over:
-            self.world.live(self.slot)
+            self.view.release_accesses_to(self.slot)
             return
         assert self.replay and self.repaired
         recovery, self.replay = self.replay.ended(self.repaired), None
@@ -418,9 +419,9 @@ class Session:
         Args:
             died: somebody had died; otherwise communicators had to be made again.
         """
-        self.world.emit(recovery)
-        self.world.tell(recovery_line(
-            recovery, spares=len(self.world.spares()), claimant=self.world.claimant, died=died
+        self.view.emit(recovery)
+        self.view.tell(recovery_line(
+            recovery, spares=len(self.view.spares()), claimant=self.view.claimant, died=died
         ))
 
     # -- an attempt ---------------------------------------------------------------------------
@@ -434,51 +435,51 @@ class Session:
         MPI: local; waits for nobody.
         Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
         """
-        world = self.world
+        view = self.view
         job.attempt_begin()
-        self.slot = Slot(world.role()[1])
+        self.slot = Slot(view.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.source, self.replay, self.claimed = None, None, False
-        if world.claimant:
-            world.choose("rollback", fresh=world.fresh)
+        if view.claimant:
+            view.set_policy("rollback", fresh=view.fresh)
         if self.vault:
             self.vault.release()
         self.demands.enter(self.slot)
-        world.put("syncs", 0)
-        self.restoring = self.reentered = world.ctl.attempt > 1 or bool(world.ctl.resume)
-        if world.committed:
+        view.words.me.syncs = 0
+        self.restoring = self.reentered = view.words.attempt > 1 or bool(view.words.resumed)
+        if view.words.committed:
             assert self.vault
             if not replay:
-                check_own_vault(world, self.slot)
-            record = self.vault.read_record(world.seal(world.committed))
+                check_own_vault(view, self.slot)
+            record = self.vault.read_record(view.seal(view.words.committed))
             self.source = CheckpointSource(self.slot, self.vault, record)
         entries = self.source.record["entries"] if self.source else {}
         self.entries = EntryStore(entries, self._bytes_of)
         self.policy.last = time.monotonic()
         if replay:
             self._enter_replay()
-        elif world.logs(trace=bool(self.options.trace)) or self.log_slot == self.slot:
+        elif view.logs_accesses(trace=bool(self.options.trace)) or self.log_slot == self.slot:
             self._open_log()  # with a log from before a framework's claim events are counted on
-            logs.log_start(world.committed)
+            logs.log_start(view.words.committed)
 
     def _configure_log(self) -> None:
         """Say to C which accesses are logged."""
         what = logs.Logged.ALL if self.options.log == "all" else logs.Logged.PUTS
-        logs.log_configure(logs.Logged.NONE if self.world.policy == "rollback" else what)
+        logs.log_configure(logs.Logged.NONE if self.view.policy == "rollback" else what)
 
     def _open_log(self) -> None:
         """Have this slot's log file mapped; its memory is taken when it is made."""
         self._configure_log()
         if self.log_slot != self.slot:
             if not logs.log_map(self.slot):
-                logs.log_make(self.slot, self.world.ctl.log_bytes)
-            self.world.place_log(self.slot)
+                logs.log_make(self.slot, self.view.words.log_bytes)
+            self.view.share_log(self.slot)
             self.log_slot = self.slot
 
     def _enter_replay(self) -> None:
         """Begin as the replacement of a slot that is replayed."""
         self._configure_log()
-        self.replay = Replay(self.world, self.slot)
+        self.replay = Replay(self.view, self.slot)
         self.replay.prepare(self.demands, self.source)
         self.source = self.replay.source
         if self.replay.anchored and self.source:

@@ -29,27 +29,27 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import CorruptVault, FtrmaError
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job, logs
 from ..native.shared import Slot, Version
 from ..vault.vault import Regions, Vault
 from .checkpoint_policy import CheckpointPolicy
 
 
-def choose_target(world: World) -> None:
+def choose_target(view: JobView) -> None:
     """Slot 0: name the next safepoint that no slot has passed."""
-    holders, target = world.holders(), 0
+    holders, target = view.slot_holders(), 0
     while True:
-        newest = max(job.load(world.ctl.proc[p], "ordinal") for p in holders)
+        newest = max(view.words.process(p).ordinal for p in holders)
         if newest < target:
             return
         target = newest + 1
-        world.store("target", target)
-        world.synchronize()
+        view.words.checkpoint_target = target
+        view.synchronize()
 
 
 def arrive_if_due(
-    world: World, policy: CheckpointPolicy, slot: Slot, ordinal: int,
+    view: JobView, policy: CheckpointPolicy, slot: Slot, ordinal: int,
     size_bytes: Callable[[], int], take: bool | None = None,
 ) -> bool:
     """Say whether all slots checkpoint at this safepoint; waits for the others if so.
@@ -59,52 +59,51 @@ def arrive_if_due(
         size_bytes: see `CheckpointPolicy.due`.
         take: what the program says, the same on all slots; None: it leaves that to the policy.
     """
-    world.put("ordinal", ordinal)
+    view.words.me.ordinal = ordinal
     if take is False:
-        if slot == 0 and world.load("target") == ordinal:
-            world.store("wanted", 1)  # the target was this safepoint
+        if slot == 0 and view.words.checkpoint_target == ordinal:
+            view.words.checkpoint_wanted = 1  # the target was this safepoint
         return False
     together = take or policy.every
-    if not together and not is_target(world, policy, slot, ordinal, size_bytes):
+    if not together and not is_target(view, policy, slot, ordinal, size_bytes):
         return False
     if slot == 0 or take:
         policy.last = time.monotonic()
-    return arrive(world, ordinal, targeted=not together)
+    return arrive(view, ordinal, targeted=not together)
 
 
 def is_target(
-    world: World, policy: CheckpointPolicy, slot: Slot, ordinal: int, size_bytes: Callable[[], int]
+    view: JobView, policy: CheckpointPolicy, slot: Slot, ordinal: int, size_bytes: Callable[[], int]
 ) -> bool:
     """Say whether this safepoint is the target; slot 0 names a new target if one is due."""
-    world.synchronize()
-    if slot == 0 and world.ctl.target < ordinal:
-        wanted = world.load("wanted")
-        if (wanted or policy.due(size_bytes)) and parities_are_folded(world):
-            choose_target(world)
-            world.store("wanted", 0)
-    return world.load("target") == ordinal
+    view.synchronize()
+    if slot == 0 and view.words.checkpoint_target < ordinal:
+        wanted = view.words.checkpoint_wanted
+        if (wanted or policy.due(size_bytes)) and parities_are_folded(view):
+            choose_target(view)
+            view.words.checkpoint_wanted = 0
+    return view.words.checkpoint_target == ordinal
 
 
-def arrive(world: World, ordinal: int, *, targeted: bool) -> bool:
+def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
     """Wait for all slots at a safepoint; False if the target has been moved on meanwhile."""
     while not job.windows_flush():  # before anybody takes this slot for arrived
-        world.unwind_if_alarmed()
+        view.unwind_if_alarmed()
     while True:
         ended = job.arrive(ordinal, targeted=targeted)
         if ended is not job.Wait.ALARM:
             return ended is job.Wait.OK
-        world.unwind_if_alarmed()
+        view.unwind_if_alarmed()
 
 
-def parities_are_folded(world: World) -> bool:
+def parities_are_folded(view: JobView) -> bool:
     """Say whether all checksum ranks live and have folded the committed version."""
-    procs = [world.ctl.proc[p] for p in world.servers()]
-    return all(
-        p.state == job.State.ALIVE and p.ready and p.folded == world.committed for p in procs
-    )
+    committed = view.words.committed
+    return all(view.ready(p) and view.words.process(p).folded == committed
+               for p in view.checksum_holders())
 
 
-def take_checkpoint(world: World, vault: Vault, regions: Regions,
+def take_checkpoint(view: JobView, vault: Vault, regions: Regions,
                     record: dict[str, Any]) -> tuple[Version, float]:
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
@@ -122,55 +121,55 @@ def take_checkpoint(world: World, vault: Vault, regions: Regions,
             "arrive. Unlock before safepoint()"
         )
     began = job.now_ns()
-    world.visit("checkpoint")
+    view.visit("checkpoint")
     taken = Version(0)
-    while world.load("taken") < record["ordinal"]:
-        version = Version(world.me.staged + 1)  # a repair may have undone more than one
-        if stage(world, vault, version, regions, record, began):
-            world.store("taken", record["ordinal"])
+    while view.words.checkpoint_taken < record["ordinal"]:
+        version = Version(view.words.me.staged + 1)  # a repair may have undone more than one
+        if stage(view, vault, version, regions, record, began):
+            view.words.checkpoint_taken = record["ordinal"]
             taken = version
-        elif world.committed >= version:
+        elif view.words.committed >= version:
             taken = version
             break  # it was committed before the repair
     job.ring()  # no sooner: slots that still stage need the cores
     return taken, (job.now_ns() - began) / 1e9
 
 
-def stage(world: World, vault: Vault, version: Version, regions: Regions,
+def stage(view: JobView, vault: Vault, version: Version, regions: Regions,
           record: dict[str, Any], began: int) -> bool:
     """Stage a version and wait until all slots have; False if a repair came between."""
     if not job.admit(version):
-        world.unwind_if_alarmed()
+        view.unwind_if_alarmed()
         return False
     logs.log_mark(version)
-    with world.critical:
-        vault.words.version = world.committed
+    with view.critical:
+        vault.words.version = view.words.committed
         try:
             size_bytes, dirty_bytes = vault.stage(
-                version, regions, record, world.seal(version), lambda: world.visit("stage")
+                version, regions, record, view.seal(version), lambda: view.visit("stage")
             )
         except CorruptVault as error:
             # A rollback would keep the damage, with a checksum that matches it.
             vault.words.version = vault.words.complete = Version(0)
-            step_down(world, error)
+            step_down(view, error)
             raise
         vault.words.complete = version
-    world.visit("staged")
-    world.put("blocks", vault.extents.end)
-    world.put("bytes", size_bytes)
-    world.put("dirty_bytes", dirty_bytes)
-    world.put("block_ns", job.now_ns() - began)
-    world.put("staged", version)
+    view.visit("staged")
+    view.words.me.blocks = vault.extents.end
+    view.words.me.bytes = size_bytes
+    view.words.me.dirty_bytes = dirty_bytes
+    view.words.me.block_ns = job.now_ns() - began
+    view.words.me.staged = version
     if not job.await_staged(version):
-        world.unwind_if_alarmed()
+        view.unwind_if_alarmed()
         return False
     return True
 
 
-def step_down(world: World, error: CorruptVault) -> None:
+def step_down(view: JobView, error: CorruptVault) -> None:
     """End this slot's process, since a damaged vault counts as lost.
 
     The parity still has the slot's last checkpoint, and its replacement is rebuilt from there.
     """
-    world.tell(f"slot {world.role()[1]}: {error}; its process gives up its place")
+    view.tell(f"slot {view.role()[1]}: {error}; its process gives up its place")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -23,8 +23,9 @@ from typing import Any
 
 from ..errors import FtrmaError
 from ..fabric.story import Checkpoint
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job, logs, vaults
+from ..native.shared import Slot
 from ..vault.vault import Regions, Vault
 
 MUCH = 0.05  # the user is told when a slot spends this share of its time
@@ -36,19 +37,19 @@ class DemandStore:
     """The demand checkpoints of the slot that this process holds.
 
     Args:
-        world: of this process.
+        view: of this process.
         mode: "bulk" or "stream".
     """
 
-    def __init__(self, world: World, mode: str) -> None:
-        self.world, self.mode = world, mode
-        self.slot = -1
+    def __init__(self, view: JobView, mode: str) -> None:
+        self.view, self.mode = view, mode
+        self.slot = Slot(-1)
         self.vaults: dict[int, Vault] = {}
         self.told = False
         self.taken = 0
         self.since_s = self.spent_s = 0.0
 
-    def enter(self, slot: int) -> None:
+    def enter(self, slot: Slot) -> None:
         """Begin an attempt as this slot; forget the vaults of the attempt before."""
         self.slot, self.taken = slot, 0
         self.close()
@@ -64,18 +65,18 @@ class DemandStore:
 
     def asked(self) -> bool:
         """Say whether somebody asks this slot for a demand checkpoint."""
-        return bool(self.world.ctl.slots[self.slot].asked)
+        return bool(self.view.words.slot(self.slot).asked)
 
     def _vault_number(self, number: int) -> int:
         """Number of the vault that holds a checkpoint."""
         return number % 2 if self.mode == "bulk" else 0
 
     def _path(self, place: int) -> Path:
-        return self.world.directory / f"demand-{self.slot}-{place}"
+        return self.view.directory / f"demand-{self.slot}-{place}"
 
     def _open(self, place: int, *, create: bool) -> Vault:
-        world = self.world
-        capacity = world.ctl.capacity_blocks
+        view = self.view
+        capacity = view.words.capacity_blocks
         self._shut(place)
         self.vaults[place] = Vault(self._path(place), capacity, 0, create=create)
         return self.vaults[place]
@@ -88,14 +89,14 @@ class DemandStore:
         Args:
             protected: gives the regions and the record as `Vault.write` takes them.
         """
-        world = self.world
+        view = self.view
         if logs.exclusive_locks():
             return  # another slot may wait for the lock; a later safepoint will do
         if not job.windows_flush():  # a replay from here would not repeat accesses under way
-            world.unwind_if_alarmed()
+            view.unwind_if_alarmed()
             return
         began = time.monotonic()
-        in_force = int(world.ctl.slots[self.slot].demand)
+        in_force = view.words.slot(self.slot).demand
         number, cut = logs.demand_begin(overwrite=self.mode == "stream")
         if not number:
             return
@@ -104,9 +105,9 @@ class DemandStore:
         place = self._vault_number(number)
         try:
             vault = self.vaults.get(place) or self._open(place, create=True)
-            seal = world.seal(f"demand {number}")
+            seal = view.seal(f"demand {number}")
             size_bytes, dirty_bytes = vault.write(
-                regions, record, seal, lambda: world.visit("demand")
+                regions, record, seal, lambda: view.visit("demand")
             )
         except FtrmaError as error:
             # A replacement that began with a newer version has not opened the checkpoint in force,
@@ -116,7 +117,7 @@ class DemandStore:
             self._shut(place)
             self._path(place).unlink(missing_ok=True)
             if not self.told:
-                world.tell(
+                view.tell(
                     f"slot {self.slot}: no demand checkpoint ({error}); all take one instead"
                 )
             self.told = True
@@ -124,15 +125,15 @@ class DemandStore:
         if not logs.demand_end(cut):
             return  # the request stays
         ended = time.monotonic()
-        world.emit(Checkpoint(
-            version=world.committed, kind="demand", slot=self.slot, seconds=ended - began,
+        view.emit(Checkpoint(
+            version=view.words.committed, kind="demand", slot=self.slot, seconds=ended - began,
             bytes=size_bytes, dirty_bytes=dirty_bytes,
         ))
         self._weigh(began, ended)
 
     def _weigh(self, began: float, ended: float) -> None:
         """Tell the user, once in a job, if these checkpoints take much time."""
-        world = self.world
+        view = self.view
         self.taken += 1
         if self.taken <= FIRST:
             self.since_s, self.spent_s = ended, 0.0
@@ -141,10 +142,10 @@ class DemandStore:
         share = self.spent_s / (ended - self.since_s)
         if ended - self.since_s < MEASURED_S or share < MUCH:
             return
-        if world.exchange("told_demand", 0, 1):
-            world.tell(
+        if view.words.first_to_tell_demand():
+            view.tell(
                 f"slot {self.slot} spends {100 * share:.0f} % of its time in demand checkpoints; "
-                f"with --log-budget {2 * world.ctl.log_bytes} they would come half as often"
+                f"with --log-budget {2 * view.words.log_bytes} they would come half as often"
             )
 
     def recover(self, number: int) -> tuple[Vault, dict[str, Any]] | None:
@@ -156,4 +157,4 @@ class DemandStore:
         vault = self._open(self._vault_number(number), create=False)
         if vaults.check(vault.c, vault.c, -1, 0, vault.used) >= 0:
             return None
-        return vault, vault.read_record(self.world.seal(f"demand {number}"))
+        return vault, vault.read_record(self.view.seal(f"demand {number}"))

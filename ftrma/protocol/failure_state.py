@@ -7,7 +7,7 @@ on it.
 from __future__ import annotations
 
 from ..errors import no_room
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job, logs
 from ..native.shared import Slot
 from . import causal, job_end
@@ -15,127 +15,126 @@ from .plan import FailureState
 from .seating import Seating
 
 
-def read_seats(world: World) -> Seating:
+def read_seats(view: JobView) -> Seating:
     """Read who has which role and who lives."""
     # Before the roles: if a spare comes first only because another one has just taken a role, then
     # that role is not vacant any more below.
-    spares = world.spares()
-    ctl, roles = world.ctl, world.roles
-    alive = frozenset(p for p in world.procs_of_job() if world.alive(p))
+    spares = view.spares()
+    layout = view.layout
+    alive = frozenset(p for p in view.all_procs() if view.alive(p))
     return Seating(
-        slot_proc=world.holders(),
-        checksum_proc=world.servers(),
-        slot_group=[roles.slot_group[s] for s in world.slots_of_job()],
-        strength=ctl.strength,
+        slot_proc=view.slot_holders(),
+        checksum_proc=view.checksum_holders(),
+        slot_group=layout.slot_group,
+        strength=layout.strength,
         alive=alive,
-        ready=frozenset(p for p in alive if ctl.proc[p].ready),
+        ready=frozenset(p for p in alive if view.words.process(p).ready),
         spares=[p for p in spares if p in alive],
-        domains=world.domains,
-        aware=world.aware,
+        domains=view.domains,
+        aware=view.aware,
     )
 
 
-def observe(world: World, *, full_memory: str = "") -> FailureState:
+def observe(view: JobView, *, full_memory: str = "") -> FailureState:
     """Read from the control file what `make_plan` needs.
 
     Args:
         full_memory: as `died_of_full_memory` said before the deaths were reported.
     """
     return FailureState(
-        **vars(read_seats(world)),
-        committed=world.committed,
-        obstacle=obstacle(world),
-        hindrance=hindrance(world),
-        policy=world.policy,
-        claimant=world.claimant,
-        forfeit=world.forfeits,
-        fresh=world.fresh,
+        **vars(read_seats(view)),
+        committed=view.words.committed,
+        obstacle=obstacle(view),
+        hindrance=hindrance(view),
+        policy=view.policy,
+        claimant=view.claimant,
+        forfeit=view.may_forfeit,
+        fresh=view.fresh,
         full_memory=full_memory,
-        offered=world.offered,
-        hopeless=job_end.killed_repeatedly(world.events()),
+        offered=view.takeover_pending,
+        hopeless=job_end.killed_repeatedly(view.events()),
     )
 
 
-def obstacle(world: World) -> str:
+def obstacle(view: JobView) -> str:
     """Say why the lost slots cannot be replayed; empty if they can."""
-    if nobody_died(world):
+    if nobody_died(view):
         return ""
-    refusal = job.refusal(world.ctl)
-    if world.claimant:  # a refusal says why all went back in a round that was cut short
-        return refusal or f"{world.claimant} recovers"
+    refusal = view.words.refusal
+    if view.claimant:  # a refusal says why all went back in a round that was cut short
+        return refusal or f"{view.claimant} recovers"
     return causal.obstacle(
-        world.policy, lost_slots(world), {s: logs_of(world, s) for s in world.slots_of_job()},
-        world.committed, world.ctl.log_bytes, refusal,
+        view.policy, lost_slots(view), {s: logs_of(view, s) for s in view.all_slots()},
+        view.words.committed, view.words.log_bytes, refusal,
     )
 
 
-def lost_slots(world: World) -> list[Slot]:
+def lost_slots(view: JobView) -> list[Slot]:
     """Slots that have begun and have lost their process, or whose replay is not over."""
-    now = read_seats(world)
-    return [s for s, p in zip(world.slots_of_job(), now.slot_proc, strict=True)
-            if (world.ctl.slots[s].replaying or p not in now.ready) and has_begun(world, s)]
+    now = read_seats(view)
+    return [s for s, p in zip(view.all_slots(), now.slot_proc, strict=True)
+            if (view.words.slot(s).replaying or p not in now.ready) and has_begun(view, s)]
 
 
-def has_deaths(world: World) -> bool:
+def has_deaths(view: JobView) -> bool:
     """Say whether a death is not reported yet, or a slot not replayed."""
-    entries = [world.ctl.proc[p] for p in world.procs_of_job()]
-    return (any(entry.state == job.State.DEAD and not entry.reported for entry in entries)
-            or any(world.ctl.slots[s].replaying for s in world.slots_of_job()))
+    entries = [view.words.process(p) for p in view.all_procs()]
+    return (any(entry.dead and not entry.reported for entry in entries)
+            or any(view.words.slot(s).replaying for s in view.all_slots()))
 
 
-def all_roles_ready(world: World) -> bool:
+def all_roles_ready(view: JobView) -> bool:
     """Say whether every role has a process that is ready."""
-    now = read_seats(world)
+    now = read_seats(view)
     return now.ready >= {*now.slot_proc, *now.checksum_proc}
 
 
-def nobody_died(world: World) -> bool:
+def nobody_died(view: JobView) -> bool:
     """Say whether this repair is about no death.
 
     A round was asked for, or a death was noticed again after its repair.
     """
-    last = world.plan
-    amid_repair = last.round > world.load("repaired") and not last.calm
-    lacking = amid_repair or lost_slots(world) or job.refusal(world.ctl)
-    return all_roles_ready(world) and not lacking
+    last = view.plan
+    amid_repair = last.round > view.words.repaired_round and not last.calm
+    lacking = amid_repair or lost_slots(view) or view.words.refusal
+    return all_roles_ready(view) and not lacking
 
 
-def hindrance(world: World) -> str:
+def hindrance(view: JobView) -> str:
     """Say why the MPI library cannot go on without a process; empty if it can."""
     if not job.has_ulfm():
         return "this MPI library has no ULFM and cannot go on without a process"
-    if world.load("stumbles") >= job.STUMBLES:
+    if view.words.failed_connects >= job.STUMBLES:
         return "the MPI library cannot make a communicator of the slots any more"
-    if world.load("dynamic"):
+    if view.words.dynamic:
         return "a window of the MPI library's own (Create_dynamic) does not outlive a process"
-    if world.ctl.partitioned:
+    if view.words.partitioned:
         return "the MPI library's partitioned communication is lost with a process"
     return ""
 
 
-def died_of_full_memory(world: World) -> str:
+def died_of_full_memory(view: JobView) -> str:
     """Say in words that somebody died because shared memory was full; empty if nobody did.
 
     Only deaths count that are not reported yet.
     """
-    for proc in world.procs_of_job():
-        entry = world.ctl.proc[proc]
-        if (entry.state == job.State.DEAD and not entry.reported
-                and entry.leaving & job.Left.BY_MEMORY):
-            return no_room(world.host_of(proc))
+    for proc in view.all_procs():
+        entry = view.words.process(proc)
+        if entry.dead and not entry.reported and entry.lacked_memory:
+            return no_room(view.host_of(proc))
     return ""
 
 
-def has_begun(world: World, slot: Slot) -> bool:
+def has_begun(view: JobView, slot: Slot) -> bool:
     """Say whether the slot has come to the program in this attempt.
 
     If not, whoever takes the slot begins the program, and nothing is replayed.
     """
-    return world.ctl.slots[slot].entered == world.ctl.attempt
+    return view.words.slot(slot).entered == view.words.attempt
 
 
-def logs_of(world: World, slot: Slot) -> causal.Logs:
+def logs_of(view: JobView, slot: Slot) -> causal.Logs:
     """Read what a slot's logs are good for since the committed version."""
-    if world.policy != "rollback" and not has_begun(world, slot):
+    if view.policy != "rollback" and not has_begun(view, slot):
         return causal.Logs()
-    return causal.Logs(*logs.mark_broken(slot, world.committed))
+    return causal.Logs(*logs.mark_broken(slot, view.words.committed))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import CATASTROPHE
 from ..fabric.plans import PublishedPlan
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job, logs
 from ..native.constants import PlanKind
 from ..native.shared import Proc, Slot
@@ -28,95 +28,88 @@ FROZEN = 1  # in the word `commit`, with the version above it: version 0
 
 def lead(now: RepairRound) -> None:
     """The leader: make the plan of this round. All others wait for it in `await_plan`."""
-    world = now.world
-    now.progress.died |= not all_roles_ready(world) or has_deaths(world)
-    full_memory = died_of_full_memory(world)  # it looks at deaths that are not reported yet
-    report_deaths(world)
-    for checksum in range(world.ctl.nchecksums):
-        if not world.ready(world.roles.checksum_proc[checksum]):
-            note_lost_results(world, checksum)
-    before, calm = observe(world, full_memory=full_memory), nobody_died(world)
+    view = now.view
+    now.progress.died |= not all_roles_ready(view) or has_deaths(view)
+    full_memory = died_of_full_memory(view)  # it looks at deaths that are not reported yet
+    report_deaths(view)
+    for checksum in range(view.layout.checksums):
+        if not view.ready(view.checksum_holders()[checksum]):
+            note_lost_results(view, checksum)
+    before, calm = observe(view, full_memory=full_memory), nobody_died(view)
     chosen = make_plan(before)
-    dead = dead_slots(world, before)
+    dead = dead_slots(view, before)
     in_place = chosen.kind in IN_PLACE
     if in_place:
-        put_in_force(world, chosen)
-    replayed = tuple(s for s in dead if in_place and world.ctl.slots[s].replaying)
-    world.publish_plan(PublishedPlan(
-        chosen.kind, now.number, world.committed, chosen.reason, dead, replayed, calm
+        put_in_force(view, chosen)
+    replayed = tuple(s for s in dead if in_place and view.words.slot(s).replaying)
+    view.publish_plan(PublishedPlan(
+        chosen.kind, now.number, view.words.committed, chosen.reason, dead, replayed, calm
     ))
     if not in_place:
-        ask_for_end(world, chosen.kind)
-    world.store("plan_round", now.number)  # last: who waits for this word finds all the rest
+        ask_for_end(view, chosen.kind, chosen.reason)
+    view.words.plan_round = now.number  # last: who waits for this word finds all the rest
     job.ring()
-    world.repairing(now.number)
+    view.report_plan(now.number)
 
 
-def dead_slots(world: World, before: FailureState) -> tuple[Slot, ...]:
+def dead_slots(view: JobView, before: FailureState) -> tuple[Slot, ...]:
     """Slots whose process has died in this repair, or whose replay is not over.
 
     Args:
         before: before spares are seated.
     """
-    dead = {s for s, p in zip(world.slots_of_job(), before.slot_proc, strict=True)
-            if p not in before.alive or world.ctl.slots[s].replaying}
-    last = world.plan
-    if last.round > world.load("repaired"):  # that round was cut short
+    dead = {s for s, p in zip(view.all_slots(), before.slot_proc, strict=True)
+            if p not in before.alive or view.words.slot(s).replaying}
+    last = view.plan
+    if last.round > view.words.repaired_round:  # that round was cut short
         dead.update(last.dead)
     return tuple(sorted(dead))
 
 
-def put_in_force(world: World, chosen: Plan) -> None:
+def put_in_force(view: JobView, chosen: Plan) -> None:
     """Put a plan by which the job goes on in force: roles, and what goes with them."""
-    for proc in world.procs_of_job():
-        if not world.alive(proc):
-            world.lose_vault(proc)  # its memory died with it
+    for proc in view.all_procs():
+        if not view.alive(proc):
+            view.put_vault_aside(proc)  # its memory died with it
     if chosen.kind in GO_BACK:
         # If this round is started over, all go back in the next one, too.
         logs.keep_refusal(chosen.reason)
-    publish(world, chosen)
+    publish(view, chosen)
 
 
-def publish(world: World, chosen: Plan) -> None:
+def publish(view: JobView, chosen: Plan) -> None:
     """Put the roles of a plan in force by one store."""
     causal = chosen.kind == PlanKind.CAUSAL
-    world.store("causal", causal)
+    view.words.causal = causal
     if causal:
-        begin_replays(world, chosen.slot_proc)
+        begin_replays(view, chosen.slot_proc)
     if chosen.forfeited:
-        world.store("commit", FROZEN)
-    ctl = world.ctl
-    old, new = ctl.roles[ctl.roles_seq & 1], ctl.roles[(ctl.roles_seq + 1) & 1]
-    for s in world.slots_of_job():
-        new.slot_proc[s] = chosen.slot_proc[s]
-        new.slot_group[s] = old.slot_group[s]
-    for c in range(ctl.nchecksums):
-        new.checksum_proc[c] = chosen.checksum_proc[c]
-    world.store("roles_seq", ctl.roles_seq + 1)
+        view.words.forfeit()
+    view.set_holders(chosen.slot_proc, chosen.checksum_proc)
 
 
-def begin_replays(world: World, slot_proc: Sequence[Proc]) -> None:
+def begin_replays(view: JobView, slot_proc: Sequence[Proc]) -> None:
     """Prepare the replay of each slot that gets another process.
 
     Args:
         slot_proc: holders of the slots from now on.
     """
-    ctl, holders = world.ctl, world.holders()
-    for s, before, after in zip(world.slots_of_job(), holders, slot_proc, strict=True):
+    words, holders = view.words, view.slot_holders()
+    for s, before, after in zip(view.all_slots(), holders, slot_proc, strict=True):
         if after == before:
             continue
         # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
-        ctl.proc[after].ordinal = ctl.proc[before].ordinal
+        words.process(after).ordinal = words.process(before).ordinal
         # Others may compare it before the replacement has come so far.
-        ctl.proc[after].protect_hash = ctl.proc[before].protect_hash
-        if has_begun(world, s):
-            ctl.slots[s].replaying = 1
-            world.store("replays", 1)
+        words.process(after).protect_hash = words.process(before).protect_hash
+        if has_begun(view, s):
+            words.slot(s).replaying = 1
+            words.replays = 1
     if slot_proc[0] != holders[0]:
-        withdraw_target(world, slot_proc[1:])
+        withdraw_target(view, slot_proc[1:])
 
 
-def withdraw_target(world: World, others: Sequence[Proc]) -> None:
+def withdraw_target(view: JobView, others: Sequence[Proc]) -> None:
     """Take the target back if a slot has not arrived there; it is named anew.
 
     Slot 0 names the safepoint of the next checkpoint, and may have died before it had seen that
@@ -125,26 +118,27 @@ def withdraw_target(world: World, others: Sequence[Proc]) -> None:
     Args:
         others: holders of the other slots.
     """
-    if any(world.ctl.proc[proc].arrived < world.load("target") for proc in others):
-        world.store("target", 0)
-        world.store("wanted", 1)
+    if any(view.words.process(proc).arrived < view.words.checkpoint_target for proc in others):
+        view.words.checkpoint_target = 0
+        view.words.checkpoint_wanted = 1
 
 
-def ask_for_end(world: World, kind: PlanKind) -> None:
+def ask_for_end(view: JobView, kind: PlanKind, reason: str) -> None:
     """Have the supervisor end the launch, since the plan does not go on in place."""
     relaunch = kind == PlanKind.RELAUNCH
     request = job.Request.RELAUNCH if relaunch else job.Request.ABORT
     status = job_end.KILLED if kind == PlanKind.REPEATED else CATASTROPHE
-    world.ask_for_end(request, status)
+    why = job_end.why_given_up(kind, reason) or reason
+    view.ask_for_end(request, status, why)
 
 
 def conclude(now: RepairRound) -> None:
     """The leader: end the repair for all. Commits go on, and the supervisor is told."""
-    world = now.world
-    world.store("commit", world.committed << 1)
-    world.ctl.refusal[0] = b"\0"
-    world.store("connect", 0)
-    world.store("stumbles", 0)
-    world.taken_over()
-    world.store("repaired", now.number)
-    world.repaired(now.number)
+    view = now.view
+    view.words.allow_commits()
+    view.words.clear_refusal()
+    view.words.connect_wanted = 0
+    view.words.failed_connects = 0
+    view.finish_takeover()
+    view.words.repaired_round = now.number
+    view.report_repaired(now.number)

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..host.cgroup import available_bytes
 from ..native.vaults import BLOCK
 from ..vault.vault import Vault, blocks
@@ -25,18 +25,18 @@ PARTS = 2  # of a vault: the copy, and the stage, which is at most as large
 RECORD_BLOCKS = 2  # beside the regions: block 0, and a record of usual size
 
 
-def preallocate(world: World, vault: Vault, sizes_bytes: Iterable[int]) -> None:
+def preallocate(view: JobView, vault: Vault, sizes_bytes: Iterable[int]) -> None:
     """Take memory for a slot's checkpoints of regions of these sizes.
 
     MPI: local; waits for nobody.
     Fault: nothing happens in it.
     """
     count = RECORD_BLOCKS + sum(max(1, blocks(size_bytes)) for size_bytes in sizes_bytes)
-    node = [p for p in world.procs_of_job() if world.files is None or world.files.here(p)]
-    if PARTS * count * BLOCK * len(node) <= room_bytes(world.directory):
+    node = [p for p in view.all_procs() if view.remote_files is None or view.remote_files.here(p)]
+    if PARTS * count * BLOCK * len(node) <= room_bytes(view.directory):
         vault.reserve_ahead(count, staging=count)
-        if count > world.me.blocks:
-            world.put("blocks", count)
+        if count > view.words.me.blocks:
+            view.words.me.blocks = count
 
 
 def room_bytes(directory: Path) -> int:

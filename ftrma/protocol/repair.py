@@ -13,9 +13,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from ..fabric.base import RoundChanged
+from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Phases
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job
 from ..vault.group import own_vault
 from ..vault.vault import Vault
@@ -105,11 +105,11 @@ STEPS = (
 )
 
 
-def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
+def repair(view: JobView, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     """Run repair rounds until one ends with everybody.
 
     Args:
-        world: of this process.
+        view: of this process.
         vault: of this process; a spare's is empty, with its memory taken ahead, or None.
 
     Returns:
@@ -120,14 +120,14 @@ def repair(world: World, vault: Vault | None) -> tuple[Vault | None, Repaired]:
     """
     progress = RepairProgress()
     while True:
-        now = RepairRound(world, world.begin_round(), vault, progress)
+        now = RepairRound(view, view.begin_round(), vault, progress)
         try:
             run_steps(now)
             return now.vault, outcome(now)
         except RoundChanged:
-            progress.eventful |= world.plan.round >= now.number and not world.plan.calm
-            if vault is None and world.me.ready and world.vault_path(world.proc).exists():
-                vault = own_vault(world, create=False)
+            progress.eventful |= view.plan.round >= now.number and not view.plan.calm
+            if vault is None and view.words.me.ready and view.vault_path(view.proc).exists():
+                vault = own_vault(view, create=False)
 
 
 def run_steps(now: RepairRound) -> None:
@@ -142,7 +142,7 @@ def run_steps(now: RepairRound) -> None:
         if step.phase != phase:
             phase = step.phase
             # A dead holder of a role is expected before the plan alone.
-            now.world.meet(now.number, phase, planned=phase >= Phase.SEATED)
+            now.view.meet(now.number, phase, planned=phase >= Phase.SEATED)
             now.met_s[phase] = time.monotonic()
         if step.who(now):
             step.action(now)
@@ -150,18 +150,18 @@ def run_steps(now: RepairRound) -> None:
 
 def outcome(now: RepairRound) -> Repaired:
     """Say how the failure was repaired, after the last step of a round."""
-    world, progress = now.world, now.progress
+    view, progress = now.view, now.progress
     gathered, seated, restored = (
         now.met_s[p] for p in (Phase.GATHERED, Phase.SEATED, Phase.RESTORED))
-    seconds = (job.now_ns() - world.ctl.death_ns) / 1e9
+    seconds = (job.now_ns() - view.words.death_ns) / 1e9
     phases = Phases(
         detect=max(0.0, seconds - (time.monotonic() - gathered)),
         repair=(seated - gathered) + (time.monotonic() - restored),
         restore=restored - seated,
     )
-    back = "reentry" if world.claimant else "rollback"
-    silent = world.plan.calm and not progress.went_back and not progress.eventful
+    back = "reentry" if view.claimant else "rollback"
+    silent = view.plan.calm and not progress.went_back and not progress.eventful
     return Repaired(
-        now.leads, back if progress.went_back else "causal", world.committed, seconds, phases,
+        now.leads, back if progress.went_back else "causal", view.words.committed, seconds, phases,
         silent=silent, died=progress.died,
     )

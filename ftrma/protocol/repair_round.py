@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..fabric.story import Phases
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native.constants import CHECKSUM, SLOT
 from ..native.shared import Proc, Version
 from ..vault.vault import Vault
@@ -79,7 +79,7 @@ class RepairRound:
         met_s: when the meeting of each phase was over, by the monotonic clock.
     """
 
-    world: World
+    view: JobView
     number: int
     vault: Vault | None
     progress: RepairProgress = field(default_factory=RepairProgress)
@@ -91,12 +91,12 @@ class RepairRound:
 
     @property
     def leads(self) -> bool:
-        return self.leader == self.world.proc
+        return self.leader == self.view.proc
 
     @property
     def holds_slot(self) -> bool:
-        return self.world.role()[0] == SLOT
+        return self.view.role()[0] == SLOT
 
     @property
     def holds_checksum(self) -> bool:
-        return self.world.role()[0] == CHECKSUM
+        return self.view.role()[0] == CHECKSUM

@@ -6,11 +6,11 @@ round, also one that was cut short.
 
 from __future__ import annotations
 
-from ..fabric.base import RoundChanged
-from ..fabric.world import World
+from ..fabric.round_changed import RoundChanged
+from ..fabric.view import JobView
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, HELD_WINDOWS, SLOT, PlanKind
-from ..native.shared import Version
+from ..native.shared import Slot, Version
 from ..vault.group import forget_vault, own_vault
 from . import causal, restoring
 from .failure_state import has_begun
@@ -38,9 +38,9 @@ def stop_commits(now: RepairRound) -> None:
 
     `settle_vault` relies on it: the committed version is the same for all.
     """
-    now.world.freeze()
+    now.view.words.forbid_commits()
     job.comm_forget(now.number)
-    now.world.visit("repair")
+    now.view.visit("repair")
 
 
 def complete_accesses(now: RepairRound) -> None:
@@ -63,9 +63,9 @@ def resume_going_back(now: RepairRound) -> None:
     Some have gone back in it, some have not. The nodes' agents rely on it: they refuse what is left
     of that attempt.
     """
-    last = now.world.plan
-    if last.kind in GO_BACK and last.round > now.world.load("repaired"):
-        now.world.new_timeline(last.round)
+    last = now.view.plan
+    if last.kind in GO_BACK and last.round > now.view.words.repaired_round:
+        now.view.end_attempt(last.round)
 
 
 def refuse_without_threads(now: RepairRound) -> None:
@@ -74,9 +74,9 @@ def refuse_without_threads(now: RepairRound) -> None:
     The leader reads the refusal when it makes the plan.
     """
     if job.loses_threads():
-        slot = now.world.role()[1]
+        slot = now.view.role()[1]
         logs.keep_refusal(f"another thread of slot {slot} was in a call of MPI")
-        now.world.store("connect", 1)  # in this round, or one more repair would have to do it
+        now.view.words.connect_wanted = 1  # in this round, or one more repair would have to do it
 
 
 def settle_vault(now: RepairRound) -> None:
@@ -85,24 +85,24 @@ def settle_vault(now: RepairRound) -> None:
     A step that the commit has decided is finished, another one is undone. Who restores a vault of
     the group relies on it.
     """
-    vault, world, version = now.vault, now.world, now.world.committed
-    if vault is None or not world.me.ready:
+    vault, view, version = now.vault, now.view, now.view.words.committed
+    if vault is None or not view.words.me.ready:
         return
     if now.holds_slot:
         vaults.stage_undo(vault.c, version)
         vault.words.version, vault.words.complete = version, Version(0)
-        world.put("staged", version)
-        world.put("staging", 0)
+        view.words.me.staged = version
+        view.words.me.staging = 0
     elif now.holds_checksum:
-        if world.me.summed < version:
-            world.put("ready", 0)  # it took its role while this version was committed without it
-        elif world.me.folded < version:
+        if view.words.me.summed < version:
+            view.words.me.ready = 0  # it took its role while this version was committed without it
+        elif view.words.me.folded < version:
             vaults.parity_fold(vault.c, version)
         else:
             vaults.parity_drop(vault.c)
             vault.words.complete = Version(0)
-        world.put("summed", version)
-        world.put("folded", version)
+        view.words.me.summed = version
+        view.words.me.folded = version
 
 
 def hold_accesses(now: RepairRound) -> None:
@@ -110,7 +110,7 @@ def hold_accesses(now: RepairRound) -> None:
 
     The replacements rely on it: nothing reaches their windows before they are whole.
     """
-    now.world.hold()
+    now.view.hold_accesses()
 
 
 # ---- phase SETTLED --------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def hold_accesses(now: RepairRound) -> None:
 
 def read_connect_request(now: RepairRound) -> None:
     """All: read whether somebody has asked for the slots' communicator (see `connect`)."""
-    now.connect_asked = bool(now.world.load("connect"))
+    now.connect_asked = bool(now.view.words.connect_wanted)
 
 
 def log_answers(now: RepairRound) -> None:
@@ -127,48 +127,48 @@ def log_answers(now: RepairRound) -> None:
     If it does not fit into the log, another round begins: the leader may have planned a replay
     before that was known.
     """
-    full_before = has_lost_logs(now.world)
+    full_before = has_lost_logs(now.view)
     raise_unless_ok(job.far_answers(now.number))
-    if has_lost_logs(now.world) and not full_before:
+    if has_lost_logs(now.view) and not full_before:
         change_round(now.number)
 
 
-def has_lost_logs(world: World) -> bool:
+def has_lost_logs(view: JobView) -> bool:
     """Say whether the logs of this process's slot ran over their budget."""
-    role, index = world.role()
-    marks = world.ctl.slots[index].marks if role == SLOT else ()
+    role, index = view.role()
+    marks = view.words.slot(Slot(index)).marks if role == SLOT else ()
     return any(mark.broken & causal.FULL for mark in marks)
 
 
 def choose_leader(now: RepairRound) -> None:
     """All: the lowest living process leads. If they disagree, another round begins."""
-    world = now.world
-    now.leader = min(p for p in world.procs_of_job() if world.alive(p))
+    view = now.view
+    now.leader = min(p for p in view.all_procs() if view.alive(p))
 
 
 def await_plan(now: RepairRound) -> None:
     """All but the leader: wait for the plan of this round."""
-    world = now.world
-    while world.load("plan_round") < now.number:
-        seen = world.ctl.bell.word
-        if world.round_asked() != now.number:
+    view = now.view
+    while view.words.plan_round < now.number:
+        seen = view.bell
+        if view.requested_round() != now.number:
             raise RoundChanged
-        if not world.alive(now.leader):
+        if not view.alive(now.leader):
             change_round(now.number)
         job.sleep(seen, 1000)
 
 
 def end_if_asked(now: RepairRound) -> None:
     """All: leave if the plan, or anybody before it, has asked for the end of the launch."""
-    if now.world.ctl.request:
+    if now.view.words.request:
         raise LaunchEnded
 
 
 def forget_vaults(now: RepairRound) -> None:
     """All: unmap the vaults of the dead, or all if their contents are given up."""
-    for proc in list(now.world.mapped):
-        if not now.world.alive(proc) or discards_vaults(now.world):
-            forget_vault(now.world, proc)
+    for proc in list(now.view.mapped_vaults):
+        if not now.view.alive(proc) or discards_vaults(now.view):
+            forget_vault(now.view, proc)
 
 
 def take_role(now: RepairRound) -> None:
@@ -176,30 +176,30 @@ def take_role(now: RepairRound) -> None:
 
     The vault is empty if the role is new, or if all vaults are given up.
     """
-    world = now.world
-    world.take_seat()
+    view = now.view
+    view.reach_holders()
     job.arm()
-    role, _ = world.role()
+    role, _ = view.role()
     if role not in (SLOT, CHECKSUM):
         return
-    world.name_vault()
+    view.rename_vault()
     vault = now.vault
-    if vault is not None and discards_vaults(world) and (world.me.ready or vault.used):
-        world.put("ready", 0)
-        vault.renew(world.vault_path(world.proc))
-        world.place_vault()
+    if vault is not None and discards_vaults(view) and (view.words.me.ready or vault.used):
+        view.words.me.ready = 0
+        vault.renew(view.vault_path(view.proc))
+        view.share_vault()
         if role == CHECKSUM:  # the program may have views of a slot's vault
             vault.release()
-    now.vault = own_vault(world, create=True) if vault is None else vault
-    now.vault_lost = not world.me.ready
+    now.vault = own_vault(view, create=True) if vault is None else vault
+    now.vault_lost = not view.words.me.ready
 
 
-def discards_vaults(world: World) -> bool:
+def discards_vaults(view: JobView) -> bool:
     """Say whether all enter the program again without a committed version.
 
     There may have been one before: then it is given up, and nothing that vaults hold is of use.
     """
-    return world.plan.kind == PlanKind.REENTRY and not world.committed
+    return view.plan.kind == PlanKind.REENTRY and not view.words.committed
 
 
 # ---- phases SEATED and SLOTS_RESTORED -------------------------------------------------------
@@ -207,8 +207,8 @@ def discards_vaults(world: World) -> bool:
 
 def begin_restoring(now: RepairRound) -> None:
     """All: read whether the plan is a causal recovery."""
-    now.world.visit("restore")
-    now.causal = bool(now.world.load("causal"))
+    now.view.visit("restore")
+    now.causal = bool(now.view.words.causal)
 
 
 def repair_windows(now: RepairRound) -> None:
@@ -217,12 +217,10 @@ def repair_windows(now: RepairRound) -> None:
 
     The replay relies on it. If that forbids the replay, the next round plans something else.
     """
-    world, (_, index) = now.world, now.world.role()
-    if world.ctl.slots[index].replaying:
+    view, (_, index) = now.view, now.view.role()
+    if view.words.slot(Slot(index)).replaying:
         return
-    here = world.ctl.proc[world.proc].node
-    lost = [slot for slot, proc in zip(world.slots_of_job(), world.holders(), strict=True)
-            if world.ctl.slots[slot].replaying and world.ctl.proc[proc].node == here]
+    lost = [slot for slot in view.slots_here() if view.words.slot(slot).replaying]
     if not all([logs.windows_settle(slot) for slot in lost]):
         change_round(now.number)
 
@@ -234,29 +232,29 @@ def fetch_logs(now: RepairRound) -> None:
     nothing: it has no log, or one of an attempt that has ended. In a repair amid its replay a
     replacement has the logs already.
     """
-    world, (_, index) = now.world, now.world.role()
-    if not world.ctl.slots[index].replaying or logs.mode() is not logs.Mode.LIVE:
+    view, (_, index) = now.view, now.view.role()
+    if not view.words.slot(Slot(index)).replaying or logs.mode() is not logs.Mode.LIVE:
         return
-    with world.working():
-        for slot in world.slots_of_job():
-            begun = slot != index and has_begun(world, slot)
+    with view.report_work():
+        for slot in view.all_slots():
+            begun = slot != index and has_begun(view, slot)
             if begun:
-                world.fetch_log(slot)
+                view.fetch_log(slot)
             logs.replay_view(slot, wanted=begun)
 
 
 def restore_slot(now: RepairRound) -> None:
     """Replacements of slots: compute the lost vault. Checksum ranks need all members after it."""
     assert now.vault
-    with now.world.working():
-        restoring.rebuild_lost(now.world, now.vault)
+    with now.view.report_work():
+        restoring.rebuild_lost(now.view, now.vault)
 
 
 def restore_parity(now: RepairRound) -> None:
     """Checksum ranks: have the parity at the committed version, and sound."""
     assert now.vault
-    with now.world.working():
-        restoring.restore_parity(now.world, now.vault, lost=now.vault_lost)
+    with now.view.report_work():
+        restoring.restore_parity(now.view, now.vault, lost=now.vault_lost)
 
 
 # ---- phase RESTORED -------------------------------------------------------------------------
@@ -268,15 +266,15 @@ def connect(now: RepairRound) -> None:
     Over several nodes this takes the MPI library a second or more, so it is done only if somebody
     has asked for it.
     """
-    world = now.world
-    if world.load("nodes") > 1 and not now.connect_asked:
+    view = now.view
+    if view.several_nodes and not now.connect_asked:
         job.comm_defer()
         return
     result = job.comm_build(now.number)
     if not result:
         return
-    if result != job.Wait.ALARM and world.round_asked() == now.number:
-        world.store("stumbles", world.load("stumbles") + 1)
+    if result != job.Wait.ALARM and view.requested_round() == now.number:
+        view.words.failed_connects = view.words.failed_connects + 1
     change_round(now.number)
 
 
@@ -285,31 +283,32 @@ def go_back(now: RepairRound) -> None:
 
     The next attempt relies on it. What all slots share is cleared by the leader alone.
     """
-    world = now.world
-    world.visit("reset")
+    view = now.view
+    view.visit("reset")
     now.progress.went_back = True
     job.attempt_end()
-    for word in ("ordinal", "arrived", "protect_hash"):
-        world.put(word, 0)
-    if world.leads_node:
+    me = view.words.me
+    me.ordinal = me.arrived = me.protect_hash = 0
+    if view.leads_node:
         job.boards_clear()
     if now.leads:
-        clear_attempt(world)
-    world.new_timeline(now.number)
+        clear_attempt(view)
+    view.end_attempt(now.number)
 
 
-def clear_attempt(world: World) -> None:
+def clear_attempt(view: JobView) -> None:
     """The leader: clear the words of all slots, and number the next attempt."""
-    for s in world.slots_of_job():
-        slot = world.ctl.slots[s]
+    words = view.words
+    for s in view.all_slots():
+        slot = words.slot(s)
         slot.replaying = slot.demand = slot.asked = 0
         for i in range(HELD_WINDOWS):
             slot.held[i] = 0
         for mark in slot.marks:  # until the slot has entered the program again
             mark.version = Version(2**64 - 1)
-    for word in ("target", "taken", "wanted", "replays"):
-        world.store(word, 0)
-    world.begin_entry(world.ctl.attempt + 1)
+    words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0
+    words.replays = 0
+    view.begin_attempt(words.attempt + 1)
 
 
 def share_communicator(now: RepairRound) -> None:
@@ -325,7 +324,7 @@ def release_accesses(now: RepairRound) -> None:
 
     Those to a slot that is replayed wait until it is live.
     """
-    now.world.let_on(causally=now.causal)
+    now.view.release_accesses(causally=now.causal)
 
 
 # ---- phase READY ----------------------------------------------------------------------------
@@ -333,5 +332,5 @@ def release_accesses(now: RepairRound) -> None:
 
 def clean_up(now: RepairRound) -> None:
     """All: remove what was needed before this repair alone."""
-    now.world.tidy()
+    now.view.remove_moved_vaults()
     job.set_round(now.number)

@@ -16,8 +16,9 @@ import time
 from typing import Any
 
 from ..errors import CorruptVault, FtrmaError
-from ..fabric.base import RoundChanged
 from ..fabric.remote import File
+from ..fabric.round_changed import RoundChanged
+from ..fabric.several_nodes import SeveralNodesView
 from ..fabric.story import Restored
 from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
@@ -27,14 +28,14 @@ from ..vault.image import Image
 from ..vault.vault import Vault
 from . import salvage
 from .salvage import Role
-from .spread import SpreadWorld
+from .vault_inventory import VaultInventory
 
 
 class Retrieval:
     """The part of one process in a retrieval.
 
     Args:
-        world: of this process.
+        view: of this process.
         comm: communicator of all processes; it carries nothing else meanwhile.
         holder: process of each role.
 
@@ -43,9 +44,10 @@ class Retrieval:
         vault: of this process's role; None on a spare.
     """
 
-    def __init__(self, world: SpreadWorld, comm: Any, holder: dict[Role, int]) -> None:
-        self.world, self.comm, self.holder = world, comm, holder
-        role, index = world.role()
+    def __init__(self, view: SeveralNodesView, inventory: VaultInventory, comm: Any,
+                 holder: dict[Role, int]) -> None:
+        self.view, self.inventory, self.comm, self.holder = view, inventory, comm, holder
+        role, index = view.role()
         self.mine = (ROLE_NAMES[role], index) if role in (SLOT, CHECKSUM) else None
         self.version = Version(0)
         self.vault: Vault | None = None
@@ -56,16 +58,16 @@ class Retrieval:
         Raises:
             CatastrophicFailure, CorruptVault: the committed version cannot be had.
         """
-        world = self.world
-        versions = {role: can for role, (_, can) in world.stock.found.items()}
-        self.version = salvage.newest_version(world.layout, versions, world.known_committed)
-        world.store("commit", self.version << 1)
+        view = self.view
+        versions = {role: can for role, (_, can) in self.inventory.found.items()}
+        self.version = salvage.newest_version(view.layout, versions, self.inventory.committed)
+        view.words.set_committed(self.version)
         sound: dict[Role, int] = {}
         if self.version:
             sound = self._bring_to_version()
-            salvage.raise_if_lost(world.layout, sound, self.version)
+            salvage.raise_if_lost(view.layout, sound, self.version)
         if self.mine:
-            self._open_vault(self.mine, sound=sound.get(self.mine) == world.proc)
+            self._open_vault(self.mine, sound=sound.get(self.mine) == view.proc)
         try:
             if self.version:
                 self._fill_vaults(sound)
@@ -77,29 +79,29 @@ class Retrieval:
     def _open_vault(self, role: Role, *, sound: bool) -> None:
         """Have a vault for this process's role: the one that was found, if sound, or an empty one.
         """
-        world = self.world
+        view = self.view
         if sound:
-            self.vault = world.stock.held.pop(role)
+            self.vault = self.inventory.opened.pop(role)
         else:
-            if role in world.stock.held:
-                world.stock.held.pop(role).close()
-            world.stock.path(role).unlink(missing_ok=True)
-            self.vault = world.stock.open(role, create=True)
-        world.place_vault()
+            if role in self.inventory.opened:
+                self.inventory.opened.pop(role).close()
+            self.inventory.path(role).unlink(missing_ok=True)
+            self.vault = self.inventory.open(role, create=True)
+        view.share_vault()
 
     def _give_up_strays(self) -> None:
         """Close and remove vaults of roles that are on other nodes now; all have what they need."""
-        world = self.world
-        for role, vault in world.stock.held.items():
+        view = self.view
+        for role, vault in self.inventory.opened.items():
             vault.close()
-            if world.files and self.version:
-                world.files.leave(File.VAULT, self._stray(role))
-        world.stock.held.clear()
-        if world.first_on_node:
+            if view.remote_files and self.version:
+                view.remote_files.withdraw(File.VAULT, self._stray(role))
+        self.inventory.opened.clear()
+        if view.table.first_on_node:
             for role, proc in self.holder.items():
-                if world.hosts[proc] != world.host:
+                if view.table.hosts[proc] != view.table.host:
                     # It has moved, or was here a second time: never to be taken for a newer one.
-                    world.stock.path(role).unlink(missing_ok=True)
+                    self.inventory.path(role).unlink(missing_ok=True)
 
     def _bring_to_version(self) -> dict[Role, int]:
         """Bring the vaults that this process has open to the version, and check them.
@@ -107,13 +109,13 @@ class Retrieval:
         Returns:
             For each sound vault, the process that has it open.
         """
-        world, version = self.world, self.version
+        view, version = self.view, self.version
         sound = []
-        for role, vault in world.stock.held.items():
+        for role, vault in self.inventory.opened.items():
             words = vault.words
             if version not in vault.versions(role[0]):
                 continue
-            with world.link.critical:  # another death must not end the launch half way
+            with view.critical:  # another death must not end the launch half way
                 if role[0] == "slot":
                     vaults.stage_undo(vault.c, version)
                 elif words.version < version:
@@ -124,18 +126,18 @@ class Retrieval:
             if vaults.check(vault.c, vault.c, -1) < 0:
                 sound.append(role)
             else:
-                world.tell(f"{role[0]} {role[1]}: its vault on {world.host} is damaged")
+                view.tell(f"{role[0]} {role[1]}: its vault on {view.table.host} is damaged")
         everybody = self.comm.allgather(sound)
         return {role: proc for proc, roles in enumerate(everybody) for role in roles}
 
     def _fill_vaults(self, sound: dict[Role, int]) -> None:
         """Fill empty vaults: from the role's old vault on another node, or from their group."""
-        world = self.world
-        for role in world.stock.held:
-            assert world.files is not None
-            world.files.place_vault(self._stray(role), world.stock.path(role))
+        view = self.view
+        for role in self.inventory.opened:
+            assert view.remote_files is not None
+            view.remote_files.share_vault(self._stray(role), self.inventory.path(role))
         if self.mine:
-            world.put("ready", int(sound.get(self.mine) == world.proc))
+            view.words.me.ready = int(sound.get(self.mine) == view.proc)
         moved = [role for role, proc in self.holder.items() if sound.get(role, proc) != proc]
         lost = [role for role in self.holder if role not in sound]
         # A slot is computed from vaults that are ready; a parity from its members, which are ready
@@ -148,30 +150,30 @@ class Retrieval:
             if not roles:
                 continue
             # MPI's barrier would not bring the words that others have stored.
-            world.meet(0, phase, planned=False)
+            view.meet(0, phase, planned=False)
             if self.mine in roles:
                 began = time.monotonic()
-                world.visit("restore")
+                view.visit("restore")
                 fill(sound)
                 assert self.vault is not None
                 self.vault.words.version = self.version
-                world.put("ready", 1)
-                world.emit(Restored(
+                view.words.me.ready = 1
+                view.emit(Restored(
                     role=self.mine[0], index=self.mine[1], seconds=time.monotonic() - began
                 ))
 
     def _stray(self, role: Role) -> Proc:
         """The number, in place of a process's, under which other nodes read a stray vault."""
-        return Proc(len(self.world.hosts) + list(self.holder).index(role))
+        return Proc(len(self.view.table.hosts) + list(self.holder).index(role))
 
     def _fetch(self, sound: dict[Role, int]) -> None:
         """Copy the vault of this process's role from the node where it was left."""
-        world, vault, role = self.world, self.vault, self.mine
-        assert vault is not None and role is not None and world.files is not None
-        path = world.directory / f"image-{world.proc}"
-        members = world.members(world.group_of_checksum(role[1])) if role[0] == "checksum" else ()
-        image = Image(world.files, world.node_of(Proc(sound[role])), self._stray(role), path,
-                      world.ctl.group_size)
+        view, vault, role = self.view, self.vault, self.mine
+        assert vault is not None and role is not None and view.remote_files is not None
+        path = view.directory / f"image-{view.proc}"
+        layout, node = view.layout, view.table.node_of(sound[role])
+        members = layout.members(layout.group_of_checksum(role[1])) if role[0] == "checksum" else ()
+        image = Image(view.remote_files, node, self._stray(role), path, layout.group_size)
         try:
             image.copy_to(vault.c, range(len(members)))
         finally:
@@ -185,8 +187,8 @@ class Retrieval:
 
     def _rebuild_slot(self, _: object) -> None:
         assert self.vault is not None and self.mine is not None
-        rebuild_slot(self.world, self.vault, Slot(self.mine[1]))
+        rebuild_slot(self.view, self.vault, Slot(self.mine[1]))
 
     def _rebuild_parity(self, _: object) -> None:
         assert self.vault is not None and self.mine is not None
-        rebuild_parity(self.world, self.vault, self.mine[1])
+        rebuild_parity(self.view, self.vault, self.mine[1])

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..fabric.base import RoundChanged
+from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Checkpoint, Reseat
-from ..fabric.world import World
+from ..fabric.view import JobView, ProcessWords
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, SPARE, WHAT
 from ..native.shared import Version
@@ -28,27 +28,27 @@ class Server:
     """A checksum rank or a spare, between repairs.
 
     Args:
-        world: of this process.
+        view: of this process.
         vault: of a checksum rank; for a spare an empty one that stands by, or None.
         idle: called now and then by a spare that has nothing to do.
     """
 
-    def __init__(self, world: World, vault: Vault | None, idle: Any) -> None:
-        self.world, self.vault, self.idle = world, vault, idle
+    def __init__(self, view: JobView, vault: Vault | None, idle: Any) -> None:
+        self.view, self.vault, self.idle = view, vault, idle
         self.room = 0  # blocks of the vault whose memory is taken, or being taken
         self.mapped = 0  # blocks of other vaults that are mapped
 
     def serve(self) -> bool:
         """Serve until a repair is due (True) or the job ends (False)."""
-        world = self.world
-        world.free_lost_vaults()
+        view = self.view
+        view.free_lost_vaults()
         while True:
-            seen = world.ctl.bell.word
-            if world.ending():
+            seen = view.bell
+            if view.is_ending():
                 return False
-            if world.alarmed():
+            if view.alarmed():
                 return True
-            role, index = world.role()
+            role, index = view.role()
             busy = False
             if role == CHECKSUM:
                 busy = self.step(index)
@@ -59,93 +59,93 @@ class Server:
                 if not busy:
                     self.idle()
                     self.stand_by()
-            if world.commits(index if role == CHECKSUM else -1):
-                report_deaths_of_servers(world)
+            if view.may_commit(index if role == CHECKSUM else -1):
+                report_deaths_of_servers(view)
             if not job.partitioned_help() and not busy:
                 job.sleep(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:
         """Do the next step of a checkpoint for this parity; False if there is none."""
-        world, vault = self.world, self.vault
+        view, vault = self.view, self.vault
         assert vault is not None
-        committed = world.committed
+        committed = view.words.committed
         # A spare that has just taken the role can be a version behind, if a commit was under way.
         # The members keep the version staged until this parity has it, too.
-        version = Version(world.me.folded + 1)
-        if world.me.folded < committed and world.me.summed == committed:
-            world.visit("fold")
-            with world.critical:
+        version = Version(view.words.me.folded + 1)
+        if view.words.me.folded < committed and view.words.me.summed == committed:
+            view.visit("fold")
+            with view.critical:
                 vaults.parity_fold(vault.c, committed)
-            world.put("folded", committed)
-            world.visit("folded")
+            view.words.me.folded = committed
+            view.visit("folded")
             job.ring()
             return True
-        number, parity = divmod(checksum, world.ctl.strength)
-        if world.me.summed < version and self.staged(number, version):
-            world.visit("sum")
+        number, parity = divmod(checksum, view.layout.strength)
+        if view.words.me.summed < version and self.staged(number, version):
+            view.visit("sum")
             try:
-                with Group(world, number) as group:
+                with Group(view, number) as group:
                     group.sum_staged(vault, parity)
             except RoundChanged:  # while it read from another node; the repair is next
                 vaults.parity_drop(vault.c)
                 return False
             vault.words.complete = version
-            world.put("summed", version)
+            view.words.me.summed = version
             job.ring()
-        may = world.commits(checksum) and version > committed
+        may = view.may_commit(checksum) and version > committed
         if may and self.summed_everywhere(version):
-            world.visit("commit")
-            if world.exchange("commit", committed << 1, version << 1):
+            view.visit("commit")
+            if view.words.commit(version):
                 logs.trace_note(WHAT["COMMIT"], version)
-                record_checkpoint(world, version)
+                record_checkpoint(view, version)
                 return True
         return False
 
     def staged(self, group: int, version: int) -> bool:
         """Say whether all members of a group have staged a version."""
-        ctl, roles = self.world.ctl, self.world.roles
-        return all(
-            ctl.proc[roles.slot_proc[s]].staged == version for s in self.world.members(group)
-        )
+        return all(words.staged == version for words in self.words_of_members(group))
+
+    def words_of_members(self, group: int) -> list[ProcessWords]:
+        """Words of the processes that hold a group's slots."""
+        holders, words = self.view.slot_holders(), self.view.words
+        return [words.process(holders[s]) for s in self.view.layout.members(group)]
 
     def summed_everywhere(self, version: int) -> bool:
         """Say whether all checksum ranks have summed a version."""
-        ctl, roles = self.world.ctl, self.world.roles
-        holders = [roles.checksum_proc[c] for c in range(ctl.nchecksums)]
-        return all(ctl.proc[p].summed == version for p in holders)
+        view = self.view
+        return all(view.words.process(p).summed == version for p in view.checksum_holders())
 
     def take_vacant_seat(self) -> bool:
         """Take a dead checksum rank's role while the slots go on; False if there is none to take.
 
         Over several nodes a repair does this, since two spares might see different deaths first.
         """
-        world = self.world
-        if world.load("nodes") > 1:
+        view = self.view
+        if view.several_nodes:
             return False
-        ctl = world.ctl
-        chosen = next_checksum_seat(read_seats(world))
-        if chosen is None or chosen[1] != world.proc:
+        chosen = next_checksum_seat(read_seats(view))
+        if chosen is None or chosen[1] != view.proc:
             return False
-        vacant, dead = chosen[0], world.roles.checksum_proc[chosen[0]]
+        vacant, dead = chosen[0], view.checksum_holders()[chosen[0]]
         began = time.monotonic()
-        report_deaths(world)
-        note_lost_results(world, vacant)
-        self.vault = self.vault or own_vault(world, create=True)
-        take_checksum_seat(world, vacant)
+        report_deaths(view)
+        note_lost_results(view, vacant)
+        self.vault = self.vault or own_vault(view, create=True)
+        take_checksum_seat(view, vacant)
         job.arm()
-        while not self.nobody_stages(world.group_of_checksum(vacant)):
-            if world.alarmed():
+        while not self.nobody_stages(view.layout.group_of_checksum(vacant)):
+            if view.alarmed():
                 return True
-            job.sleep(ctl.bell.word, 1000)
+            job.sleep(view.bell, 1000)
         try:
-            rebuild_parity(world, self.vault, vacant)
+            rebuild_parity(view, self.vault, vacant)
         except RoundChanged:
             return True
-        world.lose_vault(dead)
-        world.free_lost_vaults()
+        view.put_vault_aside(dead)
+        view.free_lost_vaults()
         took = time.monotonic() - began
-        world.emit(Reseat(checksum=vacant, seconds=took, spares_left=len(world.spares())))
-        world.tell(
+        view.emit(Reseat(checksum=vacant, seconds=took, spares_left=len(view.spares())))
+        view.tell(
             f"checksum {vacant} died; a spare rebuilt its parity in {took * 1e3:.0f} ms, the "
             "program went on"
         )
@@ -153,10 +153,9 @@ class Server:
 
     def prepare(self, checksum: int) -> None:
         """A checksum rank takes the memory that its members will fill (see `preallocation`)."""
-        world = self.world
-        holders = [world.roles.slot_proc[s] for s in
-                   world.members(world.group_of_checksum(checksum))]
-        need = max(world.ctl.proc[p].blocks for p in holders)
+        view = self.view
+        members = self.words_of_members(view.layout.group_of_checksum(checksum))
+        need = max(words.blocks for words in members)
         if need > self.room:
             assert self.vault is not None
             self.room = need
@@ -164,43 +163,40 @@ class Server:
 
     def stand_by(self) -> None:
         """A spare takes the memory of a vault, and maps others, so that restoring is quick."""
-        world = self.world
-        need = max(world.ctl.proc[p].blocks for p in world.procs_of_job())
+        view = self.view
+        need = max(view.words.process(p).blocks for p in view.all_procs())
         if need > self.room:
             if self.vault is None:
-                self.vault = own_vault(world, create=True)
+                self.vault = own_vault(view, create=True)
             self.room = need
             # If there is no memory now, there may be some when the spare takes a role.
             self.vault.reserve_ahead(need)
-        if world.committed and need > self.mapped:
+        if view.words.committed and need > self.mapped:
             self.mapped = need
-            for number in range(world.ctl.ngroups):
-                group = Group(world, number)
+            for number in range(view.layout.groups):
+                group = Group(view, number)
                 for element in filter(group.is_local, range(group.k + group.m)):
                     vaults.map_in_use(group[element])
 
     def nobody_stages(self, group: int) -> bool:
         """Say whether no member of a group is in the middle of staging."""
-        ctl, roles = self.world.ctl, self.world.roles
-        procs = [ctl.proc[roles.slot_proc[s]] for s in self.world.members(group)]
-        return all(p.staging <= self.world.committed or p.staged == p.staging for p in procs)
+        committed = self.view.words.committed
+        return all(words.staging <= committed or words.staged == words.staging
+                   for words in self.words_of_members(group))
 
 
-def take_checksum_seat(world: World, checksum: int) -> None:
+def take_checksum_seat(view: JobView, checksum: int) -> None:
     """Give a checksum rank to this process, by one store."""
-    ctl = world.ctl
-    now, new = ctl.roles_seq, ctl.roles_seq + 1
-    job.copy_roles(ctl, new & 1, now & 1)
-    ctl.roles[new & 1].checksum_proc[checksum] = world.proc
-    world.store("roles_seq", new)
+    holders = view.checksum_holders()
+    holders[checksum] = view.proc
+    view.set_holders(view.slot_holders(), holders)
     job.ring()
 
 
-def record_checkpoint(world: World, version: int) -> None:
+def record_checkpoint(view: JobView, version: int) -> None:
     """Put a coordinated checkpoint in the job's story."""
-    ctl, roles = world.ctl, world.roles
-    procs = [ctl.proc[roles.slot_proc[s]] for s in range(ctl.nslots)]
-    world.emit(Checkpoint(
+    procs = [view.words.process(p) for p in view.slot_holders()]
+    view.emit(Checkpoint(
         version=version, kind="coordinated", seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
     ))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from ..errors import FtrmaError
-from ..fabric.base import RoundChanged
+from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Phases, Recovery, Relaunch
-from ..fabric.world import World
+from ..fabric.view import JobView
 from ..native import job, vaults
 from ..native.constants import CHECKSUM, SLOT
 from ..vault.group import own_vault
@@ -15,7 +15,7 @@ from ..vault.vault import Vault
 from .restoring import rebuild_lost, restore_parity
 
 
-def start_on_node(world: World) -> Vault | None:
+def start_on_node(view: JobView) -> Vault | None:
     """Prepare communicators, restore vaults and meet: all between joining and running.
 
     A failure meanwhile raises the alarm, and a repair does the rest.
@@ -23,89 +23,89 @@ def start_on_node(world: World) -> Vault | None:
     Returns:
         The vault of this process's role; None for a spare.
     """
-    vault = first_vault(world)
+    vault = first_vault(view)
     job.comm_prepare()  # collective: all have joined
     job.watch()
     with contextlib.suppress(RoundChanged):
-        world.meet(0, 1, planned=False)
+        view.meet(0, 1, planned=False)
         job.arm()  # by now the first process has written the rules, if no supervisor has
         met_ns = job.now_ns()
-        lost = not world.me.ready and vault is not None
-        if world.ctl.resume:
-            world.visit("restore")
-        if lost and vault and world.role()[0] == SLOT:
-            rebuild_lost(world, vault)
-        world.meet(0, 2, planned=False)
-        if vault and world.role()[0] == CHECKSUM:
-            restore_parity(world, vault, lost=lost)
-        world.meet(0, 3, planned=False)
-        world.taken_over()  # by all: each role's vault is with its process
+        lost = not view.words.me.ready and vault is not None
+        if view.words.resumed:
+            view.visit("restore")
+        if lost and vault and view.role()[0] == SLOT:
+            rebuild_lost(view, vault)
+        view.meet(0, 2, planned=False)
+        if vault and view.role()[0] == CHECKSUM:
+            restore_parity(view, vault, lost=lost)
+        view.meet(0, 3, planned=False)
+        view.finish_takeover()  # by all: each role's vault is with its process
         restored_ns = job.now_ns()
         if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
-        world.meet(0, 4, planned=False)
-        if world.proc == 0:
-            world.store("start_ns", job.now_ns())
-            if world.ctl.resume:
-                tell_relaunched(world, met_ns, restored_ns)
+        view.meet(0, 4, planned=False)
+        if view.proc == 0:
+            view.words.start_ns = job.now_ns()
+            if view.words.resumed:
+                tell_relaunched(view, met_ns, restored_ns)
     return vault
 
 
-def first_vault(world: World) -> Vault | None:
+def first_vault(view: JobView) -> Vault | None:
     """Open the vault of this process's role: an empty one, or that of the launch before."""
-    role, index = world.role()
+    role, index = view.role()
     if role not in (SLOT, CHECKSUM):
         return None
-    at = index if role == SLOT else world.ctl.nslots + index
-    version = world.committed
-    if world.ctl.resume and version and not world.ctl.lost[at]:
-        vault = own_vault(world, create=False)
-        if bring_to_committed(world, vault):
-            for word in ("staged", "summed", "folded"):
-                world.put(word, version)
-            world.put("ready", 1)
+    at = index if role == SLOT else view.layout.slots + index
+    version = view.words.committed
+    if view.words.resumed and version and not view.is_vault_lost(at):
+        vault = own_vault(view, create=False)
+        if bring_to_committed(view, vault):
+            me = view.words.me
+            me.staged = me.summed = me.folded = version
+            me.ready = 1
             return vault
         vault.close()
-        world.give_up_vault(at)
-    vault = own_vault(world, create=True)
-    world.put("ready", 0 if version else 1)
+        view.mark_vault_lost(at)
+    vault = own_vault(view, create=True)
+    view.words.me.ready = 0 if version else 1
     return vault
 
 
-def bring_to_committed(world: World, vault: Vault) -> bool:
+def bring_to_committed(view: JobView, vault: Vault) -> bool:
     """Bring a vault of an ended launch to the committed version; False if it must be computed.
 
     Its process may have been killed in the middle of a step. Blocks that a slot has staged are
     undone; a block that was being written does not match its checksum, and is found later. A parity
     that was being folded is computed anew, unless a lost slot must be computed from it.
     """
-    role, index = world.role()
-    version = world.committed
+    role, index = view.role()
+    version = view.words.committed
     if role == SLOT:
         vaults.stage_undo(vault.c, version)
     elif vaults.parity_version(vault.c) == version:
         vaults.parity_drop(vault.c)
-    elif any(world.ctl.lost[s] for s in world.members(world.group_of_checksum(index))):
+    elif any(map(view.is_vault_lost, view.layout.members(view.layout.group_of_checksum(index)))):
         vaults.parity_fold(vault.c, version)
     else:
         return False
     return True
 
 
-def tell_relaunched(world: World, met_ns: int, restored_ns: int) -> None:
+def tell_relaunched(view: JobView, met_ns: int, restored_ns: int) -> None:
     """Complete the story of a relaunch with its times; the supervisor has told the reason."""
-    causes = [e for e in world.events() if isinstance(e, Relaunch)]
+    causes = [e for e in view.events() if isinstance(e, Relaunch)]
     if not causes:
         return  # the supervisor could not write it
     cause = causes[-1]
-    now_ns, death_ns = job.now_ns(), int(world.ctl.death_ns)
+    now_ns, death_ns = job.now_ns(), int(view.words.death_ns)
     detect = cause.noticed_ns - death_ns
     restore = restored_ns - met_ns
     phases = Phases(
         detect=detect / 1e9, repair=(now_ns - death_ns - detect - restore) / 1e9,
         restore=restore / 1e9,
     )
-    world.emit(Recovery(
+    view.emit(Recovery(
         kind="relaunch", slots=cause.slots, version=cause.version,
         seconds=(now_ns - death_ns) / 1e9, phases=phases, reason=cause.reason,
         began_s=death_ns / 1e9,

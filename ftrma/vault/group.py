@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import CatastrophicFailure, CorruptVault
-from ..fabric.base import RoundChanged
-from ..fabric.world import World
+from ..fabric.round_changed import RoundChanged
+from ..fabric.view import JobView
 from ..native import job, vaults
 from ..native.shared import Proc, Slot, Version
 from ..native.vaults import Handle
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from .image import Image
 
 
-def mapped_vault(world: World, proc: Proc) -> Vault:
+def mapped_vault(view: JobView, proc: Proc) -> Vault:
     """Map another process's vault on this node. It stays mapped, since mapping costs much."""
-    path = world.vault_path(proc)
+    path = view.vault_path(proc)
     inode = path.stat().st_ino
-    known: tuple[int, Vault] | None = world.mapped.get(proc)
+    known: tuple[int, Vault] | None = view.mapped_vaults.get(proc)
     if known and known[0] == inode:
         return known[1]
-    forget_vault(world, proc)
-    vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=False)
-    world.mapped[proc] = inode, vault
+    forget_vault(view, proc)
+    vault = Vault(path, view.words.capacity_blocks, view.layout.group_size, create=False)
+    view.mapped_vaults[proc] = inode, vault
     return vault
 
 
-def forget_vault(world: World, proc: Proc) -> None:
+def forget_vault(view: JobView, proc: Proc) -> None:
     """Unmap another process's vault."""
-    known = world.mapped.pop(proc, None)
+    known = view.mapped_vaults.pop(proc, None)
     if known:
         known[1].close()
 
 
-def own_vault(world: World, *, create: bool) -> Vault:
+def own_vault(view: JobView, *, create: bool) -> Vault:
     """Open this process's vault: the one that is there, or with `create` an empty one instead."""
-    path = world.vault_path(world.proc)
+    path = view.vault_path(view.proc)
     if create:
         path.unlink(missing_ok=True)  # a process or thread that has the old one mapped keeps it
-    vault = Vault(path, world.ctl.capacity_blocks, world.ctl.group_size, create=create)
-    world.place_vault()
+    vault = Vault(path, view.words.capacity_blocks, view.layout.group_size, create=create)
+    view.share_vault()
     return vault
 
 
@@ -76,13 +76,13 @@ class Group:
         procs: holders of its elements, members first.
     """
 
-    def __init__(self, world: World, number: int) -> None:
-        self.world, self.number = world, number
-        self.slots = world.members(number)
-        self.k, self.m = len(self.slots), world.ctl.strength
-        roles = world.roles
-        self.procs = [roles.slot_proc[s] for s in self.slots]
-        self.procs += [roles.checksum_proc[c] for c in world.checksums_of(number)]
+    def __init__(self, view: JobView, number: int) -> None:
+        self.view, self.number = view, number
+        layout, slots, checksums = view.layout, view.slot_holders(), view.checksum_holders()
+        self.slots = layout.members(number)
+        self.k, self.m = len(self.slots), layout.strength
+        self.procs = [slots[s] for s in self.slots]
+        self.procs += [checksums[c] for c in layout.checksums_of(number)]
         self._images: dict[int, Image] = {}
 
     def __enter__(self) -> Group:
@@ -94,23 +94,24 @@ class Group:
 
     def is_local(self, element: int) -> bool:
         """Say whether an element is on this node."""
-        return self.world.files is None or self.world.files.here(self.procs[element])
+        return self.view.remote_files is None or self.view.remote_files.here(self.procs[element])
 
     def image(self, element: int) -> Image:
         """The image of an element on another node. It is kept until the group is closed."""
         from .image import Image  # over several nodes only: importing it takes milliseconds
 
         if element not in self._images:
-            world, proc = self.world, self.procs[element]
-            assert world.files is not None
-            path = world.directory / f"image-{world.proc}-{proc}"
-            node = world.files.nodes[proc]
-            self._images[element] = Image(world.files, node, proc, path, world.ctl.group_size)
+            view, proc = self.view, self.procs[element]
+            assert view.remote_files is not None
+            path = view.directory / f"image-{view.proc}-{proc}"
+            node = view.remote_files.nodes[proc]
+            size = view.layout.group_size
+            self._images[element] = Image(view.remote_files, node, proc, path, size)
         return self._images[element]
 
     def __getitem__(self, element: int) -> Handle:
         if self.is_local(element):
-            return mapped_vault(self.world, self.procs[element]).c
+            return mapped_vault(self.view, self.procs[element]).c
         return self.image(element).c
 
     def stretches(self, copies: Sequence[int], lists: Sequence[tuple[int, int]], first: int,
@@ -149,14 +150,14 @@ class Group:
 
     def missing(self) -> list[int]:
         """Elements whose vault does not hold what it must, or whose process is dead."""
-        return [e for e, p in enumerate(self.procs) if not self.world.ready(p)]
+        return [e for e, p in enumerate(self.procs) if not self.view.ready(p)]
 
     def reference(self, element: int) -> int | None:
         """A parity that has checksums of this element; None if none is left.
 
         A parity that is there has its own.
         """
-        present = [e for e in range(self.k, self.k + self.m) if self.world.ready(self.procs[e])]
+        present = [e for e in range(self.k, self.k + self.m) if self.view.ready(self.procs[e])]
         return element if element in present else next(iter(present), None)
 
     def reference_or_raise(self, element: int) -> int:
@@ -177,8 +178,8 @@ class Group:
         Raises:
             RoundChanged: one has.
         """
-        if not all(map(self.world.alive, self.procs)):
-            job.raise_alarm(self.world.load("plan_round"))
+        if not all(map(self.view.alive, self.procs)):
+            job.raise_alarm(self.view.words.plan_round)
             raise RoundChanged
 
     def check(self, element: int, first: int = 0, end: int = vaults.ALL) -> int:
@@ -203,7 +204,7 @@ class Group:
         """The role of an element, for people."""
         if element < self.k:
             return f"slot {self.slots[element]}"
-        return f"checksum {self.world.checksums_of(self.number)[element - self.k]}"
+        return f"checksum {self.view.layout.checksums_of(self.number)[element - self.k]}"
 
     def compute(self, vault: Handle, element: int, missing: list[int], first: int = 0,
                 end: int = vaults.ALL) -> int:
@@ -234,7 +235,7 @@ class Group:
                 f"block {block} of {self.name(element)} cannot be rebuilt: "
                 f"{' and '.join(others) or 'its checksum'} of group {self.number} "
                 f"{'are' if len(others) > 1 else 'is'} damaged or lost as well; checkpoint version "
-                f"{self.world.committed} is gone, start the program again"
+                f"{self.view.words.committed} is gone, start the program again"
             )
         if not self.is_local(element):
             assert element < self.k  # the checksums of a parity would have been read by its image
@@ -280,7 +281,7 @@ class Group:
         vaults.parity_unstage(vault.c, element, weight, blocks, deltas)
 
 
-def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
+def rebuild_slot(view: JobView, vault: Vault, slot: Slot) -> None:
     """Compute this slot's committed copy from its group's other members and parities.
 
     Raises:
@@ -288,20 +289,20 @@ def rebuild_slot(world: World, vault: Vault, slot: Slot) -> None:
         RoundChanged: it does because somebody has just died.
         CorruptVault: damaged blocks leave too few to compute one from.
     """
-    with Group(world, world.roles.slot_group[slot]) as group:
+    with Group(view, view.layout.group_of(slot)) as group:
         element = group.slots.index(slot)
         missing = sorted({element, *group.missing()})
         if len(missing) > group.m:
             group.raise_if_died()
             names = tuple(map(group.name, missing))
-            raise CatastrophicFailure(group.number, names, world.committed)
+            raise CatastrophicFailure(group.number, names, view.words.committed)
         bad = group.compute(vault.c, element, missing)
         while bad >= 0:
             group.mend(vault.c, element, bad, missing)
             bad = group.compute(vault.c, element, missing, bad + 1)
 
 
-def scrub(world: World, number: int, element: int) -> int:
+def scrub(view: JobView, number: int, element: int) -> int:
     """Compare an element of a group with its checksums; damaged blocks are computed anew.
 
     Returns:
@@ -310,7 +311,7 @@ def scrub(world: World, number: int, element: int) -> int:
     Raises:
         CorruptVault: one cannot be mended.
     """
-    with Group(world, number) as group:
+    with Group(view, number) as group:
         if group.reference(element) is None:
             return 0  # no checksums: the parities are being computed, which checks the members
         missing, mended = group.missing(), 0
@@ -322,7 +323,7 @@ def scrub(world: World, number: int, element: int) -> int:
         return mended
 
 
-def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
+def rebuild_parity(view: JobView, vault: Vault, checksum: int) -> None:
     """Compute a parity from its group's members' committed copies.
 
     The members may run meanwhile: what they have staged of a version that is not committed yet is
@@ -332,27 +333,27 @@ def rebuild_parity(world: World, vault: Vault, checksum: int) -> None:
         CorruptVault: a member's block is damaged and there is no other parity to mend it from.
         RoundChanged: there is one, and a repair is asked for, in which the block can be mended.
     """
-    version = world.committed
-    with Group(world, world.group_of_checksum(checksum)) as group:
-        weights = group.weights(world.checksums_of(group.number).index(checksum))
+    version = view.words.committed
+    with Group(view, view.layout.group_of_checksum(checksum)) as group:
+        weights = group.weights(view.layout.checksums_of(group.number).index(checksum))
         status = group.compute_parity(vault, weights, version)
         if status >= 0 and group.reference(-1) is not None:
             # Another parity can mend the damaged member, but only while nobody runs.
-            if not world.alarmed():
-                job.raise_alarm(world.load("alarm"))
+            if not view.alarmed():
+                job.raise_alarm(view.requested_round())
                 raise RoundChanged
             for element in range(group.k):
-                scrub(world, group.number, element)
+                scrub(view, group.number, element)
             status = group.compute_parity(vault, weights, version)
         for i, proc in enumerate(group.procs[: group.k]):
-            if world.ctl.proc[proc].staged > version:
+            if view.words.process(proc).staged > version:
                 group.unstage(vault, i, weights[i])
     if status >= 0:
         raise CorruptVault(
             f"block {status} of a slot in group {group.number} is damaged, and there is no parity "
             f"to rebuild it from; checkpoint version {version} is gone, start the program again"
         )
-    world.put("summed", version)
-    world.put("folded", version)
-    world.put("ready", 1)
+    view.words.me.summed = version
+    view.words.me.folded = version
+    view.words.me.ready = 1
     job.ring()

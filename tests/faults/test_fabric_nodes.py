@@ -18,7 +18,7 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import ftrma
 from fabriclaws import LAWS
 from ftrma.program import session
-fabric = session.current.world
+fabric = session.current.view
 seen = {{law.name: law.body(fabric, None) for law in LAWS if not law.deaths}}
 with open(f"{{sys.argv[1]}}/seen-{{fabric.role()[1]}}.json", "w") as file:
     json.dump({{"fabric": type(fabric).__name__, **seen}}, file)
@@ -37,7 +37,7 @@ def test_laws_over_several_nodes() -> None:
     result = run_on_nodes(PROGRAM, SLOTS, "--interval", "never")
     assert result.status == 0, result
     saw = result.of_slots("seen", SLOTS)
-    assert {found["fabric"] for found in saw} == {"SpreadWorld"}
+    assert {found["fabric"] for found in saw} == {"SeveralNodesView"}
     for law in LAWS:
         if not law.deaths:
             law.holds({slot: found[law.name] for slot, found in enumerate(saw)})

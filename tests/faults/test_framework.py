@@ -348,9 +348,9 @@ from ftrma import MPI, framework
 from ftrma.native import job
 from ftrma.program import session
 framework.claim("undone")
-comm, world = MPI.COMM_WORLD, session.current.world
+comm, view = MPI.COMM_WORLD, session.current.view
 framework.entries.put("x", np.full(1000, comm.rank))
-server = world.ctl.proc[world.roles.checksum_proc[0]].pid
+server = view.words.process(view.checksum_holders()[0]).pid
 if comm.rank == 0:
     os.kill(server, signal.SIGSTOP)
 comm.Barrier()

@@ -160,7 +160,7 @@ def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -
 def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatch: Any) -> None:
     """Law: whoever is killed between two launches leaves vaults that the next attempt finds."""
     from ftrma import settings
-    from ftrma.fabric.world import make_control
+    from ftrma.fabric.control_file import make_control
     from ftrma.host.key import Key
     from ftrma.host.lock import lock_alone
     from ftrma.launch.arranging import arrange, finish_arranging

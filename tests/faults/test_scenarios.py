@@ -558,12 +558,12 @@ from ftrma import MPI
 from ftrma.native import job
 from ftrma.program import session
 comm = MPI.COMM_WORLD
-world = session.current.world
-number, phase = divmod(world.me.met, 256)
+view = session.current.view
+number, phase = divmod(view.ctl.proc[view.proc].met, 256)
 comm.Barrier()
 if comm.rank == 0:
-    assert world.exchange("alarm", number, job.ENDED)
-while not world.ending():
+    assert job.exchange(view.ctl, "alarm", number, job.ENDED)
+while not view.is_ending():
     time.sleep(0.001)
 Path(sys.argv[1], f"met-{comm.rank}.txt").write_text(str(job.meet(number, phase, planned=True)))
 """

@@ -5,30 +5,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import traceback
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fabriclaws import LAWS, SLOTS, STATUS, Law, an_abort_has_its_status
-from fakefabric import FakeFabric, FakeJob
+from fakefabric import FakeJob, FakeProcessWords, FakeView, FakeWords
 
-from ftrma.fabric.base import Fabric
+from ftrma.fabric import view as views
+from ftrma.fabric.control_file import make_control
+from ftrma.fabric.one_node import OneNodeView
+from ftrma.fabric.several_nodes import SeveralNodesView
 from ftrma.fabric.story import Event
-from ftrma.fabric.world import World, make_control
+from ftrma.fabric.words import ControlProcessWords, ControlWords
 from ftrma.host.key import Key
 from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading
 from ftrma.native.shared import Proc
-from ftrma.protocol.spread import SpreadWorld
 
 PATIENCE_S = 20
 
 
 def run_threads(law: Law, directory: Path) -> tuple[dict[int, Any], int | None]:
     made = FakeJob(SLOTS, directory)
-    seen = made.run(lambda fabric: law.body(fabric, fabric.die))
+    seen = made.run(lambda view: law.body(view, view.die))
     return seen, made.status
 
 
@@ -46,7 +50,7 @@ def run_processes(law: Law, directory: Path) -> tuple[dict[int, Any], int | None
         if not pid:
             for end in (together[1], here[0], answer[0]):
                 os.close(end)
-            take_part(law, World(directory, key, Proc(proc)), here[1], together[0], answer[1])
+            take_part(law, OneNodeView(directory, key, Proc(proc)), here[1], together[0], answer[1])
         os.close(answer[1])
         pids.append(pid)
         pipes.append(answer[0])
@@ -74,15 +78,15 @@ def run_processes(law: Law, directory: Path) -> tuple[dict[int, Any], int | None
     return seen, ctl.exit_status if ended else None
 
 
-def take_part(law: Law, world: World, here: int, together: int, answer: int) -> None:
-    """What a process does; it is ended from outside, since an end of its own is a death."""
+def take_part(law: Law, mine: OneNodeView, here: int, together: int, answer: int) -> None:
+    """Do what the law says, and wait to be ended: an end of its own would be a death."""
     signal.alarm(PATIENCE_S)
     try:
         os.write(here, b"x")
         os.read(together, 1)
         job.watch()
-        if world.proc < SLOTS or law.everyone:
-            saw = law.body(world, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        if mine.proc < SLOTS or law.everyone:
+            saw = law.body(mine, lambda: os.kill(os.getpid(), signal.SIGKILL))
             os.write(answer, json.dumps(saw).encode())
     except BaseException:
         os.write(answer, json.dumps(traceback.format_exc()).encode())
@@ -100,21 +104,21 @@ def test_laws(law: Law, run: Any, tmp_path: Path) -> None:
     law.holds(seen)
 
 
-def twice(fabric: FakeFabric, event: Event) -> None:
+def twice(view: FakeView, event: Event) -> None:
     for _ in range(2):
-        fabric.job.story.append(event)
+        view.job.story.append(event)
 
 
 BROKEN = [
-    ("all_know_who_is_who", "alive", lambda fabric, proc: True),
-    ("a_barrier_holds_all_until_the_last_came", "barrier", lambda fabric: None),
-    ("same_everywhere_names_who_differs", "same_everywhere", lambda fabric, value: None),
+    ("all_know_who_is_who", "alive", lambda view, proc: True),
+    ("a_barrier_holds_all_until_the_last_came", "barrier", lambda view: None),
+    ("the_slot_that_differs_is_named", "slot_that_differs", lambda view, value: None),
     ("events_are_told_once_and_in_order", "emit", twice),
-    ("one_reports_the_error", "claim_error", lambda fabric: True),
-    ("the_end_is_the_end_of_all", "end_program", lambda fabric: None),
-    ("a_death_is_seen_by_all_and_unwinds_waits", "unwind_if_alarmed", lambda fabric: None),
-    ("another_death_changes_the_round", "meet", lambda fabric, number, phase, planned=True: None),
-    ("nobody_meets_without_a_holder", "meet", lambda fabric, number, phase, planned=True: None),
+    ("one_reports_the_error", "claim_error", lambda view: True),
+    ("the_end_is_the_end_of_all", "end_program", lambda view: None),
+    ("a_death_is_seen_by_all_and_unwinds_waits", "unwind_if_alarmed", lambda view: None),
+    ("another_death_changes_the_round", "meet", lambda view, number, phase, planned=True: None),
+    ("nobody_meets_without_a_holder", "meet", lambda view, number, phase, planned=True: None),
 ]
 
 
@@ -122,8 +126,8 @@ BROKEN = [
 def test_each_law_can_be_broken(
     name: str, method: str, instead: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law: a fabric that does less is found out."""
-    monkeypatch.setattr(FakeFabric, method, instead)
+    """Law: a view that does less is found out."""
+    monkeypatch.setattr(FakeView, method, instead)
     law = next(law for law in LAWS if law.name == name)
     with pytest.raises(AssertionError):
         law.holds(run_threads(law, tmp_path)[0])
@@ -147,16 +151,48 @@ def test_abort(run: Any, tmp_path: Path) -> None:
 ])
 def test_what_is_logged(policy: str, trace: bool, logged: bool, tmp_path: Path) -> None:
     """Law: accesses are logged for replays and traces, on one node as over several."""
-    fake, world = FakeFabric(FakeJob(1, tmp_path), 0), World.__new__(World)
-    for fabric in (fake, world, SpreadWorld.__new__(SpreadWorld)):
-        fabric.choose(policy, fresh=False)
-        assert fabric.logs(trace=trace) == logged and fabric.policy == policy
+    fake, one = FakeView(FakeJob(1, tmp_path), Proc(0)), OneNodeView.__new__(OneNodeView)
+    for view in (fake, one, SeveralNodesView.__new__(SeveralNodesView)):
+        view.set_policy(policy, fresh=False)
+        assert view.logs_accesses(trace=trace) == logged and view.policy == policy
 
 
-def test_all_have_the_whole_protocol(tmp_path: Path) -> None:
-    """Law: nothing of it is missing anywhere (mypy compares the types of those that are used)."""
-    wanted = {name for name in vars(Fabric) if not name.startswith("_")}
-    for have in (World, SpreadWorld, FakeFabric):
-        assert wanted <= set(dir(have)), have
-    fake = FakeFabric(FakeJob(1, tmp_path), 0)
-    assert set(Fabric.__annotations__) <= set(vars(fake))
+def declared(protocol: type) -> set[str]:
+    names = {*vars(protocol), *protocol.__annotations__}
+    return {name for name in names if not name.startswith("_")}
+
+
+PACKAGE = Path(views.__file__).parents[1]
+USERS = [path.read_text() for folder in ("protocol", "program", "vault")
+         for path in (PACKAGE / folder).glob("*.py")]
+PARTS = (views.Membership, views.Meeting, views.Files, views.Reporting)
+SEVERAL = {"everyone", "table", "report_start"}  # of a launch over several nodes, while it begins
+
+
+def test_the_view_is_what_is_used() -> None:
+    """Law: who uses the job's view finds all of it declared, and nothing is declared for nobody.
+
+    mypy compares the types of the three implementations with what is declared.
+    """
+    names = {"words"}.union(*map(declared, PARTS))
+    text = "\n".join([*USERS, (PACKAGE / "framework.py").read_text()])
+    used = set(re.findall(r"\bview\.(\w+)", re.sub(r"fabric\.view\.\w+", "", text)))
+    assert used - SEVERAL == names
+    words = declared(views.Words) | declared(views.ProcessWords)
+    assert set(re.findall(r"\bview\.words\.(\w+)", text)) <= words
+    unused = {name for name in words if not re.search(rf"\.{name}\b", text)}
+    assert not unused
+
+
+def test_all_have_the_whole_view(tmp_path: Path) -> None:
+    """Law: nothing that is declared is missing anywhere."""
+    names = {"words"}.union(*map(declared, PARTS))
+    have = vars(FakeView(FakeJob(1, tmp_path), Proc(0))).keys() | set(dir(FakeView))
+    assert names <= have
+    of_real = {"words", "proc", "directory", "mapped_vaults"}  # set by the constructor
+    for kind in (OneNodeView, SeveralNodesView):
+        assert names - of_real <= set(dir(kind))
+    assert declared(views.Words) - {"me"} <= set(dir(ControlWords))
+    assert declared(views.Words) <= {f.name for f in fields(FakeWords)} | set(dir(FakeWords))
+    assert declared(views.ProcessWords) <= set(dir(ControlProcessWords))
+    assert declared(views.ProcessWords) == {f.name for f in fields(FakeProcessWords)}

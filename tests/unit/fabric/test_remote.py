@@ -15,8 +15,8 @@ from wirenode import FIRST_WORD, Node, Raw, User, message, served
 
 from ftrma.errors import FtrmaError
 from ftrma.fabric import remote
-from ftrma.fabric.base import RoundChanged
 from ftrma.fabric.remote import File, Files
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Lock, Op, Type, Unfinished, WireResult
 
@@ -140,7 +140,7 @@ def ways(pair: Nodes) -> Iterator[list[Files]]:
     for node in range(2):
         for kind in File:
             for number in range(PROCS):
-                pair.files(WHERE.index(node), WHERE).leave(kind, number)
+                pair.files(WHERE.index(node), WHERE).withdraw(kind, number)
     pair.close_files()
 
 
@@ -165,7 +165,7 @@ def test_files_have_names(pair: Nodes, ways: list[Files]) -> None:
         for kind in File:
             data = picked.randbytes(600_000 + proc)
             path = written(pair, WHERE[proc], f"{kind.name}-{proc}", data)
-            ways[proc].place(kind, proc, path)
+            ways[proc].share(kind, proc, path)
             held[kind, proc] = path
     for files in ways:
         for (kind, proc), path in held.items():
@@ -193,12 +193,12 @@ def test_a_file_made_anew_takes_the_place(pair: Nodes, ways: list[Files]) -> Non
     for i, placer in enumerate((1, 1, 2, 1)):
         data = bytes([i + 1]) * (4096 * (i + 1))
         path = written(pair, 1, "log", data)
-        ways[placer].place(File.LOG, 0, path)
+        ways[placer].share(File.LOG, 0, path)
         while "/log (deleted)" in mapped():
             assert time.monotonic() < deadline
         assert read(ways[0], 1, File.LOG, 0, 0, len(data)) == data
     assert "/log" in mapped()
-    ways[1].leave(File.LOG, 0)
+    ways[1].withdraw(File.LOG, 0)
     while "/log" in mapped():
         assert time.monotonic() < deadline
 
@@ -209,7 +209,7 @@ def test_a_file_that_comes_late_is_read(
     """Law: who asks before the file is placed gets it once it is."""
     monkeypatch.setattr(remote, "FIRST_TRY_S", 0.02)
     path = written(pair, 1, "late", b"here it is")
-    later = threading.Timer(0.1, lambda: ways[1].place(File.DEMAND, 3, path))
+    later = threading.Timer(0.1, lambda: ways[1].share(File.DEMAND, 3, path))
     later.start()
     assert read(ways[0], 1, File.DEMAND, 3, 0, 10) == b"here it is"
     later.join()
@@ -225,13 +225,13 @@ def test_a_file_that_never_comes_is_an_error(pair: Nodes, ways: list[Files]) -> 
     with pytest.raises(FtrmaError, match=r"mending vault 5 on node 1: no answer within 0\.2 s"):
         other.write(1, File.VAULT, 5, 0, ONE)
     path = written(pair, 1, "there", ONE)
-    ways[1].place(File.VAULT, 1, path)
+    ways[1].share(File.VAULT, 1, path)
     assert read(ways[0], 1, File.VAULT, 1, 0, 8) == ONE
 
 
 def test_what_is_refused_is_an_error(pair: Nodes, ways: list[Files]) -> None:
     """Law: bytes behind the end of a file are refused in words, and the next read is served."""
-    ways[1].place(File.VAULT, 1, written(pair, 1, "short", ONE))
+    ways[1].share(File.VAULT, 1, written(pair, 1, "short", ONE))
     with pytest.raises(FtrmaError, match=r"reading vault 1 on node 1: .*outside of the part"):
         read(ways[0], 1, File.VAULT, 1, 4, 8)
     assert read(ways[0], 1, File.VAULT, 1, 0, 8) == ONE
@@ -240,7 +240,7 @@ def test_what_is_refused_is_an_error(pair: Nodes, ways: list[Files]) -> None:
 def test_the_alarm_ends_a_read(pair: Nodes, ways: list[Files]) -> None:
     """Law: a read that waits, or begins, while the alarm rings is another round's; after `hush`
     reads are served again."""
-    ways[1].place(File.VAULT, 1, written(pair, 1, "vault", ONE))
+    ways[1].share(File.VAULT, 1, written(pair, 1, "vault", ONE))
     alarm = threading.Timer(0.1, ways[0].ring)
     alarm.start()
     for _ in range(2):
@@ -257,7 +257,7 @@ def test_new_roles_end_a_read() -> None:
     """Law: a process that has not heard of the roles in force reads nothing by those before."""
     with several(2) as nodes:
         files = [nodes.files(p, WHERE) for p in range(2)]
-        files[1].place(File.VAULT, 1, written(nodes, 1, "vault", ONE))
+        files[1].share(File.VAULT, 1, written(nodes, 1, "vault", ONE))
         files[1].origin.tell_roles(1, 1, forget=False)
         with pytest.raises(RoundChanged):
             read(files[0], 1, File.VAULT, 1, 0, 8)
@@ -271,7 +271,7 @@ def test_a_write_is_done_though_the_alarm_rings(
     """Law: nothing that was written can come later: who is called away amid a write leaves when it
     is done, and the alarm rings on; who is called away before has written nothing."""
     path = written(pair, 1, "vault", bytes(8))
-    ways[1].place(File.VAULT, 1, path)
+    ways[1].share(File.VAULT, 1, path)
     origin, flush = ways[0].origin, ways[0].origin.flush
 
     def flush_alarmed(target: int) -> None:
@@ -293,7 +293,7 @@ def test_a_dead_agent_only_takes_longer(pair: Nodes, ways: list[Files]) -> None:
     """Law: reads and writes go on with the agent that follows one that was killed."""
     data = os.urandom(3 << 20)
     path = written(pair, 1, "vault", data)
-    ways[1].place(File.VAULT, 1, path)
+    ways[1].share(File.VAULT, 1, path)
     room, done = bytearray(len(data)), threading.Event()
 
     def read_all() -> None:

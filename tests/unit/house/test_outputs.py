@@ -18,7 +18,7 @@ SOURCES = sorted(path for folder in ("ftrma", "bench") for path in (ROOT / folde
 WRITERS = {"write_text", "write_bytes", "savetxt", "save", "savez", "savez_compressed", "tofile",
            "savefig", "touch", "mkfifo", "mknod", "copyfile", "copy2", "copytree", "copyfileobj",
            "move", "symlink", "symlink_to", "hardlink_to", "link", "memmap", "dump", "FileIO"}
-OURS = {"job.write_bytes", "world.stock.open", "self.open"}  # in shared memory: words, vaults
+OURS = {"job.write_bytes", "self.inventory.open", "self.open"}  # in shared memory: words, vaults
 FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC", "flags")
 
 # Of a file the functions that write, and what; or what all of the file writes.
@@ -41,7 +41,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "ftrma/fabric/agents.py", "ftrma/fabric/story.py", "ftrma/host/lock.py",
     "ftrma/host/nodedirectory.py", "ftrma/launch/agent.py", "ftrma/launch/eachhost.py",
     "ftrma/launch/failover.py", "ftrma/launch/launch.py", "ftrma/launch/mpirun.py",
-    "ftrma/program/imports.py", "ftrma/protocol/farlogs.py", "ftrma/protocol/spread.py"),
+    "ftrma/program/imports.py", "ftrma/fabric/remote_logs.py", "ftrma/fabric/agent_access.py"),
     "the job's directory")
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from ftrma.errors import CATASTROPHE
 from ftrma.fabric import story
+from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import Relaunch
-from ftrma.fabric.world import make_control
 from ftrma.host.key import Key
 from ftrma.launch import leftover, relaunch, severalnodes, supervisor, switchboard
 from ftrma.launch.job import LAUNCHER_DIED, Cause, Job

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ftrma.fabric import killrules
+from ftrma.fabric.control_file import make_control
 from ftrma.fabric.killrules import KillRule
-from ftrma.fabric.world import make_control
 from ftrma.machine.topology import make_layout
 from ftrma.native import extension, loading, mirrored, wire
 from ftrma.native.shared import Control

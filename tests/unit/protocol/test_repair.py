@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from vaultgroup import Group
 
-from ftrma.fabric.base import RoundChanged
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import job
 from ftrma.native.constants import CHECKSUM, SLOT, PlanKind
 from ftrma.protocol import causal
@@ -19,10 +19,10 @@ from ftrma.protocol.repair_steps import log_answers, take_role
 from ftrma.vault.vault import BLOCK
 
 
-def world_of(role: int, broken: int) -> Any:
+def view_of(role: int, broken: int) -> Any:
     marks = [SimpleNamespace(broken=broken), SimpleNamespace(broken=0)]
     slots = [SimpleNamespace(marks=[]), SimpleNamespace(marks=marks)]
-    return SimpleNamespace(role=lambda: (role, 1), ctl=SimpleNamespace(slots=slots))
+    return SimpleNamespace(role=lambda: (role, 1), words=SimpleNamespace(slot=slots.__getitem__))
 
 
 @pytest.mark.parametrize(("before", "after", "again"), [
@@ -33,27 +33,27 @@ def test_an_answer_that_found_no_room_begins_another_round(
     monkeypatch: pytest.MonkeyPatch, before: int, after: int, again: bool
 ) -> None:
     """Who leads has perhaps looked at this slot's logs already, and would have it replay."""
-    world, alarms = world_of(SLOT, before), []
+    view, alarms = view_of(SLOT, before), []
 
     def answers(number: int) -> job.Wait:
-        world.ctl.slots[1].marks[0].broken = after
+        view.words.slot(1).marks[0].broken = after
         return job.Wait.OK
 
     monkeypatch.setattr(job, "far_answers", answers)
     monkeypatch.setattr(job, "raise_alarm", alarms.append)
     if again:
         with pytest.raises(RoundChanged):
-            log_answers(RepairRound(world, 7, None))
+            log_answers(RepairRound(view, 7, None))
     else:
-        log_answers(RepairRound(world, 7, None))
+        log_answers(RepairRound(view, 7, None))
     assert alarms == [7] * again
-    log_answers(RepairRound(world, 8, None))  # it is known by now
+    log_answers(RepairRound(view, 8, None))  # it is known by now
     assert alarms == [7] * again
 
 
 def test_who_holds_no_slot_has_no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "far_answers", lambda number: job.Wait.OK)
-    log_answers(RepairRound(world_of(CHECKSUM, 0), 1, None))
+    log_answers(RepairRound(view_of(CHECKSUM, 0), 1, None))
 
 
 @pytest.mark.parametrize("ready", [False, True])
@@ -69,21 +69,20 @@ def test_who_begins_anew_has_an_empty_vault(
     monkeypatch.setattr(job, "arm", lambda: None)
     group = Group(tmp_path, [used * BLOCK or 1, 1], seed=1)
     try:
-        vault, words = group.members[0], {"ready": ready}
+        vault, me = group.members[0], SimpleNamespace(ready=ready)
         if used:
             group.checkpoint()
         before = vault.c
-        world = SimpleNamespace(
-            role=lambda: (SLOT, 0), me=SimpleNamespace(ready=ready), proc=0, committed=committed,
-            plan=SimpleNamespace(kind=kind), put=lambda name, value: words.update({name: value}),
-            name_vault=lambda: None, take_seat=lambda: None, place_vault=lambda: None,
-            vault_path=group.world.vault_path)
-        now = RepairRound(world, 1, vault)
+        view = SimpleNamespace(
+            role=lambda: (SLOT, 0), words=SimpleNamespace(me=me, committed=committed), proc=0,
+            plan=SimpleNamespace(kind=kind), rename_vault=lambda: None,
+            reach_holders=lambda: None, share_vault=lambda: None, vault_path=group.view.vault_path)
+        now = RepairRound(view, 1, vault)
         take_role(now)
         anew = kind == PlanKind.REENTRY and not committed
         renewed = anew and (ready or used > 0)
         assert now.vault is vault and (vault.c != before) == renewed
-        assert words["ready"] == (ready and not renewed)
+        assert me.ready == (ready and not renewed)
         assert vault.used == (0 if renewed else used and 1 + used)
         assert vault.extents.regions == {} or not renewed
         vault.release()
@@ -97,14 +96,14 @@ def test_the_steps_of_a_round_are_in_the_order_of_its_phases(
     """Law: all meet once at the beginning of each phase, in order; dead holders of roles are
     allowed before the plan alone; who takes no part in a step meets the others nevertheless."""
     met: list[tuple[int, int, bool]] = []
-    world: Any = SimpleNamespace(
+    view: Any = SimpleNamespace(
         proc=0, role=lambda: (CHECKSUM, 0),
         meet=lambda number, phase, *, planned: met.append((number, int(phase), planned)))
     done: list[Phase] = []
     quiet = [step._replace(who=lambda now: False) for step in STEPS]
     quiet.append(STEPS[-1]._replace(who=lambda now: True, action=lambda now: done.append(now)))
     monkeypatch.setattr("ftrma.protocol.repair.STEPS", quiet)
-    now = RepairRound(world, 5, None)
+    now = RepairRound(view, 5, None)
     run_steps(now)
     assert met == [(5, phase, phase >= Phase.SEATED) for phase in list(Phase)[1:]]
     assert [step.phase for step in STEPS] == sorted(step.phase for step in STEPS)

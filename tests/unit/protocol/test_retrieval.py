@@ -17,13 +17,14 @@ from filenodes import Nodes, several
 from vaultgroup import Apart, flip
 
 from ftrma.errors import CatastrophicFailure
-from ftrma.machine.topology import make_layout
+from ftrma.machine.placement import Placement
+from ftrma.machine.topology import NO_LEVEL, make_layout
 from ftrma.native import job, loading, vaults
 from ftrma.native.constants import CHECKSUM, SLOT
 from ftrma.native.shared import Version
 from ftrma.protocol import salvage
 from ftrma.protocol.retrieval import Retrieval
-from ftrma.protocol.stock import Stock
+from ftrma.protocol.vault_inventory import VaultInventory
 from ftrma.vault.vault import BLOCK, Vault
 
 HOME = [0, 1, 2, 0, 1]  # node of each role: three slots, then two checksum ranks
@@ -65,7 +66,7 @@ class Launch:
         self.told: list[str] = []
         self.barrier = threading.Barrier(5, timeout=30)
         self.ctls = [self._control() for _ in nodes.nodes]
-        self.worlds = [self._world(nodes, proc) for proc in range(5)]
+        self.views = [self._view(nodes, proc) for proc in range(5)]
 
     def _control(self) -> Any:
         """Of one node: what others have stored it sees by a meeting alone."""
@@ -87,33 +88,34 @@ class Launch:
                     ctl.proc[proc].ready = self.ctls[node].proc[proc].ready
         self.barrier.wait()
 
-    def _world(self, nodes: Nodes, proc: int) -> Any:
+    def _view(self, nodes: Nodes, proc: int) -> Any:
         node = self.where[proc]
-        world: Any = Apart(nodes[node].directory, self.ctls[node], proc)
-        world.meet = self._meet
-        world.files = nodes.files(proc, self.where)
-        world.hosts = [f"node-{n}" for n in self.where]
-        world.host, world.layout, world.known_committed = f"node-{node}", LAYOUT, Version(0)
-        world.stock = Stock(world.directory, world.host, LAYOUT, 300)
-        world.first_on_node = self.where.index(node) == proc
-        world.node_of = lambda other: self.where[other]
-        world.role = lambda: (SLOT, proc) if proc < 3 else (CHECKSUM, proc - 3)
-        world.vault_path = lambda other: world.stock.path(ROLES[other])
-        world.link = SimpleNamespace(critical=threading.Lock())
-        world.visit, world.tell = (lambda place: None), self.told.append
-        world.emit = lambda event: self.restored.append(f"{event.role}-{event.index}")
-        return world
+        view: Any = Apart(nodes[node].directory, self.ctls[node], proc)
+        view.meet = self._meet
+        view.remote_files = nodes.files(proc, self.where)
+        view.table = SimpleNamespace(
+            proc=proc, hosts=[f"node-{n}" for n in self.where], host=f"node-{node}",
+            first_on_node=self.where.index(node) == proc, node_of=lambda other: self.where[other])
+        view.inventory = VaultInventory(view.directory, f"node-{node}", LAYOUT, 300)
+        view.role = lambda: (SLOT, proc) if proc < 3 else (CHECKSUM, proc - 3)
+        view.vault_path = lambda other: view.inventory.path(ROLES[other])
+        view.critical = threading.Lock()
+        view.visit, view.tell = (lambda place: None), self.told.append
+        view.emit = lambda event: self.restored.append(f"{event.role}-{event.index}")
+        return view
 
     def run(self) -> list[Retrieval]:
         barrier, told = self.barrier, [None] * 5
 
-        def live(world: Any) -> Retrieval:
-            comm = Comm(barrier, told, world.proc)
+        def live(view: Any) -> Retrieval:
+            comm = Comm(barrier, told, view.proc)
             try:
-                world.stock.take(comm, [], looking=world.first_on_node)
-                world.stock.hold(world.proc, world.hosts, world.holders(), world.servers(),
-                                 strays=world.first_on_node)
-                made = Retrieval(world, comm, {role: i for i, role in enumerate(ROLES)})
+                inventory, table = view.inventory, view.table
+                inventory.exchange(comm, [], looking=table.first_on_node)
+                inventory.open_mine(table, Placement(
+                    LAYOUT, tuple(view.slot_holders()), tuple(view.checksum_holders()), (),
+                    NO_LEVEL))
+                made = Retrieval(view, inventory, comm, {role: i for i, role in enumerate(ROLES)})
                 made.run()
             except BaseException:
                 barrier.abort()
@@ -121,7 +123,7 @@ class Launch:
             return made
 
         with ThreadPoolExecutor(5) as threads:
-            lives = [threads.submit(live, world) for world in self.worlds]
+            lives = [threads.submit(live, view) for view in self.views]
         errors = [life.exception() for life in lives]
         for error in errors:
             if error and not isinstance(error, threading.BrokenBarrierError):
@@ -147,7 +149,7 @@ def left(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         vault = group.element(i)
         vault.words.version = Version(3)
         held.append(state(vault, 3 if role[0] == "checksum" else 0))
-        path = group.world_of(i).vault_path(i)
+        path = group.view_of(i).vault_path(i)
         path.rename(path.with_name(f"{role[0]}-{role[1]}"))
     group.close()
     yield held

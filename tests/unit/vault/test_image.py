@@ -18,8 +18,8 @@ from filenodes import Nodes, several
 from vaultgroup import Group, content, flip
 
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
-from ftrma.fabric.base import RoundChanged
 from ftrma.fabric.remote import Files
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import job, vaults
 from ftrma.protocol.server import Server
 from ftrma.vault import group as groups
@@ -115,9 +115,9 @@ def test_every_pattern_of_losses_is_rebuilt(
             group.holds(2)
             assert not any(group.scrub_all())
     for i in range(strength + 1):
-        group.world.ctl.proc[i].ready = 0
+        group.view.words.process(i).ready = 0
     with pytest.raises(CatastrophicFailure):
-        rebuild_slot(group.world_of(0), group.members[0], 0)
+        rebuild_slot(group.view_of(0), group.members[0], 0)
     assert not image_bytes()
 
 
@@ -142,14 +142,14 @@ def test_empty_members_count_as_zeros(
 
 
 def prepared(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have its worlds do what a process of a job does beside its vaults."""
+    """Have its views do what a process of a job does beside its vaults."""
     monkeypatch.setattr(job, "ring", lambda: None)  # the bell belongs to a job
-    group.world.ctl.commit = group.version << 1
+    group.view.ctl.commit = group.version << 1
     for i in range(group.count + group.strength):
-        world: Any = group.world_of(i)
-        world.visit, world.alarmed = (lambda place: None), (lambda: True)
-        world.emit = lambda event: None
-        words = world.ctl.proc[i]
+        view: Any = group.view_of(i)
+        view.visit, view.alarmed = (lambda place: None), (lambda: True)
+        view.emit = lambda event: None
+        words = view.words.process(i)
         words.staged = words.summed = words.folded = group.version
 
 
@@ -177,8 +177,8 @@ def test_damaged_blocks_are_mended(
         flip(each.members[1], 12)
         flip(each.members[0], 1)
         each.lose(3)
-        rebuild_parity(each.world_of(3), each.parities[0], 0)
-        each.world.ctl.proc[3].ready = 1  # on one node all have the world of process 0
+        rebuild_parity(each.view_of(3), each.parities[0], 0)
+        each.view.words.process(3).ready = 1  # on one node all have the view of process 0
         assert not any(each.scrub_all())
     assert states(group) == states(here) and states(group)[1:] == before[1:]
 
@@ -204,9 +204,9 @@ def test_a_parity_is_rebuilt_while_members_have_staged(
             window += 1
         each.stage(*staged)
         for i in staged:
-            each.world.ctl.proc[i].staged = 3
+            each.view.words.process(i).staged = 3
         each.lose(3)
-        rebuild_parity(each.world_of(3), each.parities[0], 0)
+        rebuild_parity(each.view_of(3), each.parities[0], 0)
         assert content(each.parities[0], each.room) == each.parity_at(2)
     assert states(group) == states(here)
     rest = {0, 1, 2} - {*staged}
@@ -284,7 +284,7 @@ def test_the_alarm_ends_a_rebuild(
     replace(here, [0])
     replace(here, [3])
     for number, i in itertools.product((1, 2, 3, 6, 8), (0, 3)):
-        files = group.world_of(i).files
+        files = group.view_of(i).remote_files
         assert files
         group.lose(i)
         with monkeypatch.context() as patch:
@@ -305,28 +305,28 @@ def test_the_alarm_ends_a_sum(
     when nothing was undone, and the other version when it was."""
     group = spread([9 * BLOCK, 12 * BLOCK + 1, 8 * BLOCK], 1, versions=1)
     prepared(group, monkeypatch)
-    world: Any = group.world_of(3)
-    assert world.files
-    server = Server(world, group.parity, None)
+    view: Any = group.view_of(3)
+    assert view.remote_files
+    server = Server(view, group.parity, None)
     for number, undone in ((3, False), (5, True), (8, False), (11, True)):
         for window in group.windows:
             window += 1
         group.stage()
         for i in range(3):
-            world.ctl.proc[i].staged = group.version + 1
+            view.words.process(i).staged = group.version + 1
         with monkeypatch.context() as patch:
-            at_read(patch, number, world.files.ring)
+            at_read(patch, number, view.remote_files.ring)
             assert not server.step(0)
-        assert world.me.summed == group.version and not summed(group.parity)
-        world.files.hush()
+        assert view.words.me.summed == group.version and not summed(group.parity)
+        view.remote_files.hush()
         if undone:
             group.undo()
             for window in group.windows:
                 window[::5] += 3
             group.stage()
-        assert server.step(0) and world.committed == group.version + 1
+        assert server.step(0) and view.words.committed == group.version + 1
         group.commit()
-        assert server.step(0) and world.me.folded == group.version
+        assert server.step(0) and view.words.me.folded == group.version
         group.holds(group.version)
         assert not any(group.scrub_all())
 
@@ -336,15 +336,15 @@ def test_what_is_no_vault_is_an_error(spread: Callable[..., Spread], nodes: Node
     ever, or computed from."""
     group = spread([3 * BLOCK, 3 * BLOCK, 3 * BLOCK], 1, versions=1)
     group.lose(0)
-    files, others = group.world_of(0).files, group.world_of(1).files
+    files, others = group.view_of(0).remote_files, group.view_of(1).remote_files
     assert files and others
     files.patience_s = 0.1
-    others.leave(images.File.VAULT, 1)
+    others.withdraw(images.File.VAULT, 1)
     with pytest.raises(FtrmaError, match="reading vault 1 on node 1: no answer"):
         group.rebuild(0)
     other = nodes[1].directory / "vault-other"
     other.write_bytes(b"no vault" * BLOCK)
-    others.place(images.File.VAULT, 1, other)
+    others.share(images.File.VAULT, 1, other)
     with pytest.raises(FtrmaError, match="vault 1 of node 1 is none of this job"):
         group.rebuild(0)
     assert not image_bytes()
@@ -387,14 +387,14 @@ def test_a_process_says_where_its_vault_is(
     """Law: a vault that a process makes, or finds again, is found by the other nodes."""
     group = spread([3 * BLOCK, 3 * BLOCK], 1, versions=1)
     for create in (True, False):
-        world = group.world_of(1)
-        assert world.files
-        world.files.leave(images.File.VAULT, 1)
+        view = group.view_of(1)
+        assert view.remote_files
+        view.remote_files.withdraw(images.File.VAULT, 1)
         if create:
-            world.vault_path(1).unlink()
-        vault = groups.own_vault(world, create=create)
+            view.vault_path(1).unlink()
+        vault = groups.own_vault(view, create=create)
         vault.words.version = 5
-        with groups.Group(group.world_of(0), 0) as seen:
+        with groups.Group(group.view_of(0), 0) as seen:
             assert vaults.words(seen[1]).version == 5
         vault.close()
 
@@ -404,12 +404,12 @@ def test_a_spare_maps_what_is_on_its_node(
 ) -> None:
     """Law: a spare stands by with the vaults of its own node; the others are not read for it."""
     group = spread([3 * BLOCK, 3 * BLOCK, 3 * BLOCK], 1, versions=1)
-    world: Any = group.world_of(2)
-    world.ctl.nprocs, world.ctl.proc[0].blocks, world.ctl.commit = 4, 4, 1 << 1
+    view: Any = group.view_of(2)
+    view.ctl.nprocs, view.words.process(0).blocks, view.ctl.commit = 4, 4, 1 << 1
     monkeypatch.setattr(images, "Image", None)
-    server = Server(world, group.members[2], None)
+    server = Server(view, group.members[2], None)
     server.stand_by()
-    assert set(world.mapped) == {2} and server.room == 4
+    assert set(view.mapped_vaults) == {2} and server.room == 4
 
 
 def test_areas_of_a_vault(make: Callable[..., Group], tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_areas_of_a_vault(make: Callable[..., Group], tmp_path: Path) -> None:
     and no header of another job's vault is taken."""
     group = make([3 * BLOCK, 1], versions=1)
     parity, member = group.parity, group.members[0]
-    file = group.world.vault_path(2).read_bytes()
+    file = group.view.vault_path(2).read_bytes()
     for i in (-1, 0, 1):
         at, view = vaults.stretch(parity.c, vaults.Area.CRC, i, 1, 2)
         assert bytes(view) == vaults.crcs(parity.c, i, 3)[1:].tobytes() == file[at : at + 8]

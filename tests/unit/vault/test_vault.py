@@ -18,7 +18,7 @@ import pytest
 from vaultgroup import CAPACITY, SEAL, SIZES, Group, content, flip
 
 from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
-from ftrma.fabric.base import RoundChanged
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
 from ftrma.protocol.repair_round import RepairRound
@@ -61,13 +61,13 @@ def test_every_pattern_of_losses_is_rebuilt(make: Callable[..., Group], strength
     for lost in itertools.combinations(elements, strength + 1):
         if lost[0] < group.count:
             for i in lost:
-                group.world.ctl.proc[i].ready = 0
+                group.view.words.process(i).ready = 0
             with pytest.raises(CatastrophicFailure) as failure:
                 group.rebuild(lost[0])
             assert len(failure.value.members) == strength + 1
             assert failure.value.members[0] == f"slot {lost[0]}"
             for i in lost:
-                group.world.ctl.proc[i].ready = 1
+                group.view.words.process(i).ready = 1
 
 
 def test_who_dies_amid_a_rebuild_is_no_catastrophe(
@@ -78,10 +78,10 @@ def test_who_dies_amid_a_rebuild_is_no_catastrophe(
     group, raised = make(versions=2), []
     monkeypatch.setattr(job, "raise_alarm", raised.append)
     group.lose(1)
-    group.world.ctl.proc[3].state, group.world.ctl.proc[3].ready = job.State.DEAD, 0
+    group.view.ctl.proc[3].state, group.view.words.process(3).ready = job.State.DEAD, 0
     with pytest.raises(RoundChanged):
         group.rebuild(1)
-    assert raised == [group.world.ctl.plan_round]
+    assert raised == [group.view.ctl.plan_round]
 
 
 @pytest.mark.parametrize("strength", [1, 2])
@@ -273,20 +273,20 @@ def test_parity_that_missed_a_commit(
     for i in range(group.count):
         group.unstage(i)
     group.commit()
-    world: Any = group.world
-    world.proc, world.ctl.commit, world.ctl.nchecksums = group.count, group.version << 1, 1
-    world.me.summed = world.me.folded = group.version - 1
+    view: Any = group.view
+    view.proc, view.ctl.commit, view.ctl.nchecksums = group.count, group.version << 1, 1
+    view.words.me.summed = view.words.me.folded = group.version - 1
     for i in range(group.count):
-        world.ctl.proc[i].staged = group.version
+        view.words.process(i).staged = group.version
     monkeypatch.setattr(job, "ring", lambda: None)  # the bell belongs to a job
-    world.visit, world.role = (lambda place: None), (lambda: (CHECKSUM, 0))
+    view.visit, view.role = (lambda place: None), (lambda: (CHECKSUM, 0))
     if failed:
-        settle_vault(RepairRound(world, 1, group.parity))
-        assert not world.me.ready
+        settle_vault(RepairRound(view, 1, group.parity))
+        assert not view.words.me.ready
         return
-    server = Server(world, group.parity, None)
+    server = Server(view, group.parity, None)
     assert [server.step(0), server.step(0)] == [False, True]
-    assert world.me.summed == world.me.folded == group.version
+    assert view.words.me.summed == view.words.me.folded == group.version
     group.holds(3)
     assert not any(group.scrub_all())
 
@@ -393,9 +393,9 @@ def test_foreign_file_is_refused(make: Callable[..., Group], tmp_path: Path) -> 
     there has its own capacity."""
     group = make([1])
     (tmp_path / "other").write_bytes(bytes(64 * BLOCK))
-    os.truncate(tmp_path / "other", group.world.vault_path(1).stat().st_size)
+    os.truncate(tmp_path / "other", group.view.vault_path(1).stat().st_size)
     (tmp_path / "begun").touch()  # its process was killed while it made it
-    whole = group.world.vault_path(1)
+    whole = group.view.vault_path(1)
     (tmp_path / "short").write_bytes(whole.read_bytes()[: 4 * BLOCK])
     for name in ("other", "missing", "begun", "short"):
         with pytest.raises(FtrmaError, match="opening"):

@@ -143,14 +143,13 @@ def test_a_slot_expects_what_fits(
 ) -> None:
     """Law: all vaults of the node must fit into what is free, or the slot does nothing and says
     nothing; what it says is what its checkpoint will have, about."""
-    world: Any = Apart(tmp_path)
-    world.ctl.nprocs, sizes = 4, (1, BLOCK, 100 * BLOCK + 1)
-    monkeypatch.setattr(world, "put", lambda name, value: setattr(world.me, name, value))
+    view: Any = Apart(tmp_path)
+    view.ctl.nprocs, sizes = 4, (1, BLOCK, 100 * BLOCK + 1)
     need = 4 * 2 * (2 + 1 + 1 + 101) * BLOCK
     monkeypatch.setattr(preallocation, "room_bytes", lambda directory: need - (room != "enough"))
-    preallocation.preallocate(world, vault, sizes)
+    preallocation.preallocate(view, vault, sizes)
     expected = 105 if room == "enough" else 0
-    assert world.me.blocks == expected
+    assert view.words.me.blocks == expected
     until(lambda: taken(tmp_path / "vault") >= 2 * expected)
     window = np.ones(101 * BLOCK, np.uint8)
     regions = [Region(i, window.ctypes.data, n) for i, n in enumerate(sizes)]
@@ -161,20 +160,20 @@ def test_a_slot_expects_what_fits(
 def test_servers_take_what_slots_expect(make: Callable[..., Group]) -> None:
     """Law: a checksum rank the parity and the sum, a spare one such part; each once."""
     group = make([3 * BLOCK, 200 * BLOCK])
-    world: Any = group.world
-    world.ctl.nprocs, world.proc = 4, 3
-    checksum, spare = Server(world, group.parity, None), Server(world, None, None)
+    view: Any = group.view
+    view.ctl.nprocs, view.proc = 4, 3
+    checksum, spare = Server(view, group.parity, None), Server(view, None, None)
     for server, serve in ((checksum, lambda: checksum.prepare(0)), (spare, spare.stand_by)):
         serve()
         assert server.room == 0
-    world.ctl.proc[1].blocks = 200
+    view.words.process(1).blocks = 200
     for server, serve, parts in ((checksum, lambda: checksum.prepare(0), 2),
                                  (spare, spare.stand_by, 1)):
         serve()
         assert server.vault and server.room == 200
-        path = world.vault_path(2 if server is checksum else 3)
+        path = view.vault_path(2 if server is checksum else 3)
         until(lambda path=path, parts=parts: taken(path) >= parts * 200)  # type: ignore[misc]
         assert taken(path) <= parts * 200 + OTHER and server.vault.used == 0
-    assert world.mapped == {}
+    assert view.mapped_vaults == {}
     assert spare.vault
     spare.vault.close()

@@ -92,7 +92,7 @@ def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
     left, stages = set(), 0
     for _ in steps_of(group.undo, 61):
         left.add(vault.staged_blocks().size)
-        copy_of(group.world.vault_path(0), path)
+        copy_of(group.view.vault_path(0), path)
         one = Vault(path, group.capacity, group.count, create=False)
         vaults.stage_undo(one.c, 2)
         assert content(one, 4 * BLOCK) == group.history[2][0].tobytes()
@@ -118,7 +118,7 @@ def test_a_fold_that_is_killed_anywhere_is_finished_by_the_next(
         now = content(group.parity, group.room)
         states.add(sum(now[i * BLOCK : (i + 1) * BLOCK] == want[i * BLOCK : (i + 1) * BLOCK]
                        for i in range(3)))
-        copy_of(group.world.vault_path(group.count), path)
+        copy_of(group.view.vault_path(group.count), path)
         one = Vault(path, group.capacity, group.count, create=False)
         vaults.parity_fold(one.c, 2)
         assert content(one, group.room) == want
@@ -187,7 +187,7 @@ def test_drop_after_death_in_the_middle_of_summing(make: Callable[..., Group]) -
     for window in group.windows:
         window += 1
     group.stage()
-    killed_at(stage_page(group, mapped_vault(group.world, 1), 2), group.sum)
+    killed_at(stage_page(group, mapped_vault(group.view, 1), 2), group.sum)
     group.drop()
     group.undo()
     group.holds(1)

@@ -1,9 +1,10 @@
-"""Put logs of slots on other nodes, brought here for a replay that reads them.
+"""Brings put logs of slots on other nodes to this one, for a replay that reads them.
 
-A replay looks through the others' put logs (``csrc/log/replay.c``), by the names that they have on
-their nodes; no slot of this node has that name. Of each file only what holds records of puts comes.
+A replay looks through the other slots' put logs (``csrc/log/replay.c``). A log that is brought here
+keeps its file name, which no log of this node has. Only the parts of a file with records of puts
+are brought.
 
-Invariant: the logs do not change meanwhile; a repair is under way.
+Invariant: the logs do not change meanwhile, since a repair is under way.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..fabric.remote import File, Files
 from ..native import logs
 from ..native.shared import Slot
+from .remote import File, Files
 
 
 def path_of(directory: Path, slot: Slot) -> Path:
+    """File of a slot's log."""
     return directory / f"log-{slot}"
 
 

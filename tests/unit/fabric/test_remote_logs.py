@@ -18,11 +18,11 @@ from filenodes import Nodes, several
 from resultlog import HEAD, PUT, PUTS, RECORD, Slot, apart, records_in
 
 from ftrma.errors import FtrmaError
-from ftrma.fabric.base import RoundChanged
+from ftrma.fabric import remote_logs
 from ftrma.fabric.remote import File, Files
+from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import loading, logs
 from ftrma.native.shared import Slot as SlotNumber
-from ftrma.protocol import farlogs
 
 BUDGET, CHUNK_BYTES = 1 << 18, 4096
 SLOT = SlotNumber(0)
@@ -46,7 +46,7 @@ def pair() -> Iterator[Nodes]:
 def files(pair: Nodes) -> Iterator[Files]:
     """The way of a process of node 0; another one has slot 0 on node 1."""
     yield pair.files(0, [HERE, THERE])
-    pair.files(1, [HERE, THERE]).leave(File.LOG, SLOT)
+    pair.files(1, [HERE, THERE]).withdraw(File.LOG, SLOT)
     pair.close_files()
     for node in (HERE, THERE):
         for left in ("control", "log-0"):
@@ -59,14 +59,14 @@ def written(pair: Nodes, fill: Fill) -> bytes:
     for left in ("control", "log-0"):
         (directory / left).unlink(missing_ok=True)
     apart(lambda: fill(Slot(directory, BUDGET)))
-    path = farlogs.path_of(directory, SLOT)
-    pair.files(1, [HERE, THERE]).place(File.LOG, SLOT, path)
+    path = remote_logs.path_of(directory, SLOT)
+    pair.files(1, [HERE, THERE]).share(File.LOG, SLOT, path)
     return path.read_bytes()
 
 
 def fetched(pair: Nodes, files: Files) -> bytes:
-    farlogs.fetch(files, THERE, SLOT, pair[HERE].directory)
-    path = farlogs.path_of(pair[HERE].directory, SLOT)
+    remote_logs.fetch(files, THERE, SLOT, pair[HERE].directory)
+    path = remote_logs.path_of(pair[HERE].directory, SLOT)
     assert path.stat().st_mode & 0o777 == 0o600
     return path.read_bytes()
 
@@ -178,7 +178,7 @@ def test_a_log_brought_again_is_as_it_is_now(pair: Nodes, files: Files) -> None:
     """Law: what was brought before is gone, also where it was longer."""
     written(pair, puts_amid_results)
     before = fetched(pair, files)
-    farlogs.path_of(pair[HERE].directory, SLOT).write_bytes(b"\xff" * (len(before) + 4096))
+    remote_logs.path_of(pair[HERE].directory, SLOT).write_bytes(b"\xff" * (len(before) + 4096))
     written(pair, one_put)
     again = fetched(pair, files)
     assert len(again) == len(before)
@@ -197,5 +197,5 @@ def test_a_log_that_does_not_come(pair: Nodes, files: Files) -> None:
     assert len(records_in(fetched(pair, files), PUTS)) == 1
     files.patience_s = 0.2
     with pytest.raises(FtrmaError, match="no answer"):
-        farlogs.fetch(files, THERE, SlotNumber(3), pair[HERE].directory)
-    assert not farlogs.path_of(pair[HERE].directory, SlotNumber(3)).exists()
+        remote_logs.fetch(files, THERE, SlotNumber(3), pair[HERE].directory)
+    assert not remote_logs.path_of(pair[HERE].directory, SlotNumber(3)).exists()

@@ -11,35 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FtrmaError
+from ..fabric.node_table import NodeTable
+from ..machine.placement import Placement
 from ..machine.topology import Layout
-from ..native.shared import Proc, Version
+from ..native.shared import Version
 from ..vault.vault import Vault
 from . import salvage
 from .salvage import Role
 
+NONE = Version(0)  # is committed: the program begins
 
-class Stock:
-    """What is there.
+
+class VaultInventory:
+    """The vaults that are there.
 
     Args:
         directory: of the job on this node.
         host: this node's name.
         layout: of the job.
         capacity_blocks: of new vaults.
+        committed: the newest version that the supervisor was told of.
 
     Attributes:
         found: of each role that has a vault somewhere, its host, and the versions that it can be
             brought to.
-        held: vaults of this node that this process looks after, open.
+        opened: vaults of this node that this process looks after.
     """
 
     def __init__(
-        self, directory: Path, host: str, layout: Layout, capacity_blocks: int
+        self, directory: Path, host: str, layout: Layout, capacity_blocks: int,
+        committed: Version = NONE,
     ) -> None:
         self.directory, self.host, self.layout = directory, host, layout
-        self.capacity_blocks = capacity_blocks
+        self.capacity_blocks, self.committed = capacity_blocks, committed
         self.found: dict[Role, tuple[str, frozenset[Version]]] = {}
-        self.held: dict[Role, Vault] = {}
+        self.opened: dict[Role, Vault] = {}
 
     def path(self, role: Role) -> Path:
         return self.directory / f"{role[0]}-{role[1]}"
@@ -48,8 +54,8 @@ class Stock:
         size = self.layout.group_size
         return Vault(self.path(role), self.capacity_blocks, size, create=create)
 
-    def take(self, comm: Any, homes: Sequence[tuple[str, int, str]], *, looking: bool) -> None:
-        """Tell each other what is there.
+    def exchange(self, comm: Any, homes: Sequence[tuple[str, int, str]], *, looking: bool) -> None:
+        """Have all processes know which vaults are there.
 
         Args:
             comm: of all processes. Collective.
@@ -60,29 +66,28 @@ class Stock:
         known = {(kind, index) for kind, index, _ in homes}
         here = {(kind, index) for kind, index, host in homes if host == self.host}
         for role in salvage.roles_of(self.layout) if looking else ():
-            # Elsewhere than where the role was last there may be one of a timeline that has ended.
+            # Elsewhere than where the role was last there may be one of an attempt that has ended.
             if (role in here or role not in known) and self.path(role).exists():
                 with contextlib.suppress(FtrmaError):  # killed while it was made
                     vault = self.open(role, create=False)
                     mine[role] = frozenset(vault.versions(role[0]))
                     vault.close()
-        for host, stock in comm.allgather((self.host, mine)):
-            for role, versions in stock.items():
+        for host, there in comm.allgather((self.host, mine)):
+            for role, versions in there.items():
                 # One that was moving to another node when the launch ended is there twice.
                 if role not in self.found or max(versions) > max(self.found[role][1]):
                     self.found[role] = host, versions
 
-    def hold(self, proc: Proc, hosts: Sequence[str], slot_proc: Sequence[Proc],
-             checksum_proc: Sequence[Proc], *, strays: bool) -> None:
+    def open_mine(self, table: NodeTable, placement: Placement) -> None:
         """Open this node's vaults that this process looks after.
 
-        Args:
-            proc: this process.
-            hosts: of all processes.
-            slot_proc, checksum_proc: the holders of this launch.
-            strays: also those of roles that are on other nodes now.
+        The holder of a role looks after the vault of the role; the first process of the node also
+        after those of roles that are on other nodes now.
         """
         for role, (host, _) in self.found.items():
-            holder = (slot_proc if role[0] == "slot" else checksum_proc)[role[1]]
-            if host == self.host and (holder == proc or (strays and hosts[holder] != host)):
-                self.held[role] = self.open(role, create=False)
+            holders = placement.slot_proc if role[0] == "slot" else placement.checksum_proc
+            holder = holders[role[1]]
+            elsewhere = table.hosts[holder] != host
+            mine = holder == table.proc or (table.first_on_node and elsewhere)
+            if host == self.host and mine:
+                self.opened[role] = self.open(role, create=False)

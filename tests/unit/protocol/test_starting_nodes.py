@@ -19,9 +19,9 @@ from ftrma.machine.topology import make_layout
 from ftrma.native import loading, vaults
 from ftrma.native.constants import SPARE
 from ftrma.native.shared import Version
-from ftrma.protocol.distributed import restore
 from ftrma.protocol.retrieval import Retrieval
-from ftrma.protocol.stock import Stock
+from ftrma.protocol.starting_nodes import restore
+from ftrma.protocol.vault_inventory import VaultInventory
 from ftrma.vault.vault import BLOCK, Region, Vault
 
 
@@ -38,15 +38,20 @@ class Comm:
 loading.load()
 
 
-def world_of_one(directory: Path) -> Any:
+def view_of_one(directory: Path) -> Any:
     layout = make_layout(1, spares=0)
     return SimpleNamespace(
-        stock=Stock(directory, "a", layout, 64), layout=layout, known_committed=0,
-        link=SimpleNamespace(critical=threading.Lock()),
-        visit=lambda place: None, barrier=lambda: None, host="a", hosts=["a"], proc=0,
-        first_on_node=True, tell=print, seal=lambda version: SEAL, files=None,
-        place_vault=lambda: None,
+        inventory=VaultInventory(directory, "a", layout, 64), layout=layout, words=SimpleNamespace(
+            me=SimpleNamespace(ready=0), set_committed=lambda version: None),
+        critical=threading.Lock(), proc=0, table=table_of(["a"], 0),
+        visit=lambda place: None, barrier=lambda: None,
+        tell=print, seal=lambda version: SEAL, remote_files=None,
+        share_vault=lambda: None,
     )
+
+
+def table_of(hosts: list[str], proc: int) -> Any:
+    return SimpleNamespace(hosts=hosts, host="a", proc=proc, first_on_node=True)
 
 
 def stage(vault: Vault, version: int, array: Any) -> None:
@@ -59,13 +64,13 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
 ) -> None:
     """Law: what another death makes of a launch that is restoring, no vault is left half undone."""
     seen = []
-    world = world_of_one(tmp_path)
+    view = view_of_one(tmp_path)
 
     def watched(name: str) -> None:
         real = getattr(vaults, name)
 
         def call(*args: Any) -> None:
-            seen.append((name, world.link.critical.locked()))
+            seen.append((name, view.critical.locked()))
             real(*args)
 
         monkeypatch.setattr(vaults, name, call)
@@ -77,15 +82,15 @@ def test_the_end_does_not_reach_a_vault_that_is_being_settled(
         vault = Vault(tmp_path / f"{kind}-{at}", 64, 1, create=True)
         stage(vault, 1, array)
         vault.words.version = at
-        world.stock.held[kind, at] = vault
-    world.role = lambda: (SPARE, 0)
-    mine = Retrieval(world, Comm(), {})
+        view.inventory.opened[kind, at] = vault
+    view.role = lambda: (SPARE, 0)
+    mine = Retrieval(view, view.inventory, Comm(), {})
     mine.version = 1
     mine._bring_to_version()
     assert sorted(seen) == [
         ("parity_drop", True), ("parity_fold", True), ("stage_undo", True)
     ]
-    for vault in world.stock.held.values():
+    for vault in view.inventory.opened.values():
         vault.close()
 
 
@@ -96,20 +101,20 @@ def test_a_vault_counts_where_its_role_was(
     tmp_path: Path, homes: list[tuple[str, int, str]], found: bool
 ) -> None:
     """Law: a vault is looked for where its role was last, at both places if it was moving."""
-    world = world_of_one(tmp_path)
-    world.stock.open(("slot", 0), create=True).close()
-    world.stock.take(Comm(), homes, looking=True)
-    assert (("slot", 0) in world.stock.found) == found
+    view = view_of_one(tmp_path)
+    view.inventory.open(("slot", 0), create=True).close()
+    view.inventory.exchange(Comm(), homes, looking=True)
+    assert (("slot", 0) in view.inventory.found) == found
 
 
 def test_a_vault_that_is_elsewhere_too_goes(tmp_path: Path) -> None:
     """Law: after a launch has restored, no node has a vault of a role that it does not hold."""
-    world = world_of_one(tmp_path)
-    world.hosts, world.proc, world.first_on_node = ["b", "a"], 1, True
-    world.stock.found = {("slot", 0): ("b", frozenset({Version(0)}))}
-    world.role, world.store = (lambda: (2, 0)), (lambda name, value: None)
+    view = view_of_one(tmp_path)
+    view.table, view.proc = table_of(["b", "a"], 1), 1
+    view.inventory.found = {("slot", 0): ("b", frozenset({Version(0)}))}
+    view.role = lambda: (2, 0)
     (tmp_path / "slot-0").touch()
-    world.everyone, world.holders, world.servers = Comm(), lambda: [0], lambda: [1]
-    vault, _ = restore(world)
+    view.everyone, view.slot_holders, view.checksum_holders = Comm(), lambda: [0], lambda: [1]
+    vault, _ = restore(view, view.inventory)
     assert vault is not None and os.listdir(tmp_path) == ["checksum-0"]
     vault.close()

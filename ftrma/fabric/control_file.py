@@ -1,0 +1,112 @@
+"""Makes a job's directory and the control file in it, and decides their sizes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from ..errors import FtrmaError
+from ..host import cgroup
+from ..machine.placement import Placement
+from ..machine.topology import Layout
+from ..native import job, logs, vaults
+from ..native.constants import FAILPOINTS
+from ..native.shared import Control, Proc
+
+ADDRESS_BYTES = 64 << 40  # half of what a process can have on x86-64
+
+
+def capacity_blocks(processes: int, layout: Layout) -> int:
+    """Blocks of a new vault: as much as the machine has memory; the file is sparse.
+
+    A process may map all vaults of its node, and images of all of its group, at once: where they
+    would not fit beside each other, a vault has less.
+
+    Args:
+        processes: on this node.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
+    share = ADDRESS_BYTES // (processes + layout.group_size + layout.strength)
+    return min(memory, share // vaults.block_bytes(layout.group_size))
+
+
+LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
+LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
+
+
+def log_bytes(directory: Path, slots: int, least: int) -> int:
+    """Default budget of each slot's logs, bytes."""
+    room, allowed = os.statvfs(directory), cgroup.room_bytes()
+    free = room.f_bavail * room.f_frsize
+    share = (free if allowed is None else min(free, allowed)) // LOG_SHARE // slots
+    return max(least, min(LOG_BYTES, share))
+
+
+def check_log_budget(budget: int | None) -> None:
+    """Refuse a budget of logs that holds next to nothing."""
+    least = logs.log_least()
+    if budget is not None and budget < least:
+        raise ValueError(
+            f"--log-budget {budget}: too small for a slot's access logs; give {least} bytes or more"
+        )
+
+
+def make_control(
+    path: Path, layout: Layout, log_budget: int | None = None, processes: int | None = None
+) -> Control:
+    """Make a job's control file.
+
+    Args:
+        log_budget: of each slot's logs, bytes; None: the default.
+        processes: on this node; None: all.
+    """
+    ctl = job.make_control(path, layout.processes, layout.slots, layout.groups, layout.strength,
+                           layout.group_size,
+                           capacity_blocks(processes or layout.processes, layout))
+    ctl.log_bytes = log_budget or log_bytes(path.parent, layout.slots, logs.log_least())
+    for slot in range(layout.slots):
+        ctl.roles[0].slot_group[slot] = layout.group_of(slot)
+    return ctl
+
+
+def write_roles(ctl: Control, placement: Placement) -> None:
+    """Write the roles that a launch begins with."""
+    table = ctl.roles[ctl.roles_seq & 1]
+    for s, p in enumerate(placement.slot_proc):
+        table.slot_proc[s] = Proc(p)
+    for c, p in enumerate(placement.checksum_proc):
+        table.checksum_proc[c] = Proc(p)
+    for number, p in enumerate(placement.spares):
+        ctl.proc[p].spare = number
+
+
+def make_job_directory(
+    layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
+) -> Path:
+    """Make a job's directory with its control file."""
+    check_log_budget(log_budget)
+    directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
+    try:
+        directory.mkdir(mode=0o700)  # exclusively: nobody else's
+        make_control(directory / "control", layout, log_budget)
+        job.make_story(directory / "events")
+    except (OSError, FtrmaError) as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise FtrmaError(
+            f"no shared memory for the job ({error}): make room in {base} and see that it is "
+            "writable"
+        ) from error
+    return directory
+
+
+def place_of_kill(ctl: Control, role: int, index: int) -> str:
+    """Place where a ``--kill`` rule struck a role, once; "unknown" if none did."""
+    names = {number: name for name, number in FAILPOINTS.items()}
+    for i in range(ctl.nrules):
+        rule = ctl.rules[i]
+        if rule.fired == 1 and rule.role == role and rule.index == index:
+            rule.fired = 2
+            return names.get(rule.failpoint) or job.text(rule.name)
+    return "unknown"

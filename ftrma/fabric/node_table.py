@@ -1,0 +1,77 @@
+"""Which process of a launch over several nodes is on which node, and the directory of this one.
+
+Each process makes the table before the control file is there, from what all processes tell each
+other by MPI.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+from ..host import private
+from ..native import job
+from ..native.shared import Proc
+from . import clock
+from .link import Link
+
+
+class NodeTable:
+    """The nodes of a launch.
+
+    Args:
+        comm: mpi4py communicator of all processes.
+        proc: position of this process in the MPI world.
+        link: to the supervisor.
+        directory: of the job; each node has a directory of its own in it.
+
+    Attributes:
+        hosts: name of the node of each process.
+        host: name of this process's node.
+        names: of the nodes, in the order of their numbers.
+        directory: of the job on this node.
+
+    MPI: collective over all processes.
+    """
+
+    def __init__(self, comm: Any, proc: Proc, link: Link, directory: Path) -> None:
+        self.proc, self.host = proc, socket.gethostname()
+        self.hosts: list[str] = comm.allgather(self.host)
+        self.names = list(dict.fromkeys(self.hosts))
+        ahead_ns = 0
+        if self.first_on_node:
+            ahead_ns = clock.ahead_ns(lambda: int(link.request("clock")["ns"]))
+        job.set_clock(comm.allgather(ahead_ns)[self.hosts.index(self.host)])
+        private.make_directory(directory)
+        self.directory = directory / self.host
+        private.make_directory(self.directory)
+        link.directory = self.directory
+        if self.first_on_node:  # words of a launch before would be taken for those of this one
+            for pattern in ("comm-*", "window-*", "demand-*"):
+                for left in self.directory.glob(pattern):
+                    left.unlink()
+
+    @property
+    def first_on_node(self) -> bool:
+        """This process is the lowest of its node."""
+        return self.hosts.index(self.host) == self.proc
+
+    @property
+    def processes_here(self) -> int:
+        """Number of processes on this node."""
+        return self.hosts.count(self.host)
+
+    @property
+    def node(self) -> int:
+        """Number of this process's node."""
+        return self.names.index(self.host)
+
+    def node_of(self, proc: int) -> int:
+        """Number of a process's node."""
+        return self.names.index(self.hosts[proc])
+
+    @property
+    def nodes(self) -> list[int]:
+        """Number of each process's node."""
+        return [self.names.index(host) for host in self.hosts]
