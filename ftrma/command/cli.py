@@ -298,7 +298,7 @@ def command_run(arguments: argparse.Namespace) -> int:
 
 def command_framework(arguments: argparse.Namespace) -> int:
     """Run the packaged program that a framework's command asks for, as ``ftrma run`` does."""
-    asked = arguments.framework.launch(arguments)
+    asked = arguments.framework.invocation(arguments)
     app = apps.find_app(*asked.apps)
     if not app:
         raise ValueError(f"this installation lacks {' or '.join(asked.apps)} in "

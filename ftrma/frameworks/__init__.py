@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 
 @dataclass
-class Launch:
+class Invocation:
     """A run of a packaged program that a framework's command asks for.
 
     Attributes:
@@ -52,7 +52,7 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the options and words that come beside those of ``ftrma run``."""
 
-    def launch(self, arguments: argparse.Namespace) -> Launch:
+    def invocation(self, arguments: argparse.Namespace) -> Invocation:
         """The program that the command line asks for.
 
         Raises:

@@ -53,7 +53,7 @@ class Base:
 
 
 @dataclass
-class Recovery:
+class CausalRecovery:
     """A causal recovery: a process takes over a slot by replay.
 
     Attributes:
@@ -116,7 +116,7 @@ class Recovery:
         )
 
 
-def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Recovery]:
+def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[CausalRecovery]:
     """Yield the causal recoveries of a run, finished or not."""
     records = trace.records
     done = (records["mode"] == REPLAY) & np.isin(records["what"], OWN_EVENTS)
@@ -133,7 +133,7 @@ def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Recovery]:
         end = next((r for r in rows if r.what == What.Recovery), None)
         rows = [r for r in rows if r is not end]
         own = published.get((begin.entry, begin.slot), [])
-        yield Recovery(begin, rows, end, cut, base_of(begin, cut, own))
+        yield CausalRecovery(begin, rows, end, cut, base_of(begin, cut, own))
 
 
 def begun_twice_or_never(trace: Trace) -> Iterator[Violation]:

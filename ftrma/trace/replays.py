@@ -44,7 +44,7 @@ from .records import (
     Trace,
     What,
 )
-from .recoveries import Recovery
+from .recoveries import CausalRecovery
 
 
 class Before:
@@ -80,7 +80,7 @@ class Before:
         return (slot, event) in self.horizons or self.last.get(slot) == event - 1
 
 
-def check_replays(trace: Trace, found: list[Recovery]) -> Iterator[Violation]:
+def check_replays(trace: Trace, found: list[CausalRecovery]) -> Iterator[Violation]:
     """Yield the violations of causal recoveries: of each recovery the first of every kind."""
     by_attempt: dict[int, Before] = {}
     for recovery in found:
@@ -112,7 +112,7 @@ def source(r: Record) -> str:
     )
 
 
-def applied_right(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def applied_right(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that each applied access was made, is not in the checkpoint, and comes once."""
     ends: dict[tuple[int, int], int] = {}  # of the pieces of each access so far
     for row in recovery.applied:
@@ -138,7 +138,7 @@ def applied_right(recovery: Recovery, before: Before) -> Iterator[Violation]:
             )
 
 
-def applied_in_order(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def applied_in_order(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that accesses are applied in cohb order, none before the slot's clock is there.
 
     Accesses that are left when the last event below the horizon is done are applied at once. Such
@@ -206,7 +206,7 @@ def overlap(a: Record, b: Record) -> bool:
     return a.at < b.at + b.bytes and b.at < a.at + a.bytes
 
 
-def applied_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def applied_all(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that every access since the checkpoint, made before the repair, was applied."""
     if not recovery.end:
         return
@@ -221,7 +221,7 @@ def applied_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
             yield from lacking(recovery, window, made, found)
 
 
-def lacking(recovery: Recovery, window: int, made: dict[int, Record],
+def lacking(recovery: CausalRecovery, window: int, made: dict[int, Record],
             found: dict[int, list[Record]]) -> Iterator[Violation]:
     """Yield the accesses to one part that were not applied, or in part only.
 
@@ -246,7 +246,7 @@ def lacking(recovery: Recovery, window: int, made: dict[int, Record],
             yield Violation(recovery.end_ns, f"{describe(r)}, was not applied")
 
 
-def must_be_applied(recovery: Recovery, r: Record) -> bool:
+def must_be_applied(recovery: CausalRecovery, r: Record) -> bool:
     """The access was logged, has data, and has changed memory.
 
     A slot's puts to itself are made again instead, as are its events above the horizon.
@@ -262,7 +262,7 @@ def must_be_applied(recovery: Recovery, r: Record) -> bool:
 # ---- the slot's own events ------------------------------------------------------------------
 
 
-def replayed_right(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def replayed_right(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that each replayed event was done before in the same way, comes once and in order."""
     previous = recovery.start.event
     for r in recovery.replayed:
@@ -294,7 +294,7 @@ def shape(r: Record) -> tuple[int, ...]:
     return r.what, r.window, r.target, r.at, r.bytes
 
 
-def replayed_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def replayed_all(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that every event of the slot between checkpoint and horizon was replayed."""
     if not recovery.end:
         return
@@ -307,7 +307,7 @@ def replayed_all(recovery: Recovery, before: Before) -> Iterator[Violation]:
             )
 
 
-def live_after(recovery: Recovery, before: Before) -> Iterator[Violation]:
+def live_after(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
     """Demand that live events lie above the horizon, and come after the end of the replay.
 
     Events at or below the horizon have taken effect already.

@@ -15,12 +15,12 @@ from ...framework import entries, kept
 from .part_store import PartStore
 from .parts import Part, Partition
 from .references import AnyArray
-from .runner import NotEnded, Outcome, P, Runner, Saved, Settings, Task, saved_result
+from .runner import GraphRunner, NotEnded, P, RunOutcome, Saved, Settings, Task, saved_result
 from .spill import Spill, key_of
 from .transport import pass_by
 
 
-class ClaimedRunner(Runner[P]):
+class ClaimedRunner(GraphRunner[P]):
     """Base of the runners whose recovery is the framework's own.
 
     Attributes:
@@ -38,7 +38,7 @@ class ClaimedRunner(Runner[P]):
     def claim(self) -> None:
         framework.claim("graph")
 
-    def run(self, task: Task[P]) -> Outcome:
+    def run(self, task: Task[P]) -> RunOutcome:
         partition = self.parts.partition(task.graph, task.run)
         try:
             fields = self._fields(task, partition)
@@ -46,7 +46,7 @@ class ClaimedRunner(Runner[P]):
             self.parts.end(task.run)
             raise
         self.parts.end(task.run)
-        return Outcome(partition.ids(self.comm.rank), fields)
+        return RunOutcome(partition.ids(self.comm.rank), fields)
 
     def _fields(self, task: Task[P], partition: Partition) -> dict[str, AnyArray]:
         """This slot's part of the result: the one that a checkpoint has, or that of a run now."""

@@ -7,7 +7,7 @@ import sys
 
 from ...host import values
 from ...host.values import number, whole
-from .. import Launch
+from .. import Invocation
 
 PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
 KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " in a line), rmat:SCALE, lognormal:N, grid:SIDE or path:N")
 
 
-def launch(arguments: argparse.Namespace) -> Launch:
+def invocation(arguments: argparse.Namespace) -> Invocation:
     words = [arguments.program, arguments.graph]
     if arguments.recovery:
         words += ["--recovery", arguments.recovery]
@@ -69,7 +69,7 @@ def launch(arguments: argparse.Namespace) -> Launch:
     writes = (("--out", arguments.out),) if arguments.out else ()
     # By "rollback" nothing is replayed, so nothing is logged.
     policy = "rollback" if arguments.recovery == "rollback" else ""
-    return Launch(APPS, words, (arguments.graph,), writes, policy)
+    return Invocation(APPS, words, (arguments.graph,), writes, policy)
 
 
 def check_graph(word: str) -> None:

@@ -26,9 +26,9 @@ from .pregel_runner import is_last, take_step
 from .pregel_slot import PregelSlot
 from .pregel_transport import PregelWindow
 from .runner import (
+    GraphRunner,
     NotEnded,
-    Outcome,
-    Runner,
+    RunOutcome,
     Settings,
     StepReport,
     Task,
@@ -42,7 +42,7 @@ SOURCES = ("ids", "counts", "there", "halves")  # as `PregelWindow.sources` has 
 INBOX = ("values", "got", "ptr")
 
 
-class DeclaredRunner(Runner[VertexProgram]):
+class DeclaredRunner(GraphRunner[VertexProgram]):
     """Runs a `VertexProgram` whose state ftrma saves and restores."""
 
     recoveries: ClassVar = ("causal", "rollback")
@@ -73,7 +73,7 @@ class DeclaredRunner(Runner[VertexProgram]):
     def progress(self, report: StepReport) -> str:
         return f"step {report.step}: {report.active} active, {report.messages} messages"
 
-    def run(self, task: Task[VertexProgram]) -> Outcome:
+    def run(self, task: Task[VertexProgram]) -> RunOutcome:
         state = declare(task.program, task.run, task.identity)
         partition = self._partition(task, state)
         causal = self.settings.recovery == "causal"
@@ -90,7 +90,7 @@ class DeclaredRunner(Runner[VertexProgram]):
         if not state.ended:
             raise NotEnded(f"the program has not ended after {state.step} steps")
         fields = {name: getattr(state, f"field {name}").copy() for name in task.program.fields}
-        return Outcome(partition.ids(self.comm.rank), fields, state.wholes)
+        return RunOutcome(partition.ids(self.comm.rank), fields, state.wholes)
 
     def _partition(self, task: Task[VertexProgram], state: Any) -> Partition:
         """The partition of a run; bounds that depend on edges are declared once they are found."""

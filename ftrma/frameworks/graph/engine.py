@@ -20,13 +20,13 @@ from .phoenix_runner import PhoenixRunner
 from .pregel_program import VertexProgram
 from .pregel_runner import PregelRunner
 from .references import AnyArray
-from .runner import Runner, Settings, StepReport, Task
+from .runner import GraphRunner, Settings, StepReport, Task
 from .runs import runs
 
 MOST = 10_000  # steps of a program, unless it says otherwise
 LOG_BYTES = 1 << 30  # of a slot's logs
 PROGRESS_S = 0.5  # between two lines
-RUNNERS: tuple[type[Runner[Any]], ...] = (PregelRunner, DeclaredRunner, PhoenixRunner)
+RUNNERS: tuple[type[GraphRunner[Any]], ...] = (PregelRunner, DeclaredRunner, PhoenixRunner)
 PREGEL_RECOVERIES = (*PregelRunner.recoveries, *DeclaredRunner.recoveries)
 PHOENIX_RECOVERIES = PhoenixRunner.recoveries
 RECOVERIES = (*PREGEL_RECOVERIES, *PHOENIX_RECOVERIES)

@@ -105,7 +105,7 @@ def run(slot: PhoenixSlot, transport: PhoenixTransport, *, every: int,
     Raises:
         NotEnded: it has not ended by then.
     """
-    attempt = _Attempt(slot, transport)
+    attempt = _PhoenixAttempt(slot, transport)
     attempt.begin()
     for taken in itertools.count(1):
         report, final = attempt.take_round()
@@ -129,7 +129,7 @@ def run(slot: PhoenixSlot, transport: PhoenixTransport, *, every: int,
     return result
 
 
-class _Attempt:
+class _PhoenixAttempt:
     """The turns that all slots take together: to mend states first, then a turn for each round."""
 
     def __init__(self, slot: PhoenixSlot, transport: PhoenixTransport) -> None:

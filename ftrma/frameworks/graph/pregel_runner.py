@@ -109,7 +109,7 @@ def run(slot: PregelSlot, transport: PregelTransport, *, every: int,
     Raises:
         NotEnded: it has not ended by then.
     """
-    attempt = _Attempt(slot, transport, every)
+    attempt = _PregelAttempt(slot, transport, every)
     ended = False
     for i in attempt.steps():
         report, final = attempt.take(i)
@@ -129,7 +129,7 @@ def run(slot: PregelSlot, transport: PregelTransport, *, every: int,
     return result
 
 
-class _Attempt:
+class _PregelAttempt:
     """The steps that all slots take together, from where the program was to its end.
 
     Attributes:

@@ -93,7 +93,7 @@ class Task(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """This slot's result of a run.
 
     Attributes:
@@ -107,7 +107,7 @@ class Outcome:
     wholes: dict[str, AnyArray | None] = field(default_factory=dict)
 
 
-class Runner(ABC, Generic[P]):
+class GraphRunner(ABC, Generic[P]):
     """Runs programs of one kind, by one of its recoveries.
 
     Attributes:
@@ -150,7 +150,7 @@ class Runner(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def run(self, task: Task[P]) -> Outcome:
+    def run(self, task: Task[P]) -> RunOutcome:
         """Run a program to its end, or return the result of a run that has ended before a failure.
 
         Raises:
