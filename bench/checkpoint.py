@@ -1,13 +1,13 @@
 """Measures one checkpoint, beside copying, comparing and writing the same bytes.
 
 Every slot holds one window. Timed are safepoints that checkpoint it with all of it changed, nothing
-changed, and a tenth of its pages changed, and, in the same process and in turn, what memory and
-files can do with the same bytes. Each time is that of the slowest slot, all starting together; each
+changed, and a tenth of its pages changed. In the same process and in turn those bytes are copied,
+compared, and written to files. Each time is that of the slowest slot, all starting together; each
 ratio is formed within a round. The ratio of the fastest times is given beside it: other work on the
 machine only ever makes them slower.
 
-A checkpoint returns when every slot has staged what changed; the checksum rank works on while the
-program computes. Time is given for that before each measurement, except in the line 'no wait'.
+A checkpoint returns when every slot has staged its changes; the checksum rank works on while the
+program computes. Before each measurement the program waits for it, except in the line 'no wait'.
 """
 
 from __future__ import annotations

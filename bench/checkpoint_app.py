@@ -2,8 +2,8 @@
 
 Every slot holds one window of random bytes. A timed action starts at a barrier of all slots and its
 time is that of the slowest. Before each one the program waits, untimed, until the checksum ranks
-are done with the checkpoint before, because a checkpoint that comes too early waits for them; what
-that costs is measured by itself. The last line of output is one JSON object.
+are done with the checkpoint before, because a checkpoint that comes too early waits for them; the
+cost of that is measured by itself. The last line of output is one JSON object.
 
 The references act on the same bytes in the same process. `memcpy` copies the window, just
 rewritten like before a checkpoint, to private memory (page-aligned, touched before), `memcpy
@@ -176,7 +176,7 @@ class Subject:
             if time.monotonic() - began > CATCH_UP_LIMIT_S:
                 sys.exit(f"checkpoint_app: checkpoint {self.safepoints} is not committed in time")
             time.sleep(0.002)
-        # Folding comes after the commit and touches no more memory than what came before it.
+        # Folding comes after the commit and touches no more memory than the steps before it.
         self.summing_s = max(self.summing_s, time.monotonic() - began)
         time.sleep(0.02 + 2 * self.summing_s)
 

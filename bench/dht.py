@@ -8,12 +8,12 @@ Sides, each a launch of its own (names as in figure 11c of Besta & Hoefler):
   ML           message logging with extra logger processes
 
 Protected sides take no checkpoints but those that full logs demand. Between inserts a slot thinks:
-with a duty of 0.1, inserts take a tenth of the time. All sides think equally long, by what an
-unprotected launch before each round has found its own inserts to cost, so a dearer insert makes the
-run longer and not the thinking too. Overheads are those of the whole time, thinking included; the
+with a duty of 0.1, inserts take a tenth of the time. All sides think equally long, by the
+cost of inserts in an unprotected launch before each round, so a dearer insert makes the run longer
+and not the thinking too. Overheads are those of the whole time, thinking included; the
 sides of a round are alive together and take turns of a moment each.
 
-More slots than cores share the cores, and with them what the extra processes take.
+More slots than cores share the cores, also with the extra processes.
 """
 
 from __future__ import annotations

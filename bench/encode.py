@@ -4,15 +4,15 @@ Question: at which speed are parities computed, lost members computed back, and 
 beside copying and reading the same bytes, and beside ISA-L, the library that most storage systems
 use. All sides take turns in each round, in one process and one thread, on the same random bytes in
 memory that was touched before; a ratio is formed within a round. Times are those for which the
-thread had the processor, so that other work on the machine disturbs only by what it takes of the
-caches. What a call costs without any bytes is measured too and taken off: it is Python's and not
-the kernel's.
+thread had the processor, so that other work on the machine disturbs only by its use of the caches.
+The time of a call without any bytes is measured too and taken off: it is Python's and not the
+kernel's.
 
 ISA-L comes with the wheel of pyeclib (``pip install 'ftrma[isal]'``); without it those rows are
 left out and the report says so.
 
 GB/s are 1e9 bytes of the members per second: a sum over 8 members of 1 MiB counts 8 MiB, a copy
-what is copied.
+the bytes copied.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Group:
         random = np.random.default_rng(SEED)
         self.rows = [self.row(random.bytes(size_bytes)) for _ in range(k + 2 * m)]
         self.everything = np.concatenate(self.rows[:k]).view(np.uint64)
-        self.kept: list[Any] = []  # what C has pointers to
+        self.kept: list[Any] = []  # arrays that C has pointers to
         # {operation: {side: call}}, and how many members' bytes an operation counts.
         self.calls: dict[str, dict[str, Call]] = {}
         self.counts: dict[str, int] = {"memcpy": 1, "scan": k}

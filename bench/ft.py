@@ -21,10 +21,10 @@ as in figures 10 and 11 of Besta & Hoefler):
 The sides of the first question take checkpoints and log nothing.
 
 A launch runs the benchmark many times in one process, after its warm-up. Three times are taken from
-it. The median says what a typical run costs; the mean also contains the runs in which a checkpoint
-happened to fall, and so is the cost of protection as a long program pays it, at the price of more
-noise; the fastest is the least disturbed by other work on the machine, and by checkpoints. Each is
-compared with that of no-FT in the same round.
+it. The median is a typical run. The mean contains also the runs in which a checkpoint happened to
+fall, so it is the cost of protection for a long program, with more noise. The fastest is the least
+disturbed by other work on the machine, and by checkpoints. Each is compared with that of no-FT in
+the same round.
 
 With --logging and --demand, where no checkpoint goes by the clock, the sides of a round are alive
 together and take turns of a moment each; typical runs are compared turn by turn. There the first

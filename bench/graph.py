@@ -3,7 +3,7 @@
 In each round the same PageRank (20 iterations), breadth-first search from vertex 0 and connected
 components are done by scipy in this process, on one core, and by `ftrma.graph` in a job. Times are
 those of computing alone: without loading, and of the second run in the job. scipy has two searches:
-the distances, which are what the program has, and the order of visits, which is less. Where
+the distances, as the program has them, and the order of visits, which is less. Where
 NetworKit and igraph are installed they are peers, too: the former on as many threads as there are
 slots, the latter on one core.
 """

@@ -1,14 +1,14 @@
 """Measures Phoenix's recovery: its cost without a failure, and the rounds more with one.
 
 Without a failure a job under ``ftrma run`` and one under plain mpirun take turns of seconds; each
-makes the same run again and again. Compared are the times of its rounds and of all of it, turn by
-turn, and what the rounds take if each is as fast as it ever was, which other work on the machine
-disturbs least: there the target is. Then one slot of all, or half of them, are killed at once
-behind so many percent of the rounds. There are no checkpoints. A round in which they die counts as
-one, and results have to be the same bits but for PageRank, which has a tolerance.
+makes one run again and again. Times of rounds and of whole runs are compared turn by turn. The
+target is for the sum of the rounds if each is as fast as it ever was, which other work on the
+machine disturbs least. Then one of all slots, or half of them, are killed at once behind a share of
+the rounds. There are no checkpoints. A round in which they die counts as one, and results have to
+have equal bits but for PageRank, which has a tolerance.
 
-With ``--cr 5 50 500`` the same runs with a checkpoint every so many rounds, to go back to, take
-turns with those by Phoenix: what checkpoints in memory cost a whole run.
+With ``--cr 5 50 500`` runs with a checkpoint every so many rounds, to go back to, take turns with
+those by Phoenix: that is the cost of checkpoints in memory for a whole run.
 
 Source: R. Dathathri et al., "Phoenix: A Substrate for Resilient Distributed Graph Analytics",
 ASPLOS 2019, section 6.
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
 
 
 def pair(options: Namespace, name: str) -> JsonObject:
-    """Both sides in turns: how much longer, in percent, rounds and whole runs take with Phoenix."""
+    """Both sides in turns: percent that rounds and whole runs take longer with Phoenix."""
     words = [name, options.graph, str(options.repeat)]
     launches = {side: lambda started, how=how: how(options.pair, SCRIPT, words, options.timeout,
                                                    started)[0]
@@ -106,8 +106,7 @@ def pair(options: Namespace, name: str) -> JsonObject:
 
 
 def checkpointed(options: Namespace, name: str) -> dict[str, float]:
-    """By rounds between checkpoints: how much longer, in percent, a whole run takes than by
-    Phoenix."""
+    """Percent that a whole run takes longer than by Phoenix, by rounds between checkpoints."""
     words = [name, options.graph, str(options.repeat)]
     side = sides.protected("--spares", "1")
     launches = {str(every): lambda started, every=every: side(

@@ -1,8 +1,8 @@
 """The program that `bench phoenix` runs: one of Phoenix's, some times one after another.
 
-The last line of output is one JSON object: a checksum of the result, how many rounds the process of
-slot 0 has taken for the last run, and of each run when it began and what its rounds and all of it
-took, in seconds; and the rounds of a run if each took what it takes at the fastest.
+The last line of output is one JSON object: a checksum of the result, the number of rounds that the
+process of slot 0 has taken for the last run, and for each run the time of its begin and the seconds
+of its rounds and of all of it; and the seconds of a run's rounds if each is as fast as ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import phoenix
 from ftrma import graph
 from ftrma.graph import data
 
-# Programs: what is made of the graph, the program, and the field that is its result.
+# Programs: the graph that is made of the given one, the program, the field that is its result.
 PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
     "bfs": (lambda g: g, lambda g: phoenix.Distance(0, weighted=False), "value"),
     "cc": (data.symmetric, lambda g: phoenix.Component(), "value"),

@@ -1,19 +1,19 @@
 """Measures the time until a program goes on after a SIGKILL: causally, by rollback, by relaunch.
 
-In place a spare is there, and what is timed is the way from the signal to the end of recovery, with
-its phases, for the same kill under two policies:
+In place a spare is there. The time from the signal to the end of recovery is measured, with its
+phases, for one kill under two policies:
 
   causal    the dead slot's work since the checkpoint is replayed from logs, the others wait for it
   rollback  all go back to the checkpoint and do their work again
 
 First with a large window and nothing to replay: restoring is the computation of the lost slot's
 memory from parity and the others', and its speed is compared with memcpy of the same size in the
-same launch. Relaunch: there is no spare, and what is timed is the way to the first new step.
+same launch. Relaunch: there is no spare, and the time to the first new step is measured.
 
-Then NAS FT, killed in a run when most of it is done, with a checkpoint at its begin: what is lost
-is timed in slot 0, from the last step before the death to the next new one, less a usual step. The
-replacement first runs the program's imports and set-up again ("set-up"); the speed of the replay is
-the time that the steps took at first, over the time that they take it from there.
+Then NAS FT, killed in a run when most of it is done, with a checkpoint at its begin: the time lost
+is measured in slot 0, from the last step before the death to the next new one, less a usual step.
+The replacement first runs the program's imports and set-up again ("set-up"); the speed of the
+replay is the time that the steps took at first, over the time that the replacement takes for them.
 
 `--many`: ten recoveries in ten runs of FT, see ``recovery_many.py``.
 """
@@ -174,8 +174,8 @@ def lost(times: Times, died_s: float) -> dict[str, float]:
     """The cost of a failure for a survivor, from its own notes.
 
     Args:
-        times: what the survivor noted.
-        died_s: when the other slot died.
+        times: notes of the survivor.
+        died_s: time at which the other slot died.
 
     Returns:
         Milliseconds between the last step before the death and the next new one, less a usual
@@ -198,8 +198,8 @@ def replayed(times: Times, died_s: float) -> dict[str, float]:
     """Times of steps that a slot did before it died and its replacement again, from their notes.
 
     Args:
-        times: what both noted, one after the other.
-        died_s: when the first one died.
+        times: notes of both, one after the other.
+        died_s: time at which the first one died.
     """
     last, last_s = max((number, s) for number, s in times.done if s < died_s)
     began_s = max(s for _, s in times.began if s < died_s)

@@ -1,9 +1,9 @@
 """The program that `bench recovery` kills: a window of a given size and a step counter.
 
 Every step begins with a safepoint and changes one page of the window; the one checkpoint that
-matters holds the whole window. The last line of output is one JSON object: when slot 0 came out of
-each fence, on the machine's monotonic clock, which after a rollback are those since then, and the
-time of copying the window's size in memory.
+matters holds the whole window. The last line of output is one JSON object: the times at which slot
+0 came out of the fences, on the machine's monotonic clock (after a rollback those since then), and
+the time of copying the window's size in memory.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 It runs FT some times; each run begins with a safepoint, and there is no other, so that a checkpoint
 lies at the beginning of each run (with `--interval 0`) and work is lost or replayed from there.
 Given slots kill themselves before given steps, once each. Every slot writes when each run began and
-each step was done to a file in the given directory, past everything that recovery could take back:
-the times of steps that are replayed or done again follow those of the first time. The last line of
+each step was done to a file in the given directory, beyond the reach of a recovery: the
+times of steps that are replayed or done again follow those of the first time. The last line of
 output is one JSON object with the checksums of all runs.
 """
 

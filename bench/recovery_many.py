@@ -5,7 +5,7 @@ Sides, each a launch of its own and in turn:
 
   no-FT       under mpirun, nothing of ftrma loaded, and nobody dies
   f-K         causal recovery (`--policy auto`), a checksum rank for each K slots
-  rollback-K  the same kills, with rollback
+  rollback-K  rollback after those kills
 
 The paper has one checksum rank for 8 and for 16 slots (|CH| = 12.5 % and 6.25 %). So many slots do
 not run on a few cores at once; here it is one for 4 and for 2 by default. There are as many spares
@@ -44,7 +44,7 @@ class Done(NamedTuple):
 
     report: JsonObject
     stats: JsonObject
-    times: list[Times]  # by slot
+    times: list[Times]  # notes, by slot
 
 
 def run_ft(

@@ -3,10 +3,11 @@
 A machine that is shared changes its speed by tens of percent within seconds, and with it what
 launches one after the other are compared by. Here all sides of a round are alive together. Each is
 stopped (SIGSTOP) as soon as it has come up, and goes on for one short turn after the other, in an
-order drawn for each cycle of turns; what is compared was measured within one cycle, seconds apart.
+order drawn for each cycle of turns. Values that are compared were measured within one cycle,
+seconds apart.
 
-Stopped are processes that have no children: the ranks, not what launched and watches them. This
-serves programs whose protection does not go by the clock, so no checkpoints at intervals.
+Processes that have no children are stopped: the ranks, and not those that launch and watch them.
+This serves programs whose protection does not go by the clock, so no checkpoints at intervals.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Question: how long does each request take over loopback TCP, beside a bare round trip between two
 processes that do nothing else, and what does an idle agent cost? The agent is a process as in a
 job; there is no logging and no MPI. All requests take turns in each round, in one process
-and one thread; a ratio is formed within a round. What a call costs without a message is measured
-too and taken off: it is Python's.
+and one thread; a ratio is formed within a round. The time of a call without a message is
+measured too and taken off: it is Python's.
 
 The bare round trip blocks in both processes, so on a quiet machine it pays for being woken, which
 the wire saves by looking for 100 us: ratios below 1 are no mistake.
