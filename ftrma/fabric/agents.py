@@ -325,7 +325,7 @@ class NodeAgent:
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
         self.keeper = directory / "agent.keeper"
-        # As they were when the job was started; the program may change them.
+        # Taken at the start, since the program may change them.
         self.environment, self.home = dict(os.environ), os.getcwd()
 
     def make(self, origins: int, targets: int, words: Regions) -> None:

@@ -1,4 +1,4 @@
-"""Where ``--kill`` strikes: the rules as words, and in the control file."""
+"""Rules of ``--kill``: reads them, checks them and writes them into the control file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 @dataclass(frozen=True)
 class KillRule:
-    """``SLOT@PLACE[:COUNT]``: who kills itself where, at which visit (or after how many ms).
+    """A rule ``SLOT@PLACE[:COUNT]``: the slot kills itself at that visit of the place.
 
-    With ``a`` before it, such as ``a2@put:5`` or ``ac0@sum``, the agent of its node dies instead.
+    At the place ``time`` it does so after so many milliseconds. With ``a`` before it, such as
+    ``a2@put:5`` or ``ac0@sum``, the agent of the slot's node dies instead.
     """
 
     role: int
@@ -64,7 +65,7 @@ class KillRule:
 
 
 def is_named(place: str) -> bool:
-    """Whether this can be a framework's own place: its name, a point, and the place's."""
+    """Tell if this can be a place of a framework: its name, a point, and the place's name."""
     return len(place) < NAME_BYTES and bool(re.fullmatch(r"[a-z_]+\.[a-z_-]+", place))
 
 

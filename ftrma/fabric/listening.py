@@ -1,8 +1,8 @@
-"""Where the processes of a job listen: ``--bind``, by address, network or interface, and ports.
+"""Reads ``--bind``: an address, network or interface, and ports; and listens there.
 
-The supervisor listens on its own host and an agent on each node, so a network or an interface means
-something on all of them. An address is that of the supervisor's host; agents elsewhere take the one
-by which their node reaches it.
+The supervisor listens on its own host and an agent on each node, so a network or an interface is
+looked up on each of them. An address is that of the supervisor's host; agents on other nodes take
+the address by which their node reaches the supervisor.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ANY = range(1)  # port 0: one that is free
-LINK_LOCAL = 0x20  # scope of an address in /proc/net/if_inet6, which says nothing without the link
+ANY = range(1)  # port 0: the kernel takes a free one
+LINK_LOCAL = 0x20  # scope in /proc/net/if_inet6 of an address that needs its link named
 SIOCGIFADDR = 0x8915  # netdevice(7)
 Table = Sequence[tuple[str, str]]  # interface and address, IPv4 first
 
 
 @dataclass(frozen=True)
 class Bind:
-    """Where to listen.
+    """An address to listen at, and ports.
 
     Attributes:
         where: an address, a network or an interface; "": all addresses.
-        ports: of which one is taken.
+        ports: the first one that is free is taken.
     """
 
     where: str = ""
@@ -61,22 +61,23 @@ class Bind:
 
     @property
     def everywhere(self) -> bool:
-        """At all addresses, or all of IPv4."""
+        """All addresses are meant, or all of IPv4."""
         return self.where in ("", "0.0.0.0", "::")
 
     def __str__(self) -> str:
-        """That `parse` reads."""
+        """Write it so that `parse` reads it."""
         where = f"[{self.where}]" if ":" in self.where else self.where
         return where if self.ports == ANY else f"{where}:{self.ports[0]}-{self.ports[-1]}"
 
     def here(self, table: Table, near: str = "") -> str:
-        """The address of this host that is meant, "" for all. Pure.
+        """Find the address of this host that is meant; "" for all. Pure.
 
         Args:
-            table: `own_addresses()`; near: what an address means on this host; "": itself.
+            table: as `own_addresses` gives it.
+            near: address to take on this host if `where` is an address; "": that address.
 
         Raises:
-            ValueError: there is none; the text names what there is.
+            ValueError: the host has none; the text names the addresses that it has.
         """
         if self.everywhere:
             return self.where
@@ -105,7 +106,7 @@ def _is_address(text: str) -> bool:
 
 
 def _wrong(where: str) -> bool:
-    """Whether it is neither address, network, interface nor empty."""
+    """Tell if a text is neither address, network, interface nor empty."""
     try:
         if "/" in where:
             ipaddress.ip_network(where, strict=False)
@@ -117,12 +118,12 @@ def _wrong(where: str) -> bool:
 
 
 def named(table: Table) -> str:
-    """A table of addresses in words."""
+    """Write a table of addresses in words."""
     return ", ".join(f"{interface} {address}" for interface, address in table)
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """Interface and address of all that this host has, IPv4 first, those of loopback last."""
+    """List interface and address of all that this host has, IPv4 first, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -139,7 +140,7 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def reachable(table: Table) -> tuple[str, ...]:
-    """Addresses by which others may reach a host, the likely ones first; 127.0.0.1 always. Pure."""
+    """List addresses by which others may reach a host, the likely ones first. Pure."""
     own = [address for _, address in table if not ipaddress.ip_address(address).is_loopback]
     return (*own, "127.0.0.1")
 
@@ -148,7 +149,7 @@ def listen(address: str, ports: range) -> socket.socket:
     """Listen at an address, "" for all, at the first of the ports that is free.
 
     Raises:
-        OSError: there is none; `strerror` says all.
+        OSError: no port is free; `strerror` says all.
     """
     both = address in ("", "::") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in address else socket.AF_INET
@@ -169,7 +170,7 @@ def _span(ports: range) -> str:
 
 
 def check(bind: Bind, name: str) -> None:
-    """Refuse what this host cannot listen at.
+    """Refuse an address at which this host cannot listen.
 
     Raises:
         ValueError: with name, text and remedy.

@@ -208,7 +208,7 @@ class SeveralNodesView(OneNodeView):
     def release_accesses(self, *, causally: bool) -> None:
         if self.agents and self.leads_node:
             for slot in self.slots_here():
-                # Where all go back the leader clears the word, maybe on another node.
+                # If all go back, the leader clears the word, maybe on another node.
                 if not causally or not self.ctl.slots[slot].replaying:
                     self.agents.release(slot)
 

@@ -27,7 +27,7 @@ from .story import Event
 
 
 class Membership(Protocol):
-    """Who is who, and who lives.
+    """Roles of the processes, and which processes live.
 
     Attributes:
         proc: position of this process in the MPI world.
@@ -416,7 +416,7 @@ class Files(Protocol):
 
 
 class Reporting(Protocol):
-    """What others are told: the user, the supervisor, and whoever reads the job's story."""
+    """Reports to the user, to the supervisor, and to readers of the job's story."""
 
     def emit(self, event: Event) -> None:
         """Append one event to the job's story."""

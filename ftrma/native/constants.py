@@ -66,7 +66,7 @@ ROLE_NAMES = {SLOT: "slot", CHECKSUM: "checksum", SPARE: "spare"}
 # Kinds of events, and of records in a trace.
 WHAT = names("ftrma_what", "FTRMA_WHAT_")
 FLAGS = names("ftrma_flags", "FTRMA_FLAGS_")  # of each kind
-# Where --kill can strike, as the user writes it.
+# Places where --kill can strike, as the user writes them.
 FAILPOINTS = {name.lower().replace("_", "-"): value
           for name, value in names("ftrma_failpoint", "FTRMA_FAILPOINT_").items()}
 NAMED = FAILPOINTS.pop("named")  # a framework's own

@@ -1,7 +1,7 @@
 """Calls into ``csrc/job/``: the MPI library, the control file, this process, waits and alarms.
 
-What each does is said in ``csrc/ftrma.h``; here is what goes in, what comes out, and what is an
-error. `loading.load` comes first.
+``csrc/ftrma.h`` describes the functions of C; this module gives them types, and turns their results
+into errors. Call `loading.load` first.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class State(IntEnum):
 
 
 class Wait(IntEnum):
-    """How a wait ended."""
+    """Ends of a wait."""
 
     OK, ALARM, TIMEOUT = number("OK"), number("ALARM"), number("TIMEOUT")
 
 
 class Request(IntEnum):
-    """What the job asks of its supervisor."""
+    """Requests of the job to its supervisor."""
 
     NOTHING, RELAUNCH, ABORT = number("NOTHING"), number("RELAUNCH"), number("ABORT")
 
 
 class Takeover(IntEnum):
-    """How far a launch has taken over the vaults of the launch before it."""
+    """Steps in which a launch takes over the vaults of the launch before it."""
 
     DONE, CLEARING = number("TAKEOVER_DONE"), number("TAKEOVER_CLEARING")
     NAMING, OFFERED = number("TAKEOVER_NAMING"), number("TAKEOVER_OFFERED")
 
 
 class Left(IntFlag):
-    """How a process said that it ends itself."""
+    """Words of a process that ends itself: by what, and with which value."""
 
     BY_STATUS, BY_SIGNAL = number("LEFT_BY_STATUS"), number("LEFT_BY_SIGNAL")
     BY_EXIT, BY_MEMORY = number("LEFT_BY_EXIT"), number("LEFT_BY_MEMORY")
@@ -69,12 +69,12 @@ class Mpi(NamedTuple):
 
 
 def set_clock(ahead_ns: int) -> None:
-    """The job's clock is so far ahead of this machine's monotonic one."""
+    """Set how far the job's clock is ahead of this machine's monotonic clock."""
     c.lib.ftrma_set_clock(ahead_ns)
 
 
 def now_ns() -> int:
-    """CLOCK_MONOTONIC; over several nodes the supervisor's, see `fabric.clock`."""
+    """Read CLOCK_MONOTONIC; over several nodes the supervisor's, see `fabric.clock`."""
     return int(c.lib.ftrma_now_ns())
 
 
@@ -82,12 +82,12 @@ def now_ns() -> int:
 
 
 def interposed() -> bool:
-    """Calls of MPI from outside pass through the extension."""
+    """Tell if calls of MPI from outside pass through the extension."""
     return bool(c.lib.ftrma_interposed())
 
 
 def count_intercepted() -> int:
-    """Functions of MPI that the extension defines."""
+    """Number of functions of MPI that the extension defines."""
     return int(c.lib.ftrma_count_intercepted())
 
 
@@ -96,7 +96,7 @@ def has_ulfm() -> bool:
 
 
 def unwind_code() -> int:
-    """The error code by which C tells Python to unwind; 0 before `comm_prepare`."""
+    """Error code by which C tells Python to unwind; 0 before `comm_prepare`."""
     return int(c.lib.ftrma_unwind_code())
 
 
@@ -109,7 +109,7 @@ def mpi_world() -> Mpi:
 
 
 def mpi_bcast(data: bytes, size_bytes: int) -> bytes:
-    """Rank 0's bytes, padded with zeros. Collective over the MPI world."""
+    """Give all the bytes of rank 0, padded with zeros. Collective over the MPI world."""
     buffer = c.ffi.new("uint8_t[]", size_bytes)
     c.ffi.memmove(buffer, data, len(data))
     c.lib.ftrma_mpi_bcast(buffer, size_bytes)
@@ -125,17 +125,17 @@ def mpi_finalize() -> None:
 
 
 def comm_prepare() -> None:
-    """Duplicate the world for later repairs. Collective over all processes."""
+    """Duplicate the MPI world for later repairs. Collective over all processes."""
     c.check(-c.lib.ftrma_comm_prepare(), "preparing communicators")
 
 
 def comm_parent() -> int:
-    """The duplicate, as mpi4py's ``fromhandle`` takes it."""
+    """Handle of that duplicate, as mpi4py's ``fromhandle`` takes it."""
     return int(c.lib.ftrma_comm_parent())
 
 
 def comm_build(repair: int) -> int:
-    """Build the slots' world in a round of repair: 0, Wait.ALARM or an MPI code. Collective."""
+    """Build the slots' communicator in a round of repair; returns 0, Wait.ALARM or an MPI code."""
     return int(c.lib.ftrma_comm_build(repair))
 
 
@@ -153,7 +153,7 @@ def boards_clear() -> None:
 
 
 def partitioned_help() -> bool:
-    """Take part in the program's partitioned communication; False if there is none."""
+    """Take part in the program's partitioned communication; False if it has none."""
     return bool(c.lib.ftrma_partitioned_help())
 
 
@@ -197,46 +197,47 @@ def copy_roles(ctl: Control, to: int, source: int) -> None:
 
 
 def set_nodes(origin: int, ledger: int) -> None:
-    """The job runs over several nodes, which are reached by this origin.
+    """Set the origin by which this process reaches other nodes.
 
     Args:
-        origin, ledger: addresses, see `wire.Origin.address` and `wire.ledger_address`; origin 0 on
-            who is no slot.
+        origin, ledger: addresses, see `wire.Origin.address` and `wire.ledger_address`; the origin
+            is 0 if this process holds no slot.
     """
     c.lib.ftrma_set_nodes(c.ffi.cast("void *", origin), c.ffi.cast("void *", ledger))
 
 
 def world_open() -> None:
-    """Have the slots' own communicator where slots on other nodes reach it.
+    """Let slots on other nodes reach what the slots' communicator exchanges.
 
-    Before any of them makes a collective call.
+    Call this before any slot makes a collective call.
     """
     c.check(c.lib.ftrma_world_open(), "sharing what collective calls exchange")
 
 
 def set_agent(bell: int, poke: int, origin: int, service: int) -> None:
-    """The descriptors by which this process and its node's agent wake each other.
+    """Set the descriptors by which this process and its node's agent wake each other.
 
     Args:
-        bell: of the agent; poke: what the agent writes to; origin, service: the alarms of this
-            process's origins, -1 for one that it has not.
+        bell: of the agent.
+        poke: to which the agent writes.
+        origin, service: alarms of this process's origins; -1 for an origin that it lacks.
     """
     c.lib.ftrma_set_agent(bell, poke, origin, service)
 
 
 def set_looks(looks: int, settled: int) -> None:
-    """Where the agent tells how far it has come, see `wire.mirror_scans`."""
+    """Set the words in which the agent tells how far it has come, see `wire.mirror_scans`."""
     c.lib.ftrma_set_looks(c.ffi.cast("void *", looks), c.ffi.cast("void *", settled))
 
 
 def synchronize() -> bool:
-    """Wait until what was stored here is ordered among what other nodes store; False: an alarm."""
+    """Wait until stores of this node are ordered among those of others; False: an alarm came."""
     return bool(c.lib.ftrma_synchronize() == Wait.OK)
 
 
 @contextlib.contextmanager
 def reserve_origin() -> Iterator[None]:
-    """No other thread accesses other nodes meanwhile, or makes an access begun go on."""
+    """Keep other threads from accessing other nodes meanwhile."""
     c.lib.ftrma_originlock_hold(1)
     try:
         yield
@@ -245,17 +246,17 @@ def reserve_origin() -> Iterator[None]:
 
 
 def far_quiet(repair: int) -> Wait:
-    """In a round of repair: wait until all puts of this slot to other nodes are acknowledged."""
+    """Wait, in a round of repair, until all puts of this slot to other nodes are acknowledged."""
     return Wait(c.check(c.lib.ftrma_far_quiet(repair), "flushing in a repair"))
 
 
 def far_answers(repair: int) -> Wait:
-    """In a round of repair: have the atomic that this slot waits for logged, if it was done."""
+    """Have the atomic that this slot waits for logged, in a round of repair, if it was done."""
     return Wait(c.check(c.lib.ftrma_far_answers(repair), "asking for an answer in a repair"))
 
 
 def windows_flush() -> bool:
-    """Wait until all that this process has written to windows is there; False: a failure came."""
+    """Wait until all writes of this process to windows are complete; False: a failure came."""
     result = int(c.lib.ftrma_windows_flush())
     if result and result != unwind_code():
         raise FtrmaError("what was written to windows on other nodes does not arrive")
@@ -263,7 +264,7 @@ def windows_flush() -> bool:
 
 
 def load(struct: Control | Process, name: str) -> int:
-    """Read a word that others write."""
+    """Read a word that other processes write."""
     return int(c.lib.ftrma_load(c.ffi.addressof(struct, name)))
 
 
@@ -278,7 +279,7 @@ def exchange(struct: Control | Process, name: str, expected: int, desired: int) 
 
 
 def read_bytes(array: Array[int] | Array[bytes], size_bytes: int) -> bytes:
-    """The first bytes of an array of single bytes."""
+    """Read the first bytes of an array of single bytes."""
     return bytes(c.ffi.buffer(array, size_bytes))
 
 
@@ -287,12 +288,12 @@ def write_bytes(array: Array[int] | Array[bytes], data: bytes | bytearray) -> No
 
 
 def text(array: Array[bytes]) -> str:
-    """The string in an array, which ends with a zero."""
+    """Read the string in an array, which ends with a zero."""
     return str(c.ffi.string(array).decode())
 
 
 def refusal(ctl: Control) -> str:
-    """Why the slot being replayed cannot be; empty if it can."""
+    """Read why the slot that is replayed cannot be; empty if it can."""
     return text(ctl.refusal)
 
 
@@ -304,7 +305,7 @@ def join(ctl: Control, proc: Proc, directory: Path) -> None:
 
 
 def my_role() -> tuple[int, int]:
-    """The kind of this process's role, and its slot, checksum or spare number."""
+    """Kind of this process's role, and its slot, checksum or spare number."""
     index = c.ffi.new("int *")
     return int(c.lib.ftrma_my_role(index)), int(index[0])
 
@@ -315,22 +316,22 @@ def role_of(ctl: Control, proc: Proc) -> tuple[int, int]:
 
 
 def loses_threads() -> bool:
-    """Threads of this slot's program were in calls of MPI when the failure came. In a repair."""
+    """Tell, in a repair, if other threads of the program were in calls of MPI at the failure."""
     return bool(c.lib.ftrma_loses_threads())
 
 
 def is_in_call(entry: Process) -> bool:
-    """A thread of this process is inside a call of MPI that may block."""
+    """Tell if a thread of the process is inside a call of MPI that may block."""
     return bool(entry.calls & CALLS_INSIDE)
 
 
 def waits(ctl: Control, p: Process) -> bool:
-    """A process waits for others: in a call, or at the program's end."""
+    """Tell if a process waits for others: in a call, or at the program's end."""
     return bool(p.waiting or is_in_call(p) or p.finished == ctl.attempt)
 
 
 def note_death(proc: int) -> None:
-    """A process is dead, as somebody has told who sees it. Any thread."""
+    """Note that a process is dead. Any thread may call this."""
     c.lib.ftrma_note_death(proc)
 
 
@@ -341,12 +342,12 @@ def watch() -> None:
 
 
 def set_link(socket: int) -> None:
-    """This is a process of a job over several nodes; strikes and aborts go to this socket."""
+    """Have strikes of ``--kill`` and aborts told on this socket, in a job over several nodes."""
     c.lib.ftrma_set_link(socket)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """What has a process killed when its parent dies; for use between fork and exec."""
+    """Function that has a process killed when its parent dies; for use between fork and exec."""
     function: Callable[[], None] = c.lib.ftrma_die_with_parent
     return function
 
@@ -360,7 +361,7 @@ def claim_error() -> None:
 
 
 def visit(place: int) -> None:
-    """Be at a place where a kill rule may strike."""
+    """Be at a place where a rule of ``--kill`` may strike."""
     c.lib.ftrma_failpoint_visit(place)
 
 
@@ -370,7 +371,7 @@ def visit_named(name: str) -> None:
 
 
 def arm() -> None:
-    """Look again which kill rules concern this process."""
+    """Look again which rules of ``--kill`` concern this process."""
     c.lib.ftrma_arm()
 
 
@@ -383,9 +384,9 @@ def set_attempt_of_thread(attempt: int) -> None:
 
 
 def wake_by(number: int) -> None:
-    """This signal, for which Python has a handler, brings the calling thread to repairs.
+    """Have a signal, for which Python has a handler, bring the calling thread to repairs.
 
-    By the program's thread, at each entry of the program.
+    The program's thread calls this at the beginning of each attempt.
     """
     trip = ctypes.cast(ctypes.pythonapi.PyErr_SetInterruptEx, ctypes.c_void_p).value
     function = c.ffi.cast("ftrma_wake_function", trip)
@@ -393,12 +394,12 @@ def wake_by(number: int) -> None:
 
 
 def wake_allow(allowed: bool) -> None:
-    """Whether the program runs in the calling thread."""
+    """Say if the program runs in the calling thread."""
     c.lib.ftrma_wake_allow(allowed)
 
 
 def is_inside() -> bool:
-    """The calling thread is in a call of MPI, from which it was called up."""
+    """Tell if the calling thread is in a call of MPI, from which it was called up."""
     return bool(c.lib.ftrma_wake_inside())
 
 
@@ -420,17 +421,17 @@ def alarmed() -> bool:
 
 
 def must_unwind() -> bool:
-    """A failure cannot be repaired in place, or this thread is of an attempt before."""
+    """Tell if a failure cannot be repaired in place, or this thread is of an earlier attempt."""
     return bool(c.lib.ftrma_must_unwind())
 
 
 def raise_alarm(repair: int) -> None:
-    """Ask for the round of repair after this one, if nobody has yet."""
+    """Ask for the round of repair after this one, unless it was asked for."""
     c.lib.ftrma_raise(repair)
 
 
 def set_round(repair: int) -> None:
-    """This process has left this round of repair."""
+    """Note that this process has left this round of repair."""
     c.lib.ftrma_set_round(repair)
 
 
@@ -439,7 +440,7 @@ def ring() -> None:
 
 
 def sleep(seen: int, timeout_us: int) -> None:
-    """Sleep until the bell is rung; `seen` is its word looked at before."""
+    """Sleep until the bell is rung; `seen` is its word as it was read before."""
     c.lib.ftrma_sleep(seen, timeout_us)
 
 
