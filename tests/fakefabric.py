@@ -172,7 +172,7 @@ class FakeJob:
                                [SimpleNamespace(replaying=0, entered=1) for _ in range(slots)])
         self.holders = [Proc(p) for p in range(slots)]
         self.dead: set[int] = set()
-        self.alarm = 0
+        self.alarm = self.bell = 0
         self.barriers = [0] * slots
         self.met = [(0, 0)] * slots
         self.values: list[int | None] = [None] * slots
@@ -235,7 +235,6 @@ class FakeView:
     critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     leads_node = False
     takeover_pending = False
-    bell = 0
 
     def __init__(self, job: FakeJob, proc: Proc) -> None:
         self.job, self.proc, self.directory, self.layout = job, proc, job.directory, job.layout
@@ -383,6 +382,49 @@ class FakeView:
 
     def synchronize(self) -> None:
         pass
+
+    def raise_alarm(self, round_number: int) -> None:
+        with self.job.changed:
+            if self.job.alarm == round_number:
+                self.job.alarm += 1
+                self.job.changed.notify_all()
+
+    def leave_round(self, round_number: int) -> None:
+        pass
+
+    @property
+    def bell(self) -> int:
+        return self.job.bell
+
+    def ring(self) -> None:
+        with self.job.changed:
+            self.job.bell += 1
+            self.job.changed.notify_all()
+
+    def wait_for_bell(self, seen: int, timeout_us: int) -> None:
+        with self.job.changed:
+            self.job.changed.wait_for(lambda: self.job.bell != seen, timeout_us / 1e6)
+
+    def arrive(self, ordinal: int, *, targeted: bool) -> native.Wait:
+        self.words.me.arrived = ordinal
+        return self._await(lambda words: words.arrived >= ordinal)
+
+    def admit(self, version: Version) -> bool:
+        return True  # there are no parities
+
+    def await_staged(self, version: Version) -> bool:
+        return self._await(lambda words: words.staged >= version) is native.Wait.OK
+
+    def _await(self, condition: Callable[[FakeProcessWords], bool]) -> native.Wait:
+        """Wait until a condition holds for all slots' processes, or a failure comes."""
+        holders = [self.job.words.processes[p] for p in self.slot_holders()]
+        with self.job.changed:
+            self.job.changed.notify_all()
+            try:
+                self._until(lambda: all(map(condition, holders)))
+            except Rollback:
+                return native.Wait.ALARM
+        return native.Wait.OK
 
     # -- files --------------------------------------------------------------------------------
 

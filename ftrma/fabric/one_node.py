@@ -23,7 +23,7 @@ from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs
 from ..native.constants import CLAIM_FORFEIT, FAILPOINTS, NAME_BYTES
-from ..native.shared import Control, Proc, Slot
+from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
 from .remote import Files
@@ -211,9 +211,30 @@ class OneNodeView:
     def synchronize(self) -> None:
         """All see each store at once."""
 
+    def raise_alarm(self, round_number: int) -> None:
+        job.raise_alarm(round_number)
+
+    def leave_round(self, round_number: int) -> None:
+        job.set_round(round_number)
+
     @property
     def bell(self) -> int:
         return self.ctl.bell.word
+
+    def ring(self) -> None:
+        job.ring()
+
+    def wait_for_bell(self, seen: int, timeout_us: int) -> None:
+        job.sleep(seen, timeout_us)
+
+    def arrive(self, ordinal: int, *, targeted: bool) -> job.Wait:
+        return job.arrive(ordinal, targeted=targeted)
+
+    def admit(self, version: Version) -> bool:
+        return job.admit(version)
+
+    def await_staged(self, version: Version) -> bool:
+        return job.await_staged(version)
 
     # -- files --------------------------------------------------------------------------------
 

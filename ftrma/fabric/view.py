@@ -337,9 +337,38 @@ class Meeting(Protocol):
     def synchronize(self) -> None:
         """Wait until all see what this process has stored, in one order for all who do so."""
 
+    def raise_alarm(self, round_number: int) -> None:
+        """Ask for the round of repair after this one, unless it was asked for."""
+
+    def leave_round(self, round_number: int) -> None:
+        """Note that this process has left a round of repair, which has ended with everybody."""
+
     @property
     def bell(self) -> int:
-        """Word that changes whenever checksum ranks and spares should look again."""
+        """Word that changes whenever the bell is rung."""
+
+    def ring(self) -> None:
+        """Ring the bell: checksum ranks, spares and waiting processes look again."""
+
+    def wait_for_bell(self, seen: int, timeout_us: int) -> None:
+        """Sleep until the bell is rung; `seen` is `bell` as it was read before."""
+
+    def arrive(self, ordinal: int, *, targeted: bool) -> job.Wait:
+        """Wait for all slots at a safepoint. Slots only.
+
+        Args:
+            ordinal: of the safepoint.
+            targeted: stop waiting if `Words.checkpoint_target` moves on.
+
+        Returns:
+            OK; ALARM at a failure; TIMEOUT if no checkpoint is taken at this safepoint.
+        """
+
+    def admit(self, version: Version) -> bool:
+        """Wait until all parities are at the version before; False if a failure came first."""
+
+    def await_staged(self, version: Version) -> bool:
+        """Wait until all slots have staged a version; False if a failure came first."""
 
 
 class Files(Protocol):

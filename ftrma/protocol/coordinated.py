@@ -90,7 +90,7 @@ def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
     while not job.windows_flush():  # before anybody takes this slot for arrived
         view.unwind_if_alarmed()
     while True:
-        ended = job.arrive(ordinal, targeted=targeted)
+        ended = view.arrive(ordinal, targeted=targeted)
         if ended is not job.Wait.ALARM:
             return ended is job.Wait.OK
         view.unwind_if_alarmed()
@@ -131,14 +131,14 @@ def take_checkpoint(view: JobView, vault: Vault, regions: Regions,
         elif view.words.committed >= version:
             taken = version
             break  # it was committed before the repair
-    job.ring()  # no sooner: slots that still stage need the cores
+    view.ring()  # no sooner: slots that still stage need the cores
     return taken, (job.now_ns() - began) / 1e9
 
 
 def stage(view: JobView, vault: Vault, version: Version, regions: Regions,
           record: dict[str, Any], began: int) -> bool:
     """Stage a version and wait until all slots have; False if a repair came between."""
-    if not job.admit(version):
+    if not view.admit(version):
         view.unwind_if_alarmed()
         return False
     logs.log_mark(version)
@@ -160,7 +160,7 @@ def stage(view: JobView, vault: Vault, version: Version, regions: Regions,
     view.words.me.dirty_bytes = dirty_bytes
     view.words.me.block_ns = job.now_ns() - began
     view.words.me.staged = version
-    if not job.await_staged(version):
+    if not view.await_staged(version):
         view.unwind_if_alarmed()
         return False
     return True

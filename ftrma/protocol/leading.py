@@ -48,7 +48,7 @@ def lead(now: RepairRound) -> None:
     if not in_place:
         ask_for_end(view, chosen.kind, chosen.reason)
     view.words.plan_round = now.number  # last: who waits for this word finds all the rest
-    job.ring()
+    view.ring()
     view.report_plan(now.number)
 
 

@@ -24,9 +24,9 @@ def raise_unless_ok(ended: job.Wait) -> None:
         raise RoundChanged
 
 
-def change_round(number: int) -> None:
+def change_round(now: RepairRound) -> None:
     """Have all begin another round; raises RoundChanged."""
-    job.raise_alarm(number)
+    now.view.raise_alarm(now.number)
     raise RoundChanged
 
 
@@ -130,7 +130,7 @@ def log_answers(now: RepairRound) -> None:
     full_before = has_lost_logs(now.view)
     raise_unless_ok(job.far_answers(now.number))
     if has_lost_logs(now.view) and not full_before:
-        change_round(now.number)
+        change_round(now)
 
 
 def has_lost_logs(view: JobView) -> bool:
@@ -154,8 +154,8 @@ def await_plan(now: RepairRound) -> None:
         if view.requested_round() != now.number:
             raise RoundChanged
         if not view.alive(now.leader):
-            change_round(now.number)
-        job.sleep(seen, 1000)
+            change_round(now)
+        view.wait_for_bell(seen, 1000)
 
 
 def end_if_asked(now: RepairRound) -> None:
@@ -222,7 +222,7 @@ def repair_windows(now: RepairRound) -> None:
         return
     lost = [slot for slot in view.slots_here() if view.words.slot(slot).replaying]
     if not all([logs.windows_settle(slot) for slot in lost]):
-        change_round(now.number)
+        change_round(now)
 
 
 def fetch_logs(now: RepairRound) -> None:
@@ -275,7 +275,7 @@ def connect(now: RepairRound) -> None:
         return
     if result != job.Wait.ALARM and view.requested_round() == now.number:
         view.words.failed_connects = view.words.failed_connects + 1
-    change_round(now.number)
+    change_round(now)
 
 
 def go_back(now: RepairRound) -> None:
@@ -333,4 +333,4 @@ def release_accesses(now: RepairRound) -> None:
 def clean_up(now: RepairRound) -> None:
     """All: remove what was needed before this repair alone."""
     now.view.remove_moved_vaults()
-    job.set_round(now.number)
+    now.view.leave_round(now.number)

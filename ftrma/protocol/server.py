@@ -62,7 +62,7 @@ class Server:
             if view.may_commit(index if role == CHECKSUM else -1):
                 report_deaths_of_servers(view)
             if not job.partitioned_help() and not busy:
-                job.sleep(seen, IDLE_US)
+                view.wait_for_bell(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:
         """Do the next step of a checkpoint for this parity; False if there is none."""
@@ -78,7 +78,7 @@ class Server:
                 vaults.parity_fold(vault.c, committed)
             view.words.me.folded = committed
             view.visit("folded")
-            job.ring()
+            view.ring()
             return True
         number, parity = divmod(checksum, view.layout.strength)
         if view.words.me.summed < version and self.staged(number, version):
@@ -91,7 +91,7 @@ class Server:
                 return False
             vault.words.complete = version
             view.words.me.summed = version
-            job.ring()
+            view.ring()
         may = view.may_commit(checksum) and version > committed
         if may and self.summed_everywhere(version):
             view.visit("commit")
@@ -136,7 +136,7 @@ class Server:
         while not self.nobody_stages(view.layout.group_of_checksum(vacant)):
             if view.alarmed():
                 return True
-            job.sleep(view.bell, 1000)
+            view.wait_for_bell(view.bell, 1000)
         try:
             rebuild_parity(view, self.vault, vacant)
         except RoundChanged:
@@ -190,7 +190,7 @@ def take_checksum_seat(view: JobView, checksum: int) -> None:
     holders = view.checksum_holders()
     holders[checksum] = view.proc
     view.set_holders(view.slot_holders(), holders)
-    job.ring()
+    view.ring()
 
 
 def record_checkpoint(view: JobView, version: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..errors import CatastrophicFailure, CorruptVault
 from ..fabric.round_changed import RoundChanged
 from ..fabric.view import JobView
-from ..native import job, vaults
+from ..native import vaults
 from ..native.shared import Proc, Slot, Version
 from ..native.vaults import Handle
 from . import erasure
@@ -179,7 +179,7 @@ class Group:
             RoundChanged: one has.
         """
         if not all(map(self.view.alive, self.procs)):
-            job.raise_alarm(self.view.words.plan_round)
+            self.view.raise_alarm(self.view.words.plan_round)
             raise RoundChanged
 
     def check(self, element: int, first: int = 0, end: int = vaults.ALL) -> int:
@@ -340,7 +340,7 @@ def rebuild_parity(view: JobView, vault: Vault, checksum: int) -> None:
         if status >= 0 and group.reference(-1) is not None:
             # Another parity can mend the damaged member, but only while nobody runs.
             if not view.alarmed():
-                job.raise_alarm(view.requested_round())
+                view.raise_alarm(view.requested_round())
                 raise RoundChanged
             for element in range(group.k):
                 scrub(view, group.number, element)
@@ -356,4 +356,4 @@ def rebuild_parity(view: JobView, vault: Vault, checksum: int) -> None:
     view.words.me.summed = version
     view.words.me.folded = version
     view.words.me.ready = 1
-    job.ring()
+    view.ring()

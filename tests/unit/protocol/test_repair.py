@@ -22,7 +22,9 @@ from ftrma.vault.vault import BLOCK
 def view_of(role: int, broken: int) -> Any:
     marks = [SimpleNamespace(broken=broken), SimpleNamespace(broken=0)]
     slots = [SimpleNamespace(marks=[]), SimpleNamespace(marks=marks)]
-    return SimpleNamespace(role=lambda: (role, 1), words=SimpleNamespace(slot=slots.__getitem__))
+    return SimpleNamespace(
+        role=lambda: (role, 1), raise_alarm=lambda number: job.raise_alarm(number),
+        words=SimpleNamespace(slot=slots.__getitem__))
 
 
 @pytest.mark.parametrize(("before", "after", "again"), [
