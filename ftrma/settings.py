@@ -34,7 +34,7 @@ UNITS = {"": 1, "b": 1} | {
 MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
 # Variables that are no options: between the processes of a job, and of the tests.
 INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
-               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK", "FTRMA_TEST_FILES"}
+               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK", "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
 Parser = Callable[[str, str], Any]
 
 

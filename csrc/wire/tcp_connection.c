@@ -206,7 +206,7 @@ int ftrma_tcp_take(struct ftrma_tcp_connection *c, struct ftrma_wire_head *head,
             memcpy(head, c->in.data + c->in.from, HEAD);
             const char *fault = ftrma_message_fault(head, c->engine->side);
             if (fault)
-                c->failure = fault; /* what follows means nothing; the peer can be told */
+                c->failure = fault; /* bytes behind it mean nothing; the peer is still told */
             if (fault)
                 return -1;
             wanted += head->length;

@@ -8,40 +8,29 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import exampleengine
 import pytest
+from exampleengine import LIMIT_S
 from tree import ROOT
 
 from ftrma.errors import FtrmaError
 from ftrma.native import wire
 
 WIRE = ROOT / "csrc" / "wire"
-EXAMPLE = ROOT / "tests" / "c" / "engine_plain.c"
-COMPILER = shlex.split(os.environ.get("CC") or "cc")
-LIMIT_S = 300
-# Laws of accesses, of numbers, of what origins believe, of who is let in, and of the mirror.
+# Laws of accesses, numbers, origins, doors, the mirror, and private memory; of agents that die.
 LAWS = ("test_wire", "test_wire_numbers", "test_wire_origin", "test_wire_door", "test_wire_mirror",
-        "test_wire_private", "test_wire_shared")
+        "test_wire_private", "test_wire_shared",
+        pytest.param("test_agent", marks=pytest.mark.nightly))
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of the example."""
-    if shutil.which(COMPILER[0]) is None:
-        pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("engine") / "engine_plain.so"
-    folder = wire.LIBRARY.parent
-    command = [*COMPILER, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
-               f"-I{WIRE}", f"-I{WIRE.parent}", str(EXAMPLE), "-o", str(library), f"-L{folder}",
-               f"-l:{wire.LIBRARY.name}", f"-Wl,-rpath,{folder}"]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert built.returncode == 0, built.stderr
-    return library
+    return exampleengine.build(tmp_path_factory.mktemp("engine"))
 
 
 def with_example(example: Path, *command: str, **environ: str) -> str:
@@ -92,7 +81,8 @@ def test_the_page_names_all_operations() -> None:
                       re.S)
     assert table
     operations = set(re.findall(r"\(\*(\w+)\)\(", table[1]))
-    assert operations == set(re.findall(r"(?m)^    \.(\w+) = plain_", EXAMPLE.read_text()))
+    example = exampleengine.SOURCE.read_text()
+    assert operations == set(re.findall(r"(?m)^    \.(\w+) = plain_", example))
     page = (WIRE.parent / "README.md").read_text()
     section = page.partition("### Add an engine")[2].partition("\n## ")[0]
     sources = "".join(path.read_text() for path in [*WIRE.glob("*.[ch]"), WIRE.parent / "build.py"])
