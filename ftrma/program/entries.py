@@ -65,7 +65,7 @@ class EntryStore:
     ) -> None:
         self.saved, self.view = dict(saved), view
         self.bound: dict[str, BoundArray] = {}
-        # What was saved before the newest version was staged, which may be undone.
+        # The arrays that were saved before the newest version was staged, which may be undone.
         self.before: tuple[Version, dict[str, Form]] | None = None
 
     def put(self, key: str, value: npt.ArrayLike, kind: str) -> None:

@@ -25,14 +25,14 @@ def recovery_line(recovery: Recovery, *, spares: int, claimant: str, died: bool)
 
 
 def cause_of(recovery: Recovery, *, died: bool) -> str:
-    """Who died, or what else was repaired."""
+    """Say who died, or what else was repaired."""
     if not died and not recovery.slots:
         return "communicators are made again"
     return f"{' and '.join(f'slot {s}' for s in recovery.slots) or 'a server'} died"
 
 
 def way_of(recovery: Recovery, claimant: str) -> str:
-    """How the job goes on, and from where."""
+    """Say how the job goes on, and from where."""
     to = f"checkpoint {recovery.version}" if recovery.version else "the start"
     if recovery.demand:
         to = f"its demand checkpoint {recovery.demand}"

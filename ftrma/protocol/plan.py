@@ -50,7 +50,7 @@ class FailureState(Seating):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a repair round does.
+    """The decision of a repair round.
 
     Attributes:
         kind: the way back, or why there is none.
@@ -78,10 +78,10 @@ def make_plan(now: FailureState) -> Plan:
     if now.hopeless is not None:
         return replace(chosen, kind=PlanKind.REPEATED, reason=killed_too_often(now.hopeless))
     if chosen.failure and (now.domains is not None or now.offered):
-        # What the dead have staged and stored is still on their nodes; the next launch looks.
+        # The vaults of the dead are still on their nodes; the next launch looks for them.
         members = " and ".join(chosen.failure.members)
         lost = f"group {chosen.failure.group} lost {members} at once, too many to go on in place"
-        # What cannot outlive one death may have caused the others.
+        # Something that cannot outlive one death may have caused the others.
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance or lost)
     if chosen.kind in IN_PLACE and now.hindrance:
         return replace(chosen, kind=PlanKind.RELAUNCH, reason=now.hindrance)

@@ -23,7 +23,7 @@ class LaunchEnded(BaseException):
 
 @dataclass(frozen=True)
 class Repaired:
-    """How a failure was repaired in place, as one process saw it.
+    """The outcome of a repair in place, as one process saw it.
 
     Attributes:
         leader: this process has led the repair.
@@ -46,7 +46,7 @@ class Repaired:
 
 @dataclass
 class RepairProgress:
-    """What a process has done in the rounds of one repair so far.
+    """Things that a process has done in the rounds of one repair so far.
 
     Attributes:
         flushed: its accesses are complete, and nobody accesses anything before the repair ends.

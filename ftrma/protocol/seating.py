@@ -17,7 +17,7 @@ from .salvage import Role, elements, group_of, roles_of
 
 @dataclass(frozen=True)
 class Seating:
-    """Who holds which role, and who could take one.
+    """The holders of all roles, and the processes that could take one.
 
     Attributes:
         slot_proc, checksum_proc: holders of the roles in force.

@@ -20,7 +20,7 @@ from .deaths import note_lost_results, report_deaths, report_deaths_of_servers
 from .failure_state import read_seats
 from .seating import next_checksum_seat
 
-# How long a server sleeps if nobody rings the bell. New imports, say, do not ring.
+# Time for which a server sleeps if nobody rings the bell. New imports, say, do not ring.
 IDLE_US = 200_000
 
 
