@@ -58,7 +58,7 @@ WAIT_S = 60.0  # the supervisor ends this process much earlier
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Runner:
+class ProgramRunner:
     """Runs the program in this process, as often as it takes.
 
     Args:
@@ -307,7 +307,7 @@ def main(words: list[str]) -> None:
         session.current = here = Session(view, vault, options)
         mine.add_to_path()
         begun = True
-        status = Runner(here, mine, key).run()
+        status = ProgramRunner(here, mine, key).run()
     except LaunchEnded:
         wait_for_the_end(view, supervised)
     except (CatastrophicFailure, CorruptVault) as error:
