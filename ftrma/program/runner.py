@@ -122,7 +122,7 @@ class ProgramRunner:
         if repaired.silent:
             return
         if repaired.leader and (kind != "causal" or not plan.replayed):
-            session.tell_recovery(Recovery(
+            session.notices.tell_recovery(Recovery(
                 kind=kind, slots=plan.dead, version=repaired.version, seconds=repaired.seconds,
                 phases=repaired.phases, reason=plan.reason, began_s=view.words.death_ns / 1e9,
             ), died=repaired.died)
@@ -197,7 +197,7 @@ class ProgramRunner:
         view, session = self.view, self.session
         self.forget_user_modules()
         replay = bool(view.words.slot(Slot(view.role()[1])).replaying)
-        session.enter(replay=replay)
+        session.begin_attempt(replay=replay)
         if session.slot == 0 and session.options.job:
             take_stdin(Path(session.options.job), self.key, view.proc)
         if view.words.attempt == 1 and not view.words.resumed and not replay:
@@ -256,7 +256,7 @@ class ProgramRunner:
         """
         view, session = self.view, self.session
         assert self.ending
-        if (view.words.supervised and view.words.attempt > session.first_entry
+        if (view.words.supervised and view.words.attempt > session.first_attempt
                 and self.ending.is_mine(f"raised {type(error).__name__}")):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             view.ask_for_relaunch(

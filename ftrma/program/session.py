@@ -36,9 +36,10 @@ from ..vault.vault import Region, Vault
 from . import imports
 from .checkpoint_source import CheckpointSource
 from .entries import EntryStore, size_of
+from .notices import Notices
 from .openfiles import OpenFiles
-from .recovery_words import recovery_line
 from .replay import Replay
+from .slot_log import SlotLog
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
@@ -90,6 +91,8 @@ class Session:
         self.options = options
         self.vault = vault
         self.demands = DemandStore(view, options.demand)
+        self.log = SlotLog(view, options.log)
+        self.notices = Notices(view)
         self.source: CheckpointSource | None = None
         self.policy = CheckpointPolicy(options.interval, options.mtbf)
         self.states: dict[str, State] = {}
@@ -102,14 +105,12 @@ class Session:
         self.reentered = False
         self.slot = Slot(-1)
         self.checkpoints = 0
-        self.unprotected: set[str] = set()
         self.files = OpenFiles(lambda text: view.tell(f"slot {self.slot}: {text}"))
         self.imported = set(sys.modules)
-        self.first_entry = int(view.words.attempt)  # of this launch
+        self.first_attempt = view.words.attempt  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
         self.imports_alike: Callable[[], bool] = lambda: True
-        self.log_slot = -1  # whose log this process has mapped
         self.replay: Replay | None = None
         self.repaired: Repaired | None = None
         self.unwound = False
@@ -117,10 +118,10 @@ class Session:
         self.after_repair: Callable[[Repaired], None] = lambda repaired: None
         view.set_policy(options.policy, fresh=options.rollback == "fresh")
         logs.on_fill(self._fill_window)
-        logs.on_warn(self._warn_unprotected)
+        logs.on_warn(self.notices.warn_unprotected)
         logs.on_interrupt(self._interrupted)
         logs.on_live(self._replay_over)
-        logs.on_full(self._tell_full_logs)
+        logs.on_full(self.notices.tell_full_logs)
 
     # -- what the program calls ---------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class Session:
             "failures": sum(isinstance(e, Failure) for e in events),
             "recoveries": sum(isinstance(e, Recovery) for e in events),
             "protected_bytes": self._size_bytes(),
-            "unprotected": sorted(self.unprotected),
+            "unprotected": sorted(self.notices.unprotected),
             "windows": logs.window_counters(),
         }
 
@@ -345,15 +346,6 @@ class Session:
             if self.imports_alike():
                 imports.publish_imports(self.view, self.owns, self.imported)
 
-    def _warn_unprotected(self, name: str) -> None:
-        """Warn, once in a job, of a kind of window that is not protected."""
-        if name not in self.unprotected and self.slot == 0:
-            self.view.tell(
-                f"warning: a window from {name} is not protected; after a failure it comes back "
-                "empty. Use Win.Allocate or Win.Create to have it restored"
-            )
-        self.unprotected.add(name)
-
     # -- failures -----------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
@@ -380,29 +372,6 @@ class Session:
             self.ending = error
             return False
 
-    def _tell_full_logs(self, needed_bytes: int) -> None:
-        """Say that the logs are full, or have room again; one slot says each once in a job.
-
-        Args:
-            needed_bytes: that the slot would have logged, if there is room again; otherwise 0.
-        """
-        stage = 1 + bool(needed_bytes)
-        if not self.view.words.first_to_tell_full(stage):
-            return
-        if needed_bytes:
-            self.view.tell(
-                f"slot {self.slot} would have logged {needed_bytes} bytes between two checkpoints; "
-                f"with --log-budget {2 * needed_bytes} it can be replayed at any time"
-            )
-            return
-        version = self.view.words.committed
-        back = f"checkpoint {version}" if version else "the start"
-        self.view.tell(
-            f"slot {self.slot}: its access logs have used their budget of "
-            f"{self.view.words.log_bytes} bytes. Until a safepoint() lets a checkpoint be taken, a "
-            f"failure rolls everybody back to {back}; a larger --log-budget avoids this"
-        )
-
     def _replay_over(self, over: bool) -> None:
         """Take others' accesses again after the replay; then, with `over`, tell how it went."""
         if not over:
@@ -411,22 +380,11 @@ class Session:
         assert self.replay and self.repaired
         recovery, self.replay = self.replay.ended(self.repaired), None
         self._tell_states()
-        self.tell_recovery(recovery)
-
-    def tell_recovery(self, recovery: Recovery, *, died: bool = True) -> None:
-        """Put a recovery in the job's story, and one line for people.
-
-        Args:
-            died: somebody had died; otherwise communicators had to be made again.
-        """
-        self.view.emit(recovery)
-        self.view.tell(recovery_line(
-            recovery, spares=len(self.view.spares()), claimant=self.view.claimant, died=died
-        ))
+        self.notices.tell_recovery(recovery)
 
     # -- an attempt ---------------------------------------------------------------------------
 
-    def enter(self, *, replay: bool = False) -> None:
+    def begin_attempt(self, *, replay: bool = False) -> None:
         """Get ready to run the program from its top.
 
         Args:
@@ -437,14 +395,14 @@ class Session:
         """
         view = self.view
         job.attempt_begin()
-        self.slot = Slot(view.role()[1])
+        self.slot = self.notices.slot = Slot(view.role()[1])
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.source, self.replay, self.claimed = None, None, False
         if view.claimant:
             view.set_policy("rollback", fresh=view.fresh)
         if self.vault:
             self.vault.release()
-        self.demands.enter(self.slot)
+        self.demands.begin_attempt(self.slot)
         view.words.me.syncs = 0
         self.restoring = self.reentered = view.words.attempt > 1 or bool(view.words.resumed)
         if view.words.committed:
@@ -457,31 +415,18 @@ class Session:
         self.entries = EntryStore(entries, self._bytes_of)
         self.policy.last = time.monotonic()
         if replay:
-            self._enter_replay()
-        elif view.logs_accesses(trace=bool(self.options.trace)) or self.log_slot == self.slot:
-            self._open_log()  # with a log from before a framework's claim events are counted on
+            self._begin_replay()
+        elif view.logs_accesses(trace=bool(self.options.trace)) or self.log.slot == self.slot:
+            # With a log from before a framework's claim, events are counted on.
+            self.log.map(self.slot)
             logs.log_start(view.words.committed)
 
-    def _configure_log(self) -> None:
-        """Say to C which accesses are logged."""
-        what = logs.Logged.ALL if self.options.log == "all" else logs.Logged.PUTS
-        logs.log_configure(logs.Logged.NONE if self.view.policy == "rollback" else what)
-
-    def _open_log(self) -> None:
-        """Have this slot's log file mapped; its memory is taken when it is made."""
-        self._configure_log()
-        if self.log_slot != self.slot:
-            if not logs.log_map(self.slot):
-                logs.log_make(self.slot, self.view.words.log_bytes)
-            self.view.share_log(self.slot)
-            self.log_slot = self.slot
-
-    def _enter_replay(self) -> None:
+    def _begin_replay(self) -> None:
         """Begin as the replacement of a slot that is replayed."""
-        self._configure_log()
+        self.log.configure()
         self.replay = Replay(self.view, self.slot)
         self.replay.prepare(self.demands, self.source)
         self.source = self.replay.source
         if self.replay.anchored and self.source:
             self.restoring, self.ordinal = True, self.source.ordinal
-        self.log_slot = self.slot
+        self.log.slot = self.slot

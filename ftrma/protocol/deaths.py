@@ -13,20 +13,22 @@ from .failure_state import has_begun
 def report_deaths(view: JobView) -> None:
     """Put every death that is not yet in the job's story there, once."""
     for p in view.all_procs():
-        entry = view.words.process(p)
-        if not entry.dead or entry.reported:
+        process = view.words.process(p)
+        if not process.dead or process.reported:
             continue
         role, index = view.role_of(p)
         if not view.words.first_to_report(p):
             continue  # another process has just reported it
-        at, waited = progress_at_death(view, Slot(index), entry) if role == SLOT else (None, False)
+        at, waited = None, False
+        if role == SLOT:
+            at, waited = progress_at_death(view, Slot(index), process)
         view.emit(Failure(
-            role=ROLE_NAMES[role], index=index, pid=entry.pid,
+            role=ROLE_NAMES[role], index=index, pid=process.pid,
             place=view.place_of_kill(role, index), host=view.host_of(p), at=at,
             waited=waited,
         ))
         if role == SPARE:
-            view.tell(f"spare {index} died (process {entry.pid}); the program goes on")
+            view.tell(f"spare {index} died (process {process.pid}); the program goes on")
             view.report_lost_spare(p)
 
 
@@ -41,15 +43,15 @@ def report_deaths_of_servers(view: JobView) -> None:
 
 
 def progress_at_death(
-    view: JobView, slot: Slot, entry: ProcessWords
+    view: JobView, slot: Slot, process: ProcessWords
 ) -> tuple[tuple[int, int], bool]:
     """Say how far a dead slot had come since the committed version, and whether it waited."""
     words, version = view.words.slot(slot), view.words.committed
     mark = words.marks[version & 1]
     events = words.events - mark.events if mark.version == version else -1
     if not words.events or not has_begun(view, slot):
-        events = -int(entry.syncs)  # without logs no events are counted
-    return (version, int(events)), entry.waits
+        events = -int(process.syncs)  # without logs no events are counted
+    return (version, int(events)), process.waits
 
 
 def note_lost_results(view: JobView, checksum: int) -> None:

@@ -49,7 +49,7 @@ class DemandStore:
         self.taken = 0
         self.since_s = self.spent_s = 0.0
 
-    def enter(self, slot: Slot) -> None:
+    def begin_attempt(self, slot: Slot) -> None:
         """Begin an attempt as this slot; forget the vaults of the attempt before."""
         self.slot, self.taken = slot, 0
         self.close()

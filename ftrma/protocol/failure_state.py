@@ -78,8 +78,8 @@ def lost_slots(view: JobView) -> list[Slot]:
 
 def has_deaths(view: JobView) -> bool:
     """Say whether a death is not reported yet, or a slot not replayed."""
-    entries = [view.words.process(p) for p in view.all_procs()]
-    return (any(entry.dead and not entry.reported for entry in entries)
+    processes = [view.words.process(p) for p in view.all_procs()]
+    return (any(process.dead and not process.reported for process in processes)
             or any(view.words.slot(s).replaying for s in view.all_slots()))
 
 
@@ -119,8 +119,8 @@ def died_of_full_memory(view: JobView) -> str:
     Only deaths count that are not reported yet.
     """
     for proc in view.all_procs():
-        entry = view.words.process(proc)
-        if entry.dead and not entry.reported and entry.lacked_memory:
+        process = view.words.process(proc)
+        if process.dead and not process.reported and process.lacked_memory:
             return no_room(view.host_of(proc))
     return ""
 
