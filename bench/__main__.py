@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 
 try:
     from .common import USAGE_ERROR, UsageError

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ftrma import settings
 from ftrma.host import outfile
 from ftrma.launch.mpirun import find_mpirun
+from ftrma.settings import options as settings
 
 from .launching import JsonObject, environment
 

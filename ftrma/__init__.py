@@ -1,4 +1,4 @@
-"""ftrma: MPI one-sided programs in Python that survive the death of a process.
+"""Lets MPI one-sided programs in Python survive the death of a process.
 
 Three lines make a program survive with the loss of little work::
 
@@ -16,21 +16,16 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
-    CatastrophicFailure,
-    CorruptVault,
-    FtrmaError,
-    NotRecoverable,
-    Rollback,
-)
+from .host.errors import CatastrophicFailure, CorruptVault, FtrmaError, NotRecoverable, Rollback
+from .host.version import VERSION
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .program.session import FailureEvent
-    from .state import State
+    from .program.state import State
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "MPI",
     "CatastrophicFailure",
@@ -45,6 +40,8 @@ __all__ = [
     "stats",
 ]
 
+for _error in (CatastrophicFailure, CorruptVault, FtrmaError, NotRecoverable, Rollback):
+    _error.__module__ = __name__  # the name that a program catches them by, also in a traceback
 
 if "mpi4py.MPI" in sys.modules:
     from .native import loading
@@ -64,7 +61,7 @@ def __getattr__(name: str) -> Any:
 
         return MPI
     if name == "State":  # it needs NumPy, which an agent does without
-        from .state import State
+        from .program.state import State
 
         return State
     raise AttributeError(f"module 'ftrma' has no attribute {name!r}")
@@ -93,7 +90,7 @@ def protect(name: str, **fields: Any) -> State:
     MPI: collective over all slots; waits until all have come to it.
     Fault: waits while a dead slot is replayed; unwinds when all go back.
     """
-    from .state import State
+    from .program.state import State
 
     session = _current()
     return session.protect(name, fields) if session else State(name, fields)
@@ -118,14 +115,14 @@ def safepoint() -> None:
 
 
 def stats() -> dict[str, Any]:
-    """What this slot knows about the job: counts of checkpoints, failures, recoveries; counters.
+    """Return what this slot knows about the job: checkpoints, failures, recoveries; counters.
 
     Returns:
         A dictionary; empty when the program is not protected. ``windows`` has one entry per
         protected window with the counters GNC, GC, and EC and SC per target.
 
     MPI: local; waits for nobody.
-    Fault: one that is known is repaired first; unwinds when all go back.
+    Fault: a known death is repaired first; unwinds when all go back.
     """
     session = _current()
     return session.stats() if session else {}

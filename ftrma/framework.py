@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import FtrmaError
+from .host.errors import FtrmaError
 
 if TYPE_CHECKING:
     from .program.session import Session

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ftrma.errors import Rollback
 from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.story import Failure
 from ftrma.fabric.view import JobView
+from ftrma.host.errors import Rollback
 from ftrma.native.constants import SLOT
 
 SLOTS = 4

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ftrma.errors import Rollback
 from ftrma.fabric.plans import PublishedPlan
 from ftrma.fabric.remote import Files
 from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.story import Event
 from ftrma.fabric.view import JobView, Words
+from ftrma.host.errors import Rollback
 from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.machine.topology import NO_LEVEL, Domains, Layout

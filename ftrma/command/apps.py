@@ -8,7 +8,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 def find_app(*names: str) -> Path | None:
-    """The first of these files, where all of them are; None: this installation lacks one."""
+    """Return the first of these files if all are there; None if this installation lacks one."""
     for place in (HERE / "apps", HERE.parent / "bench" / "apps"):
         if all((place / name).is_file() for name in names):
             return place / names[0]

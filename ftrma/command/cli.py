@@ -12,20 +12,21 @@ import sys
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from .. import __version__, frameworks, settings
-from ..errors import CATASTROPHE, FtrmaError, NotRecoverable
-from ..host import outfile, signals
+from .. import frameworks
+from ..host import outfile, programwords, signals
+from ..host.errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host.outfile import tell
 from ..host.values import whole
-from ..program import script
+from ..host.version import VERSION
 from ..reliability import command as reliability
+from ..settings import options as settings
 from . import apps
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
 
 class Misuse(ValueError):
-    """Words that are no command line; `usage` shows in one line what would be one."""
+    """Words that are no command line; `usage` shows a right one in one line."""
 
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
@@ -33,7 +34,7 @@ class Misuse(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes names in full only, and whose complaints are exceptions."""
+    """A parser that takes options in full only, and raises its complaints as exceptions."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
@@ -42,14 +43,14 @@ class Parser(argparse.ArgumentParser):
         raise Misuse(f"{message}; see {self.prog} -h", self.format_usage())
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        outfile.say(message.rstrip("\n"))  # argparse would not tell what cannot be written
+        outfile.say(message.rstrip("\n"))  # argparse would not tell that it cannot write
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ftrma", description="MPI one-sided programs that survive the death of a process."
     )
-    parser.add_argument("--version", action="version", version=f"ftrma {__version__}")
+    parser.add_argument("--version", action="version", version=f"ftrma {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     run = commands.add_parser(
         "run", help="run a script protected",
@@ -90,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Those of a protected run."""
+    """Add the options of a protected run."""
     for option in settings.OPTIONS:
         action = "append" if option.attribute == "kill" else "store"
         parser.add_argument(
@@ -113,31 +114,45 @@ def parse(argv: list[str]) -> argparse.Namespace:
         lacking = re.match(r"argument ([^ :/]+).*: expected one argument", str(error))
         if not lacking:
             raise
-        flag = lacking[1]
-        word = next(iter(argv[argv.index(flag) + 1 :]), "") if flag in argv else ""
-        way = f"as it begins with '-', write {flag}={word}" if word else "give one"
-        text = f"{flag}{f' {word}' * bool(word)}: a value is expected; {way}"
-        raise Misuse(text, error.usage) from None
+        raise Misuse(value_lacking(lacking[1], argv), error.usage) from None
     if unknown:
-        (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        of_command = commands.choices[arguments.command]
-        known = [flag for flag in of_command._option_string_actions if flag.startswith("--")]
-        near = get_close_matches(unknown[0].split("=")[0], known, 1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        of_command.error(f"unknown {' '.join(unknown)}{hint}")
+        refuse_unknown(parser, arguments.command, unknown)
     if arguments.command == "run":
         restore_dashes(arguments, argv)
-    of_program = ("arguments", "module")
-    for name, value in vars(arguments).items():
-        if name not in (*of_program, "mpirun") and "" in (value if name == "kill" and value
-                                                          else [value]):
-            raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
+    refuse_empty(arguments)
     return arguments
 
 
+def value_lacking(flag: str, argv: list[str]) -> str:
+    """Say that an option has no value, or one that looks like an option."""
+    word = next(iter(argv[argv.index(flag) + 1 :]), "") if flag in argv else ""
+    way = f"as it begins with '-', write {flag}={word}" if word else "give one"
+    return f"{flag}{f' {word}' * bool(word)}: a value is expected; {way}"
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, command: str, unknown: list[str]) -> None:
+    """Name the words that a command does not know, and the option that is nearest."""
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    of_command = commands.choices[command]
+    known = [flag for flag in of_command._option_string_actions if flag.startswith("--")]
+    near = get_close_matches(unknown[0].split("=")[0], known, 1)
+    hint = f", did you mean {near[0]}?" if near else ""
+    of_command.error(f"unknown {' '.join(unknown)}{hint}")
+
+
+def refuse_empty(arguments: argparse.Namespace) -> None:
+    """Refuse options without text; the program's own words, and the launcher's, may be empty."""
+    for name, value in vars(arguments).items():
+        values = value if name == "kill" and value else [value]
+        if name not in ("arguments", "module", "mpirun") and "" in values:
+            raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
+
+
 def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
-    """Give the program the ``--`` that argparse takes for its own: behind a script, and behind -m,
-    where it takes what follows for a script."""
+    """Give the program back a ``--`` of its arguments, which argparse takes for its own.
+
+    It takes one behind a script, and one behind ``-m``, where the next word looks like a script.
+    """
     if arguments.module:
         at = next((i for i, word in enumerate(argv) if word == "-m"
                    and argv[i + 1 : i + 1 + len(arguments.module)] == arguments.module), None)
@@ -150,7 +165,7 @@ def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> settings.Options:
-    """Command line over environment over defaults."""
+    """Options from the command line, else from the environment, else the defaults."""
     options = settings.from_environment({k: v for k, v in os.environ.items() if k != "FTRMA_JOB"})
     for option in settings.OPTIONS:
         text = getattr(arguments, option.attribute, None)
@@ -161,14 +176,15 @@ def options_of(arguments: argparse.Namespace) -> settings.Options:
 
 
 def prepare(arguments: argparse.Namespace) -> settings.Options:
-    """Return the options of a run, or refuse whatever can be known to be wrong before it starts.
+    """Return the options of a run, or refuse a mistake that can be known before it starts.
 
     Raises:
         ValueError: with the option or the variable, the value and the remedy.
     """
-    from ..fabric import control_file, killrules, listening
+    from ..host import listening
     from ..launch.mpirun import on_one_node
-    from ..native import loading
+    from ..native import loading, logs
+    from ..settings import killrules
 
     try:
         options = options_of(arguments)
@@ -181,7 +197,7 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
         outputs = check_outputs(arguments, options)
         if options.log_budget is not None:
             loading.load()
-            control_file.check_log_budget(options.log_budget)
+            logs.check_budget(options.log_budget)
     except ValueError as error:
         raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
     for i, (option, name, path) in enumerate(outputs):
@@ -192,16 +208,16 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
         directory = os.getcwd()
     except OSError:
         raise ValueError("the current directory is gone; change to one that is there") from None
-    script.check(words_of(arguments), directory)
+    programwords.check(words_of(arguments), directory)
     return options
 
 
 def check_outputs(arguments: argparse.Namespace,
                   options: settings.Options) -> list[tuple[str, str, str]]:
-    """Refuse outputs that cannot be written, or that are read.
+    """Refuse outputs that cannot be written, or that are inputs.
 
     Returns:
-        Of each the option, the name, and the path of the regular file that will be there, or "".
+        For each output the option, the name, and the path of its regular file, or "".
     """
     named = (("--trace", options.trace), ("--stats", arguments.stats), *arguments.writes)
     read = (arguments.script, *arguments.reads, options.topology)
@@ -224,11 +240,11 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
         )
     if arguments.script is not None or not arguments.module or not arguments.module[0]:
         raise Misuse("-m: a module is expected, and then its arguments", f"usage: {RUN_USAGE}\n")
-    return [script.MODULE, *arguments.module]
+    return [programwords.MODULE, *arguments.module]
 
 
 def from_where(arguments: argparse.Namespace, problem: str) -> str:
-    """Say which options that a problem names were given in the environment."""
+    """Name the variables of the environment that gave the options which a problem names."""
     names = [
         option.variable for option in settings.OPTIONS
         if re.search(rf"(?<![\w-]){option.flag}(?![\w-])", problem)
@@ -237,21 +253,30 @@ def from_where(arguments: argparse.Namespace, problem: str) -> str:
     return f" (in the environment: {', '.join(names)})" if names else ""
 
 
-def resume(arguments: argparse.Namespace) -> int:
-    """Go on with a killed job, as it was started; only where outputs go can be chosen anew."""
-    from ..launch import supervisor
+def refuse_changes(arguments: argparse.Namespace) -> None:
+    """Refuse options that cannot be chosen anew when a killed job goes on.
 
-    changed = [
+    Raises:
+        ValueError: with the first of the words.
+    """
+    found = [f"the script {arguments.script}"] if arguments.script else []
+    found += ["-m"] if arguments.module else []
+    found += [
         option.flag for option in settings.OPTIONS
         if getattr(arguments, option.attribute, None) is not None
         and option.attribute not in ("trace", "max_relaunch")
     ]
-    if arguments.script or arguments.module or changed:
-        what = f"the script {arguments.script}" if arguments.script else "-m"
-        what = what if arguments.script or arguments.module else changed[0]
+    if found:
         raise ValueError(
-            f"--resume {arguments.resume}: the job goes on as it was started; leave out {what}"
+            f"--resume {arguments.resume}: the job goes on as it was started; leave out {found[0]}"
         )
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Go on with a killed job as it was started; only its output files can be chosen anew."""
+    from ..launch import supervisor
+
+    refuse_changes(arguments)
     for option, name in (("stats", arguments.stats), ("trace", arguments.trace)):
         if name:
             outfile.check(f"--{option}", name)
@@ -310,9 +335,9 @@ def command_framework(arguments: argparse.Namespace) -> int:
 
 
 def command_clean(arguments: argparse.Namespace) -> int:
-    from ..launch import leftover
+    from ..launch import deadjobs
 
-    outfile.say("\n".join(leftover.clean(remove=arguments.remove)))
+    outfile.say("\n".join(deadjobs.clean(remove=arguments.remove)))
     return 0
 
 
@@ -351,7 +376,7 @@ def main(argv: list[str] | None = None) -> Any:
         status = int(arguments.run(arguments))
     except SystemExit as end:  # after -h or --version
         status = int(end.code or 0)
-    except BrokenPipeError:  # who reads the output has seen enough
+    except BrokenPipeError:  # the reader of the output has seen enough
         status = 0
     except KeyboardInterrupt:
         tell("interrupted")

@@ -1,12 +1,12 @@
-"""``ftrma demo``: one slot of a parallel FFT is killed, and the result is the same bit for bit.
+"""The command ``ftrma demo``: kills a slot of a parallel FFT and compares the result bit by bit.
 
 NPB FT, class S, runs twice on 4 slots with a checkpoint after every iteration: once undisturbed,
 once with a SIGKILL in the middle. Everything that is shown was measured in these two runs (their
-output, their ``--stats``, their final memory); what was expected is checked, and the exit status is
-0 only if all of it came true.
+output, their ``--stats``, their final memory). All expectations are checked, and the exit status is
+0 only if all came true.
 
-The runs are started outside of the current directory, so that no package lying there is taken for
-the installed one, and without the user's ``FTRMA_*`` variables, so that every demo is the same.
+The runs are started outside of the current directory, so that no package there is taken for the
+installed one, and without the user's ``FTRMA_*`` variables, so that all demos are alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..host.outfile import tell
 from . import apps
 
 SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
-VICTIM, FENCE = 2, 18  # who dies where
+VICTIM, FENCE = 2, 18  # the slot that dies, and the number of its fence
 FENCES = 4  # of ft.py per transform: it has two transposes, each between two fences
 BEFORE = 2  # transforms before the first iteration: warm-up, start field
 SAFEPOINTS = 4  # up to the one at the top of the first iteration
@@ -39,13 +39,13 @@ PATIENCE_S = 120.0  # a run takes 3 s on two cores
 CLI = "from ftrma.command.cli import main; main()"  # needs no console script on PATH
 
 
-class Stopped(Exception):
+class DemoStopped(Exception):
     """The demo cannot go on; the text says why, in words."""
 
 
 @dataclass
 class Outcome:
-    """What a child process left behind."""
+    """Exit status, output and time of a child process."""
 
     status: int
     output: str
@@ -54,7 +54,7 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class DemoRun:
     """One run of FT: its last line of output, its statistics, its final memory by slot."""
 
     report: dict[str, Any]
@@ -76,7 +76,7 @@ def demo(verbose: bool = False) -> int:
         program = find_program()
         with tempfile.TemporaryDirectory(prefix="ftrma-demo-") as directory:
             return _demo(program, Path(directory), verbose)
-    except Stopped as reason:
+    except DemoStopped as reason:
         tell(f"error: demo: {reason}")
         return 1
 
@@ -114,12 +114,12 @@ def _demo(program: Path, directory: Path, verbose: bool) -> int:
 
 
 def say(what: str, text: str) -> None:
-    """One aligned line; at once, since the runs take seconds."""
+    """Print one aligned line at once, since the runs take seconds."""
     outfile.say(f"{what:<13} {text}")
 
 
 def said(verified: Any) -> str:
-    """A program's own verdict on its checksums, in words."""
+    """Say in words what a program found of its checksums."""
     return "as published by NPB" if verified is True else f"NOT as published ({verified})"
 
 
@@ -132,8 +132,8 @@ def iteration_of_kill() -> int:
     return (FENCE - 1) // FENCES - BEFORE + 1
 
 
-def tell_recovery(run: Run) -> None:
-    """What died, what was lost with it, how it came back and how long that took."""
+def tell_recovery(run: DemoRun) -> None:
+    """Tell which slot died, what was lost with it, how it came back and how long that took."""
     failures, recoveries = run.stats["failures"], run.stats["recoveries"]
     for failure in failures:
         role = next(r for r in ("slot", "checksum", "spare") if r in failure)
@@ -162,7 +162,7 @@ def tell_recovery(run: Run) -> None:
 
 
 def tell_redundancy(stats: dict[str, Any]) -> None:
-    """What the job could still stand at its end."""
+    """Tell which failures the job could still survive at its end."""
     seated = sum(len(r["slots"]) for r in stats["recoveries"]) + len(stats["reseats"])
     left = stats["spares"] - seated
     then = "is repaired in place too" if left > 0 else "means a relaunch"
@@ -173,8 +173,8 @@ def tell_redundancy(stats: dict[str, Any]) -> None:
 # ---- checking -------------------------------------------------------------------------------
 
 
-def unexpected(calm: Run, struck: Run) -> Iterator[str]:
-    """Whatever is not as a demo must be, in words."""
+def unexpected(calm: DemoRun, struck: DemoRun) -> Iterator[str]:
+    """Yield all that is not as expected, in words."""
     for name, run in (("undisturbed run", calm), ("run with the kill", struck)):
         if run.report["verified"] is not True:
             yield f"{name}: its checksums are not those that NPB publishes"
@@ -197,7 +197,7 @@ def unexpected(calm: Run, struck: Run) -> Iterator[str]:
 def compare(
     one: list[dict[str, np.ndarray[Any, Any]]], other: list[dict[str, np.ndarray[Any, Any]]]
 ) -> Iterator[str]:
-    """Every array that is not the same in both, bit for bit."""
+    """Yield every array that differs in a bit between the two runs."""
     for slot, (mine, theirs) in enumerate(zip(one, other, strict=True)):
         for name in sorted(mine.keys() | theirs.keys()):
             a, b = mine.get(name), theirs.get(name)
@@ -211,16 +211,16 @@ def compare(
 
 
 def find_program() -> Path:
-    """FT itself: inside the installed package, or in the checkout that the package lies in."""
+    """Find FT inside the installed package, or in the checkout around it."""
     if importlib.util.find_spec("scipy") is None:
-        raise Stopped("the FFT needs SciPy; get it with: pip install scipy")
+        raise DemoStopped("the FFT needs SciPy; get it with: pip install scipy")
     if found := apps.find_app("ft.py", "npb.py"):
         return found
-    raise Stopped(f"this installation lacks ft.py and npb.py in {apps.HERE / 'apps'}; install it "
-                  "again")
+    raise DemoStopped(f"this installation lacks ft.py and npb.py in {apps.HERE / 'apps'}; install "
+                      "it again")
 
 
-def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) -> Run:
+def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) -> DemoRun:
     """Run FT once under protection; its files go to `directory`."""
     directory.mkdir()
     stats, dump = directory / "stats.json", directory / "memory"
@@ -237,13 +237,13 @@ def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) ->
         say("|", f"exit status {outcome.status} after {outcome.seconds:.1f} s")
     if outcome.status:
         why = outcome.errors.strip() or outcome.output.strip() or "it said nothing"
-        raise Stopped(f"FT ended with exit status {outcome.status}:\n{why}")
+        raise DemoStopped(f"FT ended with exit status {outcome.status}:\n{why}")
     try:
         report = json.loads(outcome.output.splitlines()[-1])
         memory = [load(dump / f"slot-{slot}.npz") for slot in range(SLOTS)]
-        return Run(report, json.loads(stats.read_text()), memory, outcome.seconds)
+        return DemoRun(report, json.loads(stats.read_text()), memory, outcome.seconds)
     except (IndexError, OSError, ValueError) as error:
-        raise Stopped(f"FT ended well, but its results cannot be read: {error}") from error
+        raise DemoStopped(f"FT ended well, but its results cannot be read: {error}") from error
 
 
 def load(path: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -252,10 +252,10 @@ def load(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
-    """Run ``ftrma run`` with these arguments in `directory`; whatever happens, it is over then.
+    """Run ``ftrma run`` with these arguments in `directory` to its end.
 
     Raises:
-        Stopped: it took longer than the patience.
+        DemoStopped: it took longer than PATIENCE_S, and was ended.
     """
     command = [sys.executable, "-c", CLI, "run", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
@@ -267,7 +267,7 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
         try:
             output, errors = child.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            raise Stopped(f"FT did not end within {PATIENCE_S:.0f} s") from None
+            raise DemoStopped(f"FT did not end within {PATIENCE_S:.0f} s") from None
         finally:
             if child.poll() is None:
                 end(child)
@@ -275,7 +275,7 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
 
 
 def end(child: subprocess.Popen[str]) -> None:
-    """End a child that runs on; asked first, a supervisor takes its job along."""
+    """End a child that runs on; it is asked first, so that a supervisor can end its job."""
     child.terminate()
     try:
         child.wait(timeout=10)

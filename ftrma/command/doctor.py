@@ -1,9 +1,9 @@
-"""``ftrma doctor``: can this machine run protected jobs, and if not, what helps?
+"""The command ``ftrma doctor``: checks if this machine can run protected jobs, else what helps.
 
-One check, one line: ``ok`` with what was found, or ``FAIL`` with the remedy; ``note`` is something
-to know that stops nothing. Whatever loads or starts MPI runs in a child process with a time limit,
-because a broken installation crashes or hangs more often than it raises. The last check is the
-only proof: a job of two slots loses one and must come back.
+Each check prints one line: ``ok`` with the finding, or ``FAIL`` with the remedy; a ``note`` stops
+nothing. A check that loads or starts MPI runs in a child process with a time limit, because a
+broken installation crashes or hangs more often than it raises. The last check is the only proof: a
+job of two slots loses one and must come back.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
 from ..host import cgroup, outfile
-from ..launch import mpirun, surroundings
+from ..host.errors import FtrmaError
+from ..launch import hostchecks, mpirun
 from ..native import library
 
 PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
-FIRST_USER = 1000  # below are the system's own, as logind has it
+FIRST_USER = 1000  # users below are the system's own, in logind's view
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
 JOB = 4  # slots of the job that the cores are compared with; 1 checksum rank, 1 spare beside them
 UNCHECKED = "not checked before what is missing above is there"
@@ -62,7 +62,7 @@ def doctor() -> int:
 
 def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
     """All checks, in the order in which one builds on the other."""
-    found: dict[str, Any] = {}  # what the first ones leave for those that build on them
+    found: dict[str, Any] = {}  # findings of the first checks, for those that build on them
     return [
         ("Python", check_python),
         ("mpi4py", check_mpi4py),
@@ -83,7 +83,7 @@ def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
 
 
 def check_python() -> Found:
-    """The installer has refused versions that are too old or too new."""
+    """Tell the version of Python; the installer has refused unfit ones."""
     return "ok", f"{platform.python_version()} ({sys.executable})"
 
 
@@ -98,7 +98,7 @@ def check_mpi4py() -> Found:
 
 
 def check_surroundings() -> Found:
-    surroundings.check(JOB + 2)
+    hostchecks.check(JOB + 2)
     return "ok", f"limits and shared memory are enough to start {JOB + 2} processes"
 
 
@@ -113,10 +113,10 @@ print(json.dumps([text, file, revoke, job.has_ulfm()]))
 
 
 def check_library(directory: Path, found: dict[str, Any]) -> Found:
-    """Load the library as a job does; `found` keeps what it is."""
+    """Load the MPI library as a job does, and put its name into `found`."""
     outcome = python(LIBRARY, directory)
     if outcome.returncode:
-        why = last_line(outcome).removeprefix("ftrma.errors.FtrmaError: ")
+        why = last_line(outcome).removeprefix("ftrma.host.errors.FtrmaError: ")
         return "FAIL", why if "pip install" in why or "unset" in why else f"{why}; {library.NEEDED}"
     text, found["file"], found["revoke"], found["built"] = json.loads(
         outcome.stdout.splitlines()[-1]
@@ -128,7 +128,7 @@ def check_library(directory: Path, found: dict[str, Any]) -> Found:
 
 
 def check_ulfm(directory: Path, found: dict[str, Any]) -> Found:
-    """MPIX_Comm_revoke frees those who are blocked in the library when a process dies."""
+    """Look for MPIX_Comm_revoke, which frees processes that a death blocks in the library."""
     if "mpi" not in found:
         return "FAIL", UNCHECKED
     info = Path(mpirun.find_mpirun()).with_name("ompi_info")
@@ -141,12 +141,12 @@ def check_ulfm(directory: Path, found: dict[str, Any]) -> Found:
 
 
 def judge_ulfm(name: str, revoke: bool, built: bool, told: str) -> Found:
-    """Whether there is recovery in place.
+    """Judge if failures can be repaired in place.
 
     Args:
         revoke: the loaded library has MPIX_Comm_revoke.
         built: the header that ftrma was built with had it.
-        told: what ompi_info says; empty if there is none.
+        told: output of ompi_info; empty if there is none.
     """
     if revoke and built and not told.startswith("no"):
         return "ok", "the library can revoke communicators" + f" (FT MPI: {told})" * bool(told)
@@ -267,7 +267,7 @@ def check_shared_memory() -> Found:
 
 
 def check_logind(root: Path = Path("/"), uid: int | None = None) -> Found:
-    """logind can clear away what a user has in shared memory, with jobs that still need it.
+    """Check if logind would remove a user's shared memory while jobs still need it.
 
     Args:
         root: of the file system; uid: of the user, None: this one.
@@ -330,7 +330,7 @@ if comm.rank == 0:
 
 
 def check_recovery(directory: Path, found: dict[str, Any]) -> Found:
-    """Kill slot 1 of 2 in the sixth of ten steps; it must come back in place, the sum be right."""
+    """Kill slot 1 of 2 in the sixth of ten steps; it must come back in place with a right sum."""
     if not found.keys() >= {"mpi", "launcher"}:
         return "FAIL", UNCHECKED
     program, stats_file = directory / "program.py", directory / "stats.json"
@@ -369,7 +369,7 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
     """Run a command in `directory`, away from the user's own ``FTRMA_*`` settings.
 
     Raises:
-        FtrmaError: it took longer than the patience; it has been ended, and its job with it.
+        FtrmaError: it took longer than PATIENCE_S; it has been ended, and its job with it.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
     with subprocess.Popen(
@@ -389,7 +389,7 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
 
 
 def last_line(outcome: Outcome) -> str:
-    """The line that most probably says what went wrong."""
+    """Return the line of the output that most probably says what went wrong."""
     lines = [line.strip() for line in (outcome.stdout + outcome.stderr).splitlines()]
     lines = [line for line in lines if re.search(r"\w", line)]
     if outcome.returncode < 0 and not lines:

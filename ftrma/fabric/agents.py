@@ -25,15 +25,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..errors import NO_ROOM, FtrmaError, NoRoom
+from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 from ..host.helper import Helper
 from ..host.key import VARIABLE, Key
+from ..host.listening import Bind
 from ..host.sharedmemory import is_full
+from ..host.version import VERSION
 from ..native import wire
 from ..native.wire import FORMAT, NODES, Ack, MirrorKind, Origin
 from . import link
-from .listening import Bind
 
 Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
@@ -79,7 +79,7 @@ def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
         incarnation: which process of that slot it is.
         host: whose agent it wants.
     """
-    return {"kind": WIRE, "ftrma": __version__, "format": FORMAT, "engine": wire.engine(),
+    return {"kind": WIRE, "ftrma": VERSION, "format": FORMAT, "engine": wire.engine(),
             "origin": origin, "incarnation": incarnation, "host": host}
 
 
@@ -97,8 +97,8 @@ def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -
     """
     if said.get("kind") not in (WIRE, MIRROR) or said.get("event") != "hello":
         return "agents are for the wire between nodes alone"
-    if said.get("ftrma") != __version__:
-        return (f"the agent is of ftrma {__version__}, and who asks of {said.get('ftrma')!r}: "
+    if said.get("ftrma") != VERSION:
+        return (f"the agent is of ftrma {VERSION}, and who asks of {said.get('ftrma')!r}: "
                 "install one version on all nodes")
     if said.get("format") != FORMAT:
         return (f"the agent's messages have format {FORMAT}, and who asks has "

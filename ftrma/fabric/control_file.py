@@ -7,12 +7,13 @@ import secrets
 import shutil
 from pathlib import Path
 
-from ..errors import FtrmaError
 from ..host import cgroup
+from ..host.errors import FtrmaError
 from ..machine.placement import Placement
 from ..machine.topology import Layout
 from ..native import job, logs, vaults
 from ..native.constants import FAILPOINTS
+from ..native.logs import check_budget
 from ..native.shared import Control, Proc
 
 ADDRESS_BYTES = 64 << 40  # half of what a process can have on x86-64
@@ -42,15 +43,6 @@ def log_bytes(directory: Path, slots: int, least: int) -> int:
     free = room.f_bavail * room.f_frsize
     share = (free if allowed is None else min(free, allowed)) // LOG_SHARE // slots
     return max(least, min(LOG_BYTES, share))
-
-
-def check_log_budget(budget: int | None) -> None:
-    """Refuse a budget of logs that holds next to nothing."""
-    least = logs.log_least()
-    if budget is not None and budget < least:
-        raise ValueError(
-            f"--log-budget {budget}: too small for a slot's access logs; give {least} bytes or more"
-        )
 
 
 def make_control(
@@ -86,7 +78,7 @@ def make_job_directory(
     layout: Layout, log_budget: int | None = None, base: str = "/dev/shm"
 ) -> Path:
     """Make a job's directory with its control file."""
-    check_log_budget(log_budget)
+    check_budget(log_budget)
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
         directory.mkdir(mode=0o700)  # exclusively: nobody else's

@@ -47,7 +47,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.signals import SET_S, would_end

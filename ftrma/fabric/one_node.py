@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import Rollback
 from ..host import lineoutput
+from ..host.errors import Rollback
 from ..host.key import Key
 from ..host.lock import lock_shared
 from ..host.private import check_directory

@@ -16,7 +16,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 from ..native import wire
 from ..native.shared import Proc
 from ..native.wire import Buffer, Ledger, Origin, Unfinished, WireResult

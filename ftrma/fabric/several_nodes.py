@@ -29,8 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import CATASTROPHE, FtrmaError, no_room
+from ..host.errors import CATASTROPHE, FtrmaError, no_room
 from ..host.helper import Helper
+from ..host.listening import Bind, own_addresses
 from ..host.sharedmemory import is_full
 from ..machine.placement import Placement
 from ..machine.topology import Domains
@@ -44,7 +45,6 @@ from .agent_access import AgentAccess
 from .agents import NodeAgent
 from .control_file import log_bytes, make_control, write_roles
 from .link import Link
-from .listening import Bind, own_addresses
 from .node_table import NodeTable
 from .one_node import OneNodeView
 from .remote import File

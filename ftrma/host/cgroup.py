@@ -1,5 +1,8 @@
-"""How much memory a control group leaves this process: a container or a batch system may allow less
-than the machine has, and who takes more is killed without a word."""
+"""Memory that control groups leave this process.
+
+A container or a batch system may allow less than the machine has, and the kernel kills a process
+that takes more, without a word.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _cached(group: Path, name: str) -> int:
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Each group of this process, those that it is in, and what its files are called."""
+    """Each group of this process and each group around it, with the names of its files."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (root / "proc/self/cgroup").read_text().splitlines()

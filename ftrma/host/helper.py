@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class Helper(threading.Thread):
-    """It belongs to no attempt of the program, and nobody waits for it (`program.threads`)."""
+    """A thread that belongs to no attempt of the program, and that nobody waits for.
+
+    `program.threads` tells it from the program's own threads by this class.
+    """
 
     def __init__(self, target: Callable[..., object], *args: object, name: str = "ftrma") -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)

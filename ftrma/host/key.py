@@ -1,14 +1,14 @@
-"""The job's key: what its processes know and nobody else does.
+"""The job's key, a secret that only the processes of the job know.
 
-Two things rest on it. A checkpoint's record is parsed only if its tag shows that a process of this
-job wrote it, for this role and version (`record`). And a connection between a rank and the
-supervisor begins with each showing the other that it knows the key, by an answer to a fresh
-challenge, so that nothing that travels can be used again (`link`).
+Two things rest on the key. First, a checkpoint's record is parsed only if its tag shows that a
+process of this job wrote it, for this role and version (`record`). Second, a connection between a
+rank and the supervisor begins with both showing that they know the key, by an answer to a fresh
+challenge, so that a recorded answer is of no use to a stranger (`fabric.link`).
 
-`ftrma run` makes the key. It stands in the job's directory, for `ftrma run --resume`, and in the
-environment in which the launcher starts the ranks. They take it out before the user's program runs,
-so that no process which that starts inherits it; what the kernel keeps of the environment that a
-process was started with is for the same user alone. It is on no command line. To other nodes it
+`ftrma run` makes the key. It lies in the job's directory, for `ftrma run --resume`, and in the
+environment in which the launcher starts the ranks. The ranks take it out before the user's program
+runs, so that no process which the program starts inherits it; the kernel shows the environment that
+a process was started with to the same user alone. The key is on no command line. To other nodes it
 goes with the launcher's own messages, which are not encrypted.
 """
 
@@ -43,7 +43,7 @@ class Key:
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str] = os.environ) -> Key | None:
-        """The key from the environment, where it is no longer afterwards; None if it has none."""
+        """Take the key out of the environment; None if there is none."""
         text = environ.pop(VARIABLE, None)
         return cls(bytes.fromhex(text)) if text else None
 
@@ -59,21 +59,21 @@ class Key:
         return hmac.digest(self._secret, _framed(parts), "sha256")
 
     def begin(self, *parts: bytes) -> hmac.HMAC:
-        """Begin a tag of these parts and of all that its `update` is told behind them."""
+        """Begin a tag of these parts and of everything that is then given to its `update`."""
         return hmac.new(self._secret, _framed(parts), "sha256")
 
     def vouches(self, tag: bytes, *parts: bytes) -> bool:
-        """Whether somebody who knows the key has made this tag for these parts."""
+        """True if this tag was made for these parts by somebody who knows the key."""
         return hmac.compare_digest(tag, self.tag(*parts))
 
     # -- the two ends of a connection ---------------------------------------------------------
 
     def answer(self, challenge: bytes, nonce: bytes) -> bytes:
-        """What a rank sends in answer to the supervisor's challenge, beside its own."""
+        """Answer of a rank to the supervisor's challenge; the rank's own challenge goes with it."""
         return self.tag(b"rank", challenge, nonce)
 
     def proof(self, challenge: bytes, nonce: bytes) -> bytes:
-        """What the supervisor sends in answer to the rank's."""
+        """Answer of the supervisor to the rank's challenge."""
         return self.tag(b"supervisor", challenge, nonce)
 
 

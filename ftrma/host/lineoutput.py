@@ -1,15 +1,15 @@
-"""Lines of several processes on one terminal, pipe or file: each goes out whole.
+"""Writes whole lines of several processes to one terminal, pipe or file.
 
-All ranks share the user's stdout and stderr. Python writes a line in several parts, at once under
-PYTHONUNBUFFERED and else in blocks that end anywhere; and what two processes write, the kernel does
-not mix only in files, on terminals, and up to PIPE_BUF bytes in pipes. So `LineOutput`, which lies
-under sys.stdout and sys.stderr of ranks, gathers lines and writes them out by `put`, which locks
-what is neither file nor terminal. The lock is the kernel's, on the pipe itself, so that it ends
-with its holder and is one for all who have the pipe.
+All ranks share the user's stdout and stderr. Python writes a line in several parts (under
+PYTHONUNBUFFERED at once, else in blocks that end anywhere), and the kernel keeps the output of two
+processes apart only in files, on terminals, and up to PIPE_BUF bytes in pipes. So `LineOutput`,
+which lies under sys.stdout and sys.stderr of ranks, gathers lines and writes them out by `put`,
+which locks pipes and other outputs that are neither file nor terminal. The lock is the kernel's, on
+the pipe itself: it ends with its holder and is shared by all processes that have the pipe.
 
-What has no newline yet goes out by ``flush``, as before an input, or with a carriage return, as in
-a progress display. A process that is killed has written all lines that it had ended; the one that
-it was writing is whole, too, unless it was longer than PIPE_BUF and the pipe was full.
+A line without its newline goes out by ``flush``, as before an input, or with a carriage return, as
+in a progress display. A process that is killed has written all lines that it had ended; the line
+that it was writing is whole, too, unless it was longer than PIPE_BUF and the pipe was full.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def _new_lock() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_new_lock)  # who held it is not in the child
+os.register_at_fork(after_in_child=_new_lock)  # the thread that held it is not in the child
 
 
 def put(fd: int, data: bytes) -> None:
-    """Write all of this, and nothing of others in between.
+    """Write all of these bytes, with no output of other processes in between.
 
     Raises:
         OSError: nobody reads any more, or there is no room.
@@ -68,13 +68,13 @@ def _write(fd: int, data: bytes) -> int:
 
 
 def end_of_lines(data: bytes | bytearray) -> int:
-    """How much of this can go out: up to the last newline, or all behind a carriage return."""
+    """Count the bytes that can go out: up to the last newline, or all behind a carriage return."""
     end = data.rfind(b"\n") + 1
     return len(data) if data.find(b"\r", end) >= 0 else end
 
 
 class LineOutput(io.BufferedIOBase):
-    """What is written to it goes to the descriptor in whole lines, those of each thread too."""
+    """A stream that writes whole lines to a descriptor; each thread has lines of its own."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.name, self.mode = name, "wb"
@@ -96,8 +96,8 @@ class LineOutput(io.BufferedIOBase):
         return len(new)
 
     def flush(self) -> None:
-        """Write what this thread has begun, and threads that are over."""
-        super().flush()  # it refuses where this is closed
+        """Write the unfinished lines of this thread, and of threads that have ended."""
+        super().flush()  # it raises if this is closed
         with _lock:
             if self.held:
                 living = {thread.ident for thread in threading.enumerate()}

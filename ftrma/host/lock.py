@@ -1,7 +1,7 @@
 """The lock of a job's directory, which tells a living job from a dead one.
 
-Each process of the job shares it, and the kernel lets go of it when the last one is gone; whoever
-removes a dead job's directory, or goes on from it, takes the lock for himself first.
+Each process of the job shares the lock, and the kernel releases it when the last one is gone. A
+process that removes a dead job's directory, or goes on from it, first takes the lock alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from ..errors import FtrmaError
+from .errors import FtrmaError
 from .nodedirectory import GAP_S
 
 
@@ -25,7 +25,7 @@ def lock_shared(directory: Path) -> io.FileIO:
 
 
 def lock_alone(directory: Path) -> io.FileIO | None:
-    """The lock of a dead job; None if the job lives, or may be between two launches."""
+    """Take the lock of a dead job; None if the job lives, or may be between two launches."""
     if not (directory / "start").exists() and changed_s(directory) < GAP_S:
         return None
     lock = _open_lock(directory)
@@ -41,9 +41,9 @@ def share(lock: io.FileIO, directory: Path) -> None:
     """Let the processes of a job that is gone on with share its lock.
 
     Raises:
-        FtrmaError: somebody else has taken the job in that moment.
+        FtrmaError: another process has taken the job meanwhile.
     """
-    fcntl.flock(lock, fcntl.LOCK_SH)  # which lets go of it before it takes it
+    fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel releases the old lock first
     try:
         same = os.path.sameopenfile(lock.fileno(), (again := _open_lock(directory)).fileno())
         again.close()

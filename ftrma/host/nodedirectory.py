@@ -2,14 +2,14 @@
 
     python nodedirectory.py SESSION prted [arguments…]
 
-The launcher starts its daemon on each node by this (`mpirun.words_for_nodes`), since the daemon
-would otherwise put its sockets into whatever another user has made under the directory's name. It
-is run by its path and imports next to nothing.
+The launcher starts its daemon on each node by this file (`launch.mpirun.words_for_nodes`); the
+daemon alone would put its sockets into a directory that another user may have made under the same
+name. The file is run by its path and imports next to nothing.
 
-It leaves a process behind that looks after the node. When nobody of the job is there any more, that
-one removes the launch's session directory, and the job's where no rank has come; what ranks have
-left waits for the next launch, GAP_S at most: then the job is over, or has gone on without this
-node, which was cut off. So a node cleans itself when nobody can reach it. It sleeps meanwhile.
+A process stays behind and looks after the node. When no process of the job is left there, it
+removes the launch's session directory, and the job's directory too if no rank has come. Files that
+ranks have left wait for the next launch, for GAP_S at most: by then the job is over, or has gone on
+without this node, which was cut off. So a node that nobody can reach cleans itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_S = 0.25  # how often it is looked in that time whether there is a next lau
 
 
 def why_foreign(path: str | os.PathLike[str]) -> str:
-    """Why something is no directory of this user's alone; empty if it is."""
+    """Say why a path is no directory of this user alone; empty if it is one."""
     try:
         found = os.lstat(path)
     except OSError as error:
@@ -61,8 +61,11 @@ def main(session: str, command: list[str]) -> None:
 
 
 def take(session: str) -> int:
-    """Make the directories, and share the lock of the job's: the daemon and what it starts hold it,
-    so that nobody takes the directory for a dead job's. It names the newest launch."""
+    """Make the directories, and share the lock of the job's directory.
+
+    The daemon and its children hold the lock, so that nobody takes the directory for a dead job's.
+    A file in it names the newest launch.
+    """
     job = os.path.dirname(session)
     while True:
         with contextlib.suppress(FileNotFoundError):  # it is being removed in this moment
@@ -84,14 +87,14 @@ def take(session: str) -> int:
 
 
 def is_there(lock: int, job: str) -> bool:
-    """The lock is still that of the job's directory."""
+    """True if the lock is still that of the job's directory."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(lock), os.stat(os.path.join(job, "lock")))
     return False
 
 
 def leave_terminal(lock: int) -> None:
-    """Keep nobody waiting: neither whoever reads what the daemon says, nor the lock."""
+    """Release the lock, and close the output, whose readers would wait for its end."""
     os.setsid()
     os.close(lock)
     null = os.open(os.devnull, os.O_RDWR)
@@ -100,7 +103,7 @@ def leave_terminal(lock: int) -> None:
 
 
 def look_after(session: str) -> None:
-    """Wait until nobody of the job is on this node, and then remove what is of no use."""
+    """Wait until no process of the job is on this node, then remove its directories."""
     job, name = os.path.dirname(session), os.path.basename(session).encode()
     try:
         lock = os.open(os.path.join(job, "lock"), os.O_RDWR)

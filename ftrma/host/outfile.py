@@ -1,15 +1,15 @@
-"""Output beside a program's own: files that options name, and lines on the terminal.
+"""Writes output beside the program's own: files that options name, and lines on the terminal.
 
-A name that a user gives for output may be a file, a FIFO, a device, or a link to one of them, and
-what it is stays as it is: only regular files are replaced, as a whole or not at all, by a temporary
-in their directory whose name nobody can guess. All else is written into.
+A name that a user gives for output may be a file, a FIFO, a device, or a link to one of them. Only
+a regular file is replaced, as a whole or not at all, by a temporary file in its directory whose
+name nobody can guess. A FIFO or a device is written into.
 
-Links at the end of a name are followed here and not by the kernel, so that one which a stranger has
-put into a shared directory leads nowhere, whatever ``/proc/sys/fs/protected_symlinks`` says. Links
-of one's own and of root are trusted.
+Links at the end of a name are followed here and not by the kernel, so that a link which a stranger
+has put into a shared directory leads nowhere, whatever ``/proc/sys/fs/protected_symlinks`` says.
+Links of this user and of root are trusted.
 
-Invariant: whatever can be known before a job is known by `check`; what `write` finds later is an
-OSError whose ``strerror`` is in words, and costs nothing but the file.
+Invariant: `check` finds every mistake that can be known before a job. A later one is an OSError of
+`write` whose ``strerror`` is in words, and costs nothing but the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANOTHER = "name another file"
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a name leads.
+    """The end of a name, behind all links.
 
     Attributes:
         path: where the links end.
@@ -58,7 +58,7 @@ class _Target:
 
 
 def check(option: str, name: str, inputs: Iterable[str] = ()) -> str:
-    """Refuse, before a job starts, what cannot be written after it, or is to be read for it.
+    """Refuse, before a job starts, an output that cannot be written, or that is an input.
 
     Args:
         inputs: names of files that are read; those that are not there are passed over.
@@ -191,7 +191,7 @@ def _in_proc(found: os.stat_result) -> bool:
 
 
 def _given(path: str) -> _Target:
-    """What a link in /proc stands for: one of our descriptors, or an open file of another."""
+    """Follow a link in /proc: to one of our descriptors, or an open file of another process."""
     ours = rf"/proc/{os.getpid()}(/task/[0-9]+)?/fd"
     if re.fullmatch(ours, os.path.realpath(os.path.dirname(path))):
         descriptor = int(os.path.basename(path))
@@ -237,7 +237,8 @@ def _temporary(target: _Target) -> Iterator[tuple[io.FileIO, str]]:
     directory = os.path.dirname(target.path) or "."
     path = os.path.join(directory, f".ftrma-{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    old, ours = target.found, True  # until it is known not to be: a signal may come any time
+    # The temporary file is ours until it is renamed; a signal may come at any time.
+    old, ours = target.found, True
     try:
         try:
             mode = old.st_mode & 0o777 if old else 0o666

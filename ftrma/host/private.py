@@ -1,9 +1,9 @@
 """Directories and files of a job: made by this user, open to nobody else, and not through a link.
 
-A job's directory lies in a place where every user of the node can make files (/dev/shm), under a
-name that they can see. So whoever makes it makes it exclusively, and whoever finds it there looks
-whose it is before anything is read from it or made in it. What lies inside a directory of mode 0700
-needs no further care; its files are checked all the same when they are opened (here, and in C by
+A job's directory lies where every user of the node can make files (/dev/shm), under a name that
+they can see. So a process that makes it makes it exclusively, and a process that finds it looks
+whose it is before it reads or makes anything in it. Files inside a directory of mode 0700 need no
+further care; they are checked all the same when they are opened (here, and in C by
 ``ftrma_open``).
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import FtrmaError
+from .errors import FtrmaError
 from .nodedirectory import why_foreign
 
 OTHERS = 0o077
@@ -35,7 +35,7 @@ def make_directory(path: Path) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Refuse what is no directory of this user's alone.
+    """Refuse a path that is no directory of this user alone.
 
     Raises:
         FtrmaError: the text says why.

@@ -1,4 +1,4 @@
-"""What the kernel tells of other processes of this user."""
+"""Facts about other processes of this user, from /proc."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""A checkpoint's record as bytes: what describes the regions beside it, and cannot execute.
+"""Writes and reads a checkpoint's record: bytes that describe a vault's regions, and are not code.
 
-A record says which regions a vault holds and where, with counters and declared scalars. It is read
-by whoever takes over after a failure, from memory that outlived its writer or was computed from
-parity, so nothing in it is believed before its tag was checked: HMAC-SHA256 by the job's key over
+A record says which regions a vault holds and where, with counters and declared scalars. A process
+that takes over after a failure reads it from memory that outlived its writer or was computed from
+parity. So nothing in it is believed before its tag was checked: HMAC-SHA256 by the job's key over
 the record, the role that it belongs to and its version. The tag is part of the record's bytes and
 is rebuilt with them.
 
     tag | size of the text, 8 bytes | JSON text | byte strings, one after the other
 
 JSON knows no tuples, byte strings, dtypes and keys that are numbers: each is an object with one
-member whose name says what it is. The user's own fields are pickled, and dtypes of other packages
-are; they are byte strings here and unpickled after the check.
+member, whose name is the type. The user's own fields, and dtypes of other packages, are pickled
+byte strings, which are unpickled only after the check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CorruptVault
+from .errors import CorruptVault
 from .key import TAG_BYTES, Key
 
 PURPOSE = b"checkpoint record"
@@ -31,7 +31,7 @@ PURPOSE = b"checkpoint record"
 
 @dataclass(frozen=True)
 class Seal:
-    """What a record is bound to.
+    """The key, role and version that a record is bound to.
 
     Attributes:
         key: of the job.
@@ -89,7 +89,7 @@ def _plain(value: Any, strings: list[bytes]) -> Any:
         if not value.metadata:
             descr = np.lib.format.dtype_to_descr(value)
             again = np.lib.format.descr_to_dtype(descr)
-            # Not all are told by that: those of other packages come back as plain bytes.
+            # A dtype of another package comes back from its string as plain bytes.
             if (again, again.isalignedstruct) == (value, value.isalignedstruct):
                 return {"dtype": _plain(descr, strings)}
         return {"pickle": _plain(pickle.dumps(value), strings)}
@@ -115,7 +115,7 @@ def _read(value: Any, strings: list[bytes]) -> Any:
         return strings[content]
     if kind == "dtype":
         return np.lib.format.descr_to_dtype(_read(content, strings))
-    if kind == "pickle":  # the tag says that it is this job's own
+    if kind == "pickle":  # the tag has shown that this job wrote it
         return pickle.loads(_read(content, strings))
     if kind == "tuple":
         return tuple(_read(v, strings) for v in content)

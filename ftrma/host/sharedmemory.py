@@ -1,4 +1,4 @@
-"""Whether shared memory is full: who touches a page there for the first time is killed then."""
+"""Tells full shared memory, where the kernel kills a process that touches a new page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ FULL_BYTES = 1 << 20  # less than what any repair takes
 
 
 def is_full(directory: Path | int) -> bool:
-    """Whether shared memory has next to nothing left, by a directory or an open file there."""
+    """True if shared memory has next to nothing left, by a directory or an open file there."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize < FULL_BYTES

@@ -1,4 +1,4 @@
-"""What a signal would do to a process, and whether a process has died of one."""
+"""Tells what a signal would do to a process, and which signal a process died of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 GET_INFO, EXIT = 0xC040FF0B, 1 << 3
 INFO = struct.Struct("=Q52xi")  # mask; wait status
 
-# By which a process is asked to end; without a handler it ends at once and leaves what it has made.
+# These signals ask a process to end. Without a handler it ends at once and leaves its files.
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
           signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT)
 SET_S = 2.0  # programs that handle signals say so at their top, behind what they import
@@ -24,7 +24,7 @@ class Signalled(BaseException):
 
 
 def heed_ending() -> None:
-    """Have them raise Signalled in the main thread, where they are not ignored."""
+    """Let the signals of ENDING raise Signalled in the main thread, unless they are ignored."""
     def ask(number: int, _frame: object) -> NoReturn:
         raise Signalled(number)
 
@@ -34,9 +34,11 @@ def heed_ending() -> None:
 
 
 def would_end(pid: int, number: int) -> bool:
-    """Whether a signal ends this process, or would if it were still there: it is neither handled
-    nor ignored, nor blocked by the main thread, as who blocks a signal waits for it in another way
-    (``signal.sigwait``)."""
+    """True if a signal ends a process, or would if the process were still there.
+
+    The signal is then neither handled nor ignored, nor blocked by the main thread: a program that
+    blocks a signal waits for it in another way (``signal.sigwait``).
+    """
     masks = []
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
@@ -47,8 +49,10 @@ def would_end(pid: int, number: int) -> bool:
 
 
 def death_of(pidfd: int) -> int | None:
-    """Signal of which a process died, 0 if of none; None where the kernel does not tell: before
-    Linux 6.15, and as long as nobody has waited for the process."""
+    """Signal of which a process died; 0 if it died of none, None if the kernel does not tell.
+
+    The kernel does not tell before Linux 6.15, nor before somebody has waited for the process.
+    """
     with contextlib.suppress(OSError):
         mask, status = INFO.unpack(fcntl.ioctl(pidfd, GET_INFO, INFO.pack(EXIT, 0)))
         if mask & EXIT:

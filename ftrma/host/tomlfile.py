@@ -1,4 +1,4 @@
-"""TOML files whose mistakes are reported where they are: ``FILE:LINE:COLUMN: what; remedy``.
+"""Reads TOML files and reports mistakes with their place: ``FILE:LINE:COLUMN: what; remedy``.
 
 The standard parser tells where a syntax error is, but hands out plain dictionaries, so a value that
 is well-formed and wrong (a negative rate) has no place any more. Therefore a second pass goes over
@@ -39,8 +39,8 @@ from .values import read_bytes
 Keys = tuple[str | int, ...]
 Position = tuple[int, int]
 
-MOST = 1e300  # of a number without a bound of its own: sums of such stay finite
-MOST_DEPTH = 100  # of dotted keys; who goes over them takes time and memory with its square
+MOST = 1e300  # of a number without a bound of its own: sums of such numbers stay finite
+MOST_DEPTH = 100  # of dotted keys, whose reading takes time and memory with the square of the depth
 BYTE_ORDERS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 

@@ -1,9 +1,9 @@
-"""The user's own key: it proves that a file which outlives its job was left by this user's jobs.
+"""The user's own key, by which files that outlive a job are known as left by this user's jobs.
 
-A job's key ends with the job. Files that later jobs read (parts of graphs, checkpoints that a
-framework leaves) lie where the user wants them, often where others can write, too; so each has a
-tag by this key, which lies in the user's state directory, mode 0600, and is made when it is first
-asked for. Who loses it loses nothing but what those files save: they no longer serve.
+A job's key ends with the job. Files that later jobs read (a graph's cache, spilled checkpoints) lie
+where the user wants them, often where others can write, too. So each file has a tag by this key,
+which lies in the user's state directory, mode 0600, and is made when it is first needed. If the key
+is lost, those files are not read any more, and nothing else is lost.
 
 Source: XDG Base Directory Specification 0.8, XDG_STATE_HOME.
 """
@@ -16,13 +16,13 @@ import pwd
 import secrets
 from pathlib import Path
 
-from ..errors import FtrmaError
 from . import private
+from .errors import FtrmaError
 from .key import Key
 
 
 def path() -> Path:
-    """Where the key is, or will be."""
+    """Path of the key, which may not be there yet."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         with contextlib.suppress(KeyError):  # a user whom the machine does not know
@@ -32,7 +32,7 @@ def path() -> Path:
 
 
 def read() -> Key:
-    """The key, made if there is none. Of several processes that make it at once one has made it.
+    """Read the key, or make it; if several processes make it at once, all get the same key.
 
     Raises:
         FtrmaError: it cannot be read or made, or is not this user's alone.

@@ -1,4 +1,4 @@
-"""What people write: numbers, whole numbers and sizes in words, and files that are read at once.
+"""Reads values that people write: numbers, whole numbers, sizes, and small files.
 
 Values come from the command line, the environment and tables; every error has the name, the value
 and what is expected.
@@ -24,7 +24,7 @@ def number(name: str, text: str, least: float, most: float, what: str = "a numbe
     Args:
         name: of the option, the variable or the field, for the error.
         least, most: the bounds.
-        what: is expected.
+        what: the word for what is expected.
 
     Raises:
         ValueError: it is none, or out of bounds; with name, value and bounds.
@@ -39,7 +39,7 @@ def number(name: str, text: str, least: float, most: float, what: str = "a numbe
 
 
 def whole(name: str, text: str, least: int, most: int, what: str = "a whole number") -> int:
-    """The same for whole numbers of at most 18 digits."""
+    """Return a whole number of at most 18 digits; arguments and errors: see `number`."""
     digits = re.fullmatch(r" *[+-]?([0-9]+) *", text)
     value = int(text) if digits and len(digits[1]) <= 18 else least - 1
     if not least <= value <= most:
@@ -48,7 +48,7 @@ def whole(name: str, text: str, least: int, most: int, what: str = "a whole numb
 
 
 def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float:
-    """The same for bytes such as 64M.
+    """Return a number of bytes from a text such as 64M; see `number`.
 
     Args:
         units: bytes by the unit's name in lower case, "" for none.
@@ -63,7 +63,7 @@ def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Return what a regular file holds; whatever is named, this neither waits nor takes all memory.
+    """Return the bytes of a regular file, without waiting and without taking all memory.
 
     Raises:
         OSError: it cannot be read, `strerror` says why; it is no file, or has more than `most`

@@ -1,19 +1,19 @@
 """The agent of a node: ``python -m ftrma.launch.agent LEDGER --address FILE``.
 
-A small process, without MPI and NumPy. Connections come in by a `Reception`, as the supervisor's
-do: who connects is a stranger until it has answered a challenge by the key, with the same limits.
-What is left of it is told in words, and then the connection goes to the loop in C
-(``csrc/wire/agent.c``), which serves the parts that the ledger speaks of. This process sleeps in
-that loop, too.
+An agent is a small process, without MPI and NumPy. It accepts connections as the supervisor does
+(`Connections`): a peer is a stranger until it has answered a challenge by the key, with the same
+limits. Then the peer says hello, and the connection goes to the loop in C (``csrc/wire/agent.c``),
+which serves the parts of windows that the ledger lists. The agent sleeps in that loop.
 
-One agent at a time serves a ledger; the next one waits until the one before is gone. It ends when
-its stdin does, that is, when no process of the job is left on its node. Where the job is not over,
-a spoke goes on for a while, as long as it has its hub, so that the others know all that the last
-process had said. The key is in its environment.
+One agent at a time serves a ledger; the next one waits until the one before is gone. An agent ends
+when its stdin does: then no process of the job is left on its node. If the job is not over, the
+agent of a spoke goes on for a while, as long as it has its hub, so that the other nodes learn all
+that the last process had said. The key is in the environment.
 
-With ``--mirror`` it keeps a file of its node equal to those of the others (``csrc/wire/mirror.h``).
-The agent of node 0 is the hub and lets the others' in, as it does origins; a spoke learns where the
-hub is by a line ``hub ADDRESS`` on its stdin, and connects again whenever it is alone (`Seeking`).
+With ``--mirror`` the agent keeps a file of its node equal to those of the other nodes
+(``csrc/wire/mirror.h``). The agent of node 0 is the hub, to which the others, the spokes, connect.
+A spoke learns the hub's address by a line ``hub ADDRESS`` on its stdin, and connects again whenever
+it is alone (`HubConnector`).
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError, no_room
 from ..fabric import agents, link
-from ..fabric.listening import Bind
+from ..host.errors import FtrmaError, no_room
 from ..host.key import Key
+from ..host.listening import Bind
 from ..native import wire
-from .reception import Peer, Reception, raise_file_limit
-from .seeking import Seeking
+from .connections import Connections, Peer, raise_file_limit
+from .hubconnector import HubConnector
 
 TAKE_OVER_S = 5.0  # the kernel ends a killed process within milliseconds
-HUB = b"hub "  # what a line on stdin begins with
-FILES = 4096  # an origin has one; more than a job has processes
+HUB = b"hub "  # a line on stdin begins with it
+FILES = 4096  # more than a job has processes; each origin has one
 LOOK_MS = 250  # for strangers whose time is over, while there are some
-LINGER_S = 15.0  # a repair has had the last words of who died, or it is given up
+LINGER_S = 15.0  # by then a repair has what a dead process had said, or the repair is given up
 
 
-class Door(Reception):
+class AgentListener(Connections):
     """Lets origins and spokes in, and hands their connections over.
 
     Args:
         key: of the job.
         bind: where to listen.
-        agent: that serves.
-        node: whose agent it is, where it mirrors.
+        agent: to which connections are handed over.
+        node: number of the agent's node, if it mirrors.
     """
 
     def __init__(self, key: Key, bind: Bind, agent: wire.Agent, node: int = 0) -> None:
@@ -61,7 +61,7 @@ class Door(Reception):
         self.agent, self.node = agent, node
 
     def _greet(self, peer: Peer, text: bytes) -> None:
-        """The hello of somebody who knows the key."""
+        """Take the hello of a peer that knows the key."""
         try:
             said = json.loads(text)
         except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ class Door(Reception):
         self._hand_over(peer, said)
 
     def _hand_over(self, peer: Peer, said: dict[str, Any]) -> None:
-        """Adopted first and welcomed then, so that who is too late learns it in words."""
+        """Give a connection to the agent first and welcome it then, or refuse it in words."""
         agents.tune(peer.socket)
         voice = peer.socket.dup()
         with voice:
@@ -96,7 +96,7 @@ class Door(Reception):
                     wire.agent_adopt(self.agent, fd, said["origin"], said["incarnation"])
             except FtrmaError as error:
                 answer = link.line("refused", why=str(error), host=socket.gethostname())
-            with contextlib.suppress(OSError):  # it has gone already; the loop sees it
+            with contextlib.suppress(OSError):  # the peer has gone already; the loop sees it
                 voice.send(answer, socket.MSG_DONTWAIT)
 
 
@@ -115,9 +115,10 @@ def take_over(ledger: Path) -> wire.Agent:
 
 
 def publish(address: link.Address, path: Path) -> None:
-    """Write where this agent can be reached; whoever reads finds all of it.
+    """Write the address of this agent to a file, as a whole.
 
-    Who follows another agent is where that was, and needs no memory, which may be full by now.
+    An agent that follows another one has its address, and then writes nothing: shared memory may be
+    full by now.
     """
     with contextlib.suppress(OSError):
         if path.read_text() == address.text():
@@ -127,36 +128,38 @@ def publish(address: link.Address, path: Path) -> None:
     fresh.replace(path)
 
 
-def serve(door: Door, seeking: Seeking, ledger: Path) -> None:
-    """Serve until stdin ends, and a spoke, for a while, until the connection to the hub does, too,
-    unless the node's directory is gone: processes that end with the job remove it.
+def serve(listener: AgentListener, connector: HubConnector, ledger: Path) -> None:
+    """Serve until stdin ends.
+
+    A spoke serves for LINGER_S more, as long as it has its hub, unless the node's directory is
+    gone: the processes of a job that is over remove it.
 
     Raises:
         FtrmaError: hub and spoke do not fit.
     """
-    door.epoll.register(0, select.EPOLLIN)
-    door.epoll.register(seeking.bell, select.EPOLLIN)
+    listener.epoll.register(0, select.EPOLLIN)
+    listener.epoll.register(connector.bell, select.EPOLLIN)
     mine = select.poll()
     mine.register(0, select.POLLIN)
-    wire.agent_watch(door.agent, door.fileno())
+    wire.agent_watch(listener.agent, listener.fileno())
     told, until = b"", 0.0  # when this ends at the latest, once stdin has ended
-    while not until or (time.monotonic() < until and not wire.agent_lacks_hub(door.agent)):
+    while not until or (time.monotonic() < until and not wire.agent_lacks_hub(listener.agent)):
         if not until:
-            seeking.take(door.agent)
-        wire.agent_serve(door.agent, LOOK_MS if door.peers or until else wire.FOREVER)
-        door.pump()
+            connector.take(listener.agent)
+        wire.agent_serve(listener.agent, LOOK_MS if listener.peers or until else wire.FOREVER)
+        listener.pump()
         if not until and mine.poll(0):
             if not (said := os.read(0, 4096)):
-                if not (seeking.node and seeking.regions and ledger.exists()):
+                if not (connector.node and connector.regions and ledger.exists()):
                     return
                 until = time.monotonic() + LINGER_S
-                door.epoll.unregister(0)
-                door.epoll.unregister(seeking.bell)
+                listener.epoll.unregister(0)
+                listener.epoll.unregister(connector.bell)
                 continue
             *lines, told = (told + said).split(b"\n")
             for line in lines:
                 if line.startswith(HUB):
-                    seeking.hub = link.Address.parse(line.removeprefix(HUB).decode())
+                    connector.hub = link.Address.parse(line.removeprefix(HUB).decode())
 
 
 def kill_rule(text: str) -> tuple[wire.Failpoint, int]:
@@ -198,10 +201,10 @@ def main(arguments: list[str]) -> int:
         if options.mirror:
             wire.agent_mirror(agent, options.mirror, options.node)
         raise_file_limit(FILES)
-        door = Door(key, options.bind, agent, options.node)
-        assert door.address is not None
-        publish(door.address, options.address)
-        serve(door, Seeking(key, options.node, wire.agent_regions(agent)), options.ledger)
+        listener = AgentListener(key, options.bind, agent, options.node)
+        assert listener.address is not None
+        publish(listener.address, options.address)
+        serve(listener, HubConnector(key, options.node, wire.agent_regions(agent)), options.ledger)
     except (FtrmaError, OSError) as error:
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,9 +1,9 @@
-"""A process on each host of a job, by a launcher of its own for each: what is wrong with one host
-keeps nothing from the others, and is known to be that host's.
+"""Starts a process on each host of a job, by a separate launcher for each host.
 
-A launch that does not come up says at best that some daemon did not. So each host is asked by
-itself, in the way in which ranks are started there: ssh or the batch system, the directory of a
-launch, Python and ftrma. What a job has left on its nodes is removed in the same way.
+If a launch does not come up, the launcher says at best that some daemon did not. So each host is
+tried alone, in the way in which ranks are started there: ssh or the batch system, the directory of
+a launch, Python and ftrma. A bad host does not disturb the others, and is known by name. A job's
+files on its nodes are removed in the same way.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .mpirun import (
 )
 
 AT_ONCE = 16  # a launcher is a process of some MB here
-LOOK_S = 0.05  # how often it is looked how a launcher is
+LOOK_S = 0.05  # between looks at a launcher
 EACH_S = 20.0  # starting a process on a node takes a second or two, on crowded ones some more
-OURS = "ftrma: error: "  # begins what `host.nodedirectory` says
+OURS = "ftrma: error: "  # errors of `host.nodedirectory` begin so
 PROBE = (sys.executable, "-c", "import ftrma")
-# All of it, but where the supervisor still reads the job's story from it.
+# Removes the whole directory, unless the supervisor still reads the job's story from it.
 REMOVE = ("sh", "-c", 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"')
 
 
 def failing(directory: Path, words: list[str]) -> dict[str, str]:
-    """Hosts of several that a launch was to have on which nothing can be started, and why.
+    """Find the hosts of a launch over several on which nothing can be started, and why.
 
     Args:
         directory: of the job, the same on all nodes.
@@ -48,15 +48,15 @@ def failing(directory: Path, words: list[str]) -> dict[str, str]:
 
 
 def failing_of(directory: Path, words: list[str], hosts: Sequence[str]) -> dict[str, str]:
-    """Find which of these hosts nothing can be started on, and why; arguments: as `failing`."""
+    """Find which of these hosts nothing can be started on, and why; arguments: see `failing`."""
     said = start_on_each(directory, words, hosts, PROBE)
     return {host: why for host, why in said.items() if why}
 
 
 def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
-    """Remove what a job has on these hosts, or on all that the launcher's options name.
+    """Remove a job's files on these hosts, or on all that the launcher's options name.
 
-    Bounded in time; what cannot be reached stays. Arguments: `failing`.
+    The time is bounded; files on hosts that cannot be reached stay. Arguments: see `failing`.
     """
     command = [*REMOVE, str(directory)]
     if hosts or (hosts := named_hosts(words)):
@@ -68,9 +68,9 @@ def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
 def start_on_each(
     directory: Path, words: list[str], hosts: Sequence[str], command: Sequence[str]
 ) -> dict[str, str]:
-    """Run a command on each host and wait for it; why it has failed, by host, "" where it has not.
+    """Run a command on each host and wait for it; by host, why it has failed, or "".
 
-    Arguments: `failing`.
+    Arguments: see `failing`.
     """
     found: dict[str, str] = {}
     for first in range(0, len(hosts), AT_ONCE):
@@ -102,7 +102,8 @@ class _Started:
     def end(self, deadline: float) -> str:
         """Wait for the end, up to a time on the monotonic clock; why it failed, or "".
 
-        A launcher waits on for a daemon that a host has refused, in words of ftrma's.
+        The launcher waits on for a daemon that ftrma's own code on a host has refused; its message
+        ends the wait.
         """
         while self.launcher.poll() is None and time.monotonic() < deadline and not self.refused():
             time.sleep(LOOK_S)
@@ -110,7 +111,7 @@ class _Started:
         if not self.launcher.returncode:
             return ""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        # Behind it comes what may have caused it; in brackets is what the launcher warns of.
+        # The first line says most; lines in brackets are warnings of the launcher.
         lines = [line.strip() for line in text.splitlines()]
         told = [line.removeprefix(OURS) for line in lines if line.startswith(OURS)]
         told += [line for line in lines if line and not line.startswith(("-", "["))]

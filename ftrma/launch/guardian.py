@@ -1,16 +1,16 @@
-"""Ending a job's processes, wherever they are, in one way for all who do: what it leaves is found
-by its mark.
+"""Ends all processes of a job on this node, which are found by a mark in their environment.
 
     python guardian.py DIRECTORY DESCRIPTOR
 
-SIGKILL leaves the supervisor no time. Its launcher and the ranks are killed with it by the kernel,
-but not what ranks have started, and nobody would remove the session directory. So the supervisor
-starts this file as a process of its own, which waits at a pipe whose other end only the supervisor
-has. When that closes without a word, it ends whatever belongs to the job and removes what is of no
-use to anybody. The job's directory stays, with the vaults, for ``ftrma run --resume``.
+SIGKILL leaves the supervisor no time. The kernel kills the launcher and the ranks with it, but not
+the processes that ranks have started, and nobody would remove the session directory. So the
+supervisor starts this file as a separate process, the guardian, which waits at a pipe whose other
+end only the supervisor has. When the pipe closes without a word, the guardian ends the job's
+processes and removes its session directories. The job's directory stays, with the vaults, for
+``ftrma run --resume``.
 
-Its command line is not that of ``ftrma run``, or it would be killed by the same pkill; it is run by
-its path and imports next to nothing.
+The guardian's command line differs from that of ``ftrma run``, so that a pkill does not hit both.
+It is run by its path and imports next to nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DISMISSED = b"x"
 
 
 def kill_all_of(directory: Path) -> None:
-    """Kill whatever carries this job's mark, until there is nobody left who could start others."""
+    """Kill all processes with this job's mark, until none is left that could start others."""
     mark = f"FTRMA_JOB={directory}".encode()
     found = True
     while found:
@@ -40,10 +40,10 @@ def kill_all_of(directory: Path) -> None:
 
 
 def end_launcher(launcher: subprocess.Popen[bytes], patience_s: float = 0.0) -> None:
-    """End a launcher, which was started in a session of its own, with what it has started here.
+    """End a launcher, which has a session of its own, and its children on this host.
 
     Args:
-        patience_s: that it gets to end by itself.
+        patience_s: time for it to end by itself.
     """
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -55,13 +55,13 @@ def end_launcher(launcher: subprocess.Popen[bytes], patience_s: float = 0.0) -> 
 
 
 def remove_sessions(directory: Path) -> None:
-    """Remove what ended launches have left in the job's directory."""
+    """Remove the session directories of ended launches."""
     for session in directory.glob("launch-*"):
         shutil.rmtree(session, ignore_errors=True)
 
 
 class Guardian:
-    """The supervisor's end of it.
+    """The guardian process, as the supervisor sees it.
 
     Args:
         directory: of the job.
@@ -70,8 +70,8 @@ class Guardian:
 
     def __init__(self, directory: Path, lock: int) -> None:
         end, self.pipe = os.pipe()
-        # Away from the terminal: Ctrl-C and a kill of the process group are not for this one. Nor
-        # is the end of a job that this one is part of.
+        # The guardian has a session of its own, so that neither Ctrl-C nor a kill of the process
+        # group ends it; without the variable, the end of a job around this one does not either.
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(directory), str(end)], pass_fds=[end, lock],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ class Guardian:
         os.close(end)
 
     def dismiss(self) -> None:
-        """The supervisor ends by itself and has cleaned up."""
+        """End the guardian: the supervisor ends by itself and has cleaned up."""
         with contextlib.suppress(OSError):
             os.write(self.pipe, DISMISSED)
         os.close(self.pipe)

@@ -1,4 +1,4 @@
-"""What all launches of a job share, and why one follows another."""
+"""The data that all launches of a job share, and the cause of a next launch."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import settings
-from ..fabric.listening import Bind
 from ..host.key import Key
+from ..host.listening import Bind
 from ..machine.topology import Layout
 from ..native import job
 from ..native.shared import Control
-from ..settings import split_mpirun
+from ..settings import options as settings
+from ..settings.options import split_mpirun
 from .mpirun import on_one_node
 from .standardinput import StandardInput
 
 SUPERVISOR_DIED = "ftrma run was killed"
 LAUNCHER_DIED = "the launcher died"
 ALL_DIED = "all processes died"
-# Behind the name of a process that others wait for in a repair.
+# Texts behind the name of a process that the others wait for in a repair.
 ABSENT = "does not come to the repair: it waits for something outside of MPI, or is stopped"
 LATE = "computes, and comes to the repair with its next call of MPI; the others wait for it"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a job over several nodes is launched again.
+    """The cause of the next launch of a job over several nodes.
 
     Attributes:
         reason: in words.
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
-        hosts: on which the job has run so far; addresses: name and address of each.
-        entry: number of the next launch's first entry of the program.
-        homes: kind, number and host of each role, as all knew them last; several hosts where a
-            launch ended before it had moved all.
+        hosts: on which the job has run so far. addresses: name and address of each.
+        entry: number of the next launch's first attempt.
+        homes: kind, number and host of each role, as they were known last; a role has several hosts
+            if a launch ended before it had moved all roles.
     """
 
     reason: str
@@ -50,16 +50,16 @@ class Cause:
 
 @dataclass
 class Job:
-    """What all launches of a job share.
+    """The data that all launches of a job share.
 
     Attributes:
-        directory: in shared memory; key: of the job.
-        program: its words, see `script`.
+        directory: in shared memory. key: of the job.
+        program: its words, see `program.script`.
         stdin: the user's.
-        words: options of the user's own for the launcher, of the next launch.
-        cause: why there is a next launch over several nodes; None otherwise.
+        words: the user's options for the launcher, as the next launch takes them.
+        cause: of a next launch over several nodes; None otherwise.
         relaunches: launches after the first one, of this ``ftrma run``.
-        ended: whether its user has asked for its end.
+        ended: tells if the user has asked for the end.
     """
 
     directory: Path
@@ -97,10 +97,10 @@ class Job:
 
     @property
     def bind(self) -> Bind | None:
-        """Where to listen for the next launch's ranks; None: nobody comes."""
+        """The place to listen for the next launch's ranks; None: nobody connects."""
         return self.options.bind if self.may_spread else None
 
     @property
     def exhausted(self) -> bool:
-        """It has been launched again as often as the user allows."""
+        """The job has been launched again as often as the user allows."""
         return self.relaunches == self.options.max_relaunch

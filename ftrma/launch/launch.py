@@ -1,9 +1,9 @@
 """One launch of a job: the launcher process, its ranks and their terminal.
 
 * Ranks get the user's stdout and stderr as file descriptors over a socket, so their output passes
-  through no launcher; so slot 0 gets its stdin (see `standardinput`). What the launcher itself says
-  goes to a log, shown only if the job never came up.
-* Ranks of other nodes come over the `switchboard`. What ails a launch is found out by `watch`.
+  through no launcher; slot 0 gets its stdin in the same way (see `standardinput`). The launcher's
+  own output goes to a log, which is shown only if the job never came up.
+* Ranks of other nodes connect to the `ranklinks`. Troubles of a launch are found by `launchwatch`.
 
 Invariant: after `Launch.end` none of its processes is left.
 """
@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 
-from .. import settings
 from ..fabric import story
 from ..fabric.link import siblings
 from ..host import private
@@ -31,32 +30,37 @@ from ..host.key import Key
 from ..host.processes import environment
 from ..native import job
 from ..native.shared import Process
-from . import failover, surroundings
+from ..settings import options as settings
+from . import failover, hostchecks
+from .connections import raise_file_limit
 from .guardian import end_launcher, kill_all_of, remove_sessions
 from .job import Job
 from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
-from .reception import raise_file_limit
-from .switchboard import Arrivals, Switchboard
+from .ranklinks import RankLinks
+from .rankstate import Arrivals
 
-# As 'python -m ftrma', but never from a source directory that happens to be the current one. What
-# starts threads before the program does, NumPy among them, starts them with the program's signals
-# blocked: a program that blocks one to wait for it would die of it in such a thread.
+# The command is 'python -m ftrma', but never from a source directory that happens to be the current
+# one. Libraries that start threads before the program does, NumPy among them, start them with the
+# program's signals blocked: a program that blocks one to wait for it would die of it in such a
+# thread.
 RANK = (
     "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
     "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2)); "
-    "from ftrma.__main__ import main; main()"
+    "from ftrma.program.main import main; main()"
 )
 
 
 def flags() -> list[str]:
-    """Options that Python was started with (-O, -X dev, -W error): the program's are the same."""
+    """Options that Python was started with (-O, -X dev, -W error), for the program's Python."""
     found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return found
 
 
 def hash_seed(key: Key) -> str:
-    """PYTHONHASHSEED of a job's processes: who is replayed, or resumed, iterates over its sets in
-    the order in which it did before."""
+    """PYTHONHASHSEED of a job's processes.
+
+    A slot that is replayed or resumed so iterates over sets in the order of before.
+    """
     return str(int.from_bytes(key.tag(b"hash seed")[:4], "little"))
 
 
@@ -67,8 +71,8 @@ class Launch:
         made: the job.
 
     Attributes:
-        ranks: on this node: pidfd of each pid. arrivals: how many they are.
-        came_up: when it began, time.monotonic().
+        ranks: on this node, the pidfd of each pid. arrivals: of these ranks.
+        came_up: when the launch began, time.monotonic().
     """
 
     def __init__(self, made: Job) -> None:
@@ -86,7 +90,7 @@ class Launch:
         self.socket.bind(str(terminal))
         self.socket.listen(layout.processes)
         raise_file_limit(5 * layout.processes + 128)
-        self.switchboard = Switchboard(
+        self.rank_links = RankLinks(
             layout.processes, made.key, made.bind,
             functools.partial(story.emit, directory), functools.partial(story.read, directory),
             made.cause, failover.past(directory, made.options),
@@ -103,14 +107,14 @@ class Launch:
     def _start(self) -> subprocess.Popen[bytes]:
         made = self.made
         ours = {**settings.to_environment(made.options), KEY_VARIABLE: made.key.text()}
-        ours |= self.switchboard.environment()
-        surroundings.check_directory()
+        ours |= self.rank_links.environment()
+        hostchecks.check_directory()
         words, more = on_nodes(self.session, several=made.may_spread)
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": hash_seed(made.key), **rest}
         env |= {**launcher_environment(), **ours, **more}
-        # To other nodes the launcher takes along only what it is told to.
+        # The launcher takes only these variables to other nodes.
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
             "PYTHONHASHSEED", *ours]
         carried = [word for name in names for word in ("-x", name)]
@@ -126,14 +130,14 @@ class Launch:
     # -- the terminal -------------------------------------------------------------------------
 
     def serve_terminal(self, timeout_s: float) -> None:
-        """Hand the user's terminal to ranks that ask for it; returns early when a process ends."""
+        """Hand the user's terminal to ranks that ask for it; return early when a process ends."""
         poll = select.poll()
-        links = self.switchboard.fileno()
+        links = self.rank_links.fileno()
         for fd in (self.socket.fileno(), links, self.mpirun_fd, *self.living):
             poll.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(timeout_s * 1e3)]
         self.living -= set(ready)
-        self.switchboard.pump()
+        self.rank_links.pump()
         if self.socket.fileno() not in ready:
             return
         link, _ = self.socket.accept()
@@ -167,7 +171,7 @@ class Launch:
         return [by_fd[fd] for fd, _ in poll.poll(0)]
 
     def refused(self) -> str:
-        """Why a node does not take part, in its own words (see `nodedirectory`); empty if all do.
+        """Why a node does not take part, in words of `host.nodedirectory`; empty if all do.
 
         The launcher goes on waiting for a daemon that could not be started.
         """
@@ -175,9 +179,9 @@ class Launch:
         return "; ".join(re.findall(r"^ftrma: error: (.*)", said, re.MULTILINE))
 
     def says_why(self) -> bool:
-        """Whether the launcher or a process has said what keeps the launch from coming up.
+        """True if the launcher or a process has said why the launch does not come up.
 
-        A death says nothing, and need not happen again in the next launch.
+        A death gives no reason, and need not happen again in the next launch.
         """
         status = self.mpirun.poll()
         if status is None:
@@ -190,10 +194,10 @@ class Launch:
     # -- the end ------------------------------------------------------------------------------
 
     def end(self, patience_s: float = 0.0) -> None:
-        """Leave no process behind.
+        """End all processes of the launch.
 
         Args:
-            patience_s: that the launcher gets to end by itself.
+            patience_s: time for the launcher to end by itself.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.mpirun.wait(patience_s)  # ranks that are to end by themselves do so before
@@ -208,6 +212,6 @@ class Launch:
             os.close(fd)
         self.ranks.clear()
         kill_all_of(self.directory)
-        self.switchboard.close()
+        self.rank_links.close()
         self.socket.close()
         remove_sessions(self.directory)

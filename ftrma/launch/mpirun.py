@@ -1,7 +1,7 @@
-"""The launcher's command line: ours, the user's options, and which hosts a job runs on.
+"""Builds the launcher's command line, and reads the hosts of a job from the user's options.
 
-``--mpirun`` gives them to ``ftrma run``. When a node is lost, the next launch takes those that are
-left; when a job is over, one process per node takes its directories away. Both only change words
+The user gives options by ``--mpirun``. When a node is lost, the next launch takes the hosts that
+are left; when a job is over, one process per node removes its directories. Both only change words
 of the command line.
 """
 
@@ -21,8 +21,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import FtrmaError
 from ..host import nodedirectory
+from ..host.errors import FtrmaError
 from ..host.lock import lock_shared
 from ..native import library
 
@@ -32,7 +32,7 @@ HOSTS = {"--host", "-host", "-H"}
 WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
 HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # a host in each line
-# In the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
+# Variables in the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
 
 
@@ -49,10 +49,10 @@ def find_mpirun() -> str:
 
 
 def check_launcher() -> None:
-    """Refuse a launcher of another MPI library, which would not understand a word.
+    """Refuse a launcher of another MPI library, which would understand no option.
 
     Raises:
-        FtrmaError: which it is, and what helps.
+        FtrmaError: it says which library it is, and what helps.
     """
     path = find_mpirun()
     said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace",
@@ -66,11 +66,12 @@ def make_session(directory: Path) -> Path:
     """Make the session directory of one launch, for the files of the launcher and the MPI library.
 
     The launcher's own choice, /tmp/ompi.PID, stays after a kill, and a later launcher that gets the
-    same pid fails over it ("The PMIx server's listener thread failed to start", PRRTE 3.0.11). What
-    lies here goes with the directory, and no two launches share one.
+    same pid fails over it ("The PMIx server's listener thread failed to start", PRRTE 3.0.11). A
+    session directory is removed with the job's, and no two launches share one.
 
     Args:
-        directory: where nobody else can make anything; short: sockets' paths end at 107 bytes.
+        directory: in which nobody else can make files; its path is short, since a socket's path has
+            at most 107 bytes.
     """
     session = directory / f"launch-{secrets.token_hex(2)}"
     session.mkdir(mode=0o700)
@@ -79,7 +80,7 @@ def make_session(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def session_directory() -> Iterator[Path]:
-    """A session directory for who starts the launcher without a job; removed at the end."""
+    """Make a session directory for a launcher without a job, and remove it at the end."""
     made = tempfile.TemporaryDirectory(prefix=f"ftrma-{os.getuid()}-", dir="/dev/shm")
     with made as home, lock_shared(Path(home)):
         yield make_session(Path(home))
@@ -91,7 +92,7 @@ def mpirun_command(
     """The launcher's command line up to the program, with the user's own options for it.
 
     Args:
-        processes: how many; None where the options say it.
+        processes: number of them; None if the options say it.
         session: directory for this launch alone (`make_session`).
 
     ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
@@ -107,14 +108,14 @@ def mpirun_command(
     ]
     for keeper in ("btl_sm", "osc_sm", "osc_rdma"):
         command += ["--mca", f"{keeper}_backing_directory", str(session)]
-    # Who chooses how bytes travel is not talked over.
+    # The user's own choice of how bytes travel holds.
     if on_one_node(options) and not any(word.split("=")[0] == "btl" for word in options):
         command += ["--mca", "btl", "^ofi,tcp"]
     return [*command, *options, *(["-n", str(processes)] if processes else [])]
 
 
 def on_one_node(options: Sequence[str]) -> bool:
-    """Neither these options nor a batch system can bring more nodes into the job."""
+    """True if neither these options nor a batch system can bring more nodes into the job."""
     here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().split(".")[0]}
     named: set[str] = set()
     for word, value in itertools.zip_longest(options, options[1:], fillvalue=""):
@@ -145,16 +146,16 @@ def _names_hosts(path: Path) -> bool:
 
 
 def on_nodes(session: Path, *, several: bool) -> tuple[list[str], dict[str, str]]:
-    """Options for the launcher, and its environment, of a launch on one node, or on several."""
+    """Options and environment of the launcher, for a launch on one node or on several."""
     if several:
         return words_for_nodes(session), preload(session / "door.so")
     return [], preload(session / "loopback.so")
 
 
 def words_for_nodes(session: Path) -> list[str]:
-    """Options by which each node gets the launch's directory, of this user's alone, in the job's.
+    """Options by which each node makes the launch's session directory, for this user alone.
 
-    The daemon itself would take a directory that anybody has made there. See `nodedirectory`.
+    The daemon itself would take a directory that anybody has made there. See `host.nodedirectory`.
     """
     agent = [sys.executable, "-I", nodedirectory.__file__]
     if any(len(word.split()) != 1 for word in agent):
@@ -166,8 +167,10 @@ def words_for_nodes(session: Path) -> list[str]:
 
 
 def launcher_environment() -> dict[str, str]:
-    """Silences the launcher's notices and lets it run where the user is root (containers), or has
-    no HOME (cron, systemd), of which it makes nothing."""
+    """Environment in which the launcher is silent, and runs for root and without HOME.
+
+    In containers the user is often root; cron and systemd give no HOME, which the launcher needs.
+    """
     return {
         "HOME": os.environ.get("HOME") or "/",
         "PMIX_MCA_plog": "^stdfd",
@@ -179,11 +182,13 @@ def launcher_environment() -> dict[str, str]:
 
 
 def preload(link: Path) -> dict[str, str]:
-    """Has the launcher let in this user's processes alone, and listen on loopback if the link's
-    name says so (see ``csrc/loopback.c``); its daemons have it from `nodedirectory`.
+    """Environment that preloads ``csrc/loopback.c`` into the launcher.
+
+    The library lets in this user's processes alone, and listens on loopback if the link's name says
+    so. The launcher's daemons get it from `host.nodedirectory`.
 
     Args:
-        link: to be made in the session directory, since the linker splits paths at blanks.
+        link: made in the session directory, since the linker splits paths at blanks.
     """
     link.symlink_to(LOOPBACK)
     return {"LD_PRELOAD": ":".join([str(link), *filter(None, [os.environ.get("LD_PRELOAD")])])}
@@ -211,8 +216,7 @@ def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int) -> list
 
 
 def named_hosts(words: Sequence[str]) -> list[str]:
-    """The hosts that the launcher is told of in its options, in files that they name, and in those
-    of batch systems, as they are written there."""
+    """Hosts in the launcher's options, in files that these name, and in files of batch systems."""
     named: list[str] = []
     files = [str(path) for path in default_hostfiles()]
     files += [os.environ[name] for name in HOST_LISTS if name in os.environ]
@@ -236,11 +240,11 @@ def _without_slots(host: str) -> str:
 
 
 def launchers_name(host: str, address: str, named: Sequence[str]) -> str:
-    """By which name the launcher finds a host.
+    """Name by which the launcher finds a host.
 
     Args:
-        host: what it calls itself; address: from which its ranks have come.
-        named: `named_hosts`.
+        host: its own name. address: from which its ranks have come.
+        named: see `named_hosts`.
     """
     def short(name: str) -> str:
         return name if is_address(name) else name.split(".")[0]
@@ -261,7 +265,7 @@ def is_address(name: str) -> bool:
 
 
 def addresses_of(name: str) -> list[str]:
-    """What a name stands for on this host; none if it is unknown here."""
+    """Addresses that a name stands for on this host; none if it is unknown here."""
     with contextlib.suppress(OSError):
         return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
     return []
@@ -273,5 +277,5 @@ def alone_on(words: Sequence[str], host: str) -> list[str]:
 
 
 def once_per_node(words: Sequence[str]) -> list[str]:
-    """Options that start one process on each of the same hosts."""
+    """Options that start one process on each host of these options."""
     return [*without(words, HOW), "--map-by", "ppr:1:node"]

@@ -1,7 +1,8 @@
-"""A launch on one node: watched by the control file, gone on from by the vaults in shared memory.
+"""Watches a launch on one node by the control file, and goes on by the vaults in shared memory.
 
-A launch that goes on ends for one of these: the processes ask for it (no spare is left), the
-launcher died, a process hangs in the MPI library, does not come to a repair, or died unnoticed.
+A launch that does not come to its own end is ended for one of these reasons: its processes ask for
+it (no spare is left), the launcher died, a process hangs in the MPI library, does not come to a
+repair, or died unnoticed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import contextlib
 import signal
 import time
 
-from ..errors import CATASTROPHE, NO_ROOM
 from ..fabric import plans, story
 from ..fabric.absence import is_stopped, stopped
 from ..fabric.control_file import place_of_kill
 from ..fabric.story import Failure
+from ..host.errors import CATASTROPHE, NO_ROOM
 from ..host.outfile import tell
 from ..host.processes import children
 from ..host.sharedmemory import is_full
@@ -23,17 +24,16 @@ from ..native import job
 from ..native.constants import ROLE_NAMES
 from ..native.shared import Proc
 from ..protocol.job_end import SUSPECT_S, JobEnd, OwnExit, why_aborted, why_given_up
-from . import eachhost, failover
-from .arranging import holders
-from .endings import did_not_start, give_up, tell_own_end
+from . import eachhost, nexthosts
+from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
-from .mpirun import named_hosts, on_hosts
-from .patience import Patience
 from .relaunch import relaunch
+from .stoppedprocesses import StoppedProcesses
+from .vaulthandover import role_holders
 
 STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
-ABSENT_S = 5.0  # nor does a wait outside of MPI that a signal has not ended (`program.waking`)
+ABSENT_S = 5.0  # nor will a wait outside of MPI that a signal did not end (`program.waking`)
 UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
 FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
 # Importing takes seconds on a slow, crowded machine, minutes where many read one file system.
@@ -43,20 +43,20 @@ OWN_END_S = 2.0  # ranks end by themselves after the program's end
 
 
 class OneNode:
-    """See `nodes.Nodes`."""
+    """See `launchcontrol.LaunchControl`."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch, self.made = launch, launch.made
         self.ctl = launch.ctl
         self.seen_call: dict[int, tuple[int, float]] = {}
-        self.away_since: dict[int, int] = {}  # ns, of who does not come to a repair
+        self.away_since: dict[int, int] = {}  # ns, by process that does not come to a repair
         self.told_away: set[int] = set()
         self.unnoticed_since: float | None = None
         self.handed: dict[int, tuple[int, int, float]] = {}  # by pid: slot, signal, when
         self.children, self.lacking_since = 0, time.monotonic()
-        self.patience = Patience()
+        self.stopped_processes = StoppedProcesses()
 
-    def left(self) -> tuple[dict[int, OwnExit], bool, bool]:
+    def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
         ctl, launch = self.ctl, self.launch
         if not launch.ranks or launch.mpirun.poll() is not None:
             return {}, False, False
@@ -75,10 +75,10 @@ class OneNode:
                 waiting &= job.waits(ctl, p)
         return left, bool(ctl.alarm != ctl.repaired), waiting
 
-    def begun(self) -> bool:
+    def program_begun(self) -> bool:
         return bool(self.ctl.start_ns)
 
-    def hand_on(self, number: int, slots: set[int]) -> set[int]:
+    def forward_signal(self, number: int, slots: set[int]) -> set[int]:
         roles, left = self.ctl.roles[self.ctl.roles_seq & 1], set()
         for slot in slots:
             pid = self.ctl.proc[roles.slot_proc[slot]].pid
@@ -91,10 +91,10 @@ class OneNode:
                 self.handed[pid] = slot, number, time.monotonic()
         return left
 
-    def unheeded(self) -> list[tuple[int, int]]:
-        return []  # `hand_on` has seen it
+    def unhandled_signals(self) -> list[tuple[int, int]]:
+        return []  # `forward_signal` has seen it
 
-    def killed(self) -> tuple[int, int] | None:
+    def killed_by_signal(self) -> tuple[int, int] | None:
         if not self.handed:
             return None
         finished = {p.pid for p in self.launch.procs() if p.finished == self.ctl.attempt}
@@ -105,7 +105,7 @@ class OneNode:
         return None
 
     def died_of(self, pid: int, number: int, at: float) -> bool:
-        """Whether a dead process died of a signal that was handed on to it then."""
+        """True if a dead process died of a signal that was handed on to it at that time."""
         found = time.monotonic()
         while (of := death_of(self.launch.ranks[pid])) is None:
             if time.monotonic() - found > TOLD_S:  # an older kernel
@@ -113,7 +113,7 @@ class OneNode:
             time.sleep(0.001)
         return of == number
 
-    def look(self, *, undecided: bool) -> str | None:
+    def check(self, *, undecided: bool) -> str | None:
         ctl, launch = self.ctl, self.launch
         if ctl.request == job.Request.ABORT:
             return ""
@@ -132,49 +132,61 @@ class OneNode:
         return tell_own_end(own_end or JobEnd(status, self.why_aborted() if aborted else ""))
 
     def why_aborted(self) -> str:
-        """Why the job was ended; empty where the program's own error says it."""
+        """Why the job was ended; empty if the program's own error says it."""
         plan, ctl = plans.in_force(self.ctl), self.ctl
-        for slot, proc in enumerate(holders(self.made)[: self.launch.layout.slots]):
+        for slot, proc in enumerate(role_holders(self.made)[: self.launch.layout.slots]):
             how, status = ctl.proc[proc].leaving, int(ctl.exit_status)
             if how == job.Left.BY_ABORT | (status & job.LEFT_VALUE):
                 return why_aborted(f"slot {slot}", status)
         return why_given_up(plan.kind, plan.reason)
 
-    def go_on(self, reason: str) -> int | None:
+    def prepare_next(self, reason: str) -> int | None:
         ctl, made, launch = self.ctl, self.made, self.launch
         noticed_ns = job.now_ns()
-        ctl.request = job.Request.RELAUNCH  # deaths from here on are the launch's end: no failures
-        died = {i for i, p in enumerate(launch.procs()) if p.state == job.State.DEAD}
+        # Deaths from now on belong to the launch's end and are no failures.
+        ctl.request = job.Request.RELAUNCH
+        died = self.dead_procs()
         if reason not in (LAUNCHER_DIED, ALL_DIED):  # else they did not die by themselves
             self.report(died)
         was_full = self.memory_was_full()
-        hopeless = not ctl.start_ns and not ctl.resume and launch.says_why()
+        first = not ctl.start_ns and not ctl.resume  # no launch of this job has come up yet
+        hopeless = first and launch.says_why()
         launch.end()
         if was_full:
             tell(f"error: {reason}: {NO_ROOM}")
             return CATASTROPHE
-        failed: dict[str, str] = {}
-        if not ctl.start_ns and not ctl.resume and made.may_spread:
-            failed = eachhost.failing(made.directory, made.words)
+        failed = eachhost.failing(made.directory, made.words) if first and made.may_spread else {}
         if failed:
-            reason = f"{reason}: {failover.tell_failed(failed)}"
-        without = failover.can_do_without(failed, made.words, made.layout)
+            reason = f"{reason}: {nexthosts.tell_failed(failed)}"
+        without = nexthosts.can_do_without(failed, made.words, made.layout)
         if made.exhausted or (hopeless and not without):
-            if made.may_spread:
-                eachhost.sweep(made.directory, made.first_words)  # daemons may have come up there
-            if hopeless:
-                return did_not_start(launch, reason)
-            return give_up(reason, made.relaunches)
+            return self.give_up(reason, hopeless=hopeless)
         if without:
-            left = [host for host in named_hosts(made.words) if host not in failed]
-            made.words = on_hosts(made.words, left, made.layout.processes)
+            made.words = nexthosts.words_without(failed, made.words, made.layout)
         return None if relaunch(made, reason, died, noticed_ns) else CATASTROPHE
+
+    def give_up(self, reason: str, *, hopeless: bool) -> int:
+        """End the job, which is not launched again; the exit status.
+
+        Args:
+            hopeless: no launch has come up, and the next one would not either.
+        """
+        made = self.made
+        if made.may_spread:
+            eachhost.sweep(made.directory, made.first_words)  # daemons may have come up there
+        if hopeless:
+            return tell_not_started(self.launch, reason)
+        return tell_exhausted(reason, made.relaunches)
+
+    def dead_procs(self) -> set[int]:
+        """Processes whose death has been noticed."""
+        return {i for i, p in enumerate(self.launch.procs()) if p.state == job.State.DEAD}
 
     def abandon(self) -> None:
         self.launch.end()
 
     def report(self, died: set[int]) -> None:
-        """Put deaths into the job's story that no repair has come to."""
+        """Put those deaths into the job's story that no repair has put there."""
         for proc in sorted(died):
             p, (role, index) = self.ctl.proc[proc], job.role_of(self.ctl, Proc(proc))
             if job.exchange(p, "reported", 0, 1):
@@ -200,7 +212,7 @@ class OneNode:
         if launch.mpirun.poll() is not None:
             return LAUNCHER_DIED
         if len(launch.ranks) < launch.layout.processes:
-            # On other nodes they are started when the last daemon has come up there.
+            # The launcher starts processes on other nodes when the last daemon has come up.
             if not self.made.may_spread and self.lost_at_birth():
                 return "a process died before it had come up"
             if time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
@@ -209,17 +221,17 @@ class OneNode:
         gone = launch.dead()
         if len(gone) == len(launch.ranks):
             return ALL_DIED
-        return self.waits_in_vain() or self.unnoticed(gone) or self.stuck() or self.absent()
+        return self.waits_for_stopped() or self.unnoticed(gone) or self.stuck() or self.absent()
 
-    def waits_in_vain(self) -> str:
+    def waits_for_stopped(self) -> str:
         """A repair waits for a process that is stopped."""
         dead = [self.name(i) for i, p in enumerate(self.launch.procs())
                 if p.state == job.State.DEAD and not p.reported]
         died = f"{' and '.join(dead)} died" if dead else "a repair is under way"
-        return self.patience.look(stopped(self.ctl), died)
+        return self.stopped_processes.check(stopped(self.ctl), died)
 
     def lost_at_birth(self) -> bool:
-        """The launcher, which starts all its processes at once, has been lacking some for long."""
+        """True if the launcher, which starts all processes at once, has lacked some for long."""
         count = len(children(self.launch.mpirun.pid))
         if count != self.children or count in (0, self.launch.layout.processes):
             self.children, self.lacking_since = count, time.monotonic()
@@ -256,7 +268,7 @@ class OneNode:
     def absent(self) -> str:
         """A process that waits outside of MPI while all others wait for it in a repair.
 
-        One that computes comes with its next call of MPI, however late: it is only told.
+        A process that computes comes with its next call of MPI; this is only told.
         """
         ctl, now = self.ctl, job.now_ns()
         for i, p in enumerate(self.launch.procs()):
@@ -280,5 +292,5 @@ class OneNode:
 
 
 def come_up_s(processes: int) -> float:
-    """How long a launch of so many processes may take until all have joined."""
+    """Seconds that a launch of so many processes may take until all have joined."""
     return COME_UP_S + COME_UP_EACH_S * processes

@@ -1,17 +1,17 @@
-"""From one launch of a job on one node to the next: what is lost, and what it goes on from."""
+"""Carries a job on one node from one launch to the next: lost vaults, the version to go on from."""
 
 from __future__ import annotations
 
-from ..errors import CatastrophicFailure
 from ..fabric import story
 from ..fabric.story import Relaunch
+from ..host.errors import CatastrophicFailure
 from ..host.outfile import tell
 from ..native.constants import CLAIM_FORFEIT
 from ..native.job import Takeover
 from ..native.shared import Version
 from ..protocol.salvage import catastrophe
-from .arranging import arrange, holders
 from .job import ALL_DIED, LAUNCHER_DIED, SUPERVISOR_DIED, Job
+from .vaulthandover import hand_over, role_holders
 
 
 def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
@@ -19,10 +19,10 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
 
     Args:
         died: processes that were dead before the launch was ended.
-        noticed_ns: when it was found that it cannot go on, CLOCK_MONOTONIC.
+        noticed_ns: when the launch was found to be unable to go on, CLOCK_MONOTONIC.
     """
     ctl = made.ctl
-    # When the launcher died, the processes died with it: their vaults are as good as they were.
+    # The processes died together with the launcher, or with the supervisor: their vaults are good.
     together = reason in (SUPERVISOR_DIED, LAUNCHER_DIED, ALL_DIED)
     lost = lost_roles(made, set() if together else died)
     failure = beyond_repair(made, lost)
@@ -36,7 +36,7 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
         return False
     known = ctl.death_ns and ctl.alarm != ctl.repaired and not together
     version = 0 if forfeited else ctl.commit >> 1
-    arrange(made, lost, version, ctl.death_ns if known else noticed_ns)
+    hand_over(made, lost, version, ctl.death_ns if known else noticed_ns)
     slots = tuple(at for at in lost if at < made.layout.slots)
     story.emit(made.directory, Relaunch(
         reason=reason, slots=slots, version=version, noticed_ns=noticed_ns
@@ -47,10 +47,10 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
 
 
 def lost_roles(made: Job, died: set[int]) -> list[int]:
-    """Roles whose vaults the next launch cannot have, as positions in `arranging.holders`.
+    """Roles whose vaults the next launch cannot have, as positions in `vaulthandover.role_holders`.
 
-    A launch that ends before it has taken over all vaults of the one before leaves those that it
-    was offered: they are nobody's memory yet, so whoever died of its processes took none along.
+    A launch that ends before it has taken over all vaults leaves those that it was offered. They
+    belong to no process yet, so the death of a process loses none of them.
 
     Args:
         died: processes that died by themselves while the others lived.
@@ -58,7 +58,7 @@ def lost_roles(made: Job, died: set[int]) -> list[int]:
     ctl = made.ctl
     offered = ctl.takeover == Takeover.OFFERED
     lost = []
-    for at, p in enumerate(holders(made)):
+    for at, p in enumerate(role_holders(made)):
         whole = ctl.proc[p].ready or (offered and not ctl.lost[at])
         if p in (() if offered else died) or not whole or not made.vault(p).exists():
             lost.append(at)
@@ -66,7 +66,7 @@ def lost_roles(made: Job, died: set[int]) -> list[int]:
 
 
 def beyond_repair(made: Job, lost: list[int]) -> CatastrophicFailure | None:
-    """The group that has lost more than can be rebuilt, if one has and there is a checkpoint."""
+    """The error of a group that has lost more than can be rebuilt; None without a checkpoint."""
     layout, version = made.layout, Version(made.ctl.commit >> 1)
     names = {g: [f"slot {s}" for s in layout.members(g) if s in lost]
              + [f"checksum {c}" for c in layout.checksums_of(g) if layout.slots + c in lost]

@@ -1,17 +1,17 @@
-"""The user's stdin, which the supervisor serves to each attempt of the program from its beginning.
+"""Serves the user's stdin to each attempt of the program, from its beginning.
 
 A program that is run again from its top (by its own process after a rollback, by a spare, in
-another launch) reads its input again, so what was read must not be gone.
+another launch) reads its input again, so the input must be kept.
 
-* A regular file is opened anew for each attempt. At the end the user's own offset goes to where the
-  last attempt has stopped, as if that had read from it itself.
-* All else (a pipe, a socket, a terminal) is read by a thread, which keeps what it reads. Each
-  attempt has a pipe of its own that holds one piece. The next piece is put there, and if need be
-  read from the user, only when that was taken; so nothing is read far ahead of the program, and an
-  attempt gets the very pieces that those before it got, even if it takes them by ``os.read``.
+* A regular file is opened anew for each attempt. At the end the user's own offset goes to the place
+  where the last attempt has stopped, as if the program had read from the user's descriptor.
+* Other input (a pipe, a socket, a terminal) is read by a thread, which keeps it. Each attempt has a
+  pipe that holds one piece. The thread puts the next piece there, after reading it from the user if
+  need be, only when the last one was taken. So nothing is read far ahead of the program, and an
+  attempt gets the same pieces as the attempts before, even if it takes them by ``os.read``.
 
-Of the second kind KEPT_BYTES are kept. Who comes to the end of them while more had been read before
-cannot be served; `StandardInput.lacking` says so in words, for which the job has to end.
+The first KEPT_BYTES of such input are kept. An attempt that needs more of it again cannot be
+served; then `StandardInput.lacking` says so in words, and the job ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import threading
 from array import array
 
 KEPT_BYTES = 64 << 20
-PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many at once or none
-BACKGROUND_S = 0.2  # between looks whether the terminal is ours again
+PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many bytes at once, or none
+BACKGROUND_S = 0.2  # between looks at a terminal that is another process group's
 OVER = b"\xff" * 4  # no descriptor
 
 
@@ -45,15 +45,15 @@ class StandardInput:
         self.lacking = ""
         self.file = stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.stat(os.devnull))
         self.offset = os.lseek(0, 0, os.SEEK_CUR) if self.file else 0
-        self.newest = -1  # of a file: the newest attempt's description
-        self.orders: int | None = None  # to the thread: descriptors to serve
+        self.newest = -1  # for a file: a descriptor of the newest attempt's open file
+        self.orders: int | None = None  # a pipe to the thread: descriptors to serve
 
     def serve(self) -> int:
-        """Begin an attempt; returns what it reads from, for the caller to pass on and to close."""
+        """Begin an attempt; return its descriptor, which the caller passes on and closes."""
         if self.file:
             try:
                 fd = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:  # who opened it had other rights
+            except OSError:  # it was opened by a process with other rights
                 self.file = False
             else:
                 os.lseek(fd, self.offset, os.SEEK_SET)
@@ -69,14 +69,14 @@ class StandardInput:
         return fd
 
     def serve_far(self, connection: socket.socket) -> None:
-        """Begin an attempt on another host, which reads from this connection; it is closed here."""
+        """Begin an attempt on another host, by this connection, which is closed at the end."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE_BYTES)
         connection.settimeout(None)
         pump = threading.Thread(target=_copy, args=(self.serve(), connection), daemon=True)
         pump.start()
 
     def close(self) -> None:
-        """The job is over. The thread may be reading still, and is not waited for."""
+        """End serving. The thread may still be reading, and is not waited for."""
         if self.newest >= 0:
             os.lseek(0, os.lseek(self.newest, 0, os.SEEK_CUR), os.SEEK_SET)
             self._forget_newest()
@@ -92,7 +92,7 @@ class StandardInput:
 
 
 def _copy(fd: int, connection: socket.socket) -> None:
-    """Send all that comes, until it ends or nobody takes it any more."""
+    """Send all input until it ends, or the connection does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     with open(fd, "rb", buffering=0) as source, connection:
         while True:
@@ -110,10 +110,10 @@ def _copy(fd: int, connection: socket.socket) -> None:
 
 
 class _Thread:
-    """Reads what is no file, and serves the newest attempt.
+    """Reads input that is no file, and serves the newest attempt.
 
     Args:
-        stdin: that it belongs to; inbox: where orders come.
+        stdin: to which it belongs. inbox: the pipe of orders.
     """
 
     def __init__(self, stdin: StandardInput, inbox: int) -> None:
@@ -127,11 +127,11 @@ class _Thread:
     def _begin(self, pipe: int) -> None:
         self.pipe = pipe  # of the attempt; -1: there is none, or nothing to do for it
         self.room = False  # in the pipe
-        self.pieces = self.bytes = 0  # that the attempt has got
+        self.pieces = self.bytes = 0  # counts of the attempt's input so far
 
     def run(self) -> None:
-        # The main thread takes all signals. To read a terminal that is another's fails, then, and
-        # does not stop the supervisor.
+        # The main thread takes all signals. Reading a terminal of another process group then fails,
+        # and does not stop the supervisor.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             ready = self._wait()
@@ -150,7 +150,7 @@ class _Thread:
                 self._give(piece)
 
     def _wait(self) -> dict[int, int]:
-        """Wait until there is something to do; what is ready, by descriptor."""
+        """Wait until there is something to do; return the ready descriptors with their events."""
         poll = select.poll()
         patience_ms: float | None = None
         poll.register(self.inbox, select.POLLIN)
@@ -166,7 +166,7 @@ class _Thread:
         return dict(poll.poll(patience_ms))
 
     def _piece(self, readable: bool) -> bytes:
-        """What comes next for the attempt; empty if there is nothing now, or never."""
+        """The attempt's next piece; empty if there is none now, or never will be."""
         if self.bytes < len(self.kept):
             return bytes(self.kept[self.bytes : self.bytes + self.sizes[self.pieces]])
         if self.bytes < self.read_bytes:
@@ -205,14 +205,14 @@ class _Thread:
             os.write(self.pipe, piece)
 
     def _drop(self) -> None:
-        """Serve this attempt no more; what it has not read is followed by the end."""
+        """Serve this attempt no more: it finds the end of the input behind its last piece."""
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
 
 
 def _is_ours() -> bool:
-    """Reading stdin now is not reading a terminal in the background."""
+    """True unless stdin is a terminal and this process is in its background."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

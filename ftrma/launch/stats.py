@@ -1,13 +1,15 @@
-"""The job's story in one JSON object: what ``--stats`` writes."""
+"""Makes the JSON object of ``--stats`` from a job's story."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from ..fabric.story import Agentdeath, Checkpoint, Event, Failure, Note, Recovery, Reseat
 from ..machine.topology import Layout
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, Any]:
@@ -19,23 +21,25 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         status: exit status of the program.
 
     Returns:
-        ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``; ``checkpoints``, each with
-        version, kind, seconds (the longest hold-up of a slot), bytes and dirty_bytes (all slots);
-        of kind "demand" of one ``slot`` alone, with the version committed then;
-        ``failures``, each with the role that died and the place, and with the host in a job over
-        several nodes; ``agents``, there, those that died and were replaced, each with its host;
-        ``recoveries``, each with kind,
-        slots, version, seconds, phases in seconds, a reason, began_s, when the death happened
-        or was noticed, on the machine's monotonic clock, and demand, the number of the demand
-        checkpoint that a replay started from (0: from the version); ``degraded_seconds``, the
-        time for which some group lacked redundancy; ``notes``, what a framework has told, each with
-        its slot. `supervisor.run` adds ``log``: for each slot
-        the budget of its access logs and the most of it that was used, bytes.
+        A dictionary with these keys.
+
+        * ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``.
+        * ``checkpoints``: version, kind, seconds (the longest hold-up of a slot), bytes and
+          dirty_bytes (of all slots). A checkpoint of kind "demand" is of one ``slot`` alone; its
+          version is the one committed then.
+        * ``failures``: the role that died, the place, and the host in a job over several nodes.
+        * ``agents``: in such a job, the hosts of agents that died and were replaced.
+        * ``recoveries``: kind, slots, version, seconds, phases in seconds, reason; began_s, when
+          the death happened or was noticed, on the machine's monotonic clock; demand, the number
+          of the demand checkpoint that a replay started from (0: from the version).
+        * ``reseats``: the checksum ranks that were replaced, with seconds.
+        * ``degraded_seconds``: the time for which some group lacked redundancy.
+        * ``notes``: notes of a framework, each with its slot.
+
+        `supervisor.run` adds ``log``: for each slot the budget of its access logs and the largest
+        part of it that was used, in bytes.
     """
-    checkpoints = [_checkpoint(e) for e in events if isinstance(e, Checkpoint)]
-    failures = [_failure(e) for e in events if isinstance(e, Failure)]
-    recoveries = [e for e in events if isinstance(e, Recovery)]
-    reseats = [e for e in events if isinstance(e, Reseat)]
+    recoveries, reseats = _of_kind(events, Recovery), _of_kind(events, Reseat)
     degraded = sum(e.seconds for e in recoveries) + sum(e.seconds for e in reseats)
     return {
         "slots": layout.slots,
@@ -43,14 +47,18 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
         "spares": layout.spares,
         "group_size": layout.group_size,
         "exit": status,
-        "checkpoints": checkpoints,
-        "failures": failures,
-        "agents": [{"host": e.host} for e in events if isinstance(e, Agentdeath)],
+        "checkpoints": [_checkpoint(e) for e in _of_kind(events, Checkpoint)],
+        "failures": [_failure(e) for e in _of_kind(events, Failure)],
+        "agents": [{"host": e.host} for e in _of_kind(events, Agentdeath)],
         "recoveries": [_recovery(e) for e in recoveries],
         "reseats": [{"checksum": e.checksum, "seconds": e.seconds} for e in reseats],
         "degraded_seconds": degraded,
-        "notes": [{"slot": e.slot, **e.entries} for e in events if isinstance(e, Note)],
+        "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
     }
+
+
+def _of_kind(events: Sequence[Event], kind: type[EventT]) -> list[EventT]:
+    return [event for event in events if isinstance(event, kind)]
 
 
 def _checkpoint(event: Checkpoint) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The supervisor behind ``ftrma run``: starts the job, watches over it, launches it again.
 
-It owns everything that must outlive the processes: the job's directory in shared memory with the
-vaults, the user's terminal, and the list of processes to reap (`launch`). It takes no part in the
-protocols.
+The supervisor owns everything that must outlive the processes: the job's directory in shared memory
+with the vaults, the user's terminal, and the list of processes to reap (`launch`). It takes no part
+in the protocols.
 
 A job that cannot be repaired in place (no spare is left, the launcher died, a process hangs in the
-MPI library or died unnoticed) is ended and started again on the vaults that are left. Whatever
-happens, at the end there is no process and no file left.
+MPI library or died unnoticed) is ended and started again on the vaults that are left.
+
+Invariant: at the end no process and no file of the job is left.
 """
 
 from __future__ import annotations
@@ -19,67 +20,68 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import settings
-from ..errors import CATASTROPHE
-from ..fabric import killrules, story
+from ..fabric import story
 from ..fabric.control_file import make_job_directory
 from ..host import outfile
+from ..host.errors import CATASTROPHE
 from ..host.key import Key
 from ..host.lock import lock_shared, share
 from ..host.outfile import tell
 from ..host.signals import ENDING
 from ..native import job, loading
+from ..settings import killrules
+from ..settings import options as settings
 from ..trace import collect
-from . import leftover, mpirun, surroundings
-from .arranging import finish_arranging
+from . import deadjobs, hostchecks, mpirun
 from .guardian import Guardian, remove_sessions
-from .handing import ForProgram
 from .job import SUPERVISOR_DIED, Job
 from .launch import Launch
+from .launchwatch import LaunchWatch
 from .relaunch import relaunch
+from .signalforwarding import SignalForwarder
 from .stats import summary
-from .watch import Watch
+from .vaulthandover import finish_handover
 
 
-class Interrupted(BaseException):
+class EndAsked(BaseException):
     """A signal asked the supervisor to end."""
 
 
 class Signals:
     """Handler of the signals that ask for the end, and of those that are the program's.
 
-    The former interrupt the watching. What ends a launch or prepares the next one is not
-    interrupted, or processes and files would be left; it is bounded in time, and a signal takes
-    effect after it.
+    A signal that asks for the end interrupts the watching. It does not interrupt the ending of a
+    launch, nor the preparing of the next one, or processes and files would be left; these are
+    bounded in time, and the signal takes effect after them.
     """
 
     def __init__(self) -> None:
         self.asked = 0  # number of the first signal
         self.watching = False
-        self.for_program = ForProgram()
+        self.forwarder = SignalForwarder()
 
     def __call__(self, number: int, _frame: object) -> None:
         self.asked = self.asked or number
         if self.watching:
             self.watching = False
-            raise Interrupted(self.asked)
+            raise EndAsked(self.asked)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
         """Be the handler of the signals that ask for the end."""
         wanted = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self.__call__)
-        # The others not where they are ignored, as under nohup.
+        # A signal that is ignored, as under nohup, stays ignored.
         wanted |= {number: handler for number, handler in (
             *((number, self.__call__) for number in ENDING if number != signal.SIGTERM),
-            (signal.SIGUSR1, self.for_program.keep), (signal.SIGUSR2, self.for_program.keep),
+            (signal.SIGUSR1, self.forwarder.note), (signal.SIGUSR2, self.forwarder.note),
         ) if signal.getsignal(number) is not signal.SIG_IGN}
         old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             yield
         finally:
             for number, handler in old.items():
-                mine = wanted[number] == self.for_program.keep
-                # A warning that comes too late ends nobody.
+                mine = wanted[number] == self.forwarder.note
+                # A warning signal that comes too late must not end this process.
                 signal.signal(number, signal.SIG_IGN if mine else handler)
 
     @contextlib.contextmanager
@@ -87,7 +89,7 @@ class Signals:
         try:
             self.watching = True
             if self.asked:
-                raise Interrupted(self.asked)
+                raise EndAsked(self.asked)
             yield
         finally:
             self.watching = False
@@ -99,8 +101,8 @@ def run(
     """Run a program protected to its end.
 
     Args:
-        program: its words, see `script`.
-        stats: file that statistics will be written to; for who resumes the job.
+        program: its words, see `program.script`.
+        stats: file for statistics; the start record has it for `resume`.
 
     Returns:
         The program's exit status, and the statistics of ``--stats``.
@@ -111,7 +113,7 @@ def run(
     layout = options.check()
     loading.load()
     here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
-    surroundings.check(layout.processes if here else 1)
+    hostchecks.check(layout.processes if here else 1)
     mpirun.check_launcher()
     signals = Signals()
     with signals.handled():
@@ -121,9 +123,9 @@ def run(
         try:
             made = Job(directory, key, layout, options, program)
             stats = os.path.abspath(stats) if stats else ""
-            start = leftover.Start(settings.to_environment(options), program, os.getcwd(), stats,
+            start = deadjobs.Start(settings.to_environment(options), program, os.getcwd(), stats,
                                    made.may_spread)
-            leftover.write(directory, start, key)
+            deadjobs.write(directory, start, key)
             made.ctl.supervisor = os.getpid()
             killrules.write(made.ctl, options.kill)
             return _to_the_end(made, signals, lock.fileno())
@@ -136,26 +138,27 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
     """Go on with a job whose ``ftrma run`` was killed.
 
     Args:
-        name: of the job; trace, max_relaunch: as in `settings.Options`, in place of the job's own.
+        name: of the job.
+        trace, max_relaunch: take the place of the job's own options.
 
     Returns:
-        As `run`, and the file for statistics that was asked for when the job was started.
+        Exit status and statistics, see `run`, and the file for statistics in the start record.
 
     Raises:
         ValueError: the job cannot be resumed. FtrmaError: it was not started again.
 
-    Its directory stays, unless the job has ended now.
+    The job's directory stays if the job has failed again.
     """
     loading.load()
     mpirun.check_launcher()
-    directory, start, key, lock = leftover.take_over(name)
+    directory, start, key, lock = deadjobs.take_over(name)
     with lock:
         os.chdir(start.cwd)
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
         options.trace = trace or options.trace
         options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
         made = Job(directory, key, options.layout(), options, start.program)
-        finish_arranging(made)
+        finish_handover(made)
         signals = Signals()
         with signals.handled():
             share(lock, directory)
@@ -180,7 +183,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
     try:
         try:
             status = _supervise(made, signals)
-        except Interrupted as interruption:
+        except EndAsked as interruption:
             status = 128 + int(interruption.args[0])
         slots = made.layout.slots
         if made.options.trace:
@@ -198,7 +201,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
 def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> None:
     """Write the trace of a job that has ended or was interrupted; one more signal ends this.
 
-    What the program did is not lost with it: that it could not be written is told.
+    An error is told and changes no exit status, since the program's work is done.
     """
     signals.asked = 0
     try:
@@ -208,24 +211,24 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
                 outfile.tell(f"warning: the trace {to} holds no event of the program")
     except ValueError as error:
         outfile.tell(f"warning: {error}")
-    except Interrupted:
+    except EndAsked:
         outfile.tell(f"warning: interrupted while the trace {to} was written")
 
 
 def _supervise(made: Job, signals: Signals) -> int:
     made.ended = lambda: bool(signals.asked)
     while True:
-        watch = Watch(Launch(made), signals.for_program)
+        watch = LaunchWatch(Launch(made), signals.forwarder)
         try:
             with signals.heeded():
                 reason = watch.wait()
         except BaseException:
-            watch.nodes.abandon()
+            watch.control.abandon()
             raise
         if not reason:
-            signals.for_program.give_up(made.layout.slots)
-            return watch.nodes.finish(watch.own_end)
-        status = watch.nodes.go_on(reason)
+            signals.forwarder.tell_undelivered(made.layout.slots)
+            return watch.control.finish(watch.own_end)
+        status = watch.control.prepare_next(reason)
         if status is not None:
             return status
         made.relaunches += 1

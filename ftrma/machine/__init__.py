@@ -1,1 +1,1 @@
-"""Nodes, racks and what fails together; which process takes which role."""
+"""Nodes, racks and other elements that fail as a whole; the seating of roles on them."""

@@ -1,20 +1,20 @@
-"""Placement: which process takes which role, so that one broken element costs no group too much.
+"""Seats roles on processes so that no broken element costs a group more than it survives.
 
 A group survives the loss of m members. It is *t-aware* up to a level (eq. (6) of section 5) if no
 element at that level or below holds more than m of them: then no single element's failure is a
-catastrophe. `place` seats all roles so, `level_held` says how far any seating is t-aware,
+catastrophe. `place` seats all roles t-aware, `level_held` says how far any seating is t-aware,
 `choose_spare` seats a lost role anew.
 
-Elements are nested, so what holds at a level holds below it, and only the level asked for matters
-there. The task is then to give each group s members in elements with room for c_e processes, at
+Elements are nested, so a bound that holds at a level holds below it, and only the level asked for
+matters. The task is then to give each group s members in elements with room for c_e processes, at
 most t in one element. Group after group takes, one by one, a place in the element that has the most
-left. That is complete: where any seating exists, this finds one. (Let a seating use element a for
+left. This is complete: if any seating exists, it finds one. (Let a seating use element a for
 the group where ours takes b. If b has room to spare, move the member there. Otherwise, since b had
 at least as much left as a, the other groups have more members in b than in a; so one of them can
 give a place in b for one in a. Step by step the seating becomes ours, without breaking any bound.)
 
-`place` tries t = 1 first, pairwise different elements as eq. (6) is printed, and up to t = m, which
-is what its text demands and what the code survives.
+`place` tries t = 1 first (pairwise different elements, as eq. (6) is printed), then more up to
+t = m, which the text of the paper demands and the erasure code survives.
 
 Slots are numbered in the order of processes, so that neighbours in the program are neighbours on
 the machine. Taking from the fullest element leaves the spares spread out evenly, and the checksum
@@ -36,7 +36,7 @@ from .topology import NO_LEVEL, Domains, Layout, listed
 
 @dataclass(frozen=True)
 class Placement:
-    """Who takes which role.
+    """A seating: the process of each role.
 
     Attributes:
         layout: with the groups' table that goes with the seats.
@@ -44,9 +44,9 @@ class Placement:
         checksum_proc: process of each checksum rank.
         spares: the other processes, rising.
         held: the highest level at which eq. (6) holds, "none" if at no level.
-        together: how many of one group share an element at that level at most: 1 to m; with
-            m > 1 each failure of such an element uses up so much of the group's strength.
-        shortfall: why that is below what was asked for, and the remedy; empty if it is not.
+        together: the most members of one group that share an element at that level: 1 to m. A
+            failure of that element uses up so much of the group's strength.
+        shortfall: why `held` is below the level asked for, and the remedy; empty if it is not.
     """
 
     layout: Layout
@@ -117,9 +117,9 @@ def choose_spare(
 ) -> int:
     """Return the spare that takes a lost role: eq. (6) first, then the nearest, then the lowest.
 
-    The nearest before one that has less of the group around it: on its own node a slot can be
-    replayed. With `home` such a spare comes before eq. (6), too: where that does not hold there, it
-    did not before.
+    The nearest spare comes before one with less of the group around it, since a slot can be
+    replayed on its own node. With `home` a spare on the lost one's node comes even before eq. (6):
+    if eq. (6) does not hold with it, it did not hold before the loss.
 
     Args:
         lost: the process that held the role.
@@ -131,7 +131,7 @@ def choose_spare(
         home: a spare on the lost one's node comes before all others.
     """
     paths, asked = domains.paths, domains.height(aware)
-    # How many of the group are in each element, for each level from the top one wanted downward.
+    # Members of the group in each element, for each level from the top one wanted downward.
     counts = [Counter(paths[p][i] for p in others) for i in reversed(range(asked))]
 
     def cost(spare: int) -> tuple[bool, int, int, list[int], int]:
@@ -157,10 +157,10 @@ def _spread(layout: Layout, domains: Domains, asked: int) -> list[list[int]]:
             rooms[domains.paths[process][height - 1]].append(process)
         room = [len(processes) for processes in rooms.values()]
         limits = range(1, layout.strength + 1)
-        # More to an element is never harder, so the smallest limit that works is found by halving.
+        # A larger limit is never harder to keep, so the smallest one is found by halving.
         at = bisect_left(limits, True, key=lambda limit: _assign(sizes, room, limit) is not None)
         if at < len(limits) or height == 1:
-            # At the nodes the rest falls together where it must, but is still spread evenly.
+            # At the nodes members may share a node, but are still spread evenly.
             limit = limits[at] if at < len(limits) else max(sizes)
             break
     assigned = _assign(sizes, room, limit)
@@ -205,7 +205,7 @@ def _assign(sizes: Sequence[int], room: Sequence[int], limit: int) -> list[list[
 def _interleaved(
     processes: Iterable[int], paths: Sequence[tuple[str, ...]], height: int
 ) -> list[int]:
-    """Order processes so that those who follow each other are far apart in the machine."""
+    """Order processes so that neighbours in the order are far apart in the machine."""
     if height == 0:
         return list(processes)
     parts: dict[str, list[int]] = defaultdict(list)
@@ -246,7 +246,7 @@ def _inside(
     layout: Layout, slot_proc: Sequence[int], checksum_proc: Sequence[int], domains: Domains,
     height: int,
 ) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield what of each group is in each element of a level: group, element, those roles."""
+    """Yield a group, an element of a level, and the roles of the group in that element."""
     for group in range(layout.groups):
         roles = [(f"slot {s}", slot_proc[s]) for s in layout.members(group)]
         roles += [(f"checksum {c}", checksum_proc[c]) for c in layout.checksums_of(group)]
@@ -259,7 +259,7 @@ def _inside(
 
 
 def _shortfall(placed: Placement, domains: Domains, asked: int) -> str:
-    """Say in words what stands against the level asked for, and what helps."""
+    """Say in words why the level asked for cannot be kept, and what helps."""
     layout, level, held = placed.layout, domains.level(asked), placed.held
     first_missed = domains.height(held) + 1
     inside = _inside(layout, placed.slot_proc, placed.checksum_proc, domains, first_missed)
@@ -274,7 +274,7 @@ def _shortfall(placed: Placement, domains: Domains, asked: int) -> str:
 
 
 def _remedy(layout: Layout, domains: Domains, asked: int) -> str:
-    """What would make room: smaller groups, or processes spread more evenly."""
+    """Say what would make room: smaller groups, or processes spread more evenly."""
     level, strength = domains.level(asked), layout.strength
     room = Counter(path[asked - 1] for path in domains.paths)
     most = strength * len(room)  # members that a group can have in these elements

@@ -2,7 +2,7 @@
 
 A `Layout` says how many processes a job has, in which roles, and which slots form a group with
 which checksum ranks. `Domains` says in which elements of the machine each process runs: its node,
-and what lies above. The two are brought together in `placement`.
+and the elements above. `placement` brings the two together.
 
 Invariants: every slot is in exactly one group; all groups have the same number m of checksum ranks;
 checksum rank c serves group c // m and holds its parity number c % m. Elements are nested: two
@@ -33,7 +33,7 @@ class Layout:
     Attributes:
         slots: N.
         checksums: checksum ranks in all, m for each group.
-        spares: processes that wait.
+        spares: processes that wait for a role.
         group_size: slots of the largest group.
         slot_group: group of each slot; without a topology groups are runs of neighbours.
     """
@@ -64,7 +64,7 @@ class Layout:
         return checksum // self.strength
 
     def parity_index(self, checksum: int) -> int:
-        """Which of its group's parities, 0..m-1, a checksum rank holds."""
+        """Number of the parity that a checksum rank holds in its group: 0 to m - 1."""
         return checksum % self.strength
 
     def checksums_of(self, group: int) -> range:
@@ -89,7 +89,7 @@ class Layout:
 def make_layout(
     slots: int, checksums: int | None = None, group_size: int | None = None, spares: int = 1
 ) -> Layout:
-    """Fill in what the user left open, and refuse what cannot be served.
+    """Fill in the numbers that the user left open, and refuse those that cannot be served.
 
     Args:
         slots: N >= 1.
@@ -102,14 +102,7 @@ def make_layout(
     Raises:
         ValueError: with the value and the remedy.
     """
-    if slots < 1:
-        raise ValueError(f"-n {slots}: a program needs at least 1 slot")
-    if spares < 0:
-        raise ValueError(f"--spares {spares}: must be 0 or more")
-    if checksums is not None and checksums < 1:
-        raise ValueError(f"--checksums {checksums}: must be 1 or more; parity needs a place")
-    if group_size is not None and group_size < 1:
-        raise ValueError(f"--group-size {group_size}: must be 1 or more")
+    check_counts(slots, checksums, group_size, spares)
     size = min(group_size or -(-slots // (checksums or 1)), slots)
     groups = -(-slots // size)
     if checksums is None:
@@ -127,25 +120,51 @@ def make_layout(
             f"groups, and each takes equally many checksum ranks; use --checksums {ways} or "
             "another --group-size"
         )
-    strength = checksums // groups
+    slot_group = tuple(slot // size for slot in range(slots))
+    layout = Layout(slots, checksums, spares, size, slot_group)
+    check_limits(layout)
+    return layout
+
+
+def check_counts(slots: int, checksums: int | None, group_size: int | None, spares: int) -> None:
+    """Refuse a number that is too small by itself.
+
+    Raises:
+        ValueError: with the value.
+    """
+    if slots < 1:
+        raise ValueError(f"-n {slots}: a program needs at least 1 slot")
+    if spares < 0:
+        raise ValueError(f"--spares {spares}: must be 0 or more")
+    if checksums is not None and checksums < 1:
+        raise ValueError(f"--checksums {checksums}: must be 1 or more; parity needs a place")
+    if group_size is not None and group_size < 1:
+        raise ValueError(f"--group-size {group_size}: must be 1 or more")
+
+
+def check_limits(layout: Layout) -> None:
+    """Refuse more members of a group, or processes, than are served.
+
+    Raises:
+        ValueError: with the value and the remedy.
+    """
+    size, strength = layout.group_size, layout.strength
     if size + strength > MAX_MEMBERS:
         raise ValueError(
             f"--group-size {size} with {strength} checksum rank{'s' * (strength > 1)} per group: "
             f"a group has at most {MAX_MEMBERS} members in all; use a smaller --group-size"
             f"{' or fewer --checksums' * (strength > 1)}"
         )
-    slot_group = tuple(slot // size for slot in range(slots))
-    layout = Layout(slots, checksums, spares, size, slot_group)
     if layout.processes > MAX_PROCESSES:
         raise ValueError(
-            f"-n {slots}: {layout.processes} processes in all; at most {MAX_PROCESSES} are served"
+            f"-n {layout.slots}: {layout.processes} processes in all; at most {MAX_PROCESSES} are "
+            "served"
         )
-    return layout
 
 
 @dataclass(frozen=True)
 class Domains:
-    """Where each process runs: the mapping M of section 5.
+    """The elements of the machine that each process runs in: the mapping M of section 5.
 
     Attributes:
         levels: names from the bottom up; the first is "nodes".
@@ -162,7 +181,7 @@ class Domains:
             assert len(pairs) == len({pair[0] for pair in pairs}), "elements are not nested"
 
     def height(self, aware: str) -> int:
-        """How many levels, from the bottom, a level of awareness covers; "none" covers 0.
+        """Count the levels, from the bottom, that a level of awareness covers; "none" covers 0.
 
         Raises:
             ValueError: there is no such level.
@@ -176,7 +195,7 @@ class Domains:
         return known.index(aware)
 
     def level(self, height: int) -> str:
-        """Name of the highest of so many levels."""
+        """Name of the highest level of a height."""
         return (NO_LEVEL, *self.levels)[height]
 
 

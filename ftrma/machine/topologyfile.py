@@ -1,8 +1,8 @@
 """Topology files: which nodes share a power supply, a switch, a rack.
 
-MPI tells on which node a process runs and nothing above it, so what lies above is read from a TOML
-file. It names the levels from the bottom up, and for each level its elements with what they are
-made of: nodes at the first level, elements of the level below at the others::
+MPI tells the node of a process and nothing above it, so the levels above are read from a TOML file.
+It names the levels from the bottom up, and for each level its elements with their parts: nodes at
+the first level, elements of the level below at the others::
 
     levels = ["switches", "racks"]
 
@@ -14,11 +14,11 @@ made of: nodes at the first level, elements of the level below at the others::
     west = "s[1-2]"
     east = "s[3-5]"
 
-A range stands for its names, also in a key; several elements share what they are made of equally
+A range stands for its names, also in a key; several elements of one line share its parts equally
 and in order. So three lines describe a machine of thousands of nodes.
 
-Invariant: what is accepted is a hierarchy (section 5 of Besta & Hoefler): each node and each
-element, but those of the top level, belongs to exactly one element of the next level.
+Invariant: an accepted file describes a hierarchy (section 5 of Besta & Hoefler): each node and each
+element below the top level belongs to exactly one element of the next level.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Level:
     def __init__(self, table: Table, below: _Level | None) -> None:
         self.table, self.level = table, str(table.keys[-1])
         self.below = below.level if below else NODES
-        # Nodes need no table of their own: there are those that the first level names.
+        # Nodes have no table of their own: the first level names them.
         self.known = below.key_of if below else None
         self.key_of: dict[str, str] = {}
         self.parent: dict[str, str] = {}
@@ -160,7 +160,7 @@ class _Level:
                 )
 
     def element(self, key: str) -> None:
-        """Read one line: an element or several, and what they share."""
+        """Read one line: one element or several, and their parts."""
         names = self.names(key, key)
         for name in names:
             if name in self.key_of:
@@ -190,7 +190,7 @@ class _Level:
             self.parent[part] = names[i // share]
 
     def parts(self, key: str) -> list[tuple[str, str | tuple[str | int, ...]]]:
-        """What an element is made of, each with the place where the file says so."""
+        """The parts of an element, each with its place in the file."""
         value = self.table.values[key]
         entries = value if isinstance(value, list) else [value]
         found: list[tuple[str, str | tuple[str | int, ...]]] = []

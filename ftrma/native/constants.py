@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 
 try:
     _ffi: Any = import_module("ftrma._declarations").ffi

@@ -10,7 +10,7 @@ import os
 import resource
 from typing import Any
 
-from ..errors import NO_ROOM, FtrmaError, NoRoom
+from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 
 lib: Any = None
 ffi: Any = None

@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 from . import extension as c
 from .constants import number
 from .shared import Array, Control, Proc, Process, Version

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError, Rollback
+from ..host.errors import FtrmaError, Rollback
 from . import extension, job, library
 
 EXTENSION = Path(__file__).parents[1].joinpath(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")

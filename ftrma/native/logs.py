@@ -95,6 +95,16 @@ def log_least() -> int:
     return int(c.lib.ftrma_log_least())
 
 
+def check_budget(budget: int | None) -> None:
+    """Refuse a budget of logs that holds next to nothing."""
+    least = log_least()
+    if budget is not None and budget < least:
+        raise ValueError(
+            f"--log-budget {budget}: too small for a slot's access logs; give {least} bytes or more"
+        )
+
+
+
 def log_map(slot: Slot) -> bool:
     """Map a slot's log; False if there is none."""
     return bool(c.lib.ftrma_log_open(slot, 0, 0) == 0)

@@ -14,7 +14,7 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import NO_ROOM, NoRoom
+from ..host.errors import NO_ROOM, NoRoom
 from . import extension as c
 from .constants import number as _number
 from .shared import VaultWords, Version

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
-from ..errors import NO_ROOM, FtrmaError, NoRoom
+from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 from .wireconstants import ATOMIC_BYTES as ATOMIC_BYTES
 from .wireconstants import FORMAT as FORMAT
 from .wireconstants import NODES as NODES

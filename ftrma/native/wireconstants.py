@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 
 try:
     declarations: Any = import_module("ftrma._wiredeclarations").ffi

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 from ..native import logs
 from ..native.shared import Slot
-from ..state import State
 from ..vault.vault import Vault
+from .state import State
 
 
 class CheckpointSource:

@@ -15,9 +15,9 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from ..errors import FtrmaError, Rollback
 from ..fabric.one_node import LOOK_S
 from ..fabric.view import JobView
+from ..host.errors import FtrmaError, Rollback
 from ..host.helper import Helper
 from ..native import job, logs
 from ..protocol.failure_state import has_deaths

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 from ..native.shared import Version
 from ..vault.vault import Region
 

@@ -22,7 +22,7 @@ import types
 import weakref
 from typing import Any, NoReturn
 
-from ..errors import Rollback
+from ..host.errors import Rollback
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
 from ..protocol.repair_round import LaunchEnded

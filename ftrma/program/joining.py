@@ -20,18 +20,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import settings
-from ..errors import CATASTROPHE, FtrmaError, on_host
-from ..fabric import killrules, link
+from ..fabric import link
 from ..fabric.control_file import make_job_directory
 from ..fabric.one_node import OneNodeView
 from ..fabric.view import JobView
 from ..host import lineoutput
+from ..host.errors import CATASTROPHE, FtrmaError, on_host
 from ..host.key import SECRET_BYTES, Key
 from ..machine.topology import NO_LEVEL
 from ..native import job
 from ..native.shared import Proc
 from ..protocol.starting import start_on_node
+from ..settings import killrules
+from ..settings import options as settings
 from ..vault.vault import Vault
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..errors import Rollback
 from ..fabric.story import Recovery
 from ..fabric.view import JobView
+from ..host.errors import Rollback
 from ..native import logs
 from ..native.shared import Slot
 from ..protocol.demand import DemandStore
 from ..protocol.repair_round import Repaired
-from ..state import State
 from .checkpoint_source import CheckpointSource
+from .state import State
 
 
 class Replay:

@@ -19,8 +19,10 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from .. import settings
-from ..errors import (
+from ..fabric.story import Recovery
+from ..fabric.view import JobView
+from ..host import lineoutput
+from ..host.errors import (
     CATASTROPHE,
     CatastrophicFailure,
     CorruptVault,
@@ -28,9 +30,6 @@ from ..errors import (
     Rollback,
     on_host,
 )
-from ..fabric.story import Recovery
-from ..fabric.view import JobView
-from ..host import lineoutput
 from ..host.helper import Helper
 from ..host.key import Key
 from ..host.processes import children
@@ -39,6 +38,7 @@ from ..native.constants import SLOT
 from ..native.shared import Proc, Slot
 from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.server import Server
+from ..settings import options as settings
 from . import finalization, session
 from .ending import Ending
 from .imports import AheadImporter

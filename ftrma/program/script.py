@@ -13,13 +13,11 @@ import sys
 import sysconfig
 import types
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ..host import values
-
-MODULE = "-m"  # the first word, if the second is the name of a module
+from ..host.programwords import MODULE
 
 
 class UserProgram:
@@ -87,58 +85,3 @@ class UserProgram:
     def display_name(self, file: str) -> str:
         """Name of a file of the program, for the user."""
         return self.name if file == self.path else file
-
-
-def check(words: Sequence[str], directory: str) -> None:
-    """Refuse a program that is not there, without executing anything.
-
-    Args:
-        words: see `UserProgram`.
-        directory: in which it is started.
-
-    Raises:
-        ValueError: it is not there; the message is one line.
-    """
-    if words[0] == MODULE:
-        _check_module(words[1], directory)
-        return
-    remedy = "give the path of a Python file"
-    try:
-        values.open_file(os.path.join(directory, words[0])).close()
-    except FileNotFoundError:
-        raise ValueError(f"no script {words[0]}: {remedy}") from None
-    except OSError as error:
-        raise ValueError(f"script {words[0]}: {error.strerror}; {remedy}") from None
-
-
-def _check_module(name: str, directory: str) -> None:
-    """Look for a module in the way of an import, without importing the packages around it."""
-    path: list[str] | None = None
-    entries = [directory, *sys.path]
-    parts = name.split(".")
-    for i, part in enumerate(parts):
-        spec = _find(".".join(parts[: i + 1]), entries if path is None else path) if part else None
-        if spec is None:
-            _refuse(name, "" if i == 0 else f" in {'.'.join(parts[:i])}")
-        found = spec.submodule_search_locations
-        path = None if found is None else list(found)
-        if path is None and i + 1 < len(parts):
-            _refuse(name, f", since {'.'.join(parts[: i + 1])} is no package")
-    if path is not None and _find(f"{name}.__main__", path) is None:
-        raise ValueError(f"-m {name}: this is a package without a __main__ module; name a module")
-
-
-def _find(name: str, path: list[str]) -> ModuleSpec | None:
-    """Return the first answer of a finder; editable packages, say, have a finder of their own."""
-    finders: list[Any] = [PathFinder, *sys.meta_path]
-    for finder in finders:
-        spec: ModuleSpec | None = finder.find_spec(name, path)
-        if spec is not None:
-            return spec
-    return None
-
-
-def _refuse(name: str, where: str) -> NoReturn:
-    raise ValueError(
-        f"-m {name}: no such module{where}; name one that can be imported from here, without .py"
-    )

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .. import settings
-from ..errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
 from ..fabric.one_node import LOOK_S
 from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.view import JobView
+from ..host.errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
 from ..native import job, logs
 from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, WHAT
 from ..native.shared import Slot, Version
@@ -31,7 +30,7 @@ from ..protocol.preallocation import preallocate
 from ..protocol.repair import repair
 from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.restoring import check_own_vault
-from ..state import State
+from ..settings import options as settings
 from ..vault.vault import Region, Vault
 from . import imports
 from .checkpoint_source import CheckpointSource
@@ -40,6 +39,7 @@ from .notices import Notices
 from .openfiles import OpenFiles
 from .replay import Replay
 from .slot_log import SlotLog
+from .state import State
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint

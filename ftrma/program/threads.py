@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Rollback
+from ..host.errors import Rollback
 from ..host.helper import Helper
 from ..native import job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..reliability.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
+from ..machine.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
 
 
 class CheckpointPolicy:

@@ -28,8 +28,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CorruptVault, FtrmaError
 from ..fabric.view import JobView
+from ..host.errors import CorruptVault, FtrmaError
 from ..native import job, logs
 from ..native.shared import Slot, Version
 from ..vault.vault import Regions, Vault

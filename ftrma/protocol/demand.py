@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
 from ..fabric.story import Checkpoint
 from ..fabric.view import JobView
+from ..host.errors import FtrmaError
 from ..native import job, logs, vaults
 from ..native.shared import Slot
 from ..vault.vault import Regions, Vault

@@ -6,8 +6,8 @@ on it.
 
 from __future__ import annotations
 
-from ..errors import no_room
 from ..fabric.view import JobView
+from ..host.errors import no_room
 from ..native import job, logs
 from ..native.shared import Slot
 from . import causal, job_end

@@ -13,8 +13,8 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import CATASTROPHE
 from ..fabric.story import Event, Failure
+from ..host.errors import CATASTROPHE
 from ..native.constants import PlanKind
 
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import CATASTROPHE
 from ..fabric.plans import PublishedPlan
 from ..fabric.view import JobView
+from ..host.errors import CATASTROPHE
 from ..native import job, logs
 from ..native.constants import PlanKind
 from ..native.shared import Proc, Slot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..errors import CatastrophicFailure
+from ..host.errors import CatastrophicFailure
 from ..native.constants import PlanKind
 from ..native.shared import Proc, Version
 from . import job_end

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import Rollback
 from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Scrub
 from ..fabric.view import JobView
+from ..host.errors import Rollback
 from ..native.constants import ROLE_NAMES, SLOT
 from ..native.shared import Slot
 from ..vault.group import rebuild_parity, rebuild_slot, scrub

@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import CorruptVault, FtrmaError
 from ..fabric.remote import File
 from ..fabric.round_changed import RoundChanged
 from ..fabric.several_nodes import SeveralNodesView
 from ..fabric.story import Restored
+from ..host.errors import CorruptVault, FtrmaError
 from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Proc, Slot, Version

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..errors import CatastrophicFailure
+from ..host.errors import CatastrophicFailure
 from ..machine.topology import Layout
 from ..native.shared import Version
 

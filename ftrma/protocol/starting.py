@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from ..errors import FtrmaError
 from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Phases, Recovery, Relaunch
 from ..fabric.view import JobView
+from ..host.errors import FtrmaError
 from ..native import job, vaults
 from ..native.constants import CHECKSUM, SLOT
 from ..vault.group import own_vault

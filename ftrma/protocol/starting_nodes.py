@@ -11,20 +11,20 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from .. import settings
-from ..errors import FtrmaError
-from ..fabric import killrules
 from ..fabric.control_file import capacity_blocks
 from ..fabric.link import Link
 from ..fabric.node_table import NodeTable
 from ..fabric.round_changed import RoundChanged
 from ..fabric.several_nodes import SeveralNodesView
 from ..fabric.story import Seats, plain
+from ..host.errors import FtrmaError
 from ..machine.topology import NO_LEVEL, NODES, domains_of_nodes
 from ..machine.topologyfile import read_topology
 from ..native import job, loading
 from ..native.constants import CHECKSUM, SLOT
 from ..native.shared import Proc, Version
+from ..settings import killrules
+from ..settings import options as settings
 from ..vault.vault import Vault
 from . import seating
 from .retrieval import Retrieval

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FtrmaError
 from ..fabric.node_table import NodeTable
+from ..host.errors import FtrmaError
 from ..machine.placement import Placement
 from ..machine.topology import Layout
 from ..native.shared import Version

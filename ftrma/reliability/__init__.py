@@ -1,7 +1,7 @@
-"""How likely a catastrophic failure is on a given machine, and what protection against it costs.
+"""The probability of a catastrophic failure on a given machine, and the cost of protection.
 
-A failure is catastrophic if a group loses more members than it has checksum ranks: then memory is
-gone that nothing can rebuild. This package computes P_cf, the probability of that per day, by
+A failure is catastrophic if a group loses more members than it has checksum ranks: then nothing can
+rebuild the lost memory. This package computes P_cf, the probability of that per day, by
 equations (7) to (9) of Besta & Hoefler (sections 5 and 7.1), by exact combinatorics, and by
 simulation.
 
@@ -14,10 +14,10 @@ simulation.
     report, plots  tables and figures
     command        ``ftrma reliability`` and ``ftrma plan``
 
-Of this a running job imports `interval` alone; scipy and matplotlib are imported where they are
+A running job imports nothing of this package; scipy and matplotlib are imported where they are
 used.
 
-**What had to be interpreted.** The printed equations leave these points open:
+**Interpretations.** The printed equations leave these points open:
 
 1. P_j(x) is printed as a density with the unit "failures per day". It is summed over whole numbers
    x as eq. (7) demands, so it is taken as the number of events per day that hit exactly x elements

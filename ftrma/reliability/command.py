@@ -1,4 +1,4 @@
-"""``ftrma reliability`` and ``ftrma plan``: options, checks, and what is printed.
+"""The commands ``ftrma reliability`` and ``ftrma plan``: options, checks, output.
 
 Importing this module is cheap, because ``ftrma run`` builds the same parser; numpy, scipy and
 matplotlib come with the first computation.
@@ -14,8 +14,8 @@ from typing import Any
 
 from ..host.outfile import say
 from ..host.values import MTBF_S, number, size, whole
+from ..machine.interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
 from ..machine.topology import MAX_MEMBERS
-from .interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
 
 UNITS = {"": 1.0, "b": 1.0} | {
     f"{prefix}{suffix}": 1024.0 ** (i + 1)
@@ -25,8 +25,8 @@ UNITS = {"": 1.0, "b": 1.0} | {
 MOST_RANKS = 10**9  # a hundred times the largest machine's cores
 MOST_POINTS = 2000  # layouts in a sweep; some seconds ...
 MANY_ELEMENTS = 50_000  # ... up to so many elements of a level; eq. (9) goes over all of them
-MOST_DRAWN = 2e10  # members looked at, all trials together; about a minute
-DRAW_COSTS = 5000  # as much as so many members: what a trial takes besides
+MOST_DRAWN = 2e10  # members that are looked at in all trials together; about a minute
+DRAW_COSTS = 5000  # a trial takes as long besides as so many members
 MOST_BYTES = 2.0**60  # of memory, and per second
 MOST_SEED = 10**18 - 1
 JsonObject = dict[str, Any]
@@ -243,11 +243,11 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def mean_time(arguments: argparse.Namespace, found: Any) -> float:
-    """Return the seconds between failures of the job, which no machine's rates stand in for.
+    """Return the mean seconds between failures of the job, which the user has to give.
 
-    What a job's interval and losses follow from is how often it fails. The rates of a machine are
-    good for ratios (TSUBAME2.0's, as printed, add up to a failure in 910 days where there were two
-    a day), and they are those of all of it.
+    A job's interval and losses follow from this number. A machine's rates cannot take its place:
+    they are good for ratios (those of TSUBAME2.0, as printed, add up to a failure in 910 days, and
+    there were two a day), and they are the rates of the whole machine.
     """
     if arguments.mtbf:
         return number("--mtbf", arguments.mtbf, *MTBF_S, "seconds")

@@ -1,4 +1,4 @@
-"""P_j(x): how many failures per day hit exactly x elements of a level at once.
+"""The failures per day P_j(x) that hit exactly x elements of a level at once.
 
 An exponential A exp(-b x), as in section 7.1 of Besta & Hoefler, or a table. The values are rates
 and not probabilities of anything, so their sum over x may exceed 1 on a large machine.
@@ -45,13 +45,13 @@ class Exponential:
 
 
 @dataclass(frozen=True)
-class Table:
+class TabledFailures:
     """The values for x = 1, 2, ...; zero beyond."""
 
     values_per_day: tuple[float, ...]
 
     @classmethod
-    def of(cls, values_per_day: Sequence[float]) -> Table:
+    def of(cls, values_per_day: Sequence[float]) -> TabledFailures:
         return cls(tuple(float(value) for value in values_per_day))
 
     def per_day(self, x: NDArray[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""A record of failures, and exponentials fitted to it (section 7.1, Figures 10a and 10b).
+"""Reads a record of failures and fits exponentials to it (section 7.1, Figures 10a and 10b).
 
 The file is CSV with a head line and one line per failure::
 
@@ -9,9 +9,9 @@ The file is CSV with a head line and one line per failure::
 `time` is an ISO 8601 date, with or without a time of day, or a number of days; `level` the name of
 a failure domain; `count` how many of them failed at once.
 
-Two fits of A exp(-b x) to the failures per day of x at once: least squares on the histogram, as in
-the paper, which mostly looks at x = 1, 2; and maximum likelihood, which weighs every failure alike
-and keeps the total. `Fit` says for each how well it does, and neither is hidden if it does not.
+A exp(-b x) is fitted to the failures per day of x at once in two ways: by least squares on the
+histogram, as in the paper, which mostly looks at x = 1, 2; and by maximum likelihood, which weighs
+every failure alike and keeps the total. `Fit` says how well each agrees, and both are shown.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .distribution import Array, Exponential
 
 HEAD = ["time", "level", "count"]
 LEAST_EXPECTED = 5.0  # failures in a bin of the chi-squared test; the customary rule
-# Within these, rates and their squares are numbers; three million days are the calendar's.
+# Within these bounds rates and their squares are numbers; the calendar has three million days.
 DAYS = (1e-3, 1e7)
-MOST_COUNT = 1_000_000  # as a machine's level may have elements
+MOST_COUNT = 1_000_000  # the most elements that a level may have
 MOST_LEVELS = 64
 Counts = Mapping[int, int]  # failures by the number of elements that they hit
 

@@ -18,7 +18,7 @@ The format, by example; levels go from the smallest domain upward::
     # history = "failures.csv"       # fitted to a record (history.py); path relative to this file
     # history_days = 880.0           # optional; else from the first to the last failure
 
-Invariant: a `Machine` that exists is consistent; all mistakes are told with line and column.
+Invariant: every `Machine` is consistent; mistakes in a file are told with line and column.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..host import tomlfile
-from ..host.tomlfile import Table as TomlTable
+from ..host.tomlfile import Table
 from ..machine.topology import NO_LEVEL
-from .distribution import Distribution, Exponential, Table
+from .distribution import Distribution, Exponential, TabledFailures
 
 MOST_COUNT = 1_000_000  # elements of a level; arrays of so many are summed within seconds
 MOST_LEVELS = 64
 MOST_PER_DAY = 1e9  # a machine of so many failures computes nothing
 MOST_ENTRIES = 1000  # of a table; `simulate` draws no more at once
-DECAYS = (1e-9, 1000.0)  # slower than any level is large; faster than doubles can tell from never
+DECAYS = (1e-9, 1000.0)  # below it is slow for any level; above it rates are zero as doubles
 PLACES = (Path(__file__).parents[1] / "models", Path(__file__).parents[2] / "models")
 
 
@@ -129,7 +129,7 @@ def read(path: Path) -> Machine:
     return Machine(root.text("name"), root.text("source", ""), tuple(levels))
 
 
-def read_failures(table: TomlTable, directory: Path, name: str, count: int) -> Distribution:
+def read_failures(table: Table, directory: Path, name: str, count: int) -> Distribution:
     """Return the distribution that ``[level.failures]`` of the level `name` describes, which has so
     many elements."""
     if "history" in table:
@@ -152,7 +152,7 @@ def read_failures(table: TomlTable, directory: Path, name: str, count: int) -> D
             raise table.error("history", str(error)) from None
     if "per_day" in table:
         table.allow("per_day")
-        return Table.of(entries(table, "per_day", MOST_PER_DAY, count))
+        return TabledFailures.of(entries(table, "per_day", MOST_PER_DAY, count))
     if "shares" in table:
         table.allow("shares", "total_per_day")
         shares = entries(table, "shares", 1.0, count)
@@ -161,7 +161,7 @@ def read_failures(table: TomlTable, directory: Path, name: str, count: int) -> D
             raise table.error(
                 "shares", f"they add up to {sum(shares):.6g}; probabilities add up to at most 1"
             )
-        return Table.of([total * share for share in shares])
+        return TabledFailures.of([total * share for share in shares])
     table.allow("amplitude_per_day", "decay")
     amplitude, decay = table.number("amplitude_per_day", most=MOST_PER_DAY), table.number("decay")
     if decay <= 0:
@@ -169,7 +169,7 @@ def read_failures(table: TomlTable, directory: Path, name: str, count: int) -> D
     return Exponential(amplitude, table.number("decay", least=DECAYS[0], most=DECAYS[1]))
 
 
-def entries(table: TomlTable, key: str, most: float, count: int) -> list[float]:
+def entries(table: Table, key: str, most: float, count: int) -> list[float]:
     """Return the values of a table of failures, of a level with so many elements."""
     given = len(table.array(key))
     if given > MOST_ENTRIES:

@@ -1,13 +1,13 @@
-"""P_cf: how often a group loses more members than it has checksum ranks (section 5.2).
+"""Computes P_cf, the rate at which a group loses more members than it survives (section 5.2).
 
 At the levels 1 to n where members of a group lie apart, a failure of x elements is catastrophic
 with a probability that follows from combinatorics; at the levels above, any failure is taken to be
-catastrophic, as the paper does. Three models give that probability (see the package's docstring
-for what separates them): `eq8` as printed, `aligned` and `scattered` exactly.
+catastrophic, as the paper does. Three models give that probability: `eq8` as printed, `aligned` and
+`scattered` exactly. The package's docstring says how they differ.
 
 No model forms differences of large numbers: probabilities of 1e-20 keep their digits, and nothing
 overflows at 10^6 elements. Failures of so many elements at once that they no longer matter are
-counted as catastrophic, so what is left out never makes the result too small.
+counted as catastrophic, so the result is never too small.
 
 Invariant: where groups are equal, eq8 >= aligned; every exact probability grows with x and lies
 within 0 and 1.
@@ -256,8 +256,8 @@ def binomials(n: int, last: int, scale: float) -> Array:
 def scattered(x: np.ndarray, count: int, groups: Groups) -> Array:
     """Return the exact probabilities for x elements failed if groups lie independently.
 
-    Which elements failed is fixed, then; each group hits more than m of them with the probability
-    of a hypergeometric tail, and all g groups do or do not independently.
+    The failed elements are fixed. Each group lies on more than m of them with the probability of a
+    hypergeometric tail, independently of the other groups.
     """
     log_safe = np.zeros(x.shape)
     for members, many in groups.sizes:

@@ -1,6 +1,6 @@
-"""Figures 10a to 10c of Besta & Hoefler, for any machine and any record of failures.
+"""Draws figures 10a to 10c of Besta & Hoefler, for any machine and any record of failures.
 
-matplotlib is imported when a figure is drawn, and its absence told with the remedy.
+matplotlib is imported when a figure is drawn; if it is absent, the error names the remedy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_PANELS = 16  # of a figure, one for each level
 
 
 def check_path(text: str, *inputs: str | None) -> Path:
-    """Return the path of a figure, or refuse what cannot be written or drawn, or is read."""
+    """Return the path of a figure, or refuse one that is an input or cannot be written."""
     path = Path(text)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"--plot {text}: unknown kind of figure; end it in {', '.join(SUFFIXES)}")

@@ -9,7 +9,7 @@ long as their members lie apart. Costs are estimates from one bandwidth:
   before that is over, so the interval is Daly's or that time, whichever is longer;
 * a restart reads a group's memory once to rebuild the lost part.
 
-Cheapest means the least processor time: processes, times the time the program takes longer.
+The cheapest layout takes the least processor time: processes, times the run time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..machine.interval import daly_interval, expected_waste
 from ..machine.topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
-from .interval import daly_interval, expected_waste
 from .machine import Machine
 from .model import Groups, at_level
 
 MOST_M = 8  # with this many the levels above decide; more only cost
-# As csrc keeps them: a slot's copy and its staging area, a checksum rank's parity and its sum, a
-# spare's one such part, in multiples of a slot's memory.
+# Memory of a process in multiples of a slot's memory, as csrc takes it: a slot has a copy and a
+# staging area, a checksum rank a parity and a sum, a spare one such part.
 SLOT_COPIES, CHECKSUM_PARTS, SPARE_PARTS = 2, 2, 1
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a job needs.
+    """The needs of a job.
 
     Attributes:
         ranks: N, computing ranks.
@@ -50,7 +50,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Offer:
-    """One layout, what it gives and what it costs.
+    """One layout with its safety and its costs.
 
     Attributes:
         aware: name of the level up to which members of a group lie apart.
@@ -78,7 +78,7 @@ class Offer:
         return self.groups.ranks + self.groups.checksums + self.spares
 
     def command(self, mtbf_s: float) -> str:
-        """Return the line that runs a program so."""
+        """Return the command line that runs a program with this layout."""
         groups = self.groups
         # `ftrma run` sees nodes by itself and needs to be told what lies above them.
         topology = "" if self.aware in (NO_LEVEL, NODES) else "--topology FILE "
@@ -90,7 +90,7 @@ class Offer:
 
     @property
     def too_large(self) -> str:
-        """Why the line cannot be run as it is, or nothing."""
+        """Say why the command line cannot be run as it is; empty if it can."""
         if self.processes <= MAX_PROCESSES:
             return ""
         return f"needs {self.processes} processes; this version serves at most {MAX_PROCESSES}"
@@ -127,7 +127,7 @@ def search(machine: Machine, demand: Demand) -> tuple[list[Offer], Offer | None]
 
 
 def rank(offer: Offer) -> tuple[float, float]:
-    """Order of preference: the cheaper, then the safer."""
+    """Return the order of preference: cheaper layouts first, then safer ones."""
     return offer.processor_time, offer.p_cf_per_day
 
 

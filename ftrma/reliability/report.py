@@ -1,4 +1,4 @@
-"""Results as JSON objects and as aligned text; the objects come first, the text is made of them."""
+"""Results as JSON objects and as aligned text, which is made of the objects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def value_of(point: JsonObject, kind: str) -> float | None:
 
 
 def text(machine: Machine, points: Sequence[JsonObject]) -> str:
-    """Return tables: of levels for one layout, of strategies for one |CH|, of |CH| for a sweep."""
+    """Return tables: by level for one layout, by strategy for one |CH|, by |CH| for a sweep."""
     first = points[0]
     lines = [
         f"{machine.name}: {first['ranks']} computing ranks, m = {first['m']}; P_cf in catastrophic "

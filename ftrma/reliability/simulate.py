@@ -1,12 +1,13 @@
-"""P_cf by drawing failures: places processes, kills elements, counts what each group lost.
+"""Estimates P_cf by drawing failures: places groups, kills elements, counts each group's losses.
 
-Shares no formula and no code with `model`, so that the two can confirm each other. At each level
-where members lie apart, a trial draws how many elements fail at once (by P_j), which, and looks
-whether some group lost more than m members; the share of such trials times the level's failures
-per day is its part of P_cf. Levels above are catastrophic by assumption and are not drawn.
+The module shares no formula and no code with `model`, so that the two can confirm each other. At
+each level where members lie apart, a trial draws the number of elements that fail at once (by P_j)
+and the elements, and looks if some group lost more than m members. The share of such trials times
+the level's failures per day is the level's part of P_cf. Levels above are catastrophic by
+assumption and are not drawn.
 
-Where groups lie is drawn as well, once per batch: trials of one batch are not independent, so the
-bounds come from the scatter between batches.
+The places of groups are drawn as well, once per batch: trials of one batch are not independent, so
+the bounds come from the scatter between batches.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def simulate(
     """Estimate P_cf by `trials` draws per level.
 
     Args:
-        machine: as for `model.p_cf_per_day`, as are groups and aware.
+        machine, groups, aware: see `model.p_cf_per_day`.
         placement: ``aligned`` or ``scattered``.
         trials: draws at each level, at least `BATCHES`.
         seed: of the generator; the same seed gives the same estimate.
@@ -71,7 +72,7 @@ def draw_level(
     sizes = rng.choice(x, p=weights / weights.sum(), size=(BATCHES, max(1, trials // BATCHES)))
     shares = []
     for batch in sizes:
-        where = place(level.count, groups, placement, rng)
+        where = draw_places(level.count, groups, placement, rng)
         hits = 0
         for failing in batch:
             failed = np.zeros(level.count + 1, dtype=bool)
@@ -84,7 +85,7 @@ def draw_level(
     return rate * mean, rate * max(scatter / math.sqrt(BATCHES), least)
 
 
-def place(count: int, groups: Groups, placement: str, rng: np.random.Generator) -> Places:
+def draw_places(count: int, groups: Groups, placement: str, rng: np.random.Generator) -> Places:
     """Return the element of each member, one row per group; `count` stands for no member."""
     members = [groups.ranks // groups.count + (i < groups.ranks % groups.count) + groups.m
                for i in range(groups.count)]

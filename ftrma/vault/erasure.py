@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import NotRecoverable
+from ..host.errors import NotRecoverable
 
 Elements = npt.NDArray[np.uint8]
 

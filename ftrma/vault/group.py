@@ -16,9 +16,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import CatastrophicFailure, CorruptVault
 from ..fabric.round_changed import RoundChanged
 from ..fabric.view import JobView
+from ..host.errors import CatastrophicFailure, CorruptVault
 from ..native import vaults
 from ..native.shared import Proc, Slot, Version
 from ..native.vaults import Handle

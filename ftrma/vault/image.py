@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import FtrmaError
 from ..fabric.remote import File, Files
+from ..host.errors import FtrmaError
 from ..native import vaults
 from ..native.vaults import BLOCK, Area, Blocks, Buffer, Handle
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CorruptVault
 from ..host import record as records
+from ..host.errors import CorruptVault
 from ..host.record import Seal
 from ..native import vaults
 from ..native.shared import VaultWords, Version

@@ -16,8 +16,8 @@ from mirrornodes import REGIONS
 
 from ftrma.fabric.agents import NodeAgent
 from ftrma.fabric.link import Address
-from ftrma.fabric.listening import Bind
 from ftrma.host.key import Key
+from ftrma.host.listening import Bind
 
 ORIGINS, TARGETS = 4, 1
 

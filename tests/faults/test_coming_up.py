@@ -21,7 +21,7 @@ from byhand import PROGRAM, SLOTS, Job, results, same
 from jobs import Result, command_line, kill_marked, marked, remove, run_job
 from nodes import NODES, home_of, launcher_options, remove_fake_ssh, shared_of, why_not
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import job as native
 from ftrma.native import loading
 from ftrma.native.job import Takeover
@@ -36,7 +36,7 @@ def launcher_of(job: Job) -> int:
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
             parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-            if b"ftrma.__main__" in words and b"prterun" in words and parent == job.process.pid:
+            if b"ftrma.program.main" in words and b"prterun" in words and parent == job.process.pid:
                 return pid
     return 0
 

@@ -1,7 +1,7 @@
 """Every end of every kind has its words, on one node and over several.
 
 `ENDS` has a program for each kind of end; `test_the_table_is_whole` holds that no kind is missing
-there: neither a plan by which a repair gives the job up, nor a function of `launch.endings`.
+there: neither a plan by which a repair gives the job up, nor a function of `launch.exitmessages`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from jobs import FTRMA, Result, run_command
 from nodes import before_daemons, remove_fake_ssh, run_on_nodes
 
-from ftrma.launch import endings
+from ftrma.launch import exitmessages
 from ftrma.native.constants import PlanKind
 from ftrma.protocol.job_end import why_given_up
 from ftrma.protocol.plan import IN_PLACE
@@ -108,7 +108,7 @@ class Case:
     """A way to end.
 
     Attributes:
-        kind: of the end: a plan's, or a function of `endings`.
+        kind: of the end: a plan's, or a function of `exitmessages`.
         status: of the job.
         words: that are told, a regular expression; several: over several nodes, where other ones.
         options: of ``ftrma run``.
@@ -149,11 +149,12 @@ ENDS = {
     "crashes": Case("tell_own_end", 139, "slot 1 crashed: SIGSEGV"),
     "leaves well": Case("tell_own_end", 70, "slot 1 ended by .* and the other slots wait for it"),
     "no relaunch": Case(
-        "give_up", 70, r"error: .*launched again 0 times already \(--max-relaunch\); giving up",
+        "tell_exhausted", 70,
+        r"error: .*launched again 0 times already \(--max-relaunch\); giving up",
         options=("--kill", "1@fence:3", "--spares", "0", "--max-relaunch", "0")),
-    "at birth": Case("give_up", 70, "error: .*a process died before ", site=AT_BIRTH,
+    "at birth": Case("tell_exhausted", 70, "error: .*a process died before ", site=AT_BIRTH,
                      options=("--max-relaunch", "0")),
-    "refuses": Case("did_not_start", 70, "error: the job did not start: .*not on this machine",
+    "refuses": Case("tell_not_started", 70, "error: the job did not start: .*not on this machine",
                     site=REFUSES),
 }
 PLAIN = ("has received", "touches")  # in a plain run, over several nodes
@@ -171,8 +172,8 @@ def test_the_table_is_whole() -> None:
     plans = {kind.name for kind in PlanKind if why_given_up(kind, "because")}
     goes_on = {kind.name for kind in (*IN_PLACE, PlanKind.RELAUNCH, PlanKind.NONE)}
     assert plans | goes_on == set(PlanKind.__members__) and not plans & goes_on
-    ways = {name for name, function in inspect.getmembers(endings, inspect.isfunction)
-            if function.__module__ == endings.__name__}
+    ways = {name for name, function in inspect.getmembers(exitmessages, inspect.isfunction)
+            if function.__module__ == exitmessages.__name__}
     assert plans | ways <= {case.kind for case in ENDS.values()}
 
 

@@ -159,15 +159,15 @@ def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -
 @pytest.mark.parametrize("step", range(6))
 def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatch: Any) -> None:
     """Law: whoever is killed between two launches leaves vaults that the next attempt finds."""
-    from ftrma import settings
     from ftrma.fabric.control_file import make_control
     from ftrma.host.key import Key
     from ftrma.host.lock import lock_alone
-    from ftrma.launch.arranging import arrange, finish_arranging
     from ftrma.launch.job import Job
     from ftrma.launch.relaunch import lost_roles
+    from ftrma.launch.vaulthandover import finish_handover, hand_over
     from ftrma.machine.topology import make_layout
     from ftrma.native import loading
+    from ftrma.settings import options as settings
 
     loading.load()
     layout = make_layout(3)
@@ -189,12 +189,12 @@ def test_arranging_can_be_cut_off_anywhere(tmp_path: Path, step: int, monkeypatc
 
     monkeypatch.setattr(Path, "rename", cut_off)
     with contextlib.suppress(KeyboardInterrupt):
-        arrange(made, lost_roles(made, set()), made.ctl.commit >> 1, 1)
+        hand_over(made, lost_roles(made, set()), made.ctl.commit >> 1, 1)
     monkeypatch.undo()
-    finish_arranging(made)
+    finish_handover(made)
     if made.ctl.resume == 0:  # it was taken back
         assert lost_roles(made, set()) == []
-        arrange(made, [], made.ctl.commit >> 1, 1)
+        hand_over(made, [], made.ctl.commit >> 1, 1)
     assert made.ctl.resume == 1 and made.ctl.commit == 5 << 1
     found = {p.name: p.read_text() for p in tmp_path.glob("[vk]*-*")}
     assert found == {"vault-0": "of process 4", "vault-1": "of process 1",

@@ -29,7 +29,7 @@ from mirrornodes import (
 )
 from tiers import tiers
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 
 SENT = 6  # its number among the words of struct ftrma_mirror_header

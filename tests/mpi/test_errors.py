@@ -262,7 +262,7 @@ def test_ftrma_after_mpi4py_outside_of_a_job_is_refused() -> None:
     # Without a launcher, the library's shared-memory transport leaves a file behind.
     result = run_command([sys.executable, "-c", code], LIMIT_S, {"OMPI_MCA_btl": "self"})
     assert result.status == 1, str(result)
-    assert result.stderr.strip().splitlines()[-1].startswith("ftrma.errors.FtrmaError: mpi4py.MPI")
+    assert result.stderr.strip().splitlines()[-1].startswith("ftrma.FtrmaError: mpi4py.MPI")
     assert "Import ftrma first" in result.stderr
 
 

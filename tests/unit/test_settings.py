@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma import settings
 from ftrma.command import cli
-from ftrma.fabric.killrules import KillRule
 from ftrma.machine.topology import make_layout
 from ftrma.native.constants import CHECKSUM, FAILPOINTS, SLOT, SPARE
-from ftrma.settings import Options, from_environment, to_environment
+from ftrma.settings import options as settings
+from ftrma.settings.killrules import KillRule
+from ftrma.settings.options import Options, from_environment, to_environment
 
 LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 NAMED = [*sorted(set(FAILPOINTS) - {"time"}), "graph.emit", "a_b.at-end"]

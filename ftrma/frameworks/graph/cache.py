@@ -31,8 +31,8 @@ import numpy as np
 
 import ftrma
 
-from ...errors import FtrmaError
 from ...host import outfile, private, userkey
+from ...host.errors import FtrmaError
 from ...host.key import TAG_BYTES
 from .parts import Graph, Part, Partition
 from .references import AnyArray

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FtrmaError
+from ...host.errors import FtrmaError
 from . import references
 from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 

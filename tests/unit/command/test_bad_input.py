@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from ftrma import settings
 from ftrma.command import cli
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.launch import supervisor
+from ftrma.settings import options as settings
 
 LIMIT_S = 15  # none takes more than 4 s on two cores
 MANY = "9" * 400

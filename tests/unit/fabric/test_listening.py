@@ -7,14 +7,7 @@ import socket
 import pytest
 
 from ftrma.fabric import link
-from ftrma.fabric.listening import (
-    Bind,
-    check,
-    listen,
-    named,
-    own_addresses,
-    reachable,
-)
+from ftrma.host.listening import Bind, check, listen, named, own_addresses, reachable
 
 TABLE = [("ib0", "10.1.0.7"), ("eth0", "192.0.2.2"), ("ib0", "fd00:1::7"), ("lo", "127.0.0.1"),
          ("lo", "::1")]

@@ -13,10 +13,10 @@ import pytest
 from filenodes import PROCS, SLOTS, Nodes, several
 from wirenode import FIRST_WORD, Node, Raw, User, message, served
 
-from ftrma.errors import FtrmaError
 from ftrma.fabric import remote
 from ftrma.fabric.remote import File, Files
 from ftrma.fabric.round_changed import RoundChanged
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Lock, Op, Type, Unfinished, WireResult
 

@@ -17,10 +17,10 @@ from cffi import FFI
 from filenodes import Nodes, several
 from resultlog import HEAD, PUT, PUTS, RECORD, Slot, apart, records_in
 
-from ftrma.errors import FtrmaError
 from ftrma.fabric import remote_logs
 from ftrma.fabric.remote import File, Files
 from ftrma.fabric.round_changed import RoundChanged
+from ftrma.host.errors import FtrmaError
 from ftrma.native import loading, logs
 from ftrma.native.shared import Slot as SlotNumber
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.errors import CorruptVault
+from ftrma.host.errors import CorruptVault
 from ftrma.host.key import TAG_BYTES, Key
 from ftrma.host.record import Seal, decode, encode
 

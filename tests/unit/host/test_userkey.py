@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ftrma.errors import FtrmaError
 from ftrma.host import userkey
+from ftrma.host.errors import FtrmaError
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from tree import ROOT
 
 from ftrma.command import doctor
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import library, loading
 
 CC = shutil.which("cc") or shutil.which("gcc")

@@ -9,15 +9,19 @@ from functools import cache
 import pytest
 from tree import ROOT
 
-from ftrma import settings
 from ftrma.command import cli
+from ftrma.settings import options as settings
 
 FRONT = "README.md"
 MOST_LINES = 220  # of the front page
 # The folders that explain themselves.
 ROOMS = ("ftrma", "ftrma/frameworks/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
          "ftrma/trace", "csrc", "bench", "tests")
-PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS))
+DOCS = "ftrma/docs"  # pages about all rooms
+PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS),
+         *(f"{DOCS}/{path.name}" for path in sorted((ROOT / DOCS).glob("*.md"))))
+GLOSSARY = f"{DOCS}/glossary.md"
+MOST_NOUNS = 15
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
              "ftrma/frameworks/graph/_kerneldeclarations.py"}
@@ -73,8 +77,21 @@ def test_rooms_explain_themselves(room: str) -> None:
 
 def test_all_pages_are_known() -> None:
     """Law: no page escapes these tests."""
-    paths = [ROOT / FRONT, *(path for top in TOPS for path in (ROOT / top).rglob(FRONT))]
+    paths = [ROOT / FRONT, *(path for top in TOPS for path in (ROOT / top).rglob("*.md"))]
     assert {str(path.relative_to(ROOT)) for path in paths} == set(PAGES)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(DOCS)])
+def test_some_page_leads_to_each_task(page: str) -> None:
+    """Law: a page that belongs to no room is named on another page."""
+    assert any(page in quoted(other) for other in PAGES if other != page)
+
+
+def test_the_glossary_is_short() -> None:
+    """Law: a reader has few words to learn before the code can be read."""
+    nouns = re.findall(r"(?m)^\*\*(\w+)\.\*\*", text(GLOSSARY))
+    assert 0 < len(nouns) <= MOST_NOUNS
+    assert len(nouns) == len(set(nouns))
 
 
 def test_every_module_is_named_on_a_page() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.launch import mpirun
-from ftrma.settings import split_mpirun
+from ftrma.settings.options import split_mpirun
 
 NAMES = st.lists(st.from_regex(r"[a-z]+[0-9]*", fullmatch=True), min_size=1, unique=True)
 PLACES = st.lists(

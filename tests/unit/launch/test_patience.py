@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from ftrma.fabric.absence import Stopped, is_stopped
-from ftrma.launch import patience
-from ftrma.launch.patience import SOON_S, STOPPED_S, Patience
+from ftrma.launch import stoppedprocesses
+from ftrma.launch.stoppedprocesses import SOON_S, STOPPED_S, StoppedProcesses
 from ftrma.native.shared import Proc
 
 DIED, ONE = "slot 2 died", Stopped(Proc(1), "slot 1")
@@ -21,7 +21,7 @@ DIED, ONE = "slot 2 died", Stopped(Proc(1), "slot 1")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(stoppedprocesses, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 
@@ -29,24 +29,24 @@ def test_who_is_stopped_is_told_once_and_is_too_late(
     clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Law: told after SOON_S, relaunched after STOPPED_S; a new repair begins anew."""
-    it = Patience()
+    it = StoppedProcesses()
     for begun in (1000.0, 2000.0):
         for after in (0.0, SOON_S + 0.1, STOPPED_S - 0.1):
             clock.now = begun + after
-            assert it.look([ONE], DIED) == ""
+            assert it.check([ONE], DIED) == ""
         said = capsys.readouterr().err
         assert said.count("slot 2 died; slot 1 does not answer") == said.count("\n") == 1
         clock.now = begun + STOPPED_S + 0.1
-        assert it.look([ONE], DIED) == "slot 2 died, and slot 1 does not answer"
-        assert it.look([], DIED) == ""
+        assert it.check([ONE], DIED) == "slot 2 died, and slot 1 does not answer"
+        assert it.check([], DIED) == ""
 
 
 def test_who_goes_on_is_not_late(clock: SimpleNamespace) -> None:
     """Law: a process that is stopped and goes on, and is stopped again, has its time each time."""
-    it = Patience()
+    it = StoppedProcesses()
     for after in range(20):
         clock.now = 1000.0 + after * STOPPED_S / 2
-        assert it.look([ONE] * (after % 2), DIED) == ""
+        assert it.check([ONE] * (after % 2), DIED) == ""
 
 
 def test_a_stopped_process_is_known() -> None:

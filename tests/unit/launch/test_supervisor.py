@@ -12,20 +12,26 @@ from typing import Any
 
 import pytest
 
-from ftrma.errors import CATASTROPHE
 from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import Relaunch
+from ftrma.host.errors import CATASTROPHE
 from ftrma.host.key import Key
-from ftrma.launch import leftover, relaunch, severalnodes, supervisor, switchboard
+from ftrma.launch import (
+    deadjobs,
+    ranklinks,
+    relaunch,
+    severalnodes,
+    supervisor,
+)
+from ftrma.launch.connections import Peer
 from ftrma.launch.job import LAUNCHER_DIED, Cause, Job
-from ftrma.launch.reception import Peer
-from ftrma.launch.supervisor import Interrupted, Signals
-from ftrma.launch.switchboard import Switchboard
-from ftrma.launch.watch import Watch
+from ftrma.launch.launchwatch import LaunchWatch
+from ftrma.launch.ranklinks import RankLinks
+from ftrma.launch.supervisor import EndAsked, Signals
 from ftrma.machine.topology import Layout, make_layout
 from ftrma.native import loading
-from ftrma.settings import Options
+from ftrma.settings.options import Options
 
 
 def test_signals_interrupt_the_watching_only() -> None:
@@ -36,11 +42,11 @@ def test_signals_interrupt_the_watching_only() -> None:
     try:
         signal.raise_signal(signal.SIGTERM)
         for _ in range(2):
-            with pytest.raises(Interrupted), signals.heeded():
+            with pytest.raises(EndAsked), signals.heeded():
                 pytest.fail("watched on")
         signals = Signals()
         signal.signal(signal.SIGTERM, signals)
-        with pytest.raises(Interrupted) as raised, signals.heeded():
+        with pytest.raises(EndAsked) as raised, signals.heeded():
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)  # once more, while the first one is obeyed
         assert raised.value.args == (signal.SIGTERM,)
@@ -60,14 +66,14 @@ class MadeUp:
         self.ctl = SimpleNamespace()
         self.ranks = dict[int, int]()
         self.mpirun = SimpleNamespace(poll=lambda: 1)
-        self.switchboard = Switchboard(
+        self.rank_links = RankLinks(
             made.layout.processes, made.key, None, lambda event: None, list, made.cause, {},
             lambda rank, clock: io.BytesIO(), made.stdin.serve_far,
         )
         self.log = made.directory / "launcher.log"
         self.log.write_text("no such node\n")
         if MadeUp.made_up == 1:
-            board = self.switchboard
+            board = self.rank_links
             board.spread = board.ranks.entered = True
             peer = Peer(socket.socket(), "link", host="node2", role="slot", index=1, open=False)
             board.ranks.links[1] = peer
@@ -87,8 +93,8 @@ class MadeUp:
         return ""
 
     def end(self, **_: Any) -> None:
-        self.switchboard.ranks.entry = 6
-        self.switchboard.close()
+        self.rank_links.ranks.entry = 6
+        self.rank_links.close()
 
 
 def test_a_relaunch_that_does_not_come_up_is_a_failure(
@@ -100,9 +106,9 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setattr(MadeUp, "made_up", 0)
     monkeypatch.setattr(supervisor, "Launch", MadeUp)
     monkeypatch.setattr(severalnodes, "LAUNCHER_S", 0.0)
-    monkeypatch.setattr(switchboard, "END_S", 0.0)
+    monkeypatch.setattr(ranklinks, "END_S", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
-    monkeypatch.setattr(severalnodes.failover, "next_hosts", lambda *given: given[1])
+    monkeypatch.setattr(severalnodes.nexthosts, "next_hosts", lambda *given: given[1])
     monkeypatch.setattr(severalnodes.eachhost, "sweep", lambda *_: None)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())
@@ -123,7 +129,7 @@ def test_the_host_whose_loss_ends_the_launcher_is_named(
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     launch: Any = MadeUp(made)
     launch.mpirun.poll = lambda: status
-    ranks = launch.switchboard.ranks
+    ranks = launch.rank_links.ranks
     ranks.links, ranks.deaths = {}, []
     for rank, host in enumerate("aabb"):
         ranks.links[rank] = Peer(socket.socket(), "link", host=host, role="slot", index=rank,
@@ -131,7 +137,7 @@ def test_the_host_whose_loss_ends_the_launcher_is_named(
     for host in first:
         ranks.deaths.append(next(p for p in ranks.links.values()
                                  if p.host == host and p not in ranks.deaths))
-    found = severalnodes.SeveralNodes(launch).launchers_end()
+    found = severalnodes.SeveralNodes(launch).why_launcher_ended()
     words = "all processes on a died, and the launcher with it"
     assert found == (words if named else LAUNCHER_DIED)
 
@@ -141,14 +147,14 @@ def test_what_was_moving_is_looked_for_at_both_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entered: bool
 ) -> None:
     """Law: a launch that ends before all is brought back does not hide where it was before."""
-    monkeypatch.setattr(switchboard, "END_S", 0.0)
+    monkeypatch.setattr(ranklinks, "END_S", 0.0)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     made.cause = Cause("slot 1 died", (1,), 0.0, 0.0, homes=(("slot", 0, "node1"),))
     launch: Any = MadeUp(made)
-    board = launch.switchboard
+    board = launch.rank_links
     board.cause, board.spread, board.ranks.entered = made.cause, True, entered
     board.ranks.homes = {("slot", 0): "node2"}
-    assert severalnodes.SeveralNodes(launch).go_on("slot 0 died") is None
+    assert severalnodes.SeveralNodes(launch).prepare_next("slot 0 died") is None
     before = [] if entered else [("slot", 0, "node1")]
     assert made.cause.homes == (*before, ("slot", 0, "node2"))
 
@@ -161,9 +167,9 @@ def test_who_watches(tmp_path: Path, spread: bool, again: bool) -> None:
     if again:
         made.cause = Cause("slot 1 died", (1,), 0.0, 0.0)
     launch: Any = MadeUp(made)
-    launch.switchboard.spread = spread
-    watch = Watch(launch, [])
-    assert watch.nodes is (watch.several if spread or again else watch.one)
+    launch.rank_links.spread = spread
+    watch = LaunchWatch(launch, [])
+    assert watch.control is (watch.several if spread or again else watch.one)
     launch.end()
 
 
@@ -214,6 +220,6 @@ def test_who_died_with_the_launcher_has_lost_nothing(
 
 def test_what_is_left_is_listed_without_escapes() -> None:
     """Law: names that a program was given do nothing to the terminal of who looks."""
-    start = leftover.Start({}, ["a\x1b]0;b\x07.py", "\x9b31m", "c\nd"], "/", "", False)
-    line = leftover.Leftover(Path("/dev/shm/ftrma-0-x"), 3 << 20, 60.0, start).line()
+    start = deadjobs.Start({}, ["a\x1b]0;b\x07.py", "\x9b31m", "c\nd"], "/", "", False)
+    line = deadjobs.DeadJob(Path("/dev/shm/ftrma-0-x"), 3 << 20, 60.0, start).line()
     assert line.isprintable() and line.endswith(r"  a\x1b]0;b\x07.py \x9b31m c\nd"), line

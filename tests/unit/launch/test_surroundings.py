@@ -7,8 +7,8 @@ import resource
 
 import pytest
 
-from ftrma.errors import FtrmaError
-from ftrma.launch import surroundings
+from ftrma.host.errors import FtrmaError
+from ftrma.launch import hostchecks
 
 
 def test_too_few_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_too_few_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(resource, "getrlimit", limit)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    surroundings.check(4)
+    hostchecks.check(4)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(FtrmaError, match=r"'ulimit -u' allows 5 .* you have 0 already.*about 20"):
-        surroundings.check(4)
+        hostchecks.check(4)

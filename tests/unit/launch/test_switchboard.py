@@ -22,18 +22,28 @@ from typing import Any
 
 import pytest
 
-from ftrma import settings
-from ftrma.errors import FtrmaError
 from ftrma.fabric import link
-from ftrma.fabric.killrules import KillRule
-from ftrma.fabric.listening import Bind
 from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
+from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
-from ftrma.launch import eachhost, failover, mpirun, reception, severalnodes, switchboard
+from ftrma.host.listening import Bind
+from ftrma.launch import (
+    connections,
+    eachhost,
+    failover,
+    mpirun,
+    nexthosts,
+    ranklinks,
+    rankstate,
+    severalnodes,
+)
 from ftrma.launch.job import Cause
-from ftrma.launch.switchboard import Switchboard, describe
+from ftrma.launch.ranklinks import RankLinks
+from ftrma.launch.rankstate import describe
 from ftrma.machine.topology import make_layout
-from ftrma.settings import Options
+from ftrma.settings import options as settings
+from ftrma.settings.killrules import KillRule
+from ftrma.settings.options import Options
 
 PATIENCE_S = 5.0
 NOTED = plain(Checkpoint(7, "coordinated", 0.5, 80, 8))
@@ -47,7 +57,7 @@ class Board:
     ) -> None:
         self.story: list[Event] = []
         self.key = Key.make()
-        self.board = Switchboard(
+        self.board = RankLinks(
             processes, self.key, Bind("127.0.0.1"),
             self.story.append, lambda: self.story, cause, {"committed": 0},
             functools.partial(failover.trace_file, directory), lambda connection: None,
@@ -91,7 +101,7 @@ class Board:
     def close(self) -> None:
         for connection in self.open:
             connection.close()
-        if not self.board.reception.epoll.closed:
+        if not self.board.connections.epoll.closed:
             self.board.close()
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -150,15 +160,15 @@ def test_an_answer_does_not_serve_twice(board: Board) -> None:
     answers = []
     for _ in range(2):
         connection = board.stranger()
-        board.until(lambda: len(board.board.reception.peers) == len(board.open))
+        board.until(lambda: len(board.board.connections.peers) == len(board.open))
         challenge = connection.recv(NONCE_BYTES)
         answers.append((challenge, nonce := secrets.token_bytes(NONCE_BYTES),
                         board.key.answer(challenge, nonce)))
     first, second = board.open
     second.sendall(answers[0][1] + answers[0][2])
-    board.until(lambda: len(board.board.reception.peers) == 1)
+    board.until(lambda: len(board.board.connections.peers) == 1)
     first.sendall(answers[0][1] + answers[0][2])
-    peers = board.board.reception.peers
+    peers = board.board.connections.peers
     board.until(lambda: peers[next(iter(peers))].kind == "new")
     assert first.recv(TAG_BYTES) == board.key.proof(answers[0][0], answers[0][1])
 
@@ -173,17 +183,17 @@ NOISE = [
 def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: noise of any kind and size is cut off, half an answer and silence after a while, and a
     rank comes in beside them."""
-    monkeypatch.setattr(reception, "STRANGER_S", 0.3)
-    monkeypatch.setattr(switchboard.json, "loads", lambda text: pytest.fail("it was parsed"))
+    monkeypatch.setattr(connections, "STRANGER_S", 0.3)
+    monkeypatch.setattr(ranklinks.json, "loads", lambda text: pytest.fail("it was parsed"))
     for noise in NOISE:
         connection = board.stranger()
-        board.until(lambda: len(board.board.reception.peers) == 1)
+        board.until(lambda: len(board.board.connections.peers) == 1)
         threading.Thread(target=push, args=(connection, noise)).start()
-        board.until(lambda: not board.board.reception.peers)
+        board.until(lambda: not board.board.connections.peers)
     for half in (b"", b"x", secrets.token_bytes(NONCE_BYTES + TAG_BYTES - 1)):
         board.stranger().sendall(half)
-    board.until(lambda: len(board.board.reception.peers) == 3)
-    board.until(lambda: not board.board.reception.peers)
+    board.until(lambda: len(board.board.connections.peers) == 3)
+    board.until(lambda: not board.board.connections.peers)
     monkeypatch.undo()
     board.connect(0)
     assert board.board.ranks.links[0].open
@@ -202,7 +212,7 @@ def push(connection: socket.socket, data: bytes) -> None:
         connection.sendall(data)
 
 
-@pytest.mark.parametrize("descriptors", [reception.STRANGERS + 200, reception.STRANGERS // 2])
+@pytest.mark.parametrize("descriptors", [connections.STRANGERS + 200, connections.STRANGERS // 2])
 def test_many_strangers_cost_the_job_nothing(board: Board, descriptors: int) -> None:
     """Law: 1,100 idle connections, with and without descriptors for as many as may wait at a time:
     links stay, a rank is let in, and the descriptors in use are bounded."""
@@ -230,7 +240,7 @@ sys.stdin.read()
             board.until(lambda: bool(said))
             assert said == [b"here\n"]
             board.connect(1)
-            assert len(board.board.reception.peers) <= reception.STRANGERS + 2
+            assert len(board.board.connections.peers) <= connections.STRANGERS + 2
             assert board.board.ranks.links[0].open and not board.board.ranks.deaths
         finally:
             besieger.kill()
@@ -240,16 +250,16 @@ sys.stdin.read()
 def test_who_makes_room_for_another_holds_nothing_up(board: Board) -> None:
     """Law: a descriptor that one stranger leaves to the next in the middle of a turn is not waited
     for, whatever the first one had sent."""
-    for _ in range(reception.STRANGERS):
+    for _ in range(connections.STRANGERS):
         board.stranger()
-        board.until(lambda: len(board.board.reception.peers) == len(board.open))
+        board.until(lambda: len(board.board.connections.peers) == len(board.open))
     oldest = board.open[0]
     oldest.sendall(b"x")
     newcomer = board.stranger()
     time.sleep(0.05)  # both are ready in one turn now
     began = time.monotonic()
     board.until(lambda: newcomer.getsockname() in {
-        peer.socket.getpeername() for peer in board.board.reception.peers.values()})
+        peer.socket.getpeername() for peer in board.board.connections.peers.values()})
     assert time.monotonic() - began < 0.5
 
 
@@ -274,12 +284,12 @@ def test_a_trace_that_fills_the_disk_costs_the_trace_alone(
     """Law: who traces goes on, and is told once."""
     board = Board(directory=tmp_path)
     connection, _ = board.connect(0, kind="trace")
-    (peer,) = board.board.reception.passing()
+    (peer,) = board.board.connections.passing()
     with open("/dev/full", "wb", buffering=0) as peer.file:
         for _ in range(3):
             connection.sendall(b"x" * 144)
             board.board.pump(0.05)
-    assert board.board.reception.passing() == [peer]
+    assert board.board.connections.passing() == [peer]
     assert capfd.readouterr().err == (
         "ftrma: warning: the trace of rank 0 ends here: No space left on device\n")
     board.close()
@@ -324,7 +334,7 @@ def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
 def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: whoever lives is told of it, and how it said that it ends. Its node counts as lost,
     unless somebody finds its agent soon; that of one of several ranks does at once."""
-    monkeypatch.setattr(switchboard, "ALONE_S", 0.5)
+    monkeypatch.setattr(rankstate, "ALONE_S", 0.5)
     board = Board(processes=4)
     ranks = [board.connect(rank, host)[0]
              for rank, host in enumerate(["node1", "node2", "node3", "node3"])]
@@ -341,10 +351,10 @@ def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.Monke
     die(1)
     gone = {"event": "gone", "rank": 1, "leaving": 256 + 7}
     assert all(next_line(rank) == gone for rank in (0, 2, 3))
-    assert not board.board.nodes_gone()
-    board.until(board.board.nodes_gone)
+    assert not board.board.ranks.nodes_gone()
+    board.until(board.board.ranks.nodes_gone)
     ranks[0].sendall(link.line("there", rank=1))
-    board.until(lambda: not board.board.nodes_gone())
+    board.until(lambda: not board.board.ranks.nodes_gone())
     ranks[0].sendall(link.line("repaired", round=1, dead=[1]))
     board.until(lambda: not board.board.ranks.deaths)
     ranks[0].sendall(link.line("spared", rank=2))  # the death itself may be heard of later
@@ -353,7 +363,7 @@ def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.Monke
     board.until(lambda: not board.board.ranks.links[2].open)
     assert not board.board.ranks.deaths
     die(3)
-    assert board.board.nodes_gone()
+    assert board.board.ranks.nodes_gone()
     board.close()
 
 
@@ -388,7 +398,7 @@ def test_the_host_of_the_first_rank_is_lost_at_once() -> None:
     ranks = [board.connect(rank, f"node{rank}")[0] for rank in range(2)]
     ranks[0].close()
     board.until(lambda: bool(board.board.ranks.deaths))
-    assert board.board.nodes_gone()
+    assert board.board.ranks.nodes_gone()
     board.close()
 
 
@@ -405,9 +415,9 @@ def test_entries_are_counted_through_launches() -> None:
 
 def test_one_node_has_no_port() -> None:
     """Law: where nobody has to connect, nobody can."""
-    board = Switchboard(2, Key.make(), None, lambda event: None, list, None, {},
+    board = RankLinks(2, Key.make(), None, lambda event: None, list, None, {},
                         lambda rank, clock: io.BytesIO(), lambda connection: None)
-    assert board.reception.listener is None and board.address is None
+    assert board.connections.listener is None and board.address is None
     board.pump()
     board.close()
 
@@ -430,17 +440,17 @@ def test_end_without_goodbye_is_a_death(board: Board) -> None:
     board.until(lambda: board.board.ranks.links[0].goodbye)
     first.close()
     board.until(lambda: not board.board.ranks.links[0].open)
-    assert not board.board.ranks.deaths and not board.board.done()
+    assert not board.board.ranks.deaths and not board.board.ranks.over(board.board.processes)
     second.close()
-    board.until(lambda: board.board.failure() != "")
-    assert board.board.failure() == "slot 5 on node2 died"
+    board.until(lambda: board.board.ranks.failure() != "")
+    assert board.board.ranks.failure() == "slot 5 on node2 died"
 
 
 def test_all_goodbyes_are_the_end(board: Board) -> None:
     for rank in range(2):
-        assert not board.board.done()
+        assert not board.board.ranks.over(board.board.processes)
         board.connect(rank)[0].sendall(link.line("goodbye"))
-    board.until(board.board.done)
+    board.until(lambda: board.board.ranks.over(board.board.processes))
     assert board.board.ranks.aborted is None
 
 
@@ -467,9 +477,9 @@ def test_one_who_dies_reports_no_error(board: Board) -> None:
     first.sendall(link.line("claim"))
     board.until(lambda: board.board.ranks.owner == 0)
     second.sendall(link.line("claim"))
-    board.until(lambda: len(board.board.claims) == 1)
+    board.until(lambda: len(board.board.claims.waiting) == 1)
     second.close()
-    board.until(lambda: not board.board.claims)
+    board.until(lambda: not board.board.claims.waiting)
     first.close()
     board.until(lambda: board.board.ranks.owner is None)
 
@@ -480,8 +490,8 @@ def test_one_rank_reports_the_error(board: Board) -> None:
 
     def claim(connection: socket.socket, granted: bool, entry: int = 0) -> None:
         connection.sendall(link.line("claim", entry=entry))
-        board.until(lambda: len(board.board.claims) == 1)
-        board.until(lambda: not board.board.claims)
+        board.until(lambda: len(board.board.claims.waiting) == 1)
+        board.until(lambda: not board.board.claims.waiting)
         assert json.loads(connection.recv(1000)) == {
             "event": "claim", "entry": entry, "granted": granted}
 
@@ -497,9 +507,9 @@ def test_one_rank_reports_the_error(board: Board) -> None:
     claim(first, True, entry=7)
     second.sendall(link.line("abort", status=4) + link.line(**NOTED))
     board.until(lambda: bool(board.story))
-    assert not board.board.done()
+    assert not board.board.ranks.over(board.board.processes)
     first.sendall(b'{"event": "abort", "status": 3}\n')
-    board.until(board.board.done)
+    board.until(lambda: board.board.ranks.over(board.board.processes))
     assert board.board.ranks.aborted == 3
 
 
@@ -508,8 +518,8 @@ def test_nobody_reports_an_error_after_a_death(board: Board) -> None:
     first, second = board.connect(0)[0], board.connect(1)[0]
     first.sendall(link.line("claim"))
     second.close()
-    board.until(lambda: board.board.failure() != "")
-    assert board.board.ranks.owner is None and len(board.board.claims) == 1
+    board.until(lambda: board.board.ranks.failure() != "")
+    assert board.board.ranks.owner is None and len(board.board.claims.waiting) == 1
 
 
 def test_other_events_are_the_story(board: Board) -> None:
@@ -529,13 +539,13 @@ def test_output_is_copied(board: Board, capfdbinary: pytest.CaptureFixture[bytes
     threading.Thread(target=lambda: (out.sendall(data), out.close())).start()
     err.sendall(b"two")
     err.close()
-    board.until(lambda: not board.board.reception.peers)
+    board.until(lambda: not board.board.connections.peers)
     assert capfdbinary.readouterr() == (data, b"two")
 
 
 def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: hosts that answer the end are clean and not lost; those that do not are both."""
-    monkeypatch.setattr(switchboard, "END_S", 0.2)
+    monkeypatch.setattr(ranklinks, "END_S", 0.2)
     gone, mute = board.connect(0, "node1")[0], board.connect(1, "node2")[0]
     threading.Thread(target=lambda: (gone.recv(100), gone.close())).start()
     board.board.end(final=True)
@@ -543,7 +553,7 @@ def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPat
     assert json.loads(mute.recv(100)) == {"event": "end", "final": True}
     board.board.close()
     assert board.board.lost == {"node2"}
-    words = failover.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
+    words = nexthosts.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
 
@@ -554,13 +564,13 @@ def test_the_last_sign_of_life() -> None:
         other, _ = listener.accept()
         with other:
             time.sleep(0.3)
-            assert 0.2 < reception.silent_s(one) < 5
+            assert 0.2 < connections.silent_s(one) < 5
             one.sendall(b"x")
             deadline = time.monotonic() + 5
-            while reception.silent_s(one) > 0.1:
+            while connections.silent_s(one) > 0.1:
                 assert time.monotonic() < deadline
             other.sendall(b"x")
-            assert reception.silent_s(one) < 0.2
+            assert connections.silent_s(one) < 0.2
 
 
 def test_a_host_is_named_as_the_launcher_knows_it(
@@ -597,7 +607,7 @@ def test_who_is_left_is_named_so(board: Board) -> None:
     board.connect(1, "node2.of.ours")
     board.connect(2, "some-other-name")
     board.board.lost.add("node2.of.ours")
-    words = failover.next_hosts(
+    words = nexthosts.next_hosts(
         board.board, ["--host", "node1,node2,127.0.0.1:3"], make_layout(4)
     )
     assert words == ["--host", "node1:3,127.0.0.1:3", "--map-by", "ppr:3:node"]
@@ -622,9 +632,9 @@ def test_who_is_needed_gets_time_to_answer(
         asked.append(host)
         return asked.count(host) >= after.get(host, 1000)
 
-    monkeypatch.setattr(failover, "answers", answers)
-    monkeypatch.setattr(failover, "RETURN_S", 0.5)
-    monkeypatch.setattr(failover, "LOOK_S", 0.01)
+    monkeypatch.setattr(nexthosts, "answers", answers)
+    monkeypatch.setattr(nexthosts, "RETURN_S", 0.5)
+    monkeypatch.setattr(nexthosts, "LOOK_S", 0.01)
     board = Board(processes=8)
     of = {}
     layout = make_layout(4, checksums=2, group_size=2)
@@ -637,7 +647,7 @@ def test_who_is_needed_gets_time_to_answer(
         of[f"10.0.0.{rank % 4 + 1}"] = host
     board.story.append(Checkpoint(1, "coordinated", 0.5, 80, 8))
     board.board.lost.update(gone)
-    words = failover.next_hosts(board.board, ["--host", "node1,node2,node3,node4"], layout)
+    words = nexthosts.next_hosts(board.board, ["--host", "node1,node2,node3,node4"], layout)
     board.close()
     hosts = kept.split(",")
     each = -(-layout.processes // len(hosts))
@@ -650,17 +660,17 @@ def test_a_host_on_which_nothing_can_be_started_is_left_out(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: also if it answers; not if it is needed and comes back within the time."""
-    monkeypatch.setattr(failover, "answers", lambda address: True)
-    monkeypatch.setattr(failover, "LOOK_S", 0.01)
+    monkeypatch.setattr(nexthosts, "answers", lambda address: True)
+    monkeypatch.setattr(nexthosts, "LOOK_S", 0.01)
     for rank in range(2):
         board.connect(rank, f"node{rank + 1}")
     words, failed = ["--host", "node1,node2,node3"], {"node2": "ssh: refused"}
     layout = make_layout(4)
-    found = failover.next_hosts(board.board, words, layout, failed=failed)
+    found = nexthosts.next_hosts(board.board, words, layout, failed=failed)
     assert found == ["--host", "node1:3,node3:3", "--map-by", "ppr:3:node"]
     tries = iter([True, True, False])
     both = {"node1": "", "node2": "", "node3": ""}
-    found = failover.next_hosts(board.board, words, layout, failed=both,
+    found = nexthosts.next_hosts(board.board, words, layout, failed=both,
                                 fails=lambda host: host == "node2" or next(tries))
     assert found == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
@@ -672,7 +682,7 @@ def test_a_first_launch_can_do_without(failed: int, spares: int, possible: bool)
     all."""
     some = {f"node{n}": "refused" for n in range(failed)}
     words = ["--host", "node0:9,node1:9,node2:9"]
-    assert failover.can_do_without(some, words, make_layout(4, spares=spares)) == possible
+    assert nexthosts.can_do_without(some, words, make_layout(4, spares=spares)) == possible
 
 
 @pytest.mark.full
@@ -686,7 +696,7 @@ def test_a_repair_may_take_long_as_long_as_it_works(
     second, _ = board.connect(1, "node1")
     running = SimpleNamespace(poll=lambda: None)
     launch: Any = SimpleNamespace(
-        made=None, switchboard=board.board, mpirun=running, came_up=time.monotonic(),
+        made=None, rank_links=board.board, mpirun=running, came_up=time.monotonic(),
         layout=SimpleNamespace(processes=2),
     )
     several = severalnodes.SeveralNodes(launch)
@@ -714,8 +724,8 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     connection.sendall(link.line("role", role="slot", index=1))
     connection.sendall(b'{"event": "strike", "rule": 0}\n')
     connection.close()
-    before.until(lambda: before.board.failure() != "")
-    cause = failover.cause_of(before.board, tmp_path, options, before.board.failure())
+    before.until(lambda: before.board.ranks.failure() != "")
+    cause = failover.cause_of(before.board, tmp_path, options, before.board.ranks.failure())
     before.close()
     assert read(tmp_path) == [Failure("slot", 1, 1001, "fence", host="node2")]
     assert [rule.text for rule in options.kill] == ["0@put:9"]

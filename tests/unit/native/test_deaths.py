@@ -43,7 +43,7 @@ def test_who_cannot_watch_says_so(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import job, loading
 loading.load()
 ctl = job.make_control(Path(sys.argv[1]) / "control", 4, 2, 1, 1, 2, 16)

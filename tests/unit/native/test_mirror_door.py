@@ -25,8 +25,8 @@ from mirrornodes import (
 )
 from wirenode import HEAD, Raw, message
 
-from ftrma.errors import FtrmaError
 from ftrma.fabric import agents, link
+from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES
 from ftrma.launch import agent as agent_process
 from ftrma.native import wire

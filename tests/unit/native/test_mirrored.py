@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ftrma.fabric import killrules
 from ftrma.fabric.control_file import make_control
-from ftrma.fabric.killrules import KillRule
 from ftrma.machine.topology import make_layout
 from ftrma.native import extension, loading, mirrored, wire
 from ftrma.native.shared import Control
 from ftrma.native.wire import MirrorKind
+from ftrma.settings import killrules
+from ftrma.settings.killrules import KillRule
 
 WORD = 8
 

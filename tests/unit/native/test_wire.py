@@ -30,7 +30,7 @@ from wirenode import (
 )
 from wirenode import engine as engine
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Op, Type, Unfinished, Why, WireResult
 

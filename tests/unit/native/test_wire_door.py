@@ -16,12 +16,12 @@ from wirenode import HEAD_BYTES, PATIENCE_S, WORDS, Node, Raw, User, message, se
 from wirenode import engine as engine
 
 import ftrma
-from ftrma.errors import FtrmaError
 from ftrma.fabric import agents, link
-from ftrma.fabric.listening import Bind
+from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
+from ftrma.host.listening import Bind
 from ftrma.launch import agent as agent_process
-from ftrma.launch import reception
+from ftrma.launch import connections
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Unfinished, WireResult
 
@@ -161,7 +161,7 @@ def test_many_strangers_keep_nobody_out(node: Node) -> None:
     served_before.put(0, ONE)
     served_before.origin.flush(0)
     with contextlib.ExitStack() as stack:
-        for _ in range(3 * reception.STRANGERS):
+        for _ in range(3 * connections.STRANGERS):
             stack.enter_context(
                 socket.create_connection((address.addresses[0], address.port), PATIENCE_S))
         works(node)
@@ -169,18 +169,18 @@ def test_many_strangers_keep_nobody_out(node: Node) -> None:
         served_before.origin.flush(0)
         assert node.agent
         open_files = len(list(Path(f"/proc/{node.agent.pid}/fd").iterdir()))
-        assert open_files < 2 * reception.STRANGERS
+        assert open_files < 2 * connections.STRANGERS
     served_before.close()
 
 
 def test_a_stranger_has_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: silence and half an answer end after a while, and the agent wakes up for it."""
-    assert reception.STRANGER_S == 5.0
-    monkeypatch.setattr(reception, "STRANGER_S", SOON_S)
+    assert connections.STRANGER_S == 5.0
+    monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
     node = Node()
     agent = wire.agent_open(node.ledger_path)
     assert agent and wire.agent_open(node.ledger_path) is None  # there is one at a time
-    door = agent_process.Door(node.key, Bind("127.0.0.1"), agent)
+    door = agent_process.AgentListener(node.key, Bind("127.0.0.1"), agent)
     wire.agent_watch(agent, door.fileno())
     assert door.address
     strangers = []

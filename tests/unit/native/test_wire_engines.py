@@ -17,7 +17,7 @@ import pytest
 from exampleengine import LIMIT_S
 from tree import ROOT
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 
 WIRE = ROOT / "csrc" / "wire"

@@ -19,7 +19,7 @@ import pytest
 from wirenode import PATIENCE_S, WINDOW, Node, User, served
 from wirenode import engine as engine
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Op, Type
 from ftrma.native.wireconstants import declarations as ffi

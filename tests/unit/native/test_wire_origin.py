@@ -51,7 +51,7 @@ class Played:
         assert not self.threads[-1].is_alive()
 
     def accept(self) -> None:
-        """Let the origin in, as a `Door` does."""
+        """Let the origin in, as an `AgentListener` does."""
         self.connection, _ = self.listener.accept()
         self.connection.settimeout(PATIENCE_S)
         key, challenge = agents.key_of_wire(self.node.key), bytes(NONCE_BYTES)

@@ -10,7 +10,7 @@ import pytest
 from wirenode import PATIENCE_S, Node, User, served
 from wirenode import engine as engine
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 
 SHARED, TARGET, HEAD_BYTES, FILE_BYTES = 9, 1, 64, 4096

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vaultgroup import SEAL, Group
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native.shared import Version
 from ftrma.program.entries import EntryStore
 from ftrma.vault.vault import BLOCK, Region, Vault

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ftrma.program.script import UserProgram, check
+from ftrma.host.programwords import check
+from ftrma.program.script import UserProgram
 
 SHOW = """
 import json, sys

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftrma.errors import FtrmaError
-from ftrma.state import State
+from ftrma.host.errors import FtrmaError
+from ftrma.program.state import State
 
 
 class Store:

@@ -12,7 +12,7 @@ HEAD = """
 import _thread, threading, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from ftrma.native import job, loading
-from ftrma.errors import Rollback
+from ftrma.host.errors import Rollback
 from ftrma.host.helper import Helper
 from ftrma.program.threads import Threads, executors_closing
 loading.load()

@@ -8,7 +8,7 @@ import dataclasses
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ftrma.errors import no_room
+from ftrma.host.errors import no_room
 from ftrma.machine.topology import domains_of_nodes
 from ftrma.native.constants import PlanKind
 from ftrma.protocol.plan import IN_PLACE, FailureState, make_plan

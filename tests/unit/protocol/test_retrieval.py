@@ -16,7 +16,7 @@ from farvaults import Spread, state
 from filenodes import Nodes, several
 from vaultgroup import Apart, flip
 
-from ftrma.errors import CatastrophicFailure
+from ftrma.host.errors import CatastrophicFailure
 from ftrma.machine.placement import Placement
 from ftrma.machine.topology import NO_LEVEL, make_layout
 from ftrma.native import job, loading, vaults

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ftrma.errors import CatastrophicFailure
+from ftrma.host.errors import CatastrophicFailure
 from ftrma.machine.topology import Layout, make_layout
 from ftrma.protocol.salvage import Role, elements, group_of, newest_version, roles_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftrma.reliability.interval import daly_interval, expected_waste, young_interval
+from ftrma.machine.interval import daly_interval, expected_waste, young_interval
 
 
 @settings(deadline=None)

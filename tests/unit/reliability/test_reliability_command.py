@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ftrma.command import cli
+from ftrma.machine.interval import daly_interval, expected_waste
 from ftrma.machine.topology import make_layout
 from ftrma.reliability import machine, model, provision
-from ftrma.reliability.interval import daly_interval, expected_waste
 from ftrma.reliability.model import Groups
 
 BASE = "--machine tsubame2 --ranks 4000 --checksums 200"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftrma.reliability import machine, model, simulate
-from ftrma.reliability.distribution import Exponential, Table
+from ftrma.reliability.distribution import Exponential, TabledFailures
 from ftrma.reliability.machine import Level, Machine
 from ftrma.reliability.model import Groups, make_groups
 
@@ -210,7 +210,7 @@ def test_simulation_of_the_machine_of_the_paper() -> None:
 def test_seeds_decide() -> None:
     """Law: the same seed gives the same estimate, another one another."""
     groups = Groups(60, 20, 1)
-    some = Machine("some", "", (Level("nodes", 64, Table.of([0.1, 0.1, 0.1])),))
+    some = Machine("some", "", (Level("nodes", 64, TabledFailures.of([0.1, 0.1, 0.1])),))
     runs = [simulate.simulate(some, groups, 1, "scattered", 1000, seed) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
 
@@ -223,7 +223,7 @@ def test_seeds_decide() -> None:
 def test_tails_are_sums(amplitude: float, decay: float, x: int, more: int) -> None:
     """Law: what lies beyond x is the sum of the values beyond x, up to the number of elements."""
     values = Exponential(amplitude, decay).per_day(np.arange(1, x + more + 1))
-    for found in (Exponential(amplitude, decay), Table.of(values)):
+    for found in (Exponential(amplitude, decay), TabledFailures.of(values)):
         assert found.beyond(x, x + more) == pytest.approx(values[x:].sum(), rel=1e-9)
 
 

@@ -17,7 +17,7 @@ import reedsolo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ftrma.errors import NotRecoverable
+from ftrma.host.errors import NotRecoverable
 from ftrma.native import loading
 from ftrma.vault import erasure
 

@@ -17,9 +17,9 @@ from farvaults import Spread, image_bytes, replace, states, summed
 from filenodes import Nodes, several
 from vaultgroup import Group, content, flip
 
-from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.fabric.remote import Files
 from ftrma.fabric.round_changed import RoundChanged
+from ftrma.host.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.native import job, vaults
 from ftrma.protocol.server import Server
 from ftrma.vault import group as groups

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from vaultgroup import CAPACITY, SEAL, SIZES, Group, content, flip
 
-from ftrma.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.fabric.round_changed import RoundChanged
+from ftrma.host.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
 from ftrma.protocol.repair_round import RepairRound

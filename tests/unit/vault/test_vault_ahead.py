@@ -89,7 +89,7 @@ def test_a_checkpoint_may_come_at_any_time(tmp_path: Path) -> None:
 SHORT = """
 import os, sys, time
 from pathlib import Path
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import loading
 from ftrma.vault.vault import BLOCK, Vault
 loading.load()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from vaultgroup import SEAL
 
-from ftrma.errors import FtrmaError
+from ftrma.host.errors import FtrmaError
 from ftrma.native import loading, vaults
 from ftrma.vault.vault import BLOCK, Region, Regions, Vault
 

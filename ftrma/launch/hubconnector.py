@@ -1,7 +1,7 @@
-"""How the agent of a spoke finds the hub of the mirror: by a thread, so that it serves meanwhile.
+"""Connects a spoke's agent to the hub of the mirror, in a thread, while the agent serves on.
 
-A connection is asked for whenever the spoke is alone, and tried again and again until there is one:
-a hub's agent that dies is followed by another one at the same address.
+Whenever the spoke is alone, the thread tries again and again until there is a connection: a hub's
+agent that dies is followed by another one at the same address.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import socket
 import threading
 import time
 
-from ..errors import FtrmaError
 from ..fabric import agents, link
+from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..native import wire
 
 AGAIN_S = 0.01  # between tries
 
 
-class Seeking:
+class HubConnector:
     """Connects a spoke's agent to the hub, as often as it is alone.
 
     Args:
@@ -38,14 +38,14 @@ class Seeking:
         self.splits = agents.Splits(key)
         self.hub: link.Address | None = None
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.never = os.eventfd(0, os.EFD_CLOEXEC)  # an alarm that does not ring
+        self.never = os.eventfd(0, os.EFD_CLOEXEC)  # an alarm that never rings
         self.asked = False  # for a connection that has not been taken
         self.wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.made: queue.SimpleQueue[int | str] = queue.SimpleQueue()  # a descriptor, or a refusal
         self.thread: threading.Thread | None = None
 
     def take(self, agent: wire.Agent) -> None:
-        """Hand a connection over that has been made, and have one made if there is none.
+        """Give the agent a connection that was made, or have one made if there is none.
 
         Raises:
             FtrmaError: the hub has refused this spoke, or they do not understand each other.
@@ -74,7 +74,7 @@ class Seeking:
                 time.sleep(AGAIN_S)
             self.made.put(made)
             os.eventfd_write(self.bell, 1)
-            time.sleep(AGAIN_S)  # one that breaks at once is not made anew at once
+            time.sleep(AGAIN_S)  # a connection that breaks at once is not made anew at once
 
     def _try(self) -> int | str | None:
         """One try at each address of the hub: a descriptor, or why it is refused."""
@@ -91,7 +91,7 @@ class Seeking:
                     self.splits.note(hub.host, began, reached=True)
                     return fd
                 socket.socket(fileno=fd).close()
-                if answer.get("host") == hub.host:  # and not one that happens to be there
+                if answer.get("host") == hub.host:  # not another host of this address
                     return str(answer.get("why", "refused"))
             self.splits.note(hub.host, began, reached=False)
         return None

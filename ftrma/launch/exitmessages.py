@@ -1,17 +1,17 @@
-"""The job's end in words, and the status that goes with them."""
+"""Tells why a job ends, and returns the exit status that goes with it."""
 
 from __future__ import annotations
 
-from ..errors import CATASTROPHE
+from ..host.errors import CATASTROPHE
 from ..host.outfile import tell
 from ..protocol.job_end import JobEnd
 from .launch import Launch
 
-BANNER = "-----"  # the launcher puts what it explains between two lines of these
+BANNER = "-----"  # the launcher frames its explanations with such lines
 
 
-def did_not_start(launch: Launch, reason: str) -> int:
-    """Say why a launch has not come up, with what the launcher said."""
+def tell_not_started(launch: Launch, reason: str) -> int:
+    """Say why a launch has not come up, with the launcher's own output."""
     said, status = launch.log.read_text(errors="replace"), launch.mpirun.poll() or 0
     if status > 0 and BANNER not in said:
         reason += (
@@ -25,14 +25,14 @@ def did_not_start(launch: Launch, reason: str) -> int:
 
 
 def tell_own_end(end: JobEnd) -> int:
-    """Say why the job ends with this status, where it was a process's own doing."""
+    """Say why the job ends by a process that ended itself."""
     if end.words:
         tell(end.words)
     return end.status
 
 
-def give_up(reason: str, relaunches: int) -> int:
-    """Say that the job was launched often enough."""
+def tell_exhausted(reason: str, relaunches: int) -> int:
+    """Say that the job was launched as often as allowed."""
     tell(
         f"error: {reason}, and the job was launched again {relaunches} times already "
         "(--max-relaunch); giving up"

@@ -1,7 +1,7 @@
-"""How often to checkpoint: Young's and Daly's intervals, and what is lost at a given interval.
+"""Intervals between checkpoints: Young's and Daly's, and the expected waste at an interval.
 
-Pure formulas, so that ``ftrma run`` (which measures what a checkpoint costs) and ``ftrma plan``
-(which estimates it) use the same. All times are in seconds.
+These are pure formulas, which ``ftrma run`` uses with the measured cost of a checkpoint and
+``ftrma plan`` with an estimate. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def expected_waste(
 ) -> float:
     """Expected share of the time that is not spent on progress, between 0 and 1.
 
-    Counts checkpoints, work that is lost and done again, and restarts, for failures that come
+    It counts checkpoints, work that is lost and done again, and restarts, for failures that come
     independently of each other (exponential times between them) and may also hit a checkpoint or
     a restart.
 

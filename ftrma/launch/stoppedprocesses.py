@@ -1,8 +1,9 @@
-"""What is done about a process that is stopped and keeps a repair waiting.
+"""Decides about processes that are stopped and keep a repair waiting.
 
-One rule for one node and several: it is told at once, and after STOPPED_S the job is launched
-again. The vault of such a process is whole and is gone on from; killed, the process would be one
-more loss of its group. Where a node does not answer at all the same holds for its processes.
+One rule holds for one node and several: the user is told at once, and after STOPPED_S the job is
+launched again. The vault of a stopped process is whole, and the next launch takes it; a killed
+process would be one more loss of its group. If a node does not answer at all, its processes count
+as stopped.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ SOON_S = 0.5  # a signal may stop a process for a moment
 STOPPED_S = 5.0
 
 
-class Patience:
-    """Watches who is waited for, from one repair to the next."""
+class StoppedProcesses:
+    """Watches stopped processes, from one repair to the next."""
 
     def __init__(self) -> None:
-        self.since: dict[int, float] = {}  # when each was seen first, in this repair
+        self.since: dict[int, float] = {}  # when a process was seen stopped first
         self.told: set[int] = set()
 
-    def look(self, found: Sequence[Stopped], died: str) -> str:
-        """Tell what is new.
+    def check(self, found: Sequence[Stopped], died: str) -> str:
+        """Tell of processes that are newly stopped.
 
         Args:
-            found: who is stopped now.
-            died: who has died, in words.
+            found: processes that are stopped now.
+            died: the processes that have died, in words.
 
         Returns:
             Why the job is to be launched again; empty while it is not.

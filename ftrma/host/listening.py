@@ -1,8 +1,8 @@
-"""Reads ``--bind``: an address, network or interface, and ports; and listens there.
+"""Addresses and ports at which the processes of a job listen: ``--bind``.
 
-The supervisor listens on its own host and an agent on each node, so a network or an interface is
-looked up on each of them. An address is that of the supervisor's host; agents on other nodes take
-the address by which their node reaches the supervisor.
+The supervisor listens on its own host and an agent on each node, so a network or an interface means
+something on all of them. An address is that of the supervisor's host; agents elsewhere take the one
+by which their node reaches it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ANY = range(1)  # port 0: the kernel takes a free one
-LINK_LOCAL = 0x20  # scope in /proc/net/if_inet6 of an address that needs its link named
+ANY = range(1)  # port 0: one that is free
+LINK_LOCAL = 0x20  # scope of an address in /proc/net/if_inet6, which says nothing without the link
 SIOCGIFADDR = 0x8915  # netdevice(7)
 Table = Sequence[tuple[str, str]]  # interface and address, IPv4 first
 
 
 @dataclass(frozen=True)
 class Bind:
-    """An address to listen at, and ports.
+    """A place to listen at.
 
     Attributes:
         where: an address, a network or an interface; "": all addresses.
-        ports: the first one that is free is taken.
+        ports: one of them is taken.
     """
 
     where: str = ""
@@ -61,23 +61,23 @@ class Bind:
 
     @property
     def everywhere(self) -> bool:
-        """All addresses are meant, or all of IPv4."""
+        """True for all addresses, or all of IPv4."""
         return self.where in ("", "0.0.0.0", "::")
 
     def __str__(self) -> str:
-        """Write it so that `parse` reads it."""
+        """The text that `parse` reads."""
         where = f"[{self.where}]" if ":" in self.where else self.where
         return where if self.ports == ANY else f"{where}:{self.ports[0]}-{self.ports[-1]}"
 
     def here(self, table: Table, near: str = "") -> str:
-        """Find the address of this host that is meant; "" for all. Pure.
+        """The address of this host that is meant, "" for all. Pure.
 
         Args:
-            table: as `own_addresses` gives it.
-            near: address to take on this host if `where` is an address; "": that address.
+            table: `own_addresses()`.
+            near: the address that takes the place of a given one on this host; "": none does.
 
         Raises:
-            ValueError: the host has none; the text names the addresses that it has.
+            ValueError: there is none; the text names what there is.
         """
         if self.everywhere:
             return self.where
@@ -106,7 +106,7 @@ def _is_address(text: str) -> bool:
 
 
 def _wrong(where: str) -> bool:
-    """Tell if a text is neither address, network, interface nor empty."""
+    """True if a text is neither an address, a network, an interface nor empty."""
     try:
         if "/" in where:
             ipaddress.ip_network(where, strict=False)
@@ -118,12 +118,12 @@ def _wrong(where: str) -> bool:
 
 
 def named(table: Table) -> str:
-    """Write a table of addresses in words."""
+    """A table of addresses in words."""
     return ", ".join(f"{interface} {address}" for interface, address in table)
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """List interface and address of all that this host has, IPv4 first, loopback last."""
+    """All interfaces of this host with their addresses: IPv4 first, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -140,7 +140,7 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def reachable(table: Table) -> tuple[str, ...]:
-    """List addresses by which others may reach a host, the likely ones first. Pure."""
+    """Addresses by which others may reach a host, the likely ones first; 127.0.0.1 always. Pure."""
     own = [address for _, address in table if not ipaddress.ip_address(address).is_loopback]
     return (*own, "127.0.0.1")
 
@@ -149,7 +149,7 @@ def listen(address: str, ports: range) -> socket.socket:
     """Listen at an address, "" for all, at the first of the ports that is free.
 
     Raises:
-        OSError: no port is free; `strerror` says all.
+        OSError: there is none; `strerror` says all.
     """
     both = address in ("", "::") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in address else socket.AF_INET
@@ -170,7 +170,7 @@ def _span(ports: range) -> str:
 
 
 def check(bind: Bind, name: str) -> None:
-    """Refuse an address at which this host cannot listen.
+    """Refuse a place that this host cannot listen at.
 
     Raises:
         ValueError: with name, text and remedy.

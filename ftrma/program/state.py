@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FtrmaError
+from ..host.errors import FtrmaError
 
 # Other classes have more than their elements, such as a mask.
 PLAIN = (np.ndarray, np.memmap, np.recarray)

@@ -1,6 +1,6 @@
-"""The job's directory between two launches on one node: vaults get their names in the next one.
+"""Hands the vaults of a launch on one node over to the next launch: they get new names.
 
-Whoever is killed in here leaves what `finish_arranging` finishes or takes back.
+A process that is killed in here leaves a directory that `finish_handover` puts in order.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ..native.shared import Proc
 from .job import Job
 
 
-def holders(made: Job) -> list[Proc]:
-    """Processes of the newest launch by the role they hold: slots, then checksum ranks."""
+def role_holders(made: Job) -> list[Proc]:
+    """Processes of the newest launch by their roles: slots, then checksum ranks."""
     ctl = made.ctl
     roles = ctl.roles[ctl.roles_seq & 1]
     slots = [roles.slot_proc[s] for s in range(made.layout.slots)]
     return slots + [roles.checksum_proc[c] for c in range(made.layout.checksums)]
 
 
-def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
+def hand_over(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     """Give the next launch its control file, and the vaults that are left.
 
     Args:
-        lost: roles without one, as positions in `holders`.
-        version: that it goes on from; at 0 vaults begin empty, whatever is left.
-        died_ns: when the failure was that it goes on from.
+        lost: roles without a vault, as positions in `role_holders`.
+        version: from which the next launch goes on; at 0 all vaults begin empty.
+        died_ns: when the failure was, CLOCK_MONOTONIC.
     """
     directory, ctl = made.directory, made.ctl
     for pattern in ("window-*", "demand-*", "comm-*"):
         for path in directory.glob(pattern):
             path.unlink()
-    for path in directory.glob("log-*"):  # their memory is of use again, what is in them is not
+    for path in directory.glob("log-*"):  # their memory is used again, their contents are not
         path.rename(path.with_name(path.name.replace("log-", "room-")))
     control = directory / "control.new"
     control.unlink(missing_ok=True)
@@ -49,24 +49,24 @@ def arrange(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
     job.copy_rules(new, ctl)
     for at in lost:
         new.lost[at] = 1
-    for at, p in enumerate(holders(made)):
+    for at, p in enumerate(role_holders(made)):
         if at not in lost:
             made.vault(p).rename(directory / f"kept-{at}")
     control.rename(directory / "control")
     for path in directory.glob("trace-*"):
-        if not path.suffix:  # of this launch; the processes of the next have the same numbers
+        if not path.suffix:  # of this launch; processes of the next one have the same numbers
             path.rename(path.with_suffix(f".{ctl.attempt}"))
-    finish_arranging(made)
+    finish_handover(made)
 
 
-def finish_arranging(made: Job) -> None:
-    """Give vaults that were put aside for a launch their names in it, or back those they had."""
+def finish_handover(made: Job) -> None:
+    """Give vaults that were put aside their names in the next launch, or their old names back."""
     directory, ctl = made.directory, made.ctl
     if ctl.takeover == Takeover.CLEARING:
         for path in (*directory.glob("vault-*"), *directory.glob("lost-*")):
             path.unlink()
         ctl.takeover = Takeover.NAMING  # from here on vaults are the new launch's
-    for at, p in enumerate(holders(made)):
+    for at, p in enumerate(role_holders(made)):
         kept = directory / f"kept-{at}"
         if kept.exists():
             kept.rename(made.vault(p))

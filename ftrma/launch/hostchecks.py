@@ -1,5 +1,7 @@
-"""What a launch needs of its surroundings: each is named here before the launcher fails over it, as
-it does not say what it lacked, or names something else."""
+"""Checks of this host before a launch: limits, shared memory and directories.
+
+A launcher that lacks one of them fails without saying which, or names something else.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..errors import FtrmaError
+from ..host.errors import FtrmaError
 
-# Measured with Open MPI 5.0.11, and rounded up.
+# These numbers were measured with Open MPI 5.0.11, and rounded up.
 FILES, FILES_EACH = 24, 4  # open at the launcher
 TASKS, TASKS_EACH = 8, 3  # processes and threads of a launch
 # In shared memory; the library wants 16 MiB free for each process's segment, and takes a little.
@@ -19,13 +21,13 @@ INODES, INODES_EACH = 20, 4
 
 
 def check(processes: int) -> None:
-    """Refuse what a launch cannot do without.
+    """Refuse a host that lacks something which a launch needs.
 
     Args:
-        processes: how many of it are on this node, as far as that is known.
+        processes: of the launch on this node, as far as they are known.
 
     Raises:
-        FtrmaError: what it is, how much there is, and what helps.
+        FtrmaError: it says what is lacking, how much there is, and what helps.
     """
     for problem in (_proc, _directory, _files, _tasks, _shared_memory):
         for why in problem(processes):
@@ -39,7 +41,7 @@ def _proc(_: int) -> Iterator[str]:
 
 
 def check_directory() -> None:
-    """The same of the current directory, which may be removed while a job runs."""
+    """Refuse a current directory that is gone; it may be removed while a job runs."""
     for why in _directory(0):
         raise FtrmaError(why)
 

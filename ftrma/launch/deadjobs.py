@@ -1,10 +1,9 @@
-"""What dead jobs have left in shared memory: to go on from, or to be removed.
+"""Directories of dead jobs in shared memory: resuming them, listing and removing them.
 
-A job's directory outlives ``ftrma run`` only if that was killed by SIGKILL. It holds the vaults,
-and beside them how the job was started and its key, so that the same user can go on from there. A
-living job is told from a dead one by a lock that each of its processes shares and that the kernel
-lets go when the last one is gone; whoever removes a directory or goes on from it takes the lock for
-himself first.
+A job's directory outlives ``ftrma run`` only after a SIGKILL. It holds the vaults, the job's start
+record and its key, so that the same user can go on from there. A lock tells a living job from a
+dead one: each process of the job shares it, and the kernel releases it when the last one is gone
+(`host.lock`). Removing or resuming a job begins with taking the lock alone.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import FtrmaError
-from ..host import private
+from ..host import private, programwords
+from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..host.lock import changed_s, lock_alone
 from ..host.nodedirectory import why_foreign
 from ..host.outfile import one_line
-from ..program import script
 
 SHARED = Path("/dev/shm")
 ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s
@@ -33,13 +31,13 @@ ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within
 
 @dataclass(frozen=True)
 class Start:
-    """How a job was started.
+    """The start record of a job.
 
     Attributes:
         options: as in the environment of its processes.
-        program: its words, see `script`; cwd: where it was started.
-        stats: file for statistics, absolute; empty if none was asked for.
-        several_nodes: it may run over several nodes.
+        program: its words, see `program.script`; cwd: the directory of the start.
+        stats: absolute path of the file for statistics; empty if none was asked for.
+        several_nodes: the job may run over several nodes.
     """
 
     options: Mapping[str, str]
@@ -50,7 +48,7 @@ class Start:
 
 
 def write(directory: Path, start: Start, key: Key) -> None:
-    """Leave in a new job's directory what is needed to go on with the job."""
+    """Write the start record and the key into a new job's directory."""
     private.write(directory / "key", key.secret)
     private.write(directory / "start", json.dumps(asdict(start)).encode())
 
@@ -62,10 +60,10 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
         name: of its directory, with or without the path.
 
     Returns:
-        Its directory, how it was started, its key, and the lock that is held.
+        Its directory, its start record, its key, and the lock, which is held.
 
     Raises:
-        ValueError: there is none that can be resumed; the text says why.
+        ValueError: no such job can be resumed; the text says why.
     """
     directory = SHARED / name if "/" not in name else Path(os.path.normpath(name))
     try:
@@ -86,9 +84,9 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
     if not os.path.exists(start.cwd):
         raise ValueError(f"--resume {name}: the directory {start.cwd} is gone; put it back")
     try:
-        script.check(start.program, start.cwd)
+        programwords.check(start.program, start.cwd)
     except ValueError:
-        named = " ".join(start.program[: 1 + (start.program[0] == script.MODULE)])
+        named = " ".join(start.program[: 1 + (start.program[0] == programwords.MODULE)])
         raise ValueError(f"--resume {name}: the program {named} is gone; put it back") from None
     if start.several_nodes:
         raise ValueError(
@@ -102,13 +100,13 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
 
 
 @dataclass(frozen=True)
-class Leftover:
+class DeadJob:
     """A dead job's directory.
 
     Attributes:
-        size_bytes: of memory that it takes.
-        age_s: since something in it was changed last.
-        start: how it was started; None if that cannot be read.
+        size_bytes: memory that it takes.
+        age_s: since the last change in it.
+        start: the start record; None if it cannot be read.
     """
 
     directory: Path
@@ -137,7 +135,7 @@ def directories() -> Iterator[Path]:
             yield path
 
 
-def measure(directory: Path) -> Leftover:
+def measure(directory: Path) -> DeadJob:
     size = 0
     for path in [directory, *directory.rglob("*")]:
         with contextlib.suppress(OSError):
@@ -146,11 +144,11 @@ def measure(directory: Path) -> Leftover:
         start = Start(**json.loads(private.read(directory / "start")))
     except (FtrmaError, OSError, ValueError, TypeError):
         start = None
-    return Leftover(directory, size, changed_s(directory), start)
+    return DeadJob(directory, size, changed_s(directory), start)
 
 
 def clean(*, remove: bool) -> list[str]:
-    """List what dead jobs of this user have left on this node, or remove it; lines to print."""
+    """List the directories of this user's dead jobs on this node, or remove them; for printing."""
     lines, kept = [], False
     for directory in directories():
         try:

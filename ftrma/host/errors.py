@@ -7,20 +7,20 @@ NO_ROOM = "shared memory is full; free space in /dev/shm or use fewer or smaller
 
 
 def no_room(host: str) -> str:
-    """Say that shared memory is full, of which host where a job has several."""
+    """Say that shared memory is full; a job over several nodes names the host."""
     return NO_ROOM.replace("shared memory", f"shared memory of {host}") if host else NO_ROOM
 
 
 def on_host(error: Exception, host: str) -> str:
-    """An error's text, which names the host whose shared memory is full where there are several."""
+    """Text of an error; if shared memory is full, it says on which host (see `no_room`)."""
     return str(error).replace(NO_ROOM, no_room(host))
 
 
 class FtrmaError(Exception):
     """Base of all errors that ftrma raises; the text says what is wrong and what to do.
 
-    MPI: raised in one process, of which the others learn only when the job ends by it.
-    Fault: the death of a process is none, but for what the classes below name.
+    MPI: raised in one process; the others learn of it only when the job ends by it.
+    Fault: a process's death raises none of these errors, except as the classes below say.
     """
 
 
@@ -33,7 +33,7 @@ class CatastrophicFailure(FtrmaError):
         version: checkpoint version that could not be rebuilt.
 
     MPI: raised in a process that repairs; the job ends by it.
-    Fault: so many died at once.
+    Fault: more members of a group died at once than it survives.
     """
 
     def __init__(self, group: int, members: tuple[str, ...], version: int) -> None:
@@ -51,7 +51,7 @@ class NoRoom(FtrmaError):
     """Shared memory is full.
 
     MPI: raised in the process that asks for memory; the job ends by it.
-    Fault: none is behind it.
+    Fault: no death causes it.
     """
 
 
@@ -59,7 +59,8 @@ class CorruptVault(FtrmaError):
     """A stored block does not match its checksum and cannot be rebuilt.
 
     MPI: raised in the process that looks at the block; the job ends by it, or goes back.
-    Fault: a store into the vault by mistake, or damaged memory; and nobody left to rebuild it from.
+    Fault: the program stored into the vault by mistake, or memory is damaged, and no parity is left
+        to rebuild the block from.
     """
 
 
@@ -67,16 +68,16 @@ class NotRecoverable(FtrmaError):
     """A failure cannot be recovered in the way that was demanded; the text says why.
 
     MPI: raised in the process that decides; the job ends by it.
-    Fault: one for which this way is not enough.
+    Fault: a death that this way of recovery cannot answer.
     """
 
 
 class Rollback(BaseException):
     """Unwinds the user's program after a failure.
 
-    Not an Exception, so that no ``except Exception`` of the program swallows it. Programs should
-    let it pass; whatever they call in MPI meanwhile raises it again.
+    It is no Exception, so that no ``except Exception`` of the program swallows it. Programs should
+    let it pass; every call of MPI that they make meanwhile raises it again.
 
     MPI: raised in every slot, in its next call or the one that it waits in.
-    Fault: one that is not repaired by a replay alone: all go back to the checkpoint.
+    Fault: a death that a replay alone does not repair: all go back to the checkpoint.
     """

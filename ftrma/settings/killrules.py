@@ -1,4 +1,4 @@
-"""Rules of ``--kill``: reads them, checks them and writes them into the control file."""
+"""The rules of ``--kill``: their words, and their entries in the control file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from ..native import job
 from ..native.constants import CHECKSUM, FAILPOINTS, MAX_RULES, NAME_BYTES, NAMED, SLOT, SPARE
 from ..native.shared import Control
 
-MOST_VISITS = 10**15  # of a place before a kill; as milliseconds, 30 000 years
+MOST_VISITS = 10**15  # of a place before a kill; in milliseconds this is 30 000 years
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 
 
 @dataclass(frozen=True)
 class KillRule:
-    """A rule ``SLOT@PLACE[:COUNT]``: the slot kills itself at that visit of the place.
+    """``SLOT@PLACE[:COUNT]``: a process kills itself at a place, at a visit (or after some ms).
 
-    At the place ``time`` it does so after so many milliseconds. With ``a`` before it, such as
-    ``a2@put:5`` or ``ac0@sum``, the agent of the slot's node dies instead.
+    With ``a`` before it, such as ``a2@put:5`` or ``ac0@sum``, the agent of its node dies instead.
     """
 
     role: int
@@ -65,7 +64,7 @@ class KillRule:
 
 
 def is_named(place: str) -> bool:
-    """Tell if this can be a place of a framework: its name, a point, and the place's name."""
+    """True for a framework's own place: the name of the framework, a point, the place."""
     return len(place) < NAME_BYTES and bool(re.fullmatch(r"[a-z_]+\.[a-z_-]+", place))
 
 

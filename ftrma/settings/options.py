@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from .fabric.killrules import KillRule, check_number
-from .fabric.listening import Bind
-from .host import values
-from .host.values import MTBF_S, number, whole
-from .machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
+from ..host import values
+from ..host.listening import Bind
+from ..host.values import MTBF_S, number, whole
+from ..machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
+from .killrules import KillRule, check_number
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
 COUNT = {"-n", "--n", "-np", "--np", "-c"}  # options of mpirun that are ours
-MOST_COUNTED = 1_000_000  # of slots and others; how many are served, `make_layout` knows
-MOST_INTERVAL_S = 1e9  # who wants fewer checkpoints writes never
+MOST_COUNTED = 1_000_000  # of slots and others; `make_layout` knows how many are served
+MOST_INTERVAL_S = 1e9  # for fewer checkpoints there is the word never
 MOST_RELAUNCHES = 1_000_000  # chosen: a launch takes seconds, so they last for weeks
 UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": 1024 ** (i + 1)
@@ -32,7 +32,7 @@ UNITS = {"": 1, "b": 1} | {
     for suffix in ("ib", "")
 }
 MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
-# Variables that are no options: between the processes of a job, and of the tests.
+# Variables that are no options: those between the processes of a job, and those of the tests.
 INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
                "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK", "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
 Parser = Callable[[str, str], Any]
@@ -40,7 +40,7 @@ Parser = Callable[[str, str], Any]
 
 @dataclass
 class Options:
-    """What a job is run with. ``None`` means: not given, take the default."""
+    """Options of a job. ``None``: the option was not given, and its default is taken."""
 
     slots: int | None = None
     checksums: int | None = None
@@ -68,7 +68,7 @@ class Options:
         return make_layout(self.slots, self.checksums, self.group_size, self.spares)
 
     def check(self) -> Layout:
-        """Return the layout, or refuse what no single option is wrong in."""
+        """Return the layout, or refuse options that contradict each other."""
         layout = self.layout()
         for rule in self.kill:
             rule.check(layout)
@@ -80,7 +80,7 @@ class Options:
         """Refuse a topology file or a level of awareness that cannot be served."""
         levels: tuple[str, ...] = (NODES,)
         if self.topology:
-            from .machine.topologyfile import read_topology
+            from ..machine.topologyfile import read_topology
 
             levels = read_topology(self.topology).levels
         Domains(levels, ()).height(self.aware or NO_LEVEL)
@@ -134,10 +134,10 @@ def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
 
 
 def size(text: str, name: str = "size") -> int:
-    """Bytes from a text such as 65536, 512K, 64MiB or 1.5G; K and KiB are 1024 bytes.
+    """Return the bytes of a text such as 65536, 512K, 64MiB or 1.5G; K and KiB are 1024 bytes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no size.
     """
     return int(values.size(name, text, MOST_BUDGET, UNITS))
 
@@ -293,7 +293,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
 
 
 def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Names in the environment that look like options and are none, each with the nearest."""
+    """Variables that look like options and are none, each with the nearest option."""
     known = {option.variable for option in OPTIONS}
     return [
         f"{name} (the nearest is {get_close_matches(name, sorted(known), 1, 0.0)[0]})"

@@ -1,14 +1,14 @@
-"""The supervisor's listening end: who comes, whether it knows the job's key, and output passed on.
+"""The listening end of connections, at the supervisor and at agents.
 
-It is used in jobs over several nodes (see `link`). It waits for nothing by itself:
-`Reception.fileno` becomes readable when there is something to do, and `Reception.pump` does it.
-What ranks say goes to its owner, line by line; the output of ranks on other hosts is copied to the
-user's terminal here, and what they trace into files.
+Jobs over several nodes have connections (see `fabric.link`). `Connections` waits for nothing by
+itself: its `fileno` becomes readable when there is something to do, and `pump` does it. Lines of
+ranks go to the owner; output of ranks on other hosts is copied to the user's terminal, and their
+traces into files.
 
-Whoever connects is a stranger until it has answered a challenge by the job's key. Of a stranger no
-byte is parsed, it has STRANGER_S to answer and STRANGERS places that all strangers share; the
-oldest goes when there is one more. So strangers can delay a rank that is just connecting, which
-tries again, and nothing else.
+A peer is a stranger until it has answered a challenge by the job's key. No byte of a stranger is
+parsed. A stranger has STRANGER_S to answer, and all strangers share STRANGERS places: the oldest is
+cut off when one more comes. So strangers can delay a rank that is just connecting, which then tries
+again, and do no other harm.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from typing import Any, BinaryIO
 
 from ..fabric import link
 from ..fabric.absence import Stopped
-from ..fabric.listening import Bind, listen, own_addresses, reachable
 from ..host import lineoutput
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
+from ..host.listening import Bind, listen, own_addresses, reachable
 from ..protocol.job_end import OwnExit
 
 SEND_S = 2.0  # ranks read what they are sent within milliseconds
-PROMPT_S = 0.05  # half a line that nothing has followed for so long was meant to be seen
+PROMPT_S = 0.05  # half a line that is followed by nothing for so long was meant to be seen
 STRANGERS = 32  # at a time; ranks answer within milliseconds
 STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
@@ -51,19 +51,18 @@ class Peer:
     Attributes:
         kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
             "link", "out", "err", "in" or "trace".
-        since: when it came, of output when the last of it came, time.monotonic().
-        challenge: that it has to answer.
-        address: from which it came; host: what it calls its own.
-        role, index: what the rank is, by `link`'s event; its number in the MPI world before that.
-        struck: the --kill rule that struck it and when; None otherwise.
-        handed: the signal that it handed on to its program last, and when; None otherwise.
+        since: when the peer came, or its newest output did, time.monotonic().
+        challenge: that the peer has to answer.
+        address: from which it came; host: the name that it gives.
+        role, index: of the rank, once it has said them; before, index is its rank in the MPI world.
+        struck: the --kill rule that struck it, and when; None otherwise.
+        handed: the last signal that it handed on to its program, and when; None otherwise.
         waits: it said last that it waits for others.
-        stopped: who of its node keeps a repair waiting, as it said last, at answered_at.
-        died_at: when its connection ended, time.monotonic(); heard_at: of one whose host did not
-            answer any more, the last sign of life; 0: there is none.
-        left: how it said that it ends itself; None otherwise. leaving: the same as in the control
-            file.
-        file: that keeps what a "trace" brings; None where it could not be made, or is full.
+        stopped: the stopped processes of its node, as it said last, at answered_at.
+        died_at: when its connection ended, time.monotonic(). heard_at: the last sign of life of a
+            peer whose host did not answer any more; 0: there is none.
+        left: how it ends itself, if it has said so. leaving: the same, as in the control file.
+        file: for the bytes of a "trace"; None if it could not be made, or is full.
     """
 
     socket: socket.socket
@@ -95,14 +94,14 @@ class Peer:
         return f"{self.role} {self.index}"
 
 
-class Reception:
-    """Listens, and lets in whoever knows the key.
+class Connections:
+    """Listens, and lets in peers that know the key.
 
     Args:
         key: of the job.
         bind: where to listen; None: nobody connects.
         take: gets each line of a peer that has shown that it knows the key.
-        gone: is told when the connection of any peer has ended.
+        gone: is called when the connection of any peer has ended.
 
     Attributes:
         lost: hosts that did not answer.
@@ -130,7 +129,7 @@ class Reception:
         """Serve all that is ready; wait for something if nothing is."""
         ready = [(fd, self.peers.get(fd)) for fd, _ in self.epoll.poll(timeout_s)]
         for fd, peer in ready:
-            # Serving one can close another, whose descriptor goes to who comes next.
+            # Serving a peer can close another one, whose descriptor the next peer may get.
             if peer and peer.open:
                 self._serve(peer)
             elif not peer and self.listener and fd == self.listener.fileno():
@@ -148,7 +147,7 @@ class Reception:
         return [peer for peer in self.peers.values() if peer.kind in ("out", "err", "trace")]
 
     def send(self, peer: Peer, event: str, **data: Any) -> None:
-        """Send a line; who does not take it is cut off."""
+        """Send a line; a peer that does not take it is cut off."""
         try:
             peer.socket.sendall(link.line(event, **data))
         except OSError:
@@ -168,14 +167,14 @@ class Reception:
         self.gone(peer)
 
     def let_go(self, peer: Peer) -> socket.socket:
-        """A connection that somebody else serves from now on, and closes."""
+        """Give a connection to a caller, who serves and closes it from now on."""
         peer.open = False
         del self.peers[peer.socket.fileno()]
         self.epoll.unregister(peer.socket.fileno())
         return peer.socket
 
     def close(self) -> None:
-        """End all connections, and listen no more."""
+        """End all connections and the listening."""
         for peer in list(self.peers.values()):
             self.cut(peer)
         self.epoll.close()
@@ -194,11 +193,11 @@ class Reception:
         name, port = self.listener.getsockname()[:2]
         addresses = reachable(table) if bind.everywhere else (name,)
         self.address = link.Address(socket.gethostname(), port, addresses)
-        # Accepted and closed at once where there is no descriptor left to accept with.
+        # Closed to accept a connection when no descriptor is left, see `_turn_away`.
         self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _strangers(self) -> list[Peer]:
-        """Those who are not known yet, the first one first."""
+        """Peers that have not shown yet that they know the key, the oldest first."""
         return [peer for peer in self.peers.values() if peer.kind in ("stranger", "new")]
 
     def _accept(self, listener: socket.socket) -> None:
@@ -211,17 +210,17 @@ class Reception:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away(listener)
             return
-        connection.settimeout(SEND_S)  # of sending; what is received was announced
+        connection.settimeout(SEND_S)  # for sending; receiving is announced by epoll
         peer = Peer(connection, since=time.monotonic(), challenge=secrets.token_bytes(NONCE_BYTES))
         peer.address = str(origin[0]).removeprefix("::ffff:")
         self.peers[connection.fileno()] = peer
         self.epoll.register(connection.fileno(), select.EPOLLIN)
-        with contextlib.suppress(OSError):  # it has gone already; reading tells
+        with contextlib.suppress(OSError):  # the peer has gone already; reading will tell
             link.tune(connection)
             connection.sendall(peer.challenge)
 
     def _turn_away(self, listener: socket.socket) -> None:
-        """Without a free descriptor: strangers go; where that frees none, who is next goes, too."""
+        """Free descriptors by cutting strangers off; without any, refuse the next connection."""
         strangers = self._strangers()
         for peer in strangers:
             self.cut(peer)
@@ -262,7 +261,7 @@ class Reception:
                 self.cut(peer)
 
     def _identify(self, peer: Peer, data: bytes) -> None:
-        """Fixed sizes, nothing to parse: the answer to the challenge, behind the peer's own."""
+        """Read the peer's challenge and its answer to ours: fixed sizes, nothing to parse."""
         peer.buffer += data
         if len(peer.buffer) < ANSWER_BYTES:
             return
@@ -277,7 +276,7 @@ class Reception:
     # -- output -------------------------------------------------------------------------------
 
     def _gather(self, peer: Peer, data: bytes) -> None:
-        """Pass output on in whole lines: the network has cut it anywhere."""
+        """Pass output on in whole lines; the network may have cut it anywhere."""
         peer.buffer += data
         end = lineoutput.end_of_lines(peer.buffer)
         if len(peer.buffer) - end > lineoutput.HELD_BYTES:
@@ -286,7 +285,7 @@ class Reception:
         peer.since = time.monotonic()
 
     def _copy(self, peer: Peer, count: int) -> None:
-        """Pass so many bytes on, unharmed; who can write no more makes the writer see it."""
+        """Pass so many bytes on; if the terminal is gone, the rank sees its connection closed."""
         data, peer.buffer = peer.buffer[:count], peer.buffer[count:]
         try:
             if data:
@@ -296,17 +295,16 @@ class Reception:
             if peer.open:
                 self.cut(peer)
 
-
     def keep(self, peer: Peer, make: Callable[[], BinaryIO]) -> None:
-        """Keep what comes from a peer in a file, as long as there is room for it."""
+        """Keep a peer's bytes in a file, as long as there is room."""
         self._try_to_keep(peer, lambda: setattr(peer, "file", make()))
 
     def _keep(self, peer: Peer, data: bytes) -> None:
-        """Put it into its file; where that is full, who writes may go on in vain."""
+        """Write bytes to the peer's file; if that is full, they are dropped from then on."""
 
         def write() -> None:
             assert peer.file
-            room = os.fstatvfs(peer.file.fileno())  # of no blocks where it has no limit
+            room = os.fstatvfs(peer.file.fileno())  # it has no blocks if there is no limit
             reserve = min(RESERVE_BYTES, room.f_blocks * room.f_frsize // 8)
             if room.f_bavail * room.f_frsize < reserve:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -330,7 +328,7 @@ class Reception:
 
 
 def silent_s(connection: socket.socket) -> float:
-    """For how long nothing has come on a TCP connection, not even an acknowledgement.
+    """Seconds for which nothing has come on a TCP connection, not even an acknowledgement.
 
     Source: struct tcp_info of linux/tcp.h.
     """
@@ -340,7 +338,7 @@ def silent_s(connection: socket.socket) -> float:
 
 
 def raise_file_limit(needed: int) -> None:
-    """Allow this process as many open files as the connections need, as far as it may."""
+    """Allow this process as many open files as the connections need, up to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

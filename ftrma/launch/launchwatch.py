@@ -1,0 +1,88 @@
+"""Watches over a launch until it is over, or cannot go on.
+
+The differences between one node and several are behind `launchcontrol.LaunchControl`; this module
+chooses between its implementations.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..host.errors import CATASTROPHE
+from ..protocol import job_end
+from .launch import Launch
+from .launchcontrol import LaunchControl
+from .onenode import OneNode
+from .severalnodes import SeveralNodes
+from .signalforwarding import SignalForwarder
+
+
+class LaunchWatch:
+    """Watches over one launch.
+
+    Args:
+        signals: forwards those that are the program's.
+
+    Attributes:
+        own_end: the end of the job by a process that ended itself; None otherwise.
+    """
+
+    def __init__(self, launch: Launch, signals: SignalForwarder) -> None:
+        self.launch, self.signals = launch, signals
+        self.one, self.several = OneNode(launch), SeveralNodes(launch)
+        self.own_end: job_end.JobEnd | None = None
+        self.undecided = False  # it is not known yet if a noticed death is a failure
+        self.left_since = self.waiting_since = 0.0
+
+    @property
+    def control(self) -> LaunchControl:
+        """The implementation that is in force now.
+
+        A job is known to run over several nodes once a rank has come by a connection; then it does
+        in all its launches.
+        """
+        board = self.launch.rank_links
+        return self.several if board.spread or self.launch.made.cause else self.one
+
+    def wait(self) -> str:
+        """Wait until the launch is over ("") or cannot go on (the reason)."""
+        while True:
+            self.launch.serve_terminal(0.1)
+            self.signals.forward(self.control, self.launch.layout.slots)
+            if self.ended_itself():
+                return ""
+            reason = self.control.check(undecided=self.undecided)
+            if reason is not None:
+                return reason
+
+    def ended_itself(self) -> bool:
+        """True if a process that ended itself, or a lack of input, ends the job; see `own_end`."""
+        left, failing, waiting = self.control.ended_slots()
+        if left:
+            self.judge(left, failing=failing, waiting=waiting)
+        else:
+            self.left_since = self.waiting_since = 0.0
+            self.undecided = False
+        if killed := self.control.killed_by_signal():
+            self.own_end = job_end.end_by_signal(*killed)
+        if lacking := self.launch.stdin.lacking:
+            self.own_end = job_end.JobEnd(CATASTROPHE, f"error: {lacking}")
+        return self.own_end is not None
+
+    def judge(self, left: dict[int, job_end.OwnExit], *, failing: bool, waiting: bool) -> None:
+        """Decide whether slots that have left end the job, as soon as that can be known.
+
+        Args:
+            failing: other slots have died. waiting: all other slots wait.
+        """
+        now = time.monotonic()
+        self.left_since = self.left_since or now
+        self.waiting_since = (self.waiting_since or now) if waiting else 0.0
+        settling = now - self.left_since <= job_end.SETTLE_S
+        if not settling:
+            late = bool(self.waiting_since) and now - self.waiting_since > job_end.WAITING_S
+            self.own_end = job_end.decide_end(
+                left, self.launch.layout.slots, failing=failing, waiting=late)
+        well = all(how.well for how in left.values())
+        launcher_runs = self.launch.mpirun.poll() is None
+        self.undecided = settling or (well and not failing and launcher_runs)

@@ -1,0 +1,150 @@
+"""Chooses the hosts of the next launch of a job over several nodes, and waits for lost ones."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..fabric.story import Checkpoint, Seats
+from ..host.errors import NotRecoverable
+from ..host.outfile import tell
+from ..machine.topology import Layout
+from ..protocol import salvage
+from .mpirun import launchers_name, named_hosts, on_hosts
+from .ranklinks import RankLinks
+
+RETURN_S, LOOK_S = 60.0, 1.0  # how long, and how often, lost nodes are looked for
+ANSWER_S = 1.0
+SSH_PORT = 22
+
+
+def next_hosts(
+    links: RankLinks, words: list[str], layout: Layout,
+    ended: Callable[[], bool] = lambda: False, failed: Mapping[str, str] = MappingProxyType({}),
+    fails: Callable[[str], bool] = lambda host: False, without: Set[str] = frozenset(),
+) -> list[str]:
+    """The launcher's options for the next launch: without the nodes that did not answer.
+
+    A network that stands still for some seconds looks like lost nodes. If the job cannot go on
+    without these nodes, they get a minute to answer again, since their memory may still be there.
+
+    Args:
+        ended: tells if the user has asked for the job's end meanwhile.
+        failed: by the launcher's name of a host, why nothing could be started there.
+        fails: tells if that is still so for one of these hosts.
+        without: hosts that answer and are left nevertheless (`side_to_leave`).
+
+    Raises:
+        NotRecoverable: no node is left.
+    """
+    named, address = named_hosts(words), addresses(links)
+    names = {host: launchers_name(host, ip, named) for host, ip in address.items()}
+
+    def name_of(host: str) -> str:
+        return names.get(host, host)
+
+    def is_back(host: str) -> bool:
+        name = name_of(host)
+        return answers(address.get(host, host)) and not (name in failed and fails(name))
+
+    silent = links.lost - {"", socket.gethostname()}
+    lost = silent | {host for host, name in names.items() if name in failed} | without
+    if not without:
+        lost = wait_for(lost, lambda some: are_needed(links, some, layout), is_back, ended)
+    # A host on which no rank has come yet was not there to be needed.
+    back = {name for host, name in names.items() if host not in lost}
+    gone = {name_of(host) for host in lost} | ({*failed} - back)
+    if not gone:
+        return words
+    left = [name for name in dict.fromkeys((*(named or names.values()), *names.values()))
+            if name not in gone]
+    quiet = " and ".join(sorted(gone))
+    if not left:
+        raise NotRecoverable(f"no node is left: no answer from {quiet}")
+    chosen = gone <= {name_of(host) for host in without}
+    tell(f"{'' if chosen else f'no answer from {quiet}; '}going on with {', '.join(left)}")
+    return on_hosts(words, left, layout.processes)
+
+
+def wait_for(
+    lost: set[str], are_needed: Callable[[set[str]], bool], is_back: Callable[[str], bool],
+    ended: Callable[[], bool],
+) -> set[str]:
+    """Wait for hosts that the job needs; return those that are lost after that."""
+    if not are_needed(lost):
+        return lost
+    tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
+         f"waiting up to {RETURN_S:.0f} s for it")
+    deadline = time.monotonic() + RETURN_S
+    while are_needed(lost) and time.monotonic() < deadline and not ended():
+        time.sleep(LOOK_S)
+        lost = {host for host in lost if not is_back(host)}
+    return lost
+
+
+def side_to_leave(links: RankLinks, pair: Set[str], layout: Layout) -> str:
+    """Choose between two hosts that do not reach each other: the one that the job leaves.
+
+    The job can do without it if possible; then fewer processes decide, then slot 0, which stays.
+    """
+    free = [host for host in pair if not are_needed(links, {host}, layout)]
+    ranks = [peer.host for peer in links.ranks.links.values()]
+    first = links.ranks.homes.get(("slot", 0))
+    return min(free or pair, key=lambda host: (ranks.count(host), host == first, host))
+
+
+def addresses(links: RankLinks) -> dict[str, str]:
+    """Addresses of the hosts that the job has run on: by rank, then those of earlier launches."""
+    found = {peer.host: peer.address for _, peer in sorted(links.ranks.links.items())}
+    before = dict(links.cause.addresses) if links.cause else {}
+    return {**found, **{host: ip for host, ip in before.items() if host not in found}}
+
+
+def can_do_without(failed: Mapping[str, str], words: list[str], layout: Layout) -> bool:
+    """True if a first launch can be tried without these hosts.
+
+    Their share of the processes is then no more than the spares, so that no other host gets more
+    processes than it was to have.
+    """
+    hosts = len(named_hosts(words))
+    share = -(-layout.processes * len(failed) // max(1, hosts))
+    return 0 < len(failed) < hosts and share <= layout.spares
+
+
+def words_without(failed: Mapping[str, str], words: list[str], layout: Layout) -> list[str]:
+    """The launcher's options without these hosts."""
+    left = [host for host in named_hosts(words) if host not in failed]
+    return on_hosts(words, left, layout.processes)
+
+
+def tell_failed(failed: Mapping[str, str]) -> str:
+    """Say on which hosts nothing can be started, and why."""
+    return "; ".join(f"nothing can be started on {host} ({why})" for host, why in failed.items())
+
+
+def are_needed(links: RankLinks, lost: Set[str], layout: Layout) -> bool:
+    """True if without these hosts nobody is left, or a group lacks more than it survives."""
+    if not {*addresses(links)} - lost:
+        return bool(lost)
+    events = links.read_story()
+    if not any(isinstance(event, Checkpoint) for event in events):
+        return False  # without a checkpoint the job begins anew
+    tables = [event.slot_group for event in events if isinstance(event, Seats)]
+    layout = replace(layout, slot_group=tuple(tables[-1])) if tables else layout
+    gone = {role for role, host in links.ranks.homes.items() if host in lost}
+    return any(len(gone & set(salvage.elements(layout, group))) > layout.strength
+               for group in range(layout.groups))
+
+
+def answers(host: str) -> bool:
+    """True if a host answers; a host that refuses the connection does."""
+    try:
+        socket.create_connection((host, SSH_PORT), ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True

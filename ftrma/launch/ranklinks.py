@@ -1,0 +1,251 @@
+"""The links of the ranks of a job over several nodes, at the supervisor (see `fabric.link`).
+
+Each rank has one link for messages and further connections for its output, input and trace, which
+`connections` serves. Here it is decided who may come, what the end of a connection means, what
+ranks are asked, and when they are told to end. `rankmessages` takes what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from ..fabric import link
+from ..fabric.absence import Stopped
+from ..fabric.story import Event
+from ..host.key import Key
+from ..host.listening import Bind
+from ..native.shared import Proc
+from ..protocol.job_end import SUSPECT_S, OwnExit
+from .connections import Connections, Peer
+from .errorclaims import ErrorClaims
+from .job import Cause
+from .rankmessages import RankMessages
+from .rankstate import Arrivals, RankState
+
+KINDS = ("link", "out", "err", "in", "trace", "split")  # of connections
+ASK_S = 0.5  # a process computes for longer now and then, and does not wait
+SILENT_S = 2.0  # a process that is executed answers within milliseconds
+END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
+DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
+
+
+class RankLinks:
+    """Lets ranks in, asks them, and tells them to end.
+
+    Args:
+        processes: of the job.
+        key: of the job.
+        bind: where to listen; None: the job is on one node, nobody connects.
+        story: appends an event to the job's story.
+        read_story: reads all of it.
+        cause: of this launch, if it is not the first.
+        past: further facts for the ranks (see `failover.past`).
+        keep_trace: makes a file for what a rank traces, by which clock.
+        give_stdin: serves the program's stdin to a connection, and closes it.
+
+    Attributes:
+        ranks: all that they have told.
+        spread: a rank has come: the job runs over several nodes.
+        unclean: hosts on which nobody could clean up.
+    """
+
+    def __init__(
+        self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
+        read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
+        keep_trace: Callable[[int, str], BinaryIO], give_stdin: Callable[[socket.socket], None],
+    ) -> None:
+        self.processes = processes
+        self.read_story = read_story
+        self.cause, self.past = cause, past
+        self.keep_trace, self.give_stdin = keep_trace, give_stdin
+        self.first_entry = cause.entry if cause else 1  # of this launch
+        self.ranks = RankState(entry=self.first_entry)
+        if cause:
+            self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
+        self.connections = Connections(key, bind, self._take, self._gone)
+        self.claims = ErrorClaims(self.ranks, self.connections.send)
+        self.messages = RankMessages(
+            self.ranks, self.claims, self.connections.send, story, read_story, cause)
+        self.ending = False
+        self.asked_at = 0.0  # when ranks were asked last who waits, or is stopped
+        self.asked_since = 0.0  # since when they are asked who is stopped; 0: they are not
+        self.spread = False
+        self.unclean: set[str] = set()
+
+    @property
+    def address(self) -> link.Address | None:
+        """Address of the supervisor for ranks; None if nobody connects."""
+        return self.connections.address
+
+    def environment(self) -> dict[str, str]:
+        """Environment by which ranks reach the supervisor."""
+        told = {link.VARIABLE: self.address.text()} if self.address else {}
+        if self.cause is not None:
+            told[link.SPREAD] = "1"  # even if one node is left
+        return told
+
+    @property
+    def lost(self) -> set[str]:
+        """Hosts that did not answer."""
+        return self.connections.lost
+
+    def fileno(self) -> int:
+        return self.connections.fileno()
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Serve all that is ready; wait for something if nothing is."""
+        self.connections.pump(timeout_s)
+        self.claims.grant()
+
+    # -- who comes and goes -------------------------------------------------------------------
+
+    def _take(self, peer: Peer, text: bytes) -> None:
+        try:
+            message = json.loads(text)
+            event = message.pop("event")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            self.connections.cut(peer)
+            return
+        if peer.kind == "new":
+            self._greet(peer, event, message)
+        else:
+            self.messages.handle(peer, str(event), message)
+
+    def _greet(self, peer: Peer, event: str, hello: dict[str, Any]) -> None:
+        """Take the hello of a connection, and serve it by its kind."""
+        kind = hello.get("kind")
+        if event != "hello" or kind not in KINDS or self.ending:
+            self.connections.cut(peer)
+            return
+        peer.rank = peer.index = int(hello["rank"])
+        peer.host, peer.kind = str(hello["host"]), kind
+        if kind == "split":
+            self.ranks.note_split(frozenset((peer.host, str(hello["other"]))))
+            self.connections.send(peer, "hello")
+            return
+        self.spread = True
+        if kind == "link":
+            self._greet_link(peer, int(hello["pid"]))
+            return
+        if kind == "trace":
+            self.connections.keep(peer, lambda: self.keep_trace(
+                peer.rank, f"{peer.host} {self.first_entry}"))
+        if kind == "out":
+            expected = int(hello.get("siblings", 0))
+            self.ranks.arrivals.setdefault(peer.host, Arrivals(expected)).note()
+        self.connections.send(peer, "hello")
+        if kind == "in" and peer.open:
+            self.give_stdin(self.connections.let_go(peer))
+
+    def _greet_link(self, peer: Peer, pid: int) -> None:
+        peer.pid = pid
+        self.ranks.links[peer.rank] = peer
+        homes = self.cause.homes if self.cause else ()
+        self.connections.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
+                              homes=homes, **self.past)
+
+    def _gone(self, peer: Peer) -> None:
+        """A connection has ended; the end of a link is a death, unless its rank was to end."""
+        if peer.kind in ("out", "err") and peer.rank not in self.ranks.links:
+            self.ranks.unborn.add(peer.rank)
+        if peer.kind != "link" or peer.goodbye or self.ending:
+            return
+        peer.died_at = time.monotonic()
+        if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < SUSPECT_S:
+            self.ranks.killed = peer.index, peer.handed[0]
+        self.claims.release(peer)
+        if peer.rank not in self.ranks.spared:
+            self.ranks.deaths.append(peer)
+        if self.ranks.is_alone(peer):  # on its node there is nobody to see it
+            for other in self.ranks.living():
+                self.connections.send(other, "gone", rank=peer.rank, leaving=peer.leaving)
+
+    # -- what ranks are asked -----------------------------------------------------------------
+
+    def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
+        """Slots whose processes have ended themselves; others have died; others wait for them.
+
+        A rank that waits in the library is told by it that somebody is dead, and asks to report
+        that; the other ranks are asked whether they wait.
+        """
+        deaths, now = self.ranks.deaths, time.monotonic()
+        left = {p.index: p.left for p in deaths if p.role == "slot" and p.left}
+        others = [peer for peer in self.ranks.living() if peer.role == "slot"]
+        if left and now - self.asked_at > ASK_S:
+            self._ask(others, "waiting")
+        waiting = bool(self.claims.waiting) or all(peer.waits for peer in others)
+        return left, len(left) < len(deaths), waiting
+
+    def stopped(self) -> list[Stopped]:
+        """Processes that are stopped and keep a repair waiting, as those of each node see it.
+
+        They are asked now and then while a death is open. Where nobody of a node answers, nor says
+        that it computes, none of its processes is executed.
+        """
+        now = time.monotonic()
+        if not (self.ranks.deaths or self.ranks.repairing) or not self.ranks.entered:
+            self.asked_since = 0.0
+            return []
+        there = [peer for peer in self.ranks.living() if not peer.goodbye]
+        self.asked_since = self.asked_since or now
+        if now - self.asked_at > ASK_S:
+            self._ask(there, "stopped")
+        fresh = [peer for peer in there if now - peer.answered_at < SILENT_S]
+        found = {one.proc: one for peer in fresh for one in peer.stopped}
+        if now - self.asked_since > SILENT_S:
+            found |= silent(there, {peer.host for peer in fresh})
+        return list(found.values())
+
+    def _ask(self, peers: list[Peer], what: str) -> None:
+        self.asked_at = time.monotonic()
+        for peer in peers:
+            self.connections.send(peer, what)
+
+    def forward_signal(self, number: int) -> None:
+        """Send this signal to all slots."""
+        for peer in self.ranks.living():
+            if peer.role == "slot":
+                self.connections.send(peer, "signal", number=number)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def end(self, *, final: bool) -> None:
+        """Tell all ranks to end, and give them a moment for it.
+
+        Args:
+            final: the job is over, so that the nodes' directories go too.
+        """
+        self.ending = True
+        links = self.ranks.links.values()
+        told = self.ranks.living()
+        clean = {peer.host for peer in links if peer.goodbye} | {peer.host for peer in told}
+        for peer in told:
+            self.connections.send(peer, "end", final=final)
+        self._wait_for_links()
+        late = {peer.host for peer in told if peer.open}
+        self.unclean = ({peer.host for peer in links} - clean) | late
+
+    def close(self) -> None:
+        """Everybody was killed: take what is under way, and note who does not answer even now."""
+        self._wait_for_links()
+        self.lost.update(peer.host for peer in self.ranks.living())
+        self._pump_until(lambda: not self.connections.passing(), DRAIN_S)
+        self.connections.close()
+
+    def _wait_for_links(self) -> None:
+        self._pump_until(lambda: not self.ranks.living(), END_S)
+
+    def _pump_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline:
+            self.pump(0.05)
+
+
+def silent(peers: list[Peer], heard: set[str]) -> dict[Proc, Stopped]:
+    """Processes of hosts that are not among those that were heard. Pure."""
+    return {Proc(peer.rank): Stopped(Proc(peer.rank), f"{peer.name} on {peer.host}")
+            for peer in peers if peer.host not in heard}

@@ -1,0 +1,170 @@
+"""The state of the ranks of a job over several nodes, as the supervisor knows it.
+
+`ranklinks` and `rankmessages` write it, `severalnodes` and `failover` decide by it. Nothing in here
+sends or waits.
+
+Invariant: a rank is dead exactly if its link ended before it said goodbye and before everybody was
+told to end. The other ranks notice a death by themselves and repair it; the death is open until
+they say that they have.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from .connections import Peer
+
+SIBLINGS_S = 10.0  # processes of a node begin within milliseconds, and read the same files
+SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
+ALONE_S = 1.5  # an agent answers within milliseconds, if its node is there
+
+
+@dataclass
+class Arrivals:
+    """The arrivals of the ranks that the launcher starts on one host, all at once.
+
+    Attributes:
+        expected: number of these ranks; 0: it is not known.
+        came: number of those that have come. newest_at: when the newest did, time.monotonic().
+    """
+
+    expected: int
+    came: int = 0
+    newest_at: float = 0.0
+
+    def note(self) -> None:
+        """One more has come."""
+        self.came, self.newest_at = self.came + 1, time.monotonic()
+
+    @property
+    def lacking(self) -> bool:
+        """Some have not come, although the newest came long ago."""
+        return self.came < self.expected and time.monotonic() - self.newest_at > SIBLINGS_S
+
+
+@dataclass
+class Split:
+    """Two nodes that do not reach each other, as one of them says again and again.
+
+    Attributes:
+        since, newest: when it was said first, and last, time.monotonic().
+        told: the user knows.
+    """
+
+    since: float
+    newest: float
+    told: bool = False
+
+
+@dataclass
+class RankState:
+    """All that the links of ranks have told so far."""
+
+    links: dict[int, Peer] = field(default_factory=dict)  # by rank
+    deaths: list[Peer] = field(default_factory=list)  # not repaired
+    repairing: float = 0.0  # since when a round of repair is under way; 0: none is
+    working: float = 0.0  # when it was last told that one is bringing bytes, or a slot computes
+    late: set[int] = field(default_factory=set)  # ranks that computed for long in this repair
+    wish: str = ""  # why the ranks want to be launched again
+    aborted: int | None = None  # exit status
+    why_aborted: str = ""  # in words; empty where the rank that aborted the job has said it itself
+    owner: int | None = None  # rank that reports the error
+    entered: bool = False  # the program has begun
+    entry: int = 1  # the newest attempt, counted through all launches
+    log_peaks: dict[int, int] = field(default_factory=dict)  # bytes, by slot
+    # Hosts of the roles that have vaults, when no death was open.
+    homes: dict[tuple[str, int], str] = field(default_factory=dict)
+    spared: set[int] = field(default_factory=set)  # dead ranks without which the others go on
+    spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
+    arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
+    splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
+    unborn: set[int] = field(default_factory=set)  # died between their output and their link
+    there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
+    unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
+    killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
+
+    # -- what changes -------------------------------------------------------------------------
+
+    def note_repaired(self, dead: set[int]) -> None:
+        """The deaths of these ranks are open no more."""
+        self.deaths = [peer for peer in self.deaths if peer.rank not in dead]
+        self.find_homes()
+
+    def find_homes(self) -> None:
+        """Note where the roles are, unless a death is open: its repair may move them yet."""
+        if not self.deaths:
+            self.homes |= {
+                (peer.role, peer.index): peer.host for peer in self.links.values()
+                if peer.open and peer.role in ("slot", "checksum")}
+
+    def note_split(self, hosts: frozenset[str]) -> None:
+        """One of these two hosts has said that it does not reach the other."""
+        now = time.monotonic()
+        self.splits.setdefault(hosts, Split(now, now)).newest = now
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def living(self) -> list[Peer]:
+        """Links that are open."""
+        return [peer for peer in self.links.values() if peer.open]
+
+    def hosts_alive(self) -> set[str]:
+        """Hosts of which a rank is reached."""
+        return {peer.host for peer in self.living()}
+
+    def over(self, processes: int) -> bool:
+        """The job is over: a rank aborted it, or all its processes have said goodbye."""
+        if self.aborted is not None:
+            return True
+        everybody = self.links.values()
+        return (len(everybody) == processes and any(peer.goodbye for peer in everybody)
+                and all(peer.goodbye or not peer.open for peer in everybody))
+
+    def failure(self) -> str:
+        """Say who died, once all deaths with one cause are known; empty if nobody did."""
+        if not self.deaths or time.monotonic() - self.deaths[0].died_at < SETTLE_S:
+            return ""
+        dead = [(peer.name, peer.host) for peer in self.deaths]
+        return describe(dead, [peer.host for peer in self.links.values()])
+
+    def is_alone(self, peer: Peer) -> bool:
+        """A rank is the only one of its host, and that is not the host of rank 0, whose agent is
+        the hub of the mirror."""
+        hosts = [p.host for p in self.links.values()]
+        first = self.links.get(0)
+        return hosts.count(peer.host) == 1 and first is not None and peer.host != first.host
+
+    def nodes_gone(self) -> bool:
+        """A host with open deaths has no rank left: it is lost, or as good as lost.
+
+        If the dead rank was the only one of its host, the host is not lost as long as its agent
+        answers, nor if the rank was a spare.
+        """
+        living = {p.host for p in self.links.values() if p.open or p.goodbye}
+        return any(peer.host not in living and not self._may_be_there(peer)
+                   for peer in self.deaths)
+
+    def _may_be_there(self, peer: Peer) -> bool:
+        soon = time.monotonic() - peer.died_at < ALONE_S
+        there = peer.role == "spare" or peer.rank in self.there
+        return self.is_alone(peer) and (there or soon)
+
+
+def describe(dead: list[tuple[str, str]], hosts: list[str]) -> str:
+    """Say who died where: "slot 3 on node2, all processes on node3 died". Pure.
+
+    Args:
+        dead: name and host of each.
+        hosts: host of each process of the job.
+    """
+    if len(dead) == len(hosts):
+        return "all processes died"
+    by_host: dict[str, list[str]] = {}
+    for name, host in dead:
+        by_host.setdefault(host, []).append(name)
+    parts = [
+        f"{'all processes' if 1 < len(n) == hosts.count(h) else ' and '.join(n)} on {h}"
+        for h, n in by_host.items()
+    ]
+    return ", ".join(parts) + " died"

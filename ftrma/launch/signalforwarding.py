@@ -1,0 +1,63 @@
+"""Forwards signals to ``ftrma run`` that are the program's: SIGUSR1 and SIGUSR2.
+
+Batch systems warn of the end of an allocation by them. A slot gets a signal only if its program
+handles it: otherwise all slots would die of it at once, and no repair could help. A program that is
+about to begin, or to begin anew, has SET_S to set its handler.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from ..host.outfile import tell
+from ..host.signals import SET_S
+from .launchcontrol import LaunchControl
+
+
+class SignalForwarder:
+    """Signals that have come, on their way to the slots."""
+
+    def __init__(self) -> None:
+        self.arrived: list[int] = []
+        # By signal: since when, and the slots that have not got it.
+        self.pending: dict[int, tuple[float, set[int]]] = {}
+        self.told: set[int] = set()
+
+    def note(self, number: int, _frame: object) -> None:
+        """Handle a signal: keep it for `forward`."""
+        self.arrived.append(number)
+
+    def forward(self, control: LaunchControl, slots: int) -> None:
+        """Send the signals to slots that handle them; tell once of slots that do not."""
+        if not control.program_begun():
+            return
+        now = time.monotonic()
+        while self.arrived:
+            self.pending[self.arrived.pop(0)] = now, set(range(slots))
+        for number, (since, rest) in list(self.pending.items()):
+            rest = control.forward_signal(number, rest)
+            late = bool(rest) and now - since > SET_S
+            if late:
+                self.tell(number, rest, slots)
+            if late or not rest:
+                del self.pending[number]
+            else:
+                self.pending[number] = since, rest
+        for number, slot in control.unhandled_signals():
+            self.tell(number, {slot}, slots)
+
+    def tell_undelivered(self, slots: int) -> None:
+        """Tell of signals that are left when the job is over."""
+        for number, (_, rest) in self.pending.items():
+            self.tell(number, rest, slots)
+
+    def tell(self, number: int, rest: set[int], slots: int) -> None:
+        """Say that a signal does not come to some slots."""
+        if number not in self.told:
+            self.told.add(number)
+            name = signal.Signals(number).name
+            who = "the program" if len(rest) == slots else (
+                "slot " + " and slot ".join(map(str, sorted(rest))))
+            tell(f"warning: {name} has come and is not handed on to {who}, which does not handle "
+                 "it and would die of it")

@@ -1,0 +1,31 @@
+"""A process of a job, from its command line: ``python -m ftrma app.py [args]`` leads here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..host import programwords
+from ..host.errors import FtrmaError
+
+USAGE = (
+    "usage: mpiexec -n P python -m ftrma {app.py | -m module} [args...], or "
+    "ftrma run -n N {app.py | -m module}"
+)
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    least = 1 + (words[:1] == [programwords.MODULE])
+    if len(words) < least or words[least - 1].startswith("-"):
+        sys.exit(USAGE)
+    try:
+        programwords.check(words, os.getcwd())
+    except ValueError as error:
+        sys.exit(f"ftrma: error: {error}")
+    from . import runner  # only now: it loads much, and a mistake is told at once
+
+    try:
+        runner.main(words)
+    except (FtrmaError, ValueError) as error:
+        sys.exit(f"ftrma: error: {error}")

@@ -1,0 +1,1 @@
+"""Options of a job, and the rules of ``--kill``."""
