@@ -115,7 +115,8 @@
                                     marks have it */
 #define FTRMA_BROKEN_HELD 128    /* it has something that no log covers, from `call` */
 
-/* Failpoints: the places in the program where a --kill rule can strike. */
+/* Failpoints: the places in the program where a --kill rule can strike.  A replay does not visit those up
+   to STAGED, since the dead process did. */
 enum ftrma_failpoint {
     FTRMA_FAILPOINT_START,
     FTRMA_FAILPOINT_END,
@@ -477,7 +478,7 @@ struct ftrma_ctl {
                                    stays */
     char claimant[FTRMA_NAME_BYTES]; /* name of the framework that recovers; stored before
                                         `claim` */
-    uint64_t looked[FTRMA_MAX_PROCS]; /* [node] the newest alarm with which the node's agent has
+    uint64_t scanned[FTRMA_MAX_PROCS]; /* [node] the newest alarm with which the node's agent has
                                          sent all of its words; stored by the agent */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
@@ -511,10 +512,10 @@ void ftrma_set_link(int fd);
    Called before ftrma_watch. */
 void ftrma_set_agent(int bell, int fifo, int origin, int service);
 
-/* Set two words of this node's agent: how often it has looked for changes in the control file,
-   and the newest look of which all nodes have, or will have, the words in one order. Called
+/* Set two words of this node's agent: the number of its scans for changes in the control file,
+   and the newest scan of which all nodes have, or will have, the words in one order. Called
    before ftrma_watch. */
-void ftrma_set_looks(const void *looks, const void *settled);
+void ftrma_set_scans(const void *scans, const void *ordered);
 /* Wait until all that this process has stored is ordered among what others have stored: a
    process that calls this, too, and is ordered later, sees it. FTRMA_OK or FTRMA_ALARM. On one
    node this does not wait. */

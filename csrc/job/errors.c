@@ -44,26 +44,31 @@ int ftrma_error_code(int class, const char *format, ...)
     return code;
 }
 
-/* The library may notice a death before the watching thread was scheduled, and reports it to
-   some as an unspecific error (Open MPI 5.0: class 16, "other"). So this waits a moment for the
-   alarm before it takes such an error for the program's own. */
-int ftrma_judge(int rc)
+/* The time to wait for the alarm, by the class of an error: the library may notice a death before the
+   watching thread was scheduled, and reports it to some as an unspecific error (Open MPI 5.0: class 16,
+   "other").  [out] *broken: the library itself says that a process failed. */
+static unsigned patience_for(int class, int *broken)
 {
-    int class = MPI_ERR_UNKNOWN, broken = 0;
-    PMPI_Error_class(rc, &class);
     unsigned patience_ms = class == MPI_ERR_OTHER || class == MPI_ERR_UNKNOWN
                                    || class == MPI_ERR_INTERN
                                ? 50
                                : 0;
+    *broken = 0;
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     if (class == MPI_ERR_PROC_FAILED || class == MPI_ERR_PROC_FAILED_PENDING
         || class == MPI_ERR_REVOKED)
-        patience_ms = 2000, broken = 1;
+        patience_ms = 2000, *broken = 1;
 #endif
-    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process. A
-       node that has vanished shows only when its connection times out. */
-    if (ftrma_link >= 0)
-        patience_ms *= 10;
+    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process. A node
+       that has vanished shows only when its connection times out. */
+    return ftrma_link >= 0 ? 10 * patience_ms : patience_ms;
+}
+
+int ftrma_judge(int rc)
+{
+    int class = MPI_ERR_UNKNOWN, broken;
+    PMPI_Error_class(rc, &class);
+    unsigned patience_ms = patience_for(class, &broken);
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
         if (ftrma_stale())
             return ftrma_code_unwind;

@@ -39,10 +39,10 @@ static int is_deserted(uint64_t node)
 
 /* 1 if the agents of all nodes have sent all that their processes, dead ones too, had stored
    when the alarm rang. */
-static int agents_looked(uint64_t round)
+static int agents_scanned(uint64_t round)
 {
     uint64_t nodes = LOAD(&ftrma_ctl->nodes), y = 0;
-    while (y < nodes && (LOAD(&ftrma_ctl->looked[y]) >= round || is_deserted(y)))
+    while (y < nodes && (LOAD(&ftrma_ctl->scanned[y]) >= round || is_deserted(y)))
         y++;
     return nodes == 1 || y == nodes;
 }
@@ -70,7 +70,7 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
         while (i < c->nprocs
                && (LOAD(&c->proc[i].state) != FTRMA_ALIVE || LOAD(&c->proc[i].met) >= mark))
             i++;
-        if (i == c->nprocs && agents_looked(round))
+        if (i == c->nprocs && agents_scanned(round))
             return FTRMA_OK;
         /* Another process may not get here before the library has refused, on this side, a
            message that it has begun to send on a revoked communicator. With a window of the
@@ -180,25 +180,25 @@ int ftrma_await_live(int slot)
 
 /* ---- what other nodes have seen --------------------------------------------------------------- */
 
-/* Set once by ftrma_set_looks, before the program runs. */
-static const uint64_t *looks, *settled;
+/* Set once by ftrma_set_scans, before the program runs. */
+static const uint64_t *scans, *ordered;
 
-void ftrma_set_looks(const void *of_agent, const void *that_are_settled)
+void ftrma_set_scans(const void *begun, const void *newest_ordered)
 {
-    looks = of_agent;
-    settled = that_are_settled;
+    scans = begun;
+    ordered = newest_ordered;
 }
 
-/* A look of the agent that begins from now on sees what was stored. */
+/* A scan of the agent that begins from now on sees all that this process has stored. */
 int ftrma_synchronize(void)
 {
-    if (!settled)
+    if (!ordered)
         return FTRMA_OK;
-    uint64_t goal = __atomic_load_n(looks, __ATOMIC_SEQ_CST) + 1;
+    uint64_t goal = __atomic_load_n(scans, __ATOMIC_SEQ_CST) + 1;
     struct ftrma_bell *bell = &ftrma_ctl->bell;
     uint32_t seen = LOAD(&bell->word);
     ftrma_tell_agent();
-    for (unsigned step = 0; LOAD(settled) < goal; seen = LOAD(&bell->word)) {
+    for (unsigned step = 0; LOAD(ordered) < goal; seen = LOAD(&bell->word)) {
         if (ftrma_pending())
             return FTRMA_ALARM;
         ftrma_wait_step(&step, bell, seen);

@@ -1,6 +1,6 @@
 /*
- * One pass of an erasure kernel: what the files that implement the erasure kernels share, for nobody
- * else (gf_portable.c, gf_x86.c; chosen in variant.c, run by gf.c).
+ * One pass of an erasure kernel, by instruction set (gf_portable.c, gf_x86.c); variant.c chooses one,
+ * gf.c runs it, and nobody else includes this.
  */
 #ifndef FTRMA_GF_PASS_H
 #define FTRMA_GF_PASS_H
@@ -10,7 +10,7 @@
 /* Fills the tables of gf_portable.c; runs when the library is loaded. */
 void ftrma_gf_init(void);
 
-/* Any number of bytes; the others: whole lines. */
+/* The sums at offsets [at, end): any number of bytes; the other variants do whole lines alone. */
 void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end);
 #if HAVE_X86
 /* affine[c]: the matrix that multiplies by c, as GF2P8AFFINEQB reads it. */

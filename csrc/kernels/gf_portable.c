@@ -12,7 +12,7 @@
 /* product[c][b] = c * b; filled at load. */
 static uint8_t product[256][256];
 
-/* sum += c * from, for n bytes. The plain case apart, for compilers turn it into vectors. */
+/* Sets sum += c * from, for n bytes. c == 1 has a loop of its own, which compilers turn into vectors. */
 static void portable_add(uint8_t *sum, const uint8_t *from, uint8_t c, size_t n)
 {
     const uint8_t *const row = product[c];
@@ -35,7 +35,7 @@ static void portable_add(uint8_t *sum, const uint8_t *from, uint8_t c, size_t n)
     }
 }
 
-/* Any number of bytes, so this also does what is left beside the lines of the other variants. */
+/* Does any number of bytes, and so also those beside the lines of the other variants. */
 void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end)
 {
     for (; at < end; at += STEP) {

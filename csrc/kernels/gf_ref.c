@@ -1,4 +1,4 @@
-/* References of the erasure kernels: the plainest code that does what gf.h says, for tests. */
+/* References of the erasure kernels, for tests: the plainest code for the functions of gf.h. */
 #include "gf.h"
 
 /* The product by the definition: long multiplication, each power of x reduced as it arises. */

@@ -1,4 +1,4 @@
-/* Running a pass (gf.c), for those who have one of their own: kernels.c. */
+/* Running a pass (gf.c), also one that kernels.c has made. */
 #ifndef FTRMA_GF_RUN_H
 #define FTRMA_GF_RUN_H
 

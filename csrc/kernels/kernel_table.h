@@ -1,6 +1,6 @@
 /*
- * The table of what the instruction sets differ in, and what the files that implement kernels share;
- * nobody else includes this.
+ * A table of functions in which the instruction sets differ, and definitions for all files that
+ * implement kernels; nobody else includes this.
  */
 #ifndef FTRMA_KERNEL_TABLE_H
 #define FTRMA_KERNEL_TABLE_H
@@ -60,7 +60,7 @@ struct kernels {
     void (*gf_lines)(const struct gf_pass *pass, size_t at, size_t end);
 };
 
-/* kernels.past of the portable variant; also does what is left beside whole lines. */
+/* kernels.past of the portable variant; it also does the bytes beside whole lines. */
 static inline void past_portable(char *dst, const char *from, size_t n, char *also)
 {
     memcpy(dst, from, n);

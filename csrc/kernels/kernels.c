@@ -1,4 +1,4 @@
-/* Memory kernels; see kernels.h. What depends on the instruction set is in variant.c. */
+/* Memory kernels; see kernels.h. variant.c has the parts that depend on the instruction set. */
 #include "kernels.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* References of the memory kernels: the plainest code that does what kernels.h says, for tests. */
+/* References of the memory kernels, for tests: the plainest code for the functions of kernels.h. */
 #include <string.h>
 
 #include "kernels.h"

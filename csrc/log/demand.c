@@ -1,36 +1,37 @@
 /* Demand checkpoints: when logs run short, one slot checkpoints on its own and its share of them is
  * freed (section 6.2).
  *
- * Where.  A demand checkpoint lies beside the slot's result log, and like it counts as held by the
- * checksum rank of its group: a rollback of all needs the committed version, which stays as it is,
- * and a replay of this slot starts from the newer of both.
+ * Where.  A demand checkpoint lies beside the slot's result log, and both count as held by the checksum
+ * rank of its group.  A rollback of all needs the committed version, which stays as it is; a replay of
+ * this slot starts from the newer of the two checkpoints.
  *
- * Nobody waits.  The slot copies its parts inside a safepoint, while others go on accessing them.
- * First it takes down the number S of accesses to each part so far, then for each origin the number
- * E of its last complete event.  An access with number s in event i is *held* by the copy if
- * s <= S and i <= E.  A replay applies everything else again.  That is harmless where the bytes had
- * come already, since records hold the bytes after the access and are applied in order:
+ * Nobody waits.  The slot copies its parts inside a safepoint, while others go on accessing them.  First
+ * it reads the number S of accesses to each part so far, then for each origin the number E of its last
+ * complete event.  An access with number s in event i is *held* by the copy if s <= S and i <= E.  A
+ * replay applies all other accesses again.  If their bytes had come already, this is harmless, since
+ * records hold the bytes after the access and are applied in order:
  *
- *   - If A comes before B, both to the same bytes, and B is held, so is A: B took its number before
- *     S was read, A was complete before B took its number, and E is read after S.  (Between atomics
- *     it is `atomic_done` that says so, which is set before the next one can begin.)
- *   - The owner's stores behind A are ordered by a synchronization of the origin after A, so A's
- *     event was complete when E was read: A is held, and does not overwrite them.
- *   - What began behind the safepoint read a larger clock (event.h) and is replayed as ever.
+ * - If A comes before B, both to the same bytes, and B is held, so is A: B took its number before S was
+ *   read, A was complete before B took its number, and E is read after S.  (Between atomics
+ *   `atomic_done` says so, which is set before the next one can begin.)
+ * - A synchronization of the origin after A orders the owner's stores behind A, so A's event was
+ *   complete when E was read: A is held, and does not overwrite them.
+ * - An access that began behind the safepoint read a larger clock (event.h) and is replayed as ever.
  *
- * Whoever logs reads S and E beside the window's other words for the pair, and frees what is held.  They
- * are stored once the checkpoint is in force, and only grow: whatever mixture of an older and a newer one
- * is read, the newer one holds it.
+ * A slot that logs reads S and E beside the window's other words for the pair, and frees the held
+ * records.  S and E are stored once the checkpoint is in force, and only grow: if a slot reads a mixture
+ * of older and newer ones, the newer checkpoint holds what it frees.
  *
- * Over several nodes.  What comes from another one is done by the agent, which is about one request at a
- * time.  So S is followed by a look of the agent, by which all with s <= S is in memory, and the event
- * need not be known: E is infinite.  A request that an agent leaves half done is done again by the next
- * one, with a larger number; where that happens while the slot copies, the copy does not count, since
- * it may have half of a sum (one more look shows it: if the agent has died, that is the next one's).
- * What the slot itself has put elsewhere is there before it begins: a replay would not send it again.
- * S alone goes to the other nodes, in the slot's words of the control file (not by the wire, whose
- * requests are counted, and a replay would have to send these again), one word for each window, so that
- * name and number are one store.
+ * Over several nodes.  The agent does the accesses of other nodes, one request at a time.  So a scan of
+ * the agent follows S: after it all accesses with s <= S are in memory, and the event need not be known:
+ * E is infinite.  If an agent leaves a request half done, the next agent does it again, with a larger
+ * number.  If that happens while the slot copies, the copy does not count, since it may have half of a
+ * sum; one more scan shows it, because the next agent makes that.  All puts of the slot itself are at
+ * their targets before it begins: a replay would not send them again.
+ *
+ * S alone goes to the other nodes, in the slot's words of the control file.  The wire could not take it:
+ * its requests are counted, and a replay would have to send them again.  Each window has one word, so
+ * that name and number are one store.
  */
 #include "chunks.h"
 #include "control.h"

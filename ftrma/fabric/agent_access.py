@@ -56,7 +56,7 @@ class AgentAccess:
         os.mkfifo(wakeup, 0o600)
         self.wakeup, self.bell = _open_both(wakeup), _open_both(directory / "ledger.bell")
         job.set_nodes(0, wire.ledger_address(self.ledger))
-        job.set_looks(*wire.mirror_scans(directory / "mirror"))
+        job.set_scans(*wire.mirror_scans(directory / "mirror"))
 
     def _origin(self, number: int, incarnation: int) -> Asking:
         nodes = len(self.table.names)

@@ -331,9 +331,9 @@ class SeveralNodesView(OneNodeView):
     def _look_for_agent(self, proc: Proc) -> None:
         """Tell the supervisor if the agent of that process's node answers the alarm."""
         deadline, alarm = time.monotonic() + THERE_S, self.requested_round()
-        while self.ctl.looked[self.table.node_of(proc)] < alarm and time.monotonic() < deadline:
+        while self.ctl.scanned[self.table.node_of(proc)] < alarm and time.monotonic() < deadline:
             time.sleep(0.005)
-        if self.ctl.looked[self.table.node_of(proc)] >= alarm:
+        if self.ctl.scanned[self.table.node_of(proc)] >= alarm:
             self.link.send("there", rank=proc)
 
     def report_lost_spare(self, proc: Proc) -> None:

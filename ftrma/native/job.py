@@ -225,9 +225,9 @@ def set_agent(bell: int, poke: int, origin: int, service: int) -> None:
     c.lib.ftrma_set_agent(bell, poke, origin, service)
 
 
-def set_looks(looks: int, settled: int) -> None:
+def set_scans(scans: int, ordered: int) -> None:
     """Set the words in which the agent tells how far it has come, see `wire.mirror_scans`."""
-    c.lib.ftrma_set_looks(c.ffi.cast("void *", looks), c.ffi.cast("void *", settled))
+    c.lib.ftrma_set_scans(c.ffi.cast("void *", scans), c.ffi.cast("void *", ordered))
 
 
 def synchronize() -> bool:

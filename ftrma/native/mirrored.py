@@ -30,7 +30,7 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
     for p in procs:
         yield _field("struct ftrma_proc", p, "met"), words
     for y in range(ctl.nodes):
-        at = _at("looked", y)
+        at = _at("scanned", y)
         yield (at, at + 8), MirrorKind.ECHO
     yield _field("struct ftrma_ctl", 0, "alarm"), MirrorKind.ALARM
     yield _field("struct ftrma_ctl", 0, "repaired"), MirrorKind.CALM

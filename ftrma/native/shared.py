@@ -212,7 +212,7 @@ class Control(Protocol):
     dynamic: int
     claim: int
     claimant: Array[bytes]
-    looked: Array[int]
+    scanned: Array[int]
     proc: Parts[Process]
 
 

@@ -56,7 +56,7 @@ class Made:
     def each(self, path: tuple[str, ...]) -> Iterator[tuple[str | int, ...]]:
         """A field of each process, slot, table or plan that it may be in."""
         count = {"proc": self.ctl.nprocs, "slots": self.ctl.nslots, "roles": 2, "plans": 2,
-                 "looked": self.ctl.nodes}.get(path[0])
+                 "scanned": self.ctl.nodes}.get(path[0])
         for i in range(count) if count else ():
             yield path[0], i, *path[1:]
         if not count:
@@ -89,7 +89,7 @@ def test_there_is_one_of_each_that_there_must_be(made: Made) -> None:
         found.setdefault(kind, []).append(at)
     assert found[MirrorKind.ALARM] == made.words("alarm")
     assert found[MirrorKind.CALM] == made.words("repaired")
-    assert found[MirrorKind.ECHO] == [made.words("looked", y)[0] for y in range(made.shape.nodes)]
+    assert found[MirrorKind.ECHO] == [made.words("scanned", y)[0] for y in range(made.shape.nodes)]
     bells = [made.words(name)[0] for name in ("bell", "barrier", "live")]
     assert found[MirrorKind.BELL] == bells and not made.places.keys() & set(bells)
 
@@ -102,7 +102,7 @@ PUBLISHED = [  # what is stored last, and what it speaks of
         "alarm", "plan_round", "request", "roles_seq", "plan_seq", "commit", "attempt", "connect")
 ] + [
     # An echo says that all words of its node were sent.
-    (("looked",), path) for path in (
+    (("scanned",), path) for path in (
         ("alarm",), ("proc", "state"), ("proc", "syncs"), ("slots", "events"), ("slots", "hash"),
         ("slots", "marks"), ("plan_round",), ("plans",))
 ] + [
