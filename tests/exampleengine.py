@@ -1,4 +1,4 @@
-"""The example of "Add an engine" in `csrc/README.md`, as a library beside that of the wire."""
+"""The example of `ftrma/docs/add-an-engine.md`, as a library beside that of the wire."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tree import ROOT, TESTS
 
 from ftrma.native import wire
 
-NAME = "plain"
-SOURCE = TESTS / "c" / "engine_plain.c"
+NAME = "simple"
+SOURCE = TESTS / "c" / "engine_simple.c"
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
 LIMIT_S = 300
 

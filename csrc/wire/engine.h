@@ -4,7 +4,7 @@
  * the wire calls the functions below and knows nothing of streams: a message arrives whole or not
  * at all, and the messages of a connection arrive in the order in which they were sent.  A failed
  * connection says so once, behind its last whole message.  A failure proves no death of the other
- * end, and silence proves no life.  csrc/README.md has the steps to add an engine.
+ * end, and silence proves no life.  ftrma/docs/add-an-engine.md adds another one.
  */
 #ifndef FTRMA_ENGINE_H
 #define FTRMA_ENGINE_H

@@ -4,7 +4,7 @@
  * message is about, what is told is well formed, and the sanitizers find nothing.
  *
  *   cd csrc/wire && cc -std=gnu11 -O1 -g -fsanitize=address,undefined -I. -I.. *.c \
- *      ../../tests/c/engine_plain.c ../../tests/c/fuzz_wire.c -o fuzz_wire \
+ *      ../../tests/c/engine_simple.c ../../tests/c/fuzz_wire.c -o fuzz_wire \
  *   && ./fuzz_wire DIRECTORY SEED MESSAGES
  *
  * Heads are mostly right, so that they are obeyed; each number in them is now and then one at an

@@ -1,4 +1,4 @@
-"""A job whose nodes reach each other by another engine than TCP, as the page on C says."""
+"""A job whose nodes reach each other by another engine than TCP, as the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second engine of the wire: "Add an engine" of the page on C, done step by step.
+"""A second engine of the wire: the page ``ftrma/docs/add-an-engine.md``, step by step.
 
 The example is compiled into a library of its own, which is loaded beside the wire's and registers
 itself there, in the process of the tests and in the agents that these start.
@@ -46,8 +46,8 @@ def test_an_engine_registers_itself(example: Path) -> None:
     """Law: an engine is there as soon as its library is loaded, and chosen by its name."""
     assert wire.engines() == ["tcp"] and wire.engine() == "tcp"
     code = "from ftrma.native import wire; print(wire.engines(), wire.engine())"
-    found = with_example(example, "-c", code, **{wire.ENGINE: "plain"})
-    assert found.split("\n")[0] == "['tcp', 'plain'] plain"
+    found = with_example(example, "-c", code, **{wire.ENGINE: exampleengine.NAME})
+    assert found.split("\n")[0] == "['tcp', 'simple'] simple"
 
 
 def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
     """Law: the wire's tests run over each engine that C knows, and hold for the example."""
     path = next((ROOT / "tests").rglob(f"{laws}.py"))
     said = with_example(example, "-m", "pytest", "-p", "no:cacheprovider", str(path), "-k",
-                        "plain")
+                        exampleengine.NAME)
     assert int(re.findall(r"(\d+) passed", said)[0]) > 0
 
 
@@ -72,7 +72,7 @@ def test_a_put_and_a_get_over_it(example: Path) -> None:
     """Law: the first of these laws, for whoever does not wait for all of them."""
     path = ROOT / "tests" / "unit" / "native" / "test_wire.py"
     with_example(example, "-m", "pytest", "-p", "no:cacheprovider", str(path), "-k",
-                 "plain and test_what_is_put_is_got")
+                 "simple and test_what_is_put_is_got")
 
 
 def test_the_page_names_all_operations() -> None:
@@ -82,10 +82,11 @@ def test_the_page_names_all_operations() -> None:
     assert table
     operations = set(re.findall(r"\(\*(\w+)\)\(", table[1]))
     example = exampleengine.SOURCE.read_text()
-    assert operations == set(re.findall(r"(?m)^    \.(\w+) = plain_", example))
-    page = (WIRE.parent / "README.md").read_text()
-    section = page.partition("### Add an engine")[2].partition("\n## ")[0]
+    assert operations == set(re.findall(r"(?m)^    \.(\w+) = simple_", example))
+    page = (ROOT / "ftrma" / "docs" / "add-an-engine.md").read_text()
     sources = "".join(path.read_text() for path in [*WIRE.glob("*.[ch]"), WIRE.parent / "build.py"])
-    for name in re.findall(r"`(ftrma_\w+|FTRMA_WIRE_REQUESTS|SOURCES|adopt|disconnect)\b", section):
+    for name in re.findall(r"`(ftrma_\w+|FTRMA_WIRE_REQUESTS|SOURCES|adopt|disconnect)\b", page):
         assert name in sources, name
-    assert wire.ENGINE in section
+    assert wire.ENGINE in page
+    rules = set(re.findall(r"(?m)^\* `(\w+)`", page))
+    assert rules and rules < operations

@@ -43,7 +43,7 @@ def run(program: Path, *words: object) -> None:
 
 def wire(tmp_path: Path) -> Path:
     folder = ROOT / "csrc" / "wire"
-    second = ROOT / "tests" / "c" / "engine_plain.c"
+    second = ROOT / "tests" / "c" / "engine_simple.c"
     return build(tmp_path, "fuzz_wire", folder, [*sorted(folder.glob("*.c")), second])
 
 

@@ -1,4 +1,4 @@
-/* A second engine, small and slow: the example of "Add an engine" in csrc/README.md.
+/* A second engine, small and slow: the example of the page ftrma/docs/add-an-engine.md.
  *
  * It sends messages over the stream itself, as tcp.c does, but by poll() and without any look
  * ahead.  tests/unit/native/test_wire_engines.py compiles it into a library of its own, and runs the
@@ -26,9 +26,9 @@ struct bytes {
     size_t n, room;
 };
 
-struct plain_connection {
+struct simple_connection {
     struct ftrma_connection base;
-    struct plain *engine;
+    struct simple *engine;
     void *owner;
     const char *failure;
     struct bytes in, out;
@@ -36,11 +36,11 @@ struct plain_connection {
     int socket, broken, told;
 };
 
-struct plain {
+struct simple {
     struct ftrma_engine base;
     int side, nwakers, wakers[4], results[4];
     size_t n, turn; /* turn: the connection that is asked first */
-    struct plain_connection *connections[MOST_CONNECTIONS];
+    struct simple_connection *connections[MOST_CONNECTIONS];
 };
 
 static int append(struct bytes *b, const void *data, size_t n)
@@ -63,14 +63,14 @@ static void drop(struct bytes *b, size_t n)
     memmove(b->data, b->data + n, b->n);
 }
 
-static void fail(struct plain_connection *c, const char *why)
+static void fail(struct simple_connection *c, const char *why)
 {
     c->broken = 1;
     c->failure = c->failure ? c->failure : why;
     c->out.n = 0;
 }
 
-static void push(struct plain_connection *c)
+static void push(struct simple_connection *c)
 {
     while (c->out.n && !c->broken) {
         ssize_t n = send(c->socket, c->out.data, c->out.n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -83,13 +83,13 @@ static void push(struct plain_connection *c)
     }
 }
 
-static int is_held(const struct plain_connection *c)
+static int is_held(const struct simple_connection *c)
 {
     return c->engine->side == FTRMA_WIRE_REQUESTS && c->out.n > UNTAKEN;
 }
 
 /* The length of the first message. 0: it is not whole. */
-static size_t whole(struct plain_connection *c, struct ftrma_wire_head *head)
+static size_t whole(struct simple_connection *c, struct ftrma_wire_head *head)
 {
     if (c->in.n - c->taken < HEAD)
         return 0;
@@ -101,7 +101,7 @@ static size_t whole(struct plain_connection *c, struct ftrma_wire_head *head)
 }
 
 /* Read what has come, as long as no message is whole. 0: there is none. */
-static size_t pull(struct plain_connection *c, struct ftrma_wire_head *head)
+static size_t pull(struct simple_connection *c, struct ftrma_wire_head *head)
 {
     char piece[PIECE];
     size_t n = 0;
@@ -119,17 +119,17 @@ static size_t pull(struct plain_connection *c, struct ftrma_wire_head *head)
     return n;
 }
 
-static int plain_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
+static int simple_next(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
                       const void **payload)
 {
-    struct plain *e = (void *)engine;
+    struct simple *e = (void *)engine;
     for (size_t i = 0; i < e->n; i++)
         if (e->connections[i]->taken) {
             drop(&e->connections[i]->in, e->connections[i]->taken);
             e->connections[i]->taken = 0;
         }
     for (size_t i = 0; i < e->n; i++) {
-        struct plain_connection *c = e->connections[e->turn++ % e->n];
+        struct simple_connection *c = e->connections[e->turn++ % e->n];
         size_t n = pull(c, head);
         *owner = c->owner;
         if (n) {
@@ -145,13 +145,13 @@ static int plain_next(struct ftrma_engine *engine, void **owner, struct ftrma_wi
     return 0;
 }
 
-static int plain_wait(struct ftrma_engine *engine, int timeout_ms)
+static int simple_wait(struct ftrma_engine *engine, int timeout_ms)
 {
-    struct plain *e = (void *)engine;
+    struct simple *e = (void *)engine;
     struct pollfd polled[MOST_CONNECTIONS + 4];
     int found = 0;
     for (size_t i = 0; i < e->n; i++) {
-        struct plain_connection *c = e->connections[i];
+        struct simple_connection *c = e->connections[i];
         struct ftrma_wire_head head;
         push(c);
         found |= (!is_held(c) && whole(c, &head)) || (c->failure && !c->told);
@@ -169,9 +169,9 @@ static int plain_wait(struct ftrma_engine *engine, int timeout_ms)
     return found;
 }
 
-static int plain_wake_by(struct ftrma_engine *engine, int descriptor, int result)
+static int simple_wake_by(struct ftrma_engine *engine, int descriptor, int result)
 {
-    struct plain *e = (void *)engine;
+    struct simple *e = (void *)engine;
     for (int i = 0; i < e->nwakers; i++)
         if (e->results[i] == result)
             return -EBUSY;
@@ -182,11 +182,11 @@ static int plain_wake_by(struct ftrma_engine *engine, int descriptor, int result
     return 0;
 }
 
-static int plain_adopt(struct ftrma_engine *engine, struct ftrma_stream stream, void *owner,
+static int simple_adopt(struct ftrma_engine *engine, struct ftrma_stream stream, void *owner,
                        struct ftrma_connection **connection)
 {
-    struct plain *e = (void *)engine;
-    struct plain_connection *c = e->n < MOST_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
+    struct simple *e = (void *)engine;
+    struct simple_connection *c = e->n < MOST_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
     if (!c || fcntl(stream.socket, F_SETFD, FD_CLOEXEC)) {
         int error = c ? errno : ENOMEM;
         free(c);
@@ -202,10 +202,10 @@ static int plain_adopt(struct ftrma_engine *engine, struct ftrma_stream stream, 
     return 0;
 }
 
-static void plain_disconnect(struct ftrma_connection *connection)
+static void simple_disconnect(struct ftrma_connection *connection)
 {
-    struct plain_connection *c = (void *)connection;
-    struct plain *e = c->engine;
+    struct simple_connection *c = (void *)connection;
+    struct simple *e = c->engine;
     char rest[4096];
     push(c);
     /* Unread bytes would have the kernel reset the connection, and lose the last words. */
@@ -220,20 +220,20 @@ static void plain_disconnect(struct ftrma_connection *connection)
     free(c);
 }
 
-static const char *plain_failure(const struct ftrma_connection *connection)
+static const char *simple_failure(const struct ftrma_connection *connection)
 {
-    return ((const struct plain_connection *)(const void *)connection)->failure;
+    return ((const struct simple_connection *)(const void *)connection)->failure;
 }
 
-static size_t plain_unsent(const struct ftrma_connection *connection)
+static size_t simple_unsent(const struct ftrma_connection *connection)
 {
-    return ((const struct plain_connection *)(const void *)connection)->out.n;
+    return ((const struct simple_connection *)(const void *)connection)->out.n;
 }
 
-static void plain_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
+static void simple_send(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
                        const void *payload)
 {
-    struct plain_connection *c = (void *)connection;
+    struct simple_connection *c = (void *)connection;
     if (c->broken)
         return;
     if (append(&c->out, head, HEAD) || (head->length && append(&c->out, payload, head->length)))
@@ -242,36 +242,36 @@ static void plain_send(struct ftrma_connection *connection, const struct ftrma_w
         push(c);
 }
 
-static void plain_close(struct ftrma_engine *engine)
+static void simple_close(struct ftrma_engine *engine)
 {
-    struct plain *e = (void *)engine;
+    struct simple *e = (void *)engine;
     while (e->n)
-        plain_disconnect(&e->connections[0]->base);
+        simple_disconnect(&e->connections[0]->base);
     free(e);
 }
 
-static int plain_open(int side, struct ftrma_engine **engine);
+static int simple_open(int side, struct ftrma_engine **engine);
 
-static const struct ftrma_engine_ops plain = {
-    .name = "plain",
-    .open = plain_open,
-    .close = plain_close,
-    .adopt = plain_adopt,
-    .disconnect = plain_disconnect,
-    .failure = plain_failure,
-    .unsent = plain_unsent,
-    .send = plain_send,
-    .next = plain_next,
-    .wake_by = plain_wake_by,
-    .wait = plain_wait,
+static const struct ftrma_engine_ops simple = {
+    .name = "simple",
+    .open = simple_open,
+    .close = simple_close,
+    .adopt = simple_adopt,
+    .disconnect = simple_disconnect,
+    .failure = simple_failure,
+    .unsent = simple_unsent,
+    .send = simple_send,
+    .next = simple_next,
+    .wake_by = simple_wake_by,
+    .wait = simple_wait,
 };
 
-static int plain_open(int side, struct ftrma_engine **engine)
+static int simple_open(int side, struct ftrma_engine **engine)
 {
-    struct plain *e = calloc(1, sizeof *e);
+    struct simple *e = calloc(1, sizeof *e);
     if (!e)
         return -ENOMEM;
-    e->base.ops = &plain;
+    e->base.ops = &simple;
     e->side = side;
     *engine = &e->base;
     return 0;
@@ -279,5 +279,5 @@ static int plain_open(int side, struct ftrma_engine **engine)
 
 __attribute__((constructor)) static void add_plain(void)
 {
-    ftrma_engine_register(&plain);
+    ftrma_engine_register(&simple);
 }
