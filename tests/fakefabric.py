@@ -19,7 +19,8 @@ from ftrma.fabric.plans import PublishedPlan
 from ftrma.fabric.remote import Files
 from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.story import Event
-from ftrma.fabric.view import JobView, Words
+from ftrma.fabric.view import JobView
+from ftrma.fabric.words import Words
 from ftrma.host.errors import Rollback
 from ftrma.host.key import Key
 from ftrma.host.record import Seal

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ftrma.fabric.control_words import ControlWords
 from ftrma.fabric.one_node import OneNodeView
-from ftrma.fabric.words import ControlWords
 from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.native import job, loading, vaults
@@ -80,7 +80,7 @@ class Group:
         path.unlink(missing_ok=True)
         made = Vault(path, self.capacity_of(proc), self.count, create=True)
         self.opened.append(made)
-        self.view.ctl.proc[proc].state = job.State.ALIVE
+        self.view.ctl.proc[proc].state = job.ProcessState.ALIVE
         self.view.words.process(proc).ready = 1
         return made
 

@@ -16,7 +16,7 @@ from ..native.shared import Control, Proc
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedProcess:
     """A living process that a repair waits for in vain.
 
     Attributes:
@@ -28,7 +28,7 @@ class Stopped:
     name: str
 
 
-def stopped(ctl: Control, node: int | None = None) -> list[Stopped]:
+def stopped(ctl: Control, node: int | None = None) -> list[StoppedProcess]:
     """List the stopped processes that have not come to the pending repair.
 
     Args:
@@ -45,9 +45,9 @@ def stopped(ctl: Control, node: int | None = None) -> list[Stopped]:
     for proc in map(Proc, range(ctl.nprocs)):
         p = ctl.proc[proc]
         here = node is None or p.node == node
-        if here and p.state == job.State.ALIVE and p.met >> 8 < alarm and is_stopped(p.pid):
+        if here and p.state == job.ProcessState.ALIVE and p.met >> 8 < alarm and is_stopped(p.pid):
             role, index = job.role_of(ctl, proc)
-            found.append(Stopped(proc, f"{ROLE_NAMES[role]} {index}"))
+            found.append(StoppedProcess(proc, f"{ROLE_NAMES[role]} {index}"))
     return found
 
 

@@ -173,7 +173,7 @@ class Splits:
         return True
 
 
-class Interrupted(OSError):
+class AlarmRang(OSError):
     """The alarm rang while a connection was made."""
 
 
@@ -189,7 +189,7 @@ class _Hasty:
         poll.register(self.alarm, select.POLLIN)
         ready = poll.poll(max(0.0, 1000 * (self.deadline - time.monotonic())))
         if any(fd == self.alarm for fd, _ in ready):
-            raise Interrupted("the alarm rang")
+            raise AlarmRang("the alarm rang")
         if not ready:
             raise TimeoutError("no answer")
 
@@ -267,7 +267,7 @@ class Asking:
                 fd, answer = knock(ip, address.port, self.key, said, self.origin.alarm, deadline)
             except (OSError, ValueError) as error:
                 self.trouble = f"{ip}: {error}"
-                if isinstance(error, Interrupted):
+                if isinstance(error, AlarmRang):
                     return -errno.EINTR
                 self.splits.note(address.host, began, reached=False)
                 continue

@@ -51,7 +51,7 @@ from ..host.errors import FtrmaError
 from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.signals import SET_S, would_end
-from .absence import Stopped
+from .absence import StoppedProcess
 
 VARIABLE = "FTRMA_LINK"
 _exit = os._exit  # the real one; `runner` replaces it for the program
@@ -338,7 +338,7 @@ class Link:
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
-        self.stopped: Callable[[], list[Stopped]] = list
+        self.stopped: Callable[[], list[StoppedProcess]] = list
         self.ending = False
         self.waiting: set[int] = set()  # signals that the program may handle later
         self.sending = threading.Lock()

@@ -26,9 +26,9 @@ from ..native.constants import CLAIM_FORFEIT, FAILPOINTS, NAME_BYTES
 from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
+from .control_words import ControlWords
 from .remote import Files
 from .round_changed import RoundChanged
-from .words import ControlWords
 
 SETTLE_S = 0.1  # so long a death may be unknown that shows as an error elsewhere
 LOOK_S = 0.005  # how often it is looked whether one is known now
@@ -115,7 +115,7 @@ class OneNodeView:
         """All are on this node."""
 
     def alive(self, proc: Proc) -> bool:
-        return proc >= 0 and self.ctl.proc[proc].state == job.State.ALIVE
+        return proc >= 0 and self.ctl.proc[proc].state == job.ProcessState.ALIVE
 
     def ready(self, proc: Proc) -> bool:
         return self.alive(proc) and bool(self.ctl.proc[proc].ready)

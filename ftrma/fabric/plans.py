@@ -69,7 +69,7 @@ def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
         reason: in words.
     """
     before = job.load(ctl, "asker")
-    if before and ctl.proc[before - 1].state == job.State.ALIVE:
+    if before and ctl.proc[before - 1].state == job.ProcessState.ALIVE:
         return
     # An asker that has died has stored its request by now, or never will.
     nothing, relaunch = job.Request.NOTHING, job.Request.RELAUNCH

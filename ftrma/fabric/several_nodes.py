@@ -44,12 +44,12 @@ from .absence import stopped
 from .agent_access import AgentAccess
 from .agents import NodeAgent
 from .control_file import log_bytes, make_control, write_roles
+from .control_words import ControlWords
 from .link import Link
 from .node_table import NodeTable
 from .one_node import OneNodeView
 from .remote import File
 from .story import Agentdeath, Event, parse, plain
-from .words import ControlWords
 
 THERE_S = 1.0  # an agent answers within milliseconds
 WORKING_S = 2.0  # how often the supervisor is told that a repair is bringing bytes
@@ -159,7 +159,7 @@ class SeveralNodesView(OneNodeView):
         ctl.nodes = len(self.table.names)
         for proc, node in enumerate(self.table.nodes):
             ctl.proc[proc].node = node
-            ctl.proc[proc].state = job.State.ALIVE  # all have taken part in MPI's calls before
+            ctl.proc[proc].state = job.ProcessState.ALIVE  # all have called MPI together
 
     def reach_holders(self) -> None:
         role, index = self.role()

@@ -1,8 +1,8 @@
 """Declares how a process of a job sees the job: what protocols and program need, and no more.
 
 `JobView` consists of five protocols: who is who (`Membership`), words that all processes share
-(`Words`), waits for each other (`Meeting`), vaults and logs (`Files`), and reports (`Reporting`).
-Three classes implement `JobView` and keep the laws of ``tests/fabriclaws.py``:
+(`words.Words`), waits for each other (`Meeting`), vaults and logs (`JobFiles`), and reports
+(`Reporting`). Three classes implement `JobView` and keep the laws of ``tests/fabriclaws.py``:
 
 * `one_node.OneNodeView`, by a control file that all processes of one node map;
 * `several_nodes.SeveralNodesView`, by a control file on each node; the nodes' agents keep the words
@@ -20,10 +20,11 @@ from typing import Any, Protocol
 from ..host.record import Seal
 from ..machine.topology import Domains, Layout
 from ..native import job
-from ..native.shared import Proc, Progress, Slot, Version
+from ..native.shared import Proc, Slot, Version
 from . import remote
 from .plans import PublishedPlan
 from .story import Event
+from .words import Words
 
 
 class Membership(Protocol):
@@ -128,170 +129,6 @@ class Membership(Protocol):
         """The framework recovers also without a checkpoint."""
 
 
-class ProcessWords(Protocol):
-    """Words of one process, which the process itself writes.
-
-    Attributes:
-        ordinal: safepoints that the slot has passed in this attempt.
-        arrived: ordinal of the safepoint where the slot waits to checkpoint.
-        staging: version that the slot stages or has staged; 0: it waits.
-        staged: version that the slot has staged completely.
-        summed: version of which the parity has the members' changes.
-        folded: version of the parity.
-        ready: 1: the vault holds what its role must hold.
-        finished: attempt in which the program has ended.
-        blocks: of the vault that are in use.
-        bytes: that the last checkpoint protected; dirty_bytes: those that had changed.
-        block_ns: for which the last checkpoint held up the program.
-        protect_hash: hash of the names that were declared so far.
-        reported: 1: the death is in the job's story.
-        syncs: synchronizations in this attempt, where events are not counted.
-    """
-
-    ordinal: int
-    arrived: int
-    staging: int
-    staged: Version
-    summed: Version
-    folded: Version
-    ready: int
-    finished: int
-    blocks: int
-    bytes: int
-    dirty_bytes: int
-    block_ns: int
-    protect_hash: int
-    reported: int
-    syncs: int
-
-    @property
-    def pid(self) -> int:
-        """Number of the process on its node."""
-
-    @property
-    def dead(self) -> bool:
-        """The process has died."""
-
-    @property
-    def lacked_memory(self) -> bool:
-        """The process said, as it died, that shared memory was full."""
-
-    @property
-    def waits(self) -> bool:
-        """The process waits for others."""
-
-
-class Words(Protocol):
-    """Words that all processes share, with what they say of the job.
-
-    Attributes:
-        checkpoint_target: ordinal of the safepoint where the next checkpoint is due.
-        checkpoint_wanted: 1: a checkpoint of all is needed at the next chance.
-        checkpoint_taken: ordinal of the newest safepoint whose checkpoint all have passed.
-        attempt: how often the program was entered; 1 is the first time.
-        causal: 1: the newest plan is a causal recovery.
-        replays: 1: a slot is to be replayed.
-        plan_round: newest round of repair that has a plan, written after all that belongs to it.
-        repaired_round: newest round of repair that has ended with everybody.
-        connect_wanted: 1: the next round of repair makes the library's communicators.
-        failed_connects: rounds of a repair in which the library failed without another death.
-        dynamic: 1: the program has a window that is the library's own.
-        start_ns: when the program was first entered, `job.now_ns`.
-        request: what the job asks of its supervisor, `job.Request`.
-    """
-
-    checkpoint_target: int
-    checkpoint_wanted: int
-    checkpoint_taken: int
-    attempt: int
-    causal: int
-    replays: int
-    plan_round: int
-    repaired_round: int
-    connect_wanted: int
-    failed_connects: int
-    dynamic: int
-    start_ns: int
-    request: int
-
-    @property
-    def me(self) -> ProcessWords:
-        """Words of this process."""
-
-    def process(self, proc: Proc) -> ProcessWords:
-        """Words of a process."""
-
-    def slot(self, slot: Slot) -> Progress:
-        """Words of a slot, which stay when its process dies."""
-
-    @property
-    def committed(self) -> Version:
-        """The newest version that all can go back to; 0 is the start of the program."""
-
-    def commit(self, version: Version) -> bool:
-        """Commit a version, unless it is committed or a repair has begun; whether this call did."""
-
-    def set_committed(self, version: Version) -> None:
-        """Set the committed version, at the start of a launch."""
-
-    def forfeit(self) -> None:
-        """Give up the committed version, as the leader of a repair."""
-
-    def forbid_commits(self) -> None:
-        """Have no version committed from here to the end of the repair."""
-
-    def allow_commits(self) -> None:
-        """Let versions be committed again, as the leader of a repair."""
-
-    def first_to_report(self, proc: Proc) -> bool:
-        """True for the first caller that asks about the death of this process."""
-
-    def first_to_tell_full(self, step: int) -> bool:
-        """True for the first caller that tells this step (1, 2) of full logs, in a job."""
-
-    def first_to_tell_demand(self) -> bool:
-        """True for the first caller that tells the cost of demand checkpoints, in a job."""
-
-    @property
-    def resumed(self) -> bool:
-        """The launch goes on from vaults of an earlier one."""
-
-    @property
-    def supervised(self) -> bool:
-        """A supervisor can launch the job again."""
-
-    @property
-    def capacity_blocks(self) -> int:
-        """Blocks of new vaults on this node."""
-
-    @property
-    def log_bytes(self) -> int:
-        """Budget of each slot's logs."""
-
-    @property
-    def partitioned(self) -> bool:
-        """The program has partitioned communication."""
-
-    @property
-    def death_ns(self) -> int:
-        """When the newest death was noticed, or happened by a rule of ``--kill``."""
-
-    @property
-    def exit_status(self) -> int:
-        """Status of the job, if a process has given one."""
-
-    @property
-    def error_owner(self) -> int:
-        """1 + the process whose error is the job's; 0: nobody's, or the job is on several nodes."""
-
-    @property
-    def refusal(self) -> str:
-        """Why the slot being replayed cannot be; empty if it can."""
-
-    def clear_refusal(self) -> None:
-        """Forget the refusal, as the leader at the end of a repair."""
-
-
 class Meeting(Protocol):
     """Waits for other processes, which end when somebody fails."""
 
@@ -371,7 +208,7 @@ class Meeting(Protocol):
         """Wait until all slots have staged a version; False if a failure came first."""
 
 
-class Files(Protocol):
+class JobFiles(Protocol):
     """Vaults and logs of the job's processes, on this node and on others.
 
     Attributes:
@@ -520,7 +357,7 @@ class Reporting(Protocol):
         """The last that this process does in the job, after it has ended well."""
 
 
-class JobView(Membership, Meeting, Files, Reporting, Protocol):
+class JobView(Membership, Meeting, JobFiles, Reporting, Protocol):
     """The job as one of its processes sees it.
 
     Attributes:

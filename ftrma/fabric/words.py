@@ -1,176 +1,174 @@
-"""Gives types and names to the words of the control file that processes of a job share.
+"""Declares the words that processes of a job share, as protocols and program see them.
 
-A read sees all that was written before the word; a write follows all that was written before it.
+`control_words` implements them by the control file.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
-from ..native import job
-from ..native.shared import Control, Proc, Process, Progress, Slot, Version
-
-
-class _Word:
-    """A word of a struct of C, which the object that has this attribute keeps in `struct`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, owner: Any, _: object) -> int:
-        return job.load(owner.struct, self.name)
-
-    def __set__(self, owner: Any, value: int) -> None:
-        job.store(owner.struct, self.name, value)
+from ..native.shared import Proc, Progress, Slot, Version
 
 
-def _word(name: str) -> Any:  # so that classes can declare the type
-    return _Word(name)
+class ProcessWords(Protocol):
+    """Words of one process, which the process itself writes.
 
+    Attributes:
+        ordinal: safepoints that the slot has passed in this attempt.
+        arrived: ordinal of the safepoint where the slot waits to checkpoint.
+        staging: version that the slot stages or has staged; 0: it waits.
+        staged: version that the slot has staged completely.
+        summed: version of which the parity has the members' changes.
+        folded: version of the parity.
+        ready: 1: the vault holds what its role must hold.
+        finished: attempt in which the program has ended.
+        blocks: of the vault that are in use.
+        bytes: that the last checkpoint protected; dirty_bytes: those that had changed.
+        block_ns: for which the last checkpoint held up the program.
+        protect_hash: hash of the names that were declared so far.
+        reported: 1: the death is in the job's story.
+        syncs: synchronizations in this attempt, where events are not counted.
+    """
 
-class ControlProcessWords:
-    """Words of one process in the control file, see `view.ProcessWords`."""
-
-    ordinal: int = _word("ordinal")
-    arrived: int = _word("arrived")
-    staging: int = _word("staging")
-    staged: Version = _word("staged")
-    summed: Version = _word("summed")
-    folded: Version = _word("folded")
-    ready: int = _word("ready")
-    finished: int = _word("finished")
-    blocks: int = _word("blocks")
-    bytes: int = _word("bytes")
-    dirty_bytes: int = _word("dirty_bytes")
-    block_ns: int = _word("block_ns")
-    protect_hash: int = _word("protect_hash")
-    reported: int = _word("reported")
-    syncs: int = _word("syncs")
-
-    def __init__(self, struct: Process) -> None:
-        self.struct = struct
+    ordinal: int
+    arrived: int
+    staging: int
+    staged: Version
+    summed: Version
+    folded: Version
+    ready: int
+    finished: int
+    blocks: int
+    bytes: int
+    dirty_bytes: int
+    block_ns: int
+    protect_hash: int
+    reported: int
+    syncs: int
 
     @property
     def pid(self) -> int:
-        return self.struct.pid
+        """Number of the process on its node."""
 
     @property
     def dead(self) -> bool:
-        return self.struct.state == job.State.DEAD
+        """The process has died."""
 
     @property
     def lacked_memory(self) -> bool:
-        return bool(self.struct.leaving & job.Left.BY_MEMORY)
+        """The process said, as it died, that shared memory was full."""
 
     @property
     def waits(self) -> bool:
-        return bool(self.struct.waiting or job.is_in_call(self.struct))
+        """The process waits for others."""
 
 
-class ControlWords:
-    """Words of a job in the control file, see `view.Words`.
+class Words(Protocol):
+    """Words that all processes share, with what they say of the job.
 
-    Args:
-        struct: the control file.
-        proc: this process.
+    Attributes:
+        checkpoint_target: ordinal of the safepoint where the next checkpoint is due.
+        checkpoint_wanted: 1: a checkpoint of all is needed at the next chance.
+        checkpoint_taken: ordinal of the newest safepoint whose checkpoint all have passed.
+        attempt: how often the program was entered; 1 is the first time.
+        causal: 1: the newest plan is a causal recovery.
+        replays: 1: a slot is to be replayed.
+        plan_round: newest round of repair that has a plan, written after all that belongs to it.
+        repaired_round: newest round of repair that has ended with everybody.
+        connect_wanted: 1: the next round of repair makes the library's communicators.
+        failed_connects: rounds of a repair in which the library failed without another death.
+        dynamic: 1: the program has a window that is the library's own.
+        start_ns: when the program was first entered, `job.now_ns`.
+        request: what the job asks of its supervisor, `job.Request`.
     """
 
-    checkpoint_target: int = _word("target")
-    checkpoint_wanted: int = _word("wanted")
-    checkpoint_taken: int = _word("taken")
-    attempt: int = _word("attempt")
-    causal: int = _word("causal")
-    replays: int = _word("replays")
-    plan_round: int = _word("plan_round")
-    repaired_round: int = _word("repaired")
-    connect_wanted: int = _word("connect")
-    failed_connects: int = _word("stumbles")
-    dynamic: int = _word("dynamic")
-    start_ns: int = _word("start_ns")
-    request: int = _word("request")
+    checkpoint_target: int
+    checkpoint_wanted: int
+    checkpoint_taken: int
+    attempt: int
+    causal: int
+    replays: int
+    plan_round: int
+    repaired_round: int
+    connect_wanted: int
+    failed_connects: int
+    dynamic: int
+    start_ns: int
+    request: int
 
-    def __init__(self, struct: Control, proc: Proc) -> None:
-        self.struct = struct
-        self.me = ControlProcessWords(struct.proc[proc])
+    @property
+    def me(self) -> ProcessWords:
+        """Words of this process."""
 
-    def process(self, proc: Proc) -> ControlProcessWords:
-        return ControlProcessWords(self.struct.proc[proc])
+    def process(self, proc: Proc) -> ProcessWords:
+        """Words of a process."""
 
     def slot(self, slot: Slot) -> Progress:
-        return self.struct.slots[slot]
-
-    # -- committed versions -------------------------------------------------------------------
+        """Words of a slot, which stay when its process dies."""
 
     @property
     def committed(self) -> Version:
-        return Version(job.load(self.struct, "commit") >> 1)
+        """The newest version that all can go back to; 0 is the start of the program."""
 
     def commit(self, version: Version) -> bool:
-        return job.exchange(self.struct, "commit", version - 1 << 1, version << 1)
+        """Commit a version, unless it is committed or a repair has begun; whether this call did."""
 
     def set_committed(self, version: Version) -> None:
-        job.store(self.struct, "commit", version << 1)
+        """Set the committed version, at the start of a launch."""
 
     def forfeit(self) -> None:
-        job.store(self.struct, "commit", 1)
+        """Give up the committed version, as the leader of a repair."""
 
     def forbid_commits(self) -> None:
-        word = job.load(self.struct, "commit")
-        while not word & 1:
-            job.exchange(self.struct, "commit", word, word | 1)
-            word = job.load(self.struct, "commit")
+        """Have no version committed from here to the end of the repair."""
 
     def allow_commits(self) -> None:
-        self.set_committed(self.committed)
-
-    # -- said once ----------------------------------------------------------------------------
+        """Let versions be committed again, as the leader of a repair."""
 
     def first_to_report(self, proc: Proc) -> bool:
-        return job.exchange(self.struct.proc[proc], "reported", 0, 1)
+        """True for the first caller that asks about the death of this process."""
 
     def first_to_tell_full(self, step: int) -> bool:
-        return job.exchange(self.struct, "told_full", step - 1, step)
+        """True for the first caller that tells this step (1, 2) of full logs, in a job."""
 
     def first_to_tell_demand(self) -> bool:
-        return job.exchange(self.struct, "told_demand", 0, 1)
-
-    # -- facts --------------------------------------------------------------------------------
+        """True for the first caller that tells the cost of demand checkpoints, in a job."""
 
     @property
     def resumed(self) -> bool:
-        return bool(self.struct.resume)
+        """The launch goes on from vaults of an earlier one."""
 
     @property
     def supervised(self) -> bool:
-        return bool(self.struct.supervisor)
+        """A supervisor can launch the job again."""
 
     @property
     def capacity_blocks(self) -> int:
-        return self.struct.capacity_blocks
+        """Blocks of new vaults on this node."""
 
     @property
     def log_bytes(self) -> int:
-        return self.struct.log_bytes
+        """Budget of each slot's logs."""
 
     @property
     def partitioned(self) -> bool:
-        return bool(self.struct.partitioned)
+        """The program has partitioned communication."""
 
     @property
     def death_ns(self) -> int:
-        return self.struct.death_ns
+        """When the newest death was noticed, or happened by a rule of ``--kill``."""
 
     @property
     def exit_status(self) -> int:
-        return self.struct.exit_status
+        """Status of the job, if a process has given one."""
 
     @property
     def error_owner(self) -> int:
-        return self.struct.error_owner
+        """1 + the process whose error is the job's; 0: nobody's, or the job is on several nodes."""
 
     @property
     def refusal(self) -> str:
-        return job.refusal(self.struct)
+        """Why the slot being replayed cannot be; empty if it can."""
 
     def clear_refusal(self) -> None:
-        self.struct.refusal[0] = b"\0"
+        """Forget the refusal, as the leader at the end of a repair."""

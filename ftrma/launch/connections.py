@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from ..fabric import link
-from ..fabric.absence import Stopped
+from ..fabric.absence import StoppedProcess
 from ..host import lineoutput
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.listening import Bind, listen, own_addresses, reachable
@@ -85,7 +85,7 @@ class Peer:
     left: OwnExit | None = None
     leaving: int = 0
     waits: bool = False
-    stopped: list[Stopped] = field(default_factory=list)
+    stopped: list[StoppedProcess] = field(default_factory=list)
     answered_at: float = 0.0
     file: BinaryIO | None = None
 

@@ -180,7 +180,7 @@ class OneNode:
 
     def dead_procs(self) -> set[int]:
         """Processes whose death has been noticed."""
-        return {i for i, p in enumerate(self.launch.procs()) if p.state == job.State.DEAD}
+        return {i for i, p in enumerate(self.launch.procs()) if p.state == job.ProcessState.DEAD}
 
     def abandon(self) -> None:
         self.launch.end()
@@ -226,7 +226,7 @@ class OneNode:
     def waits_for_stopped(self) -> str:
         """A repair waits for a process that is stopped."""
         dead = [self.name(i) for i, p in enumerate(self.launch.procs())
-                if p.state == job.State.DEAD and not p.reported]
+                if p.state == job.ProcessState.DEAD and not p.reported]
         died = f"{' and '.join(dead)} died" if dead else "a repair is under way"
         return self.stopped_processes.check(stopped(self.ctl), died)
 
@@ -239,7 +239,7 @@ class OneNode:
 
     def unnoticed(self, gone: list[int]) -> str:
         procs = self.launch.procs()
-        alive = {p.pid for p in procs if p.state == job.State.ALIVE}
+        alive = {p.pid for p in procs if p.state == job.ProcessState.ALIVE}
         known = {p.pid for p in procs if p.pid}
         if not any(pid in alive or pid not in known for pid in gone):
             self.unnoticed_since = None
@@ -257,7 +257,7 @@ class OneNode:
         now = time.monotonic()
         for i, p in enumerate(self.launch.procs()):
             calls = p.calls
-            if p.state != job.State.ALIVE or not job.is_in_call(p) or is_stopped(p.pid):
+            if p.state != job.ProcessState.ALIVE or not job.is_in_call(p) or is_stopped(p.pid):
                 self.seen_call.pop(i, None)
             elif self.seen_call.get(i, (None, 0))[0] != calls:
                 self.seen_call[i] = (calls, now)
@@ -273,7 +273,7 @@ class OneNode:
         ctl, now = self.ctl, job.now_ns()
         for i, p in enumerate(self.launch.procs()):
             awaited = ctl.alarm != ctl.repaired and p.met >> 8 < ctl.alarm
-            if p.state != job.State.ALIVE or not awaited or is_stopped(p.pid):
+            if p.state != job.ProcessState.ALIVE or not awaited or is_stopped(p.pid):
                 self.away_since.pop(i, None)
                 self.told_away.discard(i)
                 continue

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from ..fabric import link
-from ..fabric.absence import Stopped
+from ..fabric.absence import StoppedProcess
 from ..fabric.story import Event
 from ..host.key import Key
 from ..host.listening import Bind
@@ -180,7 +180,7 @@ class RankLinks:
         waiting = bool(self.claims.waiting) or all(peer.waits for peer in others)
         return left, len(left) < len(deaths), waiting
 
-    def stopped(self) -> list[Stopped]:
+    def stopped(self) -> list[StoppedProcess]:
         """Processes that are stopped and keep a repair waiting, as those of each node see it.
 
         They are asked now and then while a death is open. Where nobody of a node answers, nor says
@@ -245,7 +245,7 @@ class RankLinks:
             self.pump(0.05)
 
 
-def silent(peers: list[Peer], heard: set[str]) -> dict[Proc, Stopped]:
+def silent(peers: list[Peer], heard: set[str]) -> dict[Proc, StoppedProcess]:
     """Processes of hosts that are not among those that were heard. Pure."""
-    return {Proc(peer.rank): Stopped(Proc(peer.rank), f"{peer.name} on {peer.host}")
+    return {Proc(peer.rank): StoppedProcess(Proc(peer.rank), f"{peer.name} on {peer.host}")
             for peer in peers if peer.host not in heard}

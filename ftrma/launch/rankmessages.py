@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..fabric.absence import Stopped
+from ..fabric.absence import StoppedProcess
 from ..fabric.story import Event, Phases, Recovery, parse, plain
 from ..host.outfile import tell
 from ..native import job
@@ -149,7 +149,7 @@ class RankMessages:
 
     def stopped(self, peer: Peer, message: Message) -> None:
         peer.answered_at = time.monotonic()
-        peer.stopped = [Stopped(Proc(proc), f"{name} on {peer.host}")
+        peer.stopped = [StoppedProcess(Proc(proc), f"{name} on {peer.host}")
                         for proc, name in message["found"]]
 
     def waiting(self, peer: Peer, message: Message) -> None:

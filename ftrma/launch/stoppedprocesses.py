@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..fabric.absence import Stopped
+from ..fabric.absence import StoppedProcess
 from ..host.outfile import tell
 
 SOON_S = 0.5  # a signal may stop a process for a moment
@@ -25,7 +25,7 @@ class StoppedProcesses:
         self.since: dict[int, float] = {}  # when a process was seen stopped first
         self.told: set[int] = set()
 
-    def check(self, found: Sequence[Stopped], died: str) -> str:
+    def check(self, found: Sequence[StoppedProcess], died: str) -> str:
         """Tell of processes that are newly stopped.
 
         Args:
@@ -48,5 +48,5 @@ class StoppedProcesses:
         return f"{died}, and {_names(late)} does not answer" if late else ""
 
 
-def _names(some: Sequence[Stopped]) -> str:
+def _names(some: Sequence[StoppedProcess]) -> str:
     return " and ".join(one.name for one in some)

@@ -165,7 +165,7 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
             status, stats = CATASTROPHE, dict[str, Any]()
             try:
                 remove_sessions(directory)
-                dead, ctl = job.State.DEAD, made.ctl
+                dead, ctl = job.ProcessState.DEAD, made.ctl
                 died = {p for p in range(ctl.nprocs) if ctl.proc[p].state == dead}
                 if relaunch(made, SUPERVISOR_DIED, died, job.now_ns()):
                     status, stats = _to_the_end(made, signals, lock.fileno())

@@ -21,7 +21,7 @@ from .constants import number
 from .shared import Array, Control, Proc, Process, Version
 
 
-class State(IntEnum):
+class ProcessState(IntEnum):
     """Life of a process."""
 
     ABSENT, ALIVE, DEAD = number("ABSENT"), number("ALIVE"), number("DEAD")

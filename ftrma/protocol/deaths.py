@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..fabric.story import Failure
-from ..fabric.view import JobView, ProcessWords
+from ..fabric.view import JobView
+from ..fabric.words import ProcessWords
 from ..native import logs
 from ..native.constants import ROLE_NAMES, SLOT, SPARE
 from ..native.shared import Slot

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Checkpoint, Reseat
-from ..fabric.view import JobView, ProcessWords
+from ..fabric.view import JobView
+from ..fabric.words import ProcessWords
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, SPARE, WHAT
 from ..native.shared import Version

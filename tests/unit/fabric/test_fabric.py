@@ -17,11 +17,12 @@ from fabriclaws import LAWS, SLOTS, STATUS, Law, an_abort_has_its_status
 from fakefabric import FakeJob, FakeProcessWords, FakeView, FakeWords
 
 from ftrma.fabric import view as views
+from ftrma.fabric import words
 from ftrma.fabric.control_file import make_control
+from ftrma.fabric.control_words import ControlProcessWords, ControlWords
 from ftrma.fabric.one_node import OneNodeView
 from ftrma.fabric.several_nodes import SeveralNodesView
 from ftrma.fabric.story import Event
-from ftrma.fabric.words import ControlProcessWords, ControlWords
 from ftrma.host.key import Key
 from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading
@@ -165,7 +166,7 @@ def declared(protocol: type) -> set[str]:
 PACKAGE = Path(views.__file__).parents[1]
 USERS = [path.read_text() for folder in ("protocol", "program", "vault")
          for path in (PACKAGE / folder).glob("*.py")]
-PARTS = (views.Membership, views.Meeting, views.Files, views.Reporting)
+PARTS = (views.Membership, views.Meeting, views.JobFiles, views.Reporting)
 SEVERAL = {"everyone", "table", "report_start"}  # of a launch over several nodes, while it begins
 
 
@@ -178,9 +179,9 @@ def test_the_view_is_what_is_used() -> None:
     text = "\n".join([*USERS, (PACKAGE / "framework.py").read_text()])
     used = set(re.findall(r"\bview\.(\w+)", re.sub(r"fabric\.view\.\w+", "", text)))
     assert used - SEVERAL == names
-    words = declared(views.Words) | declared(views.ProcessWords)
-    assert set(re.findall(r"\bview\.words\.(\w+)", text)) <= words
-    unused = {name for name in words if not re.search(rf"\.{name}\b", text)}
+    shared = declared(words.Words) | declared(words.ProcessWords)
+    assert set(re.findall(r"\bview\.words\.(\w+)", text)) <= shared
+    unused = {name for name in shared if not re.search(rf"\.{name}\b", text)}
     assert not unused
 
 
@@ -192,7 +193,7 @@ def test_all_have_the_whole_view(tmp_path: Path) -> None:
     of_real = {"words", "proc", "directory", "mapped_vaults"}  # set by the constructor
     for kind in (OneNodeView, SeveralNodesView):
         assert names - of_real <= set(dir(kind))
-    assert declared(views.Words) - {"me"} <= set(dir(ControlWords))
-    assert declared(views.Words) <= {f.name for f in fields(FakeWords)} | set(dir(FakeWords))
-    assert declared(views.ProcessWords) <= set(dir(ControlProcessWords))
-    assert declared(views.ProcessWords) == {f.name for f in fields(FakeProcessWords)}
+    assert declared(words.Words) - {"me"} <= set(dir(ControlWords))
+    assert declared(words.Words) <= {f.name for f in fields(FakeWords)} | set(dir(FakeWords))
+    assert declared(words.ProcessWords) <= set(dir(ControlProcessWords))
+    assert declared(words.ProcessWords) == {f.name for f in fields(FakeProcessWords)}

@@ -126,7 +126,7 @@ def test_reasons_of_all_kinds(ctl: Any, reason: str, kept: str) -> None:
 
 def alive(ctl: Any, *procs: int) -> None:
     for p in range(SLOTS):
-        ctl.proc[p].state = job.State.ALIVE if p in procs else job.State.DEAD
+        ctl.proc[p].state = job.ProcessState.ALIVE if p in procs else job.ProcessState.DEAD
 
 
 def test_the_first_who_asks_is_heard(ctl: Any) -> None:

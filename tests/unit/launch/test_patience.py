@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftrma.fabric.absence import Stopped, is_stopped
+from ftrma.fabric.absence import StoppedProcess, is_stopped
 from ftrma.launch import stoppedprocesses
 from ftrma.launch.stoppedprocesses import SOON_S, STOPPED_S, StoppedProcesses
 from ftrma.native.shared import Proc
 
-DIED, ONE = "slot 2 died", Stopped(Proc(1), "slot 1")
+DIED, ONE = "slot 2 died", StoppedProcess(Proc(1), "slot 1")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def is_called(directory: Path, deaths: tuple[str, ...], spares: int) -> bool:
     ctl = job.make_control(directory / "control", processes, SLOTS, 1, CHECKSUMS, SLOTS, 16)
     ctl.nodes = 1
     for proc in range(processes):
-        ctl.proc[proc].state = job.State.ALIVE
+        ctl.proc[proc].state = job.ProcessState.ALIVE
     job.join(ctl, Proc(0), directory)
     for name in deaths:
         job.note_death(PROCS[name])
@@ -49,7 +49,7 @@ loading.load()
 ctl = job.make_control(Path(sys.argv[1]) / "control", 4, 2, 1, 1, 2, 16)
 ctl.nodes = 1
 for proc in range(4):
-    ctl.proc[proc].state, ctl.proc[proc].pid = job.State.ALIVE, (0, 1, 1, 2**22 + 1)[proc]
+    ctl.proc[proc].state, ctl.proc[proc].pid = job.ProcessState.ALIVE, (0, 1, 1, 2**22 + 1)[proc]
 job.join(ctl, 0, Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
 try:

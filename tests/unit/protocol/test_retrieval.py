@@ -74,7 +74,7 @@ class Launch:
         ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, 2
         ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = 2, 5, 300
         for proc in range(5):
-            ctl.proc[proc].state = job.State.ALIVE
+            ctl.proc[proc].state = job.ProcessState.ALIVE
         for slot in range(3):
             ctl.roles[0].slot_proc[slot] = slot
         for checksum in range(2):

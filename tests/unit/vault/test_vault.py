@@ -78,7 +78,7 @@ def test_who_dies_amid_a_rebuild_is_no_catastrophe(
     group, raised = make(versions=2), []
     monkeypatch.setattr(job, "raise_alarm", raised.append)
     group.lose(1)
-    group.view.ctl.proc[3].state, group.view.words.process(3).ready = job.State.DEAD, 0
+    group.view.ctl.proc[3].state, group.view.words.process(3).ready = job.ProcessState.DEAD, 0
     with pytest.raises(RoundChanged):
         group.rebuild(1)
     assert raised == [group.view.ctl.plan_round]
