@@ -1,4 +1,4 @@
-"""What a framework saves: `program.entries` over real vaults and their parity, by property."""
+"""A framework's saved arrays: `program.entries` over real vaults and their parity, by property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program is found and started: as Python does it."""
+"""A program is found and started as Python does it."""
 
 from __future__ import annotations
 

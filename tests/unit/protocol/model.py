@@ -177,7 +177,7 @@ class Machine:
             yield from self.go_live(q)
 
     def counts(self, op: Op) -> int:
-        """Whether the clock counts an operation: what others can notice by right."""
+        """Say whether the clock counts an operation: what others can notice by right."""
         atomic = op.kind in ATOMIC
         return int(self.rules.clock_counts_atomics if atomic else op.kind not in {"put", "get"})
 

@@ -75,7 +75,7 @@ def free(me: Shared, demand: Demand) -> None:
 
 
 def held(demand: Demand | None, record: Record, rules: Rules) -> bool:
-    """Whether a checkpoint holds an access to its slot for certain."""
+    """Say whether a checkpoint holds an access to its slot for certain."""
     if demand is None:
         return False
     numbered = record.number <= demand.numbers[record.at % WINDOWS]

@@ -27,7 +27,7 @@ from unit.protocol.model_programs import Program
 
 
 class Death(NamedTuple):
-    """What dies instead of a step that the machine takes."""
+    """A death instead of a step that the machine takes."""
 
     step: int
     kind: str  # slot, agent, node

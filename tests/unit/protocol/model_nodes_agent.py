@@ -56,7 +56,7 @@ def put_back(job: Job, y: int) -> Steps:
 
 
 def free(job: Job, y: int, message: Message) -> bool:
-    """Whether a lock that was asked for can be had, or the request need not wait any longer."""
+    """Say whether a lock that was asked for can be had, or the request need not wait any longer."""
     to = job.slots[message.target]
     grants = to.grants(message.origin, message.kind == "lock_shared") and not to.hold
     return grants or job.late(message) or job.home[message.target] != y
@@ -116,7 +116,7 @@ def handle(job: Job, y: int, message: Message) -> Steps:
 
 
 def repeated(job: Job, to: Slot, message: Message, heap: list[tuple[int, int, int]]) -> bool:
-    """Whether a request with a number is not the next; it is then answered here."""
+    """Say whether a request with a number is not the next; it is then answered here."""
     reached = to.reached[message.origin]
     if message.number > reached + 1 and job.rules.gaps:
         reply(message, "refused")

@@ -50,7 +50,7 @@ def snapshot(job: Job, q: int, op: Op) -> Steps:
 
 
 def held(job: Job, record: Record) -> bool:
-    """Whether the target's checkpoint on demand holds an access for certain."""
+    """Say whether the target's checkpoint on demand holds an access for certain."""
     demand = job.slots[record.target].demand
     if demand is None:
         return False

@@ -58,7 +58,7 @@ class Job:
         return [q for q in range(self.n) if self.home[q] == node]
 
     def late(self, message: Message) -> bool:
-        """Whether a request is of a process that is dead, or from before a rollback."""
+        """Say whether a request is of a process that is dead, or from before a rollback."""
         dead = message.incarnation != self.incarnations[message.origin]
         return bool((dead and self.rules.dead_refused)
                     or (message.epoch != self.epoch and self.rules.requests_of_epoch))

@@ -86,7 +86,7 @@ def restore(job: Job, q: int, was: int) -> Steps:
 
 
 def idle(job: Job, t: int) -> Callable[[], bool]:
-    """Whether no agent has a request to slot t in its hands."""
+    """Say whether no agent has a request to slot t in its hands."""
     return lambda: job.nodes[job.home[t]].busy != t
 
 

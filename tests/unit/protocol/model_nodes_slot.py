@@ -67,7 +67,7 @@ def execute(job: Job, q: int) -> Steps:
 
 
 def near(job: Job, q: int, t: int) -> bool:
-    """Whether slot q reaches part t directly.
+    """Say whether slot q reaches part t directly.
 
     A replacement asks even a new neighbour as long as the dead may have asked already.
     """

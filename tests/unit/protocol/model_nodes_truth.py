@@ -1,4 +1,4 @@
-"""What a program means whose puts take effect some time between their call and their completion.
+"""The meaning of a program whose puts take effect between their call and their completion.
 
 Invariant: a put has taken effect when the flush, unlock or collective that completes it is over,
 and when the next slot has the lock under which it was made; nobody has a lock that another has.
@@ -49,7 +49,7 @@ class Delayed(Sequential):
         super().take(step, q, event)
 
     def check(self, kind: str, target: int, q: int) -> None:
-        """What an operation that is over says about puts and locks."""
+        """Draw from an operation that is over what it says about puts and locks."""
         late = False
         for (o, event), (to, _, _, locked) in self.under_way.items():
             if kind in {"flush", "unlock"}:

@@ -1,4 +1,4 @@
-"""What the model over several nodes consists of: what lies where, what dies with what, messages.
+"""The parts of the model over several nodes: where they lie, with whom they die, messages.
 
 A slot's file (`Slot`) and what a node keeps of collectives (`Node.arrived`, `Node.given`) are
 memory of nodes: they outlive processes and agents.  A `Process` and a node's `parked` and
@@ -95,7 +95,7 @@ class Record:
 
 @dataclass
 class Answer:
-    """What the agent keeps of the last atomic of an origin: what it told, and what it wrote."""
+    """The last atomic of an origin, as the agent keeps it: the values told and written."""
 
     number: int
     learned: Value
@@ -104,7 +104,7 @@ class Answer:
 
 @dataclass
 class Undo:
-    """What an atomic under way is taken back with."""
+    """The bytes by which an atomic under way is taken back."""
 
     origin: int
     number: int
@@ -159,7 +159,7 @@ class Connection:
 
 @dataclass
 class Process:
-    """What dies with a slot's process; the first fields are those that a checkpoint holds."""
+    """The state that dies with a slot's process; a checkpoint holds its first fields."""
 
     state: State = field(default_factory=State)
     event: int = 0

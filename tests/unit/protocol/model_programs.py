@@ -40,7 +40,7 @@ class Op(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a slot has computed: its place in the program, its register, the last value read."""
+    """The state of a slot: its place in the program, its register, the last value read."""
 
     pc: int = 0
     register: int = 1
@@ -144,7 +144,7 @@ def total(values: object) -> Value:
 
 @dataclass
 class Phase:
-    """How each location is used until the next collective; drawn as one number."""
+    """The use of each location until the next collective; drawn as one number."""
 
     slots: int
     number: int
@@ -222,6 +222,6 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 def settled(program: Program) -> bool:
-    """Whether the result depends on no order of locks or atomics: then every run ends alike."""
+    """Say whether the result depends on no order of locks or atomics: then every run ends alike."""
     return not any(op.kind in {"lock", "lock_shared", "poll", *ATOMIC} for ops in program
                    for op in ops)

@@ -1,4 +1,4 @@
-"""What the model's slots consist of: what dies with a process, what others see, what is logged.
+"""The parts of the model's slots: some die with a process, some others see, some are logged.
 
 `Rules` says how the protocol decides.  Every rule can be broken, to show that the properties
 notice.
@@ -63,7 +63,7 @@ class Record:
 
 @dataclass
 class Result:
-    """What a slot learned at an event: in its result log, which survives it."""
+    """A value that a slot learned at an event: it is in the result log, which survives the slot."""
 
     value: Value
     written: Record | None = None  # atomics: what they wrote
@@ -72,7 +72,7 @@ class Result:
 
 @dataclass
 class Process:
-    """What dies with a slot's process, apart from its part and its put log."""
+    """The state that dies with a slot's process, apart from its part and its put log."""
 
     state: State = field(default_factory=State)
     event: int = 0
@@ -86,7 +86,7 @@ class Process:
 
 @dataclass
 class Shared:
-    """What others see of a slot, and what is kept for it elsewhere."""
+    """The state of a slot that others see, or that is kept for it elsewhere."""
 
     part: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in range(DATA + 1)])
     clock: int = 0

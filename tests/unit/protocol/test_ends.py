@@ -1,4 +1,4 @@
-"""What becomes of a job whose processes end themselves, or whose slot is killed too often."""
+"""The end of a job whose processes end themselves, or whose slot is killed too often."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def fails(case: Case, rules: Rules) -> bool:
 
 
 def outcomes_of(made: Callable[[int], Case]) -> Counter[str]:
-    """What became of all cases."""
+    """Outcomes of all cases."""
     outcomes: Counter[str] = Counter()
     for number in numbers(CASES):
         machine = Machine(*made(number))

@@ -1,4 +1,4 @@
-"""Who takes which seat after a failure: `plan.plan` by property."""
+"""The plan after a failure: `plan.make_plan` by property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process does in a round of repair, without a job."""
+"""Steps of a process in a round of repair, without a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def view_of(role: int, broken: int) -> Any:
 def test_an_answer_that_found_no_room_begins_another_round(
     monkeypatch: pytest.MonkeyPatch, before: int, after: int, again: bool
 ) -> None:
-    """Who leads has perhaps looked at this slot's logs already, and would have it replay."""
+    """Law: since the leader may have planned a replay before it knew, another round begins."""
     view, alarms = view_of(SLOT, before), []
 
     def answers(number: int) -> job.Wait:

@@ -1,5 +1,6 @@
-"""What a launch over several nodes brings back of the one before: its processes are threads here,
-agents are real processes, nodes are directories.
+"""A launch over several nodes brings back the vaults of the one before.
+
+Its processes are threads here, agents are real processes, nodes are directories.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Launch:
         self.views = [self._view(nodes, proc) for proc in range(5)]
 
     def _control(self) -> Any:
-        """Of one node: what others have stored it sees by a meeting alone."""
+        """The control file of one node, which sees at a meeting what others have stored."""
         ctl = loading.load().ffi.new("struct ftrma_ctl *")
         ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, 2
         ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = 2, 5, 300
@@ -160,7 +161,7 @@ def left(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def assert_as_left(retrieval: Retrieval, members: int, left: list[bytes]) -> None:
-    """Where another member has more blocks, so has what is computed, and they are zero."""
+    """Each role has what it had; a computed vault may have more blocks, which are zero."""
     assert retrieval.version == 3 and retrieval.vault is not None
     vault = retrieval.vault
     found = state(vault, members)

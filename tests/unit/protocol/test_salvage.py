@@ -1,7 +1,6 @@
-"""What a launch finds of the one before: the committed version is never lost while losses are
-within the code's strength.
+"""The committed version is never lost while losses are within the code's strength.
 
-`Machine` plays the protocol of `distributed` on the words alone that vaults keep, in any order in
+`Machine` plays the protocol of checkpoints on the words alone that vaults keep, in any order in
 which processes can come to their steps.
 """
 

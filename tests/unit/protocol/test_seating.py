@@ -1,4 +1,4 @@
-"""Who takes which role: `protocol.seating` by property, without MPI."""
+"""Seating: `protocol.seating` by property, without MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch over several nodes makes of the vaults of the one before, one process at a time.
+"""A launch over several nodes takes over the vaults of the one before, one process at a time.
 
 MPI is not started; vaults are real files.
 """

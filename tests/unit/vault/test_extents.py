@@ -1,4 +1,4 @@
-"""Where regions lie in a vault: `vault.Extents` by property."""
+"""Places of regions in a vault: `vault.Extents` by property."""
 
 from __future__ import annotations
 

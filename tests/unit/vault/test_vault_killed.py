@@ -68,7 +68,7 @@ def steps_of(work: Callable[[], object], every: int) -> Iterator[int]:
 
 
 def copy_of(vault: Path, path: Path) -> None:
-    """What a killed process would leave: its owner's alone."""
+    """Copy what a killed process would leave."""
     path.touch(0o600)
     shutil.copyfile(vault, path)
 
