@@ -1,4 +1,4 @@
-"""A process of a job, from its command line: ``python -m ftrma app.py [args]`` leads here."""
+"""The command line of a process of a job: ``python -m ftrma app.py [args]`` leads here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ USAGE = (
 
 
 def main() -> None:
+    """Run the program that the command line names; exits."""
     words = sys.argv[1:]
     least = 1 + (words[:1] == [programwords.MODULE])
     if len(words) < least or words[least - 1].startswith("-"):

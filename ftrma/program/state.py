@@ -1,4 +1,4 @@
-"""Declared state: the local variables that a checkpoint saves beside the windows."""
+"""Declared state: local variables of the program that a checkpoint saves beside the windows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from ..host.errors import FtrmaError
 
-# Other classes have more than their elements, such as a mask.
+# Classes whose objects are their elements and nothing else; others have a mask, say.
 PLAIN = (np.ndarray, np.memmap, np.recarray)
 
 
 def _is_region(value: Any) -> bool:
-    """Plain arrays are protected in place, block by block; everything else is pickled."""
+    """Say whether a value is a plain array, which is protected in place; others are pickled."""
     return (
         type(value) in PLAIN
         and value.flags.c_contiguous
@@ -24,7 +24,7 @@ def _is_region(value: Any) -> bool:
 
 
 class State:
-    """What `ftrma.protect` returns: the declared fields, as attributes.
+    """The object that `ftrma.protect` returns: the declared fields are its attributes.
 
     Assign scalars through the attribute (``state.step += 1``); change arrays in place or assign new
     ones. After a failure the program starts again from its top, and `protect` returns the state of
@@ -55,6 +55,7 @@ class State:
         self._split()
 
     def _split(self) -> tuple[dict[str, np.ndarray[Any, Any]], bytes]:
+        """The plain arrays by field, and a pickle of the other fields."""
         arrays, rest = {}, {}
         for field in self._fields:
             value = getattr(self, field)
@@ -73,14 +74,14 @@ class State:
             ) from error
 
     def _save(self) -> tuple[dict[Any, np.ndarray[Any, Any]], dict[str, Any]]:
-        """Arrays to protect in place, by key; and the record that describes them and the rest."""
+        """The plain arrays by key, and a record that describes them and has the other fields."""
         arrays, rest = self._split()
         keyed = {("state", self._name, field): value for field, value in arrays.items()}
         shapes = {field: (v.dtype, v.shape) for field, v in arrays.items()}
         return keyed, {"arrays": shapes, "rest": rest}
 
     def _load(self, record: dict[str, Any], copy_out: Any) -> None:
-        """Take over the values of a checkpoint."""
+        """Take over the values that a checkpoint has."""
         for field, value in pickle.loads(record["rest"]).items():
             setattr(self, field, value)
         for field, (dtype, shape) in record["arrays"].items():
@@ -92,10 +93,10 @@ class State:
         self.restored = True
 
     def _differs(self, record: dict[str, Any], bytes_of: Any) -> bool:
-        """Whether the fields are not what a checkpoint has."""
+        """Say whether the fields differ from those of a checkpoint."""
         arrays, saved = self._save()
-        # Pickles of equal values can differ in what they share: within a field that is alike once
-        # they have been loaded, between fields, and with their names, it need not be.
+        # Pickles of equal values can differ if parts of a value are one object in one of them. Each
+        # field is loaded and pickled by itself, after which such parts are alike in both.
         now, then = ({field: pickle.dumps(value, protocol=5)
                       for field, value in pickle.loads(r["rest"]).items()} for r in (saved, record))
         return bool(
