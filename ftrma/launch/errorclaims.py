@@ -44,7 +44,7 @@ class ErrorClaims:
 
     def add(self, peer: Peer, attempt: int) -> None:
         """A rank asks; an error of an attempt that is over is nobody's."""
-        if not 0 < attempt < self.ranks.entry:
+        if not 0 < attempt < self.ranks.attempt:
             self.waiting.append(Claim(time.monotonic(), peer, attempt))
 
     def release(self, peer: Peer) -> None:
@@ -55,8 +55,8 @@ class ErrorClaims:
 
     def begin_attempt(self, number: int) -> None:
         """All have gone back: no error of an earlier attempt is the job's."""
-        if number > self.ranks.entry:
-            self.ranks.entry, self.ranks.owner = number, None
+        if number > self.ranks.attempt:
+            self.ranks.attempt, self.ranks.owner = number, None
             self.waiting = [claim for claim in self.waiting if claim.attempt >= number]
 
     def may_end_job(self, peer: Peer) -> bool:

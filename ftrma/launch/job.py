@@ -33,7 +33,7 @@ class Cause:
         slots: that died.
         died_at, noticed_at: on the supervisor's monotonic clock, s.
         hosts: on which the job has run so far. addresses: name and address of each.
-        entry: number of the next launch's first attempt.
+        attempt: number of the next launch's first one.
         homes: kind, number and host of each role, as they were known last; a role has several hosts
             if a launch ended before it had moved all roles.
     """
@@ -43,7 +43,7 @@ class Cause:
     died_at: float
     noticed_at: float
     hosts: tuple[str, ...] = ()
-    entry: int = 1
+    attempt: int = 1
     homes: tuple[tuple[str, int, str], ...] = ()
     addresses: tuple[tuple[str, str], ...] = ()
 

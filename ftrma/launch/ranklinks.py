@@ -62,8 +62,8 @@ class RankLinks:
         self.read_story = read_story
         self.cause, self.past = cause, past
         self.keep_trace, self.give_stdin = keep_trace, give_stdin
-        self.first_entry = cause.entry if cause else 1  # of this launch
-        self.ranks = RankState(entry=self.first_entry)
+        self.first_attempt = cause.attempt if cause else 1  # of this launch
+        self.ranks = RankState(attempt=self.first_attempt)
         if cause:
             self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
         self.connections = Connections(key, bind, self._take, self._gone)
@@ -133,7 +133,7 @@ class RankLinks:
             return
         if kind == "trace":
             self.connections.keep(peer, lambda: self.keep_trace(
-                peer.rank, f"{peer.host} {self.first_entry}"))
+                peer.rank, f"{peer.host} {self.first_attempt}"))
         if kind == "out":
             expected = int(hello.get("siblings", 0))
             self.ranks.arrivals.setdefault(peer.host, Arrivals(expected)).note()
@@ -145,8 +145,8 @@ class RankLinks:
         peer.pid = pid
         self.ranks.links[peer.rank] = peer
         homes = self.cause.homes if self.cause else ()
-        self.connections.send(peer, "hello", resume=self.cause is not None, entry=self.ranks.entry,
-                              homes=homes, **self.past)
+        self.connections.send(peer, "hello", resume=self.cause is not None,
+                              entry=self.ranks.attempt, homes=homes, **self.past)
 
     def _gone(self, peer: Peer) -> None:
         """A connection has ended; the end of a link is a death, unless its rank was to end."""

@@ -71,7 +71,7 @@ class RankState:
     why_aborted: str = ""  # in words; empty where the rank that aborted the job has said it itself
     owner: int | None = None  # rank that reports the error
     entered: bool = False  # the program has begun
-    entry: int = 1  # the newest attempt, counted through all launches
+    attempt: int = 1  # the newest one, counted through all launches
     log_peaks: dict[int, int] = field(default_factory=dict)  # bytes, by slot
     # Hosts of the roles that have vaults, when no death was open.
     homes: dict[tuple[str, int], str] = field(default_factory=dict)

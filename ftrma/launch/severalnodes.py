@@ -93,7 +93,7 @@ class SeveralNodes:
         homes = {(*role, host) for role, host in ranks.homes.items()}
         if links.cause and not ranks.entered:
             homes |= {*links.cause.homes}  # a role that was to move may not have done so
-        made.cause = replace(cause, entry=ranks.entry + 1, homes=tuple(sorted(homes)))
+        made.cause = replace(cause, attempt=ranks.attempt + 1, homes=tuple(sorted(homes)))
         story.emit(made.directory, Relaunch(reason, cause.slots))
         tell(f"{reason}; launching the job again")
         return None

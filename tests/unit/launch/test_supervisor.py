@@ -93,7 +93,7 @@ class MadeUp:
         return ""
 
     def end(self, **_: Any) -> None:
-        self.rank_links.ranks.entry = 6
+        self.rank_links.ranks.attempt = 6
         self.rank_links.close()
 
 
@@ -116,7 +116,7 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     said = capsys.readouterr().err
     assert "no such node" in said and "did not start again: the launcher died" in said
     assert made.cause and made.cause.slots == () and made.relaunches == 1
-    assert made.cause.entry == 7  # one was begun while the launch was being ended
+    assert made.cause.attempt == 7  # one was begun while the launch was being ended
 
 
 @pytest.mark.parametrize(("status", "first", "named"), [

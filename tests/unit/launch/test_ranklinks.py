@@ -409,7 +409,7 @@ def test_entries_are_counted_through_launches() -> None:
     connection, hello = board.connect(0)
     assert hello["entry"] == 7
     connection.sendall(link.line("entry", number=9))
-    board.until(lambda: board.board.ranks.entry == 9)
+    board.until(lambda: board.board.ranks.attempt == 9)
     board.close()
 
 
