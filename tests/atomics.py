@@ -1,4 +1,4 @@
-"""What atomics on one location leave behind, found without their order.
+"""Finds what atomics on one location leave behind, without their order.
 
 An atomic replaces the value of a location in one step and fetches the old one; logged are both. In
 which order different slots came is nowhere in their logs, and the paper falls back to a rollback

@@ -25,7 +25,7 @@ def names_in(code: str) -> set[str]:
 
 
 def items_of(code: str) -> list[tuple[str, str]]:
-    """What stands outside of all braces, as (head, body): a body is what braces hold."""
+    """Yields (head, body) of each item outside of all braces; a body is what braces hold."""
     code = re.sub(r"(?m)^\s*#.*$", "", code)
     items, head, body, depth = [], "", "", 0
     for part in re.split(r"([{};])", code):

@@ -118,7 +118,7 @@ def events_are_told_once_and_in_order(view: JobView, die: Callable[[], None]) ->
 
 
 def holds_events(seen: dict[int, Any]) -> None:
-    """Who asks sees all its own, and of others none twice, before an earlier one, or in part."""
+    """A process sees all its own events; of others none twice, out of order, or in part."""
     for slot, story in seen.items():
         for teller in range(SLOTS):
             numbers = [number for who, number, _ in story if who == teller]
@@ -217,7 +217,7 @@ def nobody_meets_without_a_holder(view: JobView, die: Callable[[], None]) -> Any
 
 
 def holds_planned(seen: dict[int, Any]) -> None:
-    """Where there is a plan, who holds a role must live."""
+    """In a plan, each process that holds a role must live."""
     assert seen == dict.fromkeys(range(SLOTS - 1), "changed")
 
 

@@ -17,7 +17,7 @@ from ftrma.vault.vault import BLOCK, Vault
 
 
 class Spread(Group):
-    """As `vaultgroup.Group`, but each process sees the vaults of its own node alone.
+    """A `vaultgroup.Group` in which each process sees the vaults of its own node alone.
 
     The control structure is one for all, as if it were the same everywhere.
 
@@ -91,7 +91,7 @@ def state(vault: Vault, members: int) -> list[bytes]:
 
 
 def summed(parity: Vault) -> list[tuple[int, bytes]]:
-    """What a parity would fold: block numbers and sums."""
+    """Block numbers and sums that a parity would fold."""
     numbers = sorted(parity.staged_blocks().tolist())
     return [(b, bytes(parity.stage_bytes(b, 1))) for b in numbers]
 

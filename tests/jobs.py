@@ -35,7 +35,7 @@ FTRMA = str(Path(sys.executable).parent / "ftrma")
 SHARED = Path("/dev/shm")
 MARK = "FTRMA_TEST_MARK"
 FILES = "FTRMA_TEST_FILES"  # directories that all nodes of a job have in common, by colons
-# How a job's directory begins, and the MPI library's files, which should be in it: jobs of others
+# Beginnings of a job's directory and of the MPI library's files, which should be in it: other jobs
 # have other numbers there.
 OURS = re.compile(
     r"/dev/shm/(ftrma-\d+-\w{8}|(?:sm_segment|osc_sm|osc_rdma|vader_segment)\.\S*\.)"
@@ -49,7 +49,7 @@ LOOK_S = 0.1  # how often a job is asked which files it has
 
 @dataclass
 class Result:
-    """What a job left.
+    """Outcome and files of a job.
 
     Attributes:
         status: exit status of the command.
@@ -146,7 +146,7 @@ def run_command(
             deadline = time.monotonic() + patience_s
             while marked(mark) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            # What an emulated node is made of ends a moment after all in it has ended.
+            # The parts of an emulated node end a moment after all in it has ended.
             deadline = time.monotonic() + MADE_OF_S
             while (there := marked(mark)) and time.monotonic() < deadline and all(
                     is_of_a_node(command_line(p)) for p in there):
@@ -261,7 +261,7 @@ def command_line(pid: int) -> str:
 
 
 def is_of_a_node(command: str) -> bool:
-    """What an emulated node is made of: its namespaces, its first process, who looks after it; or
+    """A command is part of an emulated node: its namespaces, first process, or daemon; or
     it has just ended."""
     return (command.startswith(("unshare ", "?")) or " -ISc " in command
             or f" -I {NODE_DIRECTORY} " in command)

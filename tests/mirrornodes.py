@@ -117,7 +117,7 @@ class Mirrored:
         return self.agent.wait(PATIENCE_S)
 
     def said(self) -> str:
-        """What its agents have printed."""
+        """Return the output of its agents."""
         return (self.directory / "said").read_text()
 
     def ring(self) -> None:
@@ -132,7 +132,7 @@ class Mirrored:
                    f"node {self.number}: word {word} is not {value}")
 
     def _stat(self) -> list[str]:
-        """What proc(5) says of the agent, from its state on."""
+        """Fields of the agent's /proc/PID/stat, from its state on."""
         assert self.agent
         return Path(f"/proc/{self.agent.pid}/stat").read_text().rpartition(")")[2].split()
 

@@ -85,7 +85,7 @@ class Group:
         return made
 
     def capacity_of(self, proc: int) -> int:
-        """Of its vault, in blocks."""
+        """Sums of its vault, in blocks."""
         return self.capacity
 
     @property

@@ -79,7 +79,7 @@ class Job:
         return found
 
     def read_until(self, wanted: str, seconds: float) -> str:
-        """What it says until this has come."""
+        """Read the job's output until this text has come."""
         assert self.process.stdout
         return until(self.process.stdout.fileno(), wanted, "", time.monotonic() + seconds)
 

@@ -33,7 +33,7 @@ def job(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What `byhand.results` are without a kill."""
+    """The `byhand.results` of a job without a kill."""
     home = tmp_path_factory.mktemp("expected")
     undisturbed = Job(home)
     said = undisturbed.process.communicate(timeout=60)[0]

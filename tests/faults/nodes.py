@@ -129,17 +129,17 @@ def refusing() -> Path:
 
 
 def home_of(node: str) -> Path:
-    """Where a node's own files are on this machine."""
+    """The directory of a node's own files on this machine."""
     return Path(NODES_HOME + Path(fake_ssh()).parent.name) / node
 
 
 def shared_of(node: str) -> Path:
-    """What is /dev/shm on a node."""
+    """The directory that is /dev/shm on a node."""
     return home_of(node) / "shm"
 
 
 def tmp_of(node: str) -> Path:
-    """What is /tmp on a node; directories in it may be those on which common ones were mounted."""
+    """The directory that is /tmp on a node; common ones may be mounted on directories in it."""
     return home_of(node) / "tmp"
 
 

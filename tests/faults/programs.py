@@ -75,7 +75,7 @@ def assert_same_bits(program: str, result: Result) -> None:
 
 
 def entered(result: Result) -> list[int]:
-    """How often each process that ran the program has entered it; the order says nothing."""
+    """Count how often each process that ran the program has entered it, in no order."""
     return sorted(len(v) for k, v in result.results.items() if k.startswith("entered-"))
 
 

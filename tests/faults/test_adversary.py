@@ -1,4 +1,4 @@
-"""What other users of a node, and strangers on the network, can do to a job: nothing but be told.
+"""Other users of a node, and strangers on the network, can do nothing to a job.
 
 Laws are at the tests. Adversaries are real: another uid, real connections, real files; root is
 needed to play them, and what needs it is skipped without.

@@ -63,7 +63,7 @@ class Crowd:
             time.sleep(0.0005)
 
     def stop(self) -> list[dict[str, Any]]:
-        """What they were told, in the end."""
+        """Stop the origins; return what each was told."""
         (self.node.directory / "stop").touch()
         for process in self.processes:
             assert process.wait(STEP_S) == 0
@@ -176,7 +176,7 @@ def access(user: User) -> list[object]:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> tuple[list[object], bytes, list[int]]:
-    """The same accesses without a failure: what they tell, what lies there, which numbers come."""
+    """The accesses without a failure: what they tell, the part's content, their numbers."""
     with served() as node, contextlib.closing(User(node)) as user:
         told = access(user)
         return told, node.part().tobytes(), user.numbers()

@@ -15,7 +15,7 @@ from tiers import tiers
 
 SLOTS = 4
 KILLS = 4  # of the agent of each node
-# How a thread of a rank kills the agent of its node, whenever it is let.
+# A thread of a rank kills the agent of its node, whenever it is let.
 KILLER = """
 def agent():
     for name in os.listdir("/proc"):

@@ -166,7 +166,7 @@ save("memory", memory)
 
 
 def test_an_old_thread_beside_the_next_attempt(tmp_path: Path) -> None:
-    """The same where nobody can launch fresh processes: the thread outlives the wait for it, and
+    """Nobody can launch fresh processes here: the thread outlives the wait for it, and
     the end of the job does not wait for it."""
     script = tmp_path / "program.py"
     script.write_text(STUBBORN + """

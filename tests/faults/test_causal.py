@@ -46,7 +46,7 @@ def run(program: str, mode: str, *options: str, steps: int = STEPS) -> Result:
 
 @functools.cache
 def expected(program: str, steps: int = STEPS) -> list[dict[str, Any]]:
-    """What the slots save without a failure; the same in each mode."""
+    """Results of the slots without a failure; each mode has them."""
     result = run(program, "plain", steps=steps)
     assert result.status == 0 and not result.stats["failures"], result
     return result.of_slots("slot", SLOTS)
@@ -123,7 +123,7 @@ def test_a_program_with_safepoints(program: str, place: str, slot: int) -> None:
 
 @pytest.mark.parametrize("slot", tiers(range(SLOTS), plain=["1"]))
 def test_a_safepoint_at_the_end_of_the_loop(slot: int) -> None:
-    """Where an access follows at once, a replay finds the checkpoint's place by it."""
+    """A replay finds the checkpoint's place by the access that follows at once."""
     result = run("atomics", "bottom", *TOP, "--kill", f"{slot}@put:9")
     assert_same("atomics", result)
     assert_causal(result, [slot], SLOTS + 1)
@@ -132,7 +132,7 @@ def test_a_safepoint_at_the_end_of_the_loop(slot: int) -> None:
 
 @pytest.mark.parametrize("program", ["fenced", pytest.param("locked", marks=pytest.mark.nightly)])
 def test_a_safepoint_that_a_replay_cannot_find(program: str) -> None:
-    """Where synchronization follows it, all go back and are told what to do about it."""
+    """If synchronization follows the safepoint, all go back and are told the remedy."""
     result = run(program, "bottom", *TOP, "--kill", "2@put:9")
     assert_same(program, result)
     assert_rollback(result, "call safepoint() at the top of the loop")
@@ -174,7 +174,7 @@ def test_a_death_in_a_recovery(second: str, reason: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.nightly), "top"])
 def test_the_replacement_dies_as_it_goes_live(mode: str) -> None:
-    """What it had replayed is replayed again; the logs of all others are still whole."""
+    """The next one replays all again; the logs of all others are still whole."""
     result = run("fenced", mode, "--spares", "2", *TOP, *kills("1@put:20", "1@live"))
     assert_same("fenced", result)
     assert [d[:2] for d in deaths(result)] == [("slot", 1), ("slot", 1)]
@@ -220,7 +220,7 @@ def test_a_checkpoint_follows_a_recovery() -> None:
 
 @pytest.mark.full
 def test_a_second_failure_before_a_checkpoint() -> None:
-    """Of the same slot: nobody else's log is missing. Of another: the first one's put log is."""
+    """If the same slot dies, no other log is missing; if another dies, the first put log is."""
     result = run("fenced", "plain", "--spares", "2", *kills("1@put:9", "1@put:30"))
     assert_same("fenced", result)
     assert_causal(result, [1, 1], SLOTS + 2)
@@ -374,7 +374,7 @@ win.Unlock_all()
 
 @pytest.mark.parametrize("outside", tiers([0, 1], plain=["0"], full=["1"]))
 def test_a_death_in_the_middle_of_an_accumulate(outside: int) -> None:
-    """What was changed is put back, and the whole is done again: each cell has it once. A slot that
+    """Changed cells are put back, and all is done again: each cell has it once. A slot that
     does not know the window settles nothing of it."""
     result = run_job(HALF_DONE, 3 + outside, args=[str(outside)], timeout=30)
     assert result.status == 0, result
@@ -499,7 +499,7 @@ def test_a_death_in_the_making_of_a_window(tmp_path: Path) -> None:
     assert result.results["cells-1"].tolist() == [sum(counts)] and min(counts[2:]) > 100
 
 
-# What a program does by `restored` after its checkpoint, it does in its second life too.
+# A program repeats in its second life what it did by `restored` after its checkpoint.
 RESTORED = """
 import sys
 import ftrma

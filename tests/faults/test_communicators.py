@@ -49,7 +49,7 @@ def test_from_a_checkpoint(place: str, mode: str) -> None:
 
 @pytest.mark.parametrize("places", [("call:20", "call:90"), ("put:3", "put:9")])
 def test_rolled_back(places: tuple[str, str]) -> None:
-    """The same communicators are made again, and nothing is left of those before."""
+    """All make their communicators again, and nothing is left of those before."""
     result = run("groups", "top", "--interval", "0.01", "--policy", "rollback", "--kill",
                  f"2@{places[0]}", "--kill", f"0@{places[1]}", "--spares", "2",
                  steps=16)

@@ -103,7 +103,7 @@ def test_a_replay_from_a_demand_checkpoint(program: str, place: str, slot: int, 
     result = run_small(program, "--kill", f"{slot}@{place}", mode=mode)
     assert_causal(result, [slot], SLOTS + 1)
     recovery = result.stats["recoveries"][0]
-    # Where windows go, a checkpoint of all may be the newer one.
+    # A checkpoint of all may be the newer one in a program that frees windows.
     assert recovery["demand"] > 0 or (program == "windows" and recovery["version"] > 0)
 
 
@@ -361,7 +361,7 @@ def test_over_nodes_at_random_moments() -> None:
      [("fenced", "3@put:230"), ("locked", "0@lock-held:500"), ("windows", "1@put:42")])],
 )
 def test_a_replay_from_there_is_exact_by_its_trace(tmp_path: Path, program: str, rule: str) -> None:
-    """What the checkpoint holds is not applied, everything else is, once and in cohb order."""
+    """A replay applies what the checkpoint does not hold, once and in cohb order."""
     path = tmp_path / "trace.json"
     result = run_small(program, "--trace", str(path), "--kill", rule)
     assert result.stats["recoveries"][0]["demand"] > 0

@@ -58,7 +58,7 @@ def test_random_kills(program: str, seed: int) -> None:
 
 
 POOLS = {"comm": (), "module": ("-m", "mpi4py.futures")}
-# How many calls of MPI a slot has made when it dies, of some 200.
+# Calls of MPI that a slot has made when it dies, of some 200.
 PLACES = [(victim, calls) for victim in range(N) for calls in (2, 8, 20, 50, 110)]
 
 

@@ -453,7 +453,7 @@ def test_last_words(how: str, status: int) -> None:
     process, or fail itself, as in Python."""
     result = run_job(LAST_WORDS, 2, args=[how], timeout=30)
     assert result.status == status, result
-    # Who has ended well waits for the others.
+    # A slot that has ended well waits for the others.
     gone = {"well": [0, 1], "hook that aborts": []}.get(how, [1])
     assert sorted(result.stdout.splitlines()) == [f'{{"gone": {me}}}' for me in gone], result
     said = [line for line in result.stderr.splitlines() if not line.startswith(" ")]

@@ -102,7 +102,7 @@ json.dump(found, open(f"{home}/found-{me}.json", "w"))
 
 @dataclass(frozen=True)
 class Hold:
-    """That a process has something mapped or open; `pid` as it is numbered outside of the nodes."""
+    """A process has something mapped or open; `pid` is its number outside of the nodes."""
 
     pid: int
     path: str
@@ -113,7 +113,7 @@ Place = tuple[int, int]  # device and inode
 
 
 def holds(pid: int) -> Iterator[tuple[Place, Hold]]:
-    """What a process has mapped and open. Not what has no inode of its own, such as an epoll."""
+    """List what a process has mapped and open, except what has no inode of its own (an epoll)."""
     proc = Path(f"/proc/{pid}")
     ways: list[tuple[Path, bool]] = [(proc / link, False) for link in ("cwd", "exe", "root")]
     for line in (proc / "maps").read_text().splitlines():
@@ -151,7 +151,7 @@ def read_only_at(hold: Hold) -> bool:
 
 
 def why_common(here: str, by_node: Mapping[str, Sequence[Hold]], shared: str) -> str:
-    """What of the law permits that several nodes hold this; empty if nothing does.
+    """Name the exception of the law by which several nodes hold this; empty if none does.
 
     Args:
         here: the launcher's host.
@@ -232,7 +232,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 
 def test_each_node_has_spaces_of_its_own(job: Job) -> None:
-    """Of processes, mounts, names and IPC; and directories for what is passing."""
+    """Spaces of processes, mounts, names and IPC; directories for what is passing."""
     assert job.here not in job.ranks and len(job.ranks) == len(NODES), job
     for kind in ("pid", "mnt", "uts", "ipc"):
         each = [{space(pid, kind) for pid in found} for found in job.ranks.values()]
@@ -245,7 +245,7 @@ def test_each_node_has_spaces_of_its_own(job: Job) -> None:
 
 
 def test_processes_see_those_of_their_node_alone(job: Job) -> None:
-    """What /proc lists on a node is its own processes, by the numbers that they have there."""
+    """On a node /proc lists its own processes, by their numbers there."""
     for node, found in job.ranks.items():
         expected = set()
         for pid in processes():

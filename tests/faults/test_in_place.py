@@ -83,7 +83,7 @@ def test_replayed(program: str, place: str, slot: int) -> None:
                        "call:40"), (0, 3)),
     full=["put:10-0", "atomic:10-3"]))
 def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
-    """As on one node: the program synchronizes behind protect(), and its safepoint comes late."""
+    """The program synchronizes behind protect(), and its safepoint comes late: all go back."""
     kill = f"{slot}@{place}"
     result = run("mixed", *HERE, "--kill", kill)
     assert_same_bits("mixed", result)
@@ -109,7 +109,7 @@ def test_elsewhere(program: str, place: str, slot: int) -> None:
 
 @pytest.mark.full
 def test_a_node_that_gets_its_first_slot() -> None:
-    """What slots share is not there yet: two slots on each of two nodes, servers on a third."""
+    """Two slots on each of two nodes, servers on a third, which has no memory of slots yet."""
     script, args = words_of("stencil")
     result = run_on_nodes(script, SLOTS, *ELSEWHERE, "--kill", "3@fence:25", args=args)
     assert_same_bits("stencil", result)
@@ -152,7 +152,7 @@ def test_a_second_death(options: tuple[str, ...], second: str) -> None:
 
 @pytest.mark.full
 def test_back_once_more() -> None:
-    """Who becomes a slot after all have gone back is of the timeline that began there."""
+    """A process that becomes a slot after a rollback belongs to the attempt that began there."""
     kills = ("1@put:20", "2@put:60")
     words = [word for kill in kills for word in ("--kill", kill)]
     result = run("stencil", *STRONG, "--policy", "rollback", "--spares", "3", *words)
@@ -364,7 +364,7 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=cells)
 
 @pytest.mark.full
 def test_who_goes_back_amid_a_change_of_another_node() -> None:
-    """What it would have done next there is of a time that is over: no agent is told of it."""
+    """No agent is told of accesses that the attempt before would have made next."""
     result = run_on_nodes(AMID, SLOTS, *HERE, "--kill", "c0@commit:4", in_turn=2)
     assert result.status == 0 and kinds(result) == ["rollback"], result
     for found in result.of_slots("cells", SLOTS):
@@ -460,7 +460,7 @@ while state.step < 20:
 
 @pytest.mark.full
 def test_a_replacement_that_ends_itself_ends_the_job() -> None:
-    """As the slot's first process would: with its status, and nobody is launched again."""
+    """It ends the job with its status, as the first process would; nobody is launched again."""
     result = run_on_nodes(ENDS_ITSELF, SLOTS, *HERE, "--kill", "1@safepoint:9", in_turn=2)
     assert result.status == 7 and "slot 1 ended itself with status 7" in result.stderr, result
     assert "relaunch" not in kinds(result), result
@@ -584,7 +584,7 @@ def test_communicators_are_made_anew_where_no_slot_is_left() -> None:
 def test_a_death_before_a_slot_elsewhere_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes back does not wait for a log that is not there."""
+    """A replacement does not wait for a log that is not there."""
     (tmp_path / "sitecustomize.py").write_text(SLOW_TO_BEGIN)
     monkeypatch.setenv("OMPI_MCA_mca_base_env_list", f"PYTHONPATH={tmp_path};LAST_PHASE=2")
     assert_replaced_early(run_on_nodes(DEAD_AT_ONCE, 3, *HERE, in_turn=2, files=tmp_path))

@@ -1,4 +1,4 @@
-"""What several ranks print: each line comes whole, and none is lost, also before a kill."""
+"""Lines that several ranks print come whole, and none is lost, also before a kill."""
 
 from __future__ import annotations
 

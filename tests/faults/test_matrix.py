@@ -36,7 +36,7 @@ from tiers import tiers
 
 MIXED = ROOT / "tests/faults/mixed.py"
 
-# Where each program comes to a place of slots: at which visit, in the middle of the run.
+# The visit at which each program comes to a place of slots in the middle of its run.
 PLACES = {
     "put": {"stencil": 30, "lock": 30, "lockall": 30, "pscw": 30, "ft": 50, "dht": 60, "mixed": 10},
     "flush": {"lockall": 30, "mixed": 10},
@@ -58,7 +58,7 @@ OF_ROLE = {
     "agent": {**PLACES, **CHECKPOINT, **REPAIR, **REPLAY},
 }
 SERVERS = ("sum", "commit", "fold")
-# Where the first of two dies.
+# The place at which the first of two dies.
 FIRST = {program: "flush:30" if program == "lockall" else f"put:{visit}"
          for program, visit in PLACES["put"].items()}
 
@@ -107,14 +107,14 @@ class Cell:
         return f"{self.role}-{self.place}-{self.where}-m{self.m}-{self.program}"
 
     def pairs(self) -> set[tuple[str, str]]:
-        """What meets in it."""
+        """The pairs of values that meet in it."""
         values = (self.role, self.place, self.where, f"m{self.m}", self.program)
         return set(itertools.combinations(values, 2))
 
 
 @dataclass(frozen=True)
 class Job:
-    """How a cell is run on some number of nodes.
+    """The job of a cell on some number of nodes.
 
     Attributes:
         kills: rules, in the order in which they strike.
@@ -165,7 +165,7 @@ def plan(cell: Cell, nodes: int) -> Job | None:
             continue  # of each group one may die
         if checksum >= (1 if cell.place == "commit" else checksums):
             continue
-        # Who dies is named as in a --kill rule.
+        # The victims are named as in a --kill rule.
         names = {"slot": second, "checksum": f"c{checksum}", "spare": f"s{spares - 1}"}
         if cell.place == "replay":
             names["slot"] = first
@@ -240,7 +240,7 @@ def test_cell(cell: Cell, nodes: int) -> None:
 
 
 def death(kill: str) -> tuple[str, int, str]:
-    """As `deaths` tells it."""
+    """The deaths that `deaths` must tell."""
     name, _, place = kill.partition("@")
     role = {"c": "checksum", "s": "spare"}.get(name[0], "slot")
     return role, int(name.lstrip("cs")), place.partition(":")[0]

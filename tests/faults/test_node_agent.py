@@ -116,7 +116,7 @@ class Kept:
         return self.agent(node)
 
     def check_mirror(self) -> None:
-        """What either node stores comes to the other."""
+        """Words that either node stores come to the other."""
         self.count += 1
         for node, other in ((HUB, SPOKE), (SPOKE, HUB)):
             self.nodes[node].store(FLAGS + node, self.count)

@@ -93,7 +93,7 @@ def reference() -> Result:
 
 
 def assert_same_bits(result: Result, reference: Result, least: int) -> None:
-    """The same memory, by programs that went on from checkpoint `least` at the earliest."""
+    """The memory is equal, and programs went on from checkpoint `least` at the earliest."""
     assert result.status == 0, result
     pairs = zip(result.of_slots("out", SLOTS), reference.of_slots("out", SLOTS), strict=True)
     for found, expected in pairs:

@@ -181,7 +181,7 @@ def test_a_relaunch_finds_nothing_of_the_launch_before() -> None:
 
 @pytest.mark.full
 def test_much_output_comes_whole() -> None:
-    """What one rank writes arrives unharmed and in order, however much it is."""
+    """Output of one rank arrives unharmed and in order, however much it is."""
     text = """
 import sys
 from mpi4py import MPI
@@ -380,7 +380,7 @@ print(comm.rank, *sorted(got))
 @pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)],
                          ids=["one node", "several"])
 def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
-    """What batch systems warn by comes to the slots, and to nobody else."""
+    """Signals by which batch systems warn come to the slots, and to nobody else."""
     if several and why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     (tmp_path / "program.py").write_text(WARNED)

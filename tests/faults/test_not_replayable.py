@@ -23,7 +23,7 @@ from ftrma.trace.records import read
 
 pytestmark = pytest.mark.full
 
-# What is inserted runs in each step. `again` is true in slot 1's second life alone.
+# The inserted text runs in each step. `again` is true in slot 1's second life alone.
 PROGRAM = """
 import os, sys
 import numpy as np
@@ -228,7 +228,7 @@ def test_one_put_larger_than_the_budget() -> None:
 
 @pytest.mark.parametrize("put", [1590, pytest.param(1620, marks=pytest.mark.nightly)])
 def test_logs_that_ran_over_serve_again_behind_the_next_checkpoint(put: int) -> None:
-    """What was freed of them is used again, and no mark leads there any more."""
+    """Freed parts of logs are used again, and no mark leads there any more."""
     script = ROOT / "tests/faults/replay/overrun.py"
     options = ("--interval", "0", "--log-budget", "48K")
     expected = run_job(script, 3, *options, timeout=40).of_slots("slot", 3)

@@ -51,7 +51,7 @@ def run(way: str, *options: str, takes_s: float = 0.2) -> Result:
 
 @functools.cache
 def expected(way: str) -> list[dict[str, Any]]:
-    """What the slots save without a failure."""
+    """Results of the slots without a failure."""
     result = run(way)
     assert result.status == 0 and not result.stats["failures"], result
     assert_small(result)

@@ -1,4 +1,4 @@
-"""What a program finds in its process when it is entered again, and how it is started and found.
+"""A program that is entered again finds a clean process; it is started as Python does it.
 
 Law: every entry of a program finds the same: what the attempt before has changed is put back, and
 what it has registered does not happen twice. A module is run as Python's own ``-m`` runs it.
@@ -18,7 +18,7 @@ from programs import kinds
 
 from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
-# Of a program that has set `pause_s`, the seconds that a step takes at least.
+# A program that has set `pause_s` takes at least so many seconds for a step.
 TAIL = """
 import time
 import numpy as np

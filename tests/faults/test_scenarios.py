@@ -282,7 +282,7 @@ def assert_cells(result: Result) -> None:
 
 
 def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
-    """Where parity is needed for a lost slot, a corrupt block is an error, not an answer."""
+    """A corrupt block is an error, not an answer, if parity is needed for a lost slot."""
     result = run_corrupt(6, *ROLLBACK, "--kill", "2@call:13")
     assert result.status == 70
     assert "of slot 2 cannot be rebuilt" in result.stderr, result

@@ -274,7 +274,7 @@ for step in range(5):
     (*RELAUNCH, "--kill", "0@fence:6"),
 ])
 def test_a_dialogue_goes_on(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Who answers prompts is asked nothing twice, and who never ends does not hold up the end."""
+    """A person who answers prompts is asked nothing twice; an endless writer delays no end."""
     program = tmp_path / "talk.py"
     program.write_text(TALK)
     mark = os.urandom(8).hex()
@@ -296,7 +296,7 @@ def test_a_dialogue_goes_on(tmp_path: Path, options: tuple[str, ...]) -> None:
         finally:
             kill_marked(mark)
     assert job.returncode == 0 and ("died" in said or "again" in said), said
-    # What was printed is printed again; every answer has found its question.
+    # Lines that were printed are printed again; every answer has found its question.
     asked = re.findall(r"number (\d)\? (\d) answer (\d)!\n", text)
     assert len(asked) > 5 and {len(set(parts)) for parts in asked} == {1}, text
     assert [parts[0] for parts in asked[-5:]] == list("01234"), text
@@ -408,7 +408,7 @@ window.Fence()
 
 
 def test_a_terminal_is_read_to_its_end(tmp_path: Path) -> None:
-    """What is typed comes line by line, and Ctrl-D ends it."""
+    """Typed lines come one by one, and Ctrl-D ends them."""
     program = tmp_path / "typed.py"
     program.write_text(TYPED)
     status, text = on_terminal([program, "reads"], "one\ntwo\n\4")

@@ -1,4 +1,4 @@
-"""What a job's surroundings lack: told by its own name and with the remedy, before a launcher fails
+"""Surroundings that lack something: told by its name and with the remedy, before a launcher fails
 over it; and what ends ``ftrma`` leaves nothing."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ for step in range(5):
 print("right", *np.frombuffer(win.tomemory(), "i8"))
 """
 WITHOUT_CAPABILITIES = "setpriv --inh-caps=-all --bounding-set=-all"
-# How the surroundings are made, and what is said of them.
+# Commands that make the surroundings, and the words that tell of them.
 LACKING = {
     "/proc": ("mount -t tmpfs none /proc", "/proc is not mounted here"),
     "open files": ("ulimit -n 16", "'ulimit -n' allows 16 open files, and this job needs about 40"),

@@ -1,4 +1,4 @@
-"""What erroneous, and legal but odd calls on windows say is what the library itself says.
+"""Erroneous, and legal but odd calls on windows say what the library itself says.
 
 The library has two answers, since its windows from Allocate (osc/sm on one node) and from Create
 (osc/rdma) are two pieces of code, of which the first looks at next to nothing; ftrma has one for
@@ -164,7 +164,7 @@ thread: none
 """
 # Legal, and yet what the library gets is too much.
 BADLY = {"Create get fewer", "Create requests"}
-# What it does depends on more than the call: on what lies behind, on who is first.
+# Their outcome depends on more than the call: on what lies behind, on who is first.
 UNSTEADY = {"accumulate more", "accumulate more into holes", "get_accumulate more",
             "lock_all after lock"}
 BEYOND = "the library writes behind the target's count"
@@ -184,7 +184,7 @@ DIFFERENT = {
 
 
 def answers(label: str) -> list[str]:
-    """What the library says, first with this kind of window."""
+    """Answers of the library, first with this kind of window."""
     return TABLE[bare(label)][:: -1 if label.startswith("Create") else 1]
 
 

@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 SLOTS = 3
 LIMIT_S = 20
 
-# What the error's class must be and which words its text must hold, by the label in win_errors.py;
+# The class that an error must have and words of its text, by the label in win_errors.py;
 # {right} is the slot to the right, {room} the doubles of its part.
 MISTAKES = {
     "outside": ("ERR_RMA_SYNC", "Put to rank {right} outside of an epoch"),

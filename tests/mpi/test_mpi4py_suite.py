@@ -30,7 +30,7 @@ FULL = ("comm", "win", "cco_obj", "errhandler", "exceptions", "request")
 FULL_OVER_NODES = ("comm",)
 OVER_NODES = ("win", "rma", "rma_nb", "comm", "cco_buf", "cco_obj", "cco_vec", "cco_pr_buf",
               "attributes", "errhandler")
-# What the library itself does not get through, not twice in the same way.
+# The library itself does not get through these, not twice in the same way.
 BROKEN = {
     "spawn": "the library's Spawn fails and hangs under this launcher, without ftrma too",
     "ulfm": "the library crashes or loses a message after some revocations, without ftrma too",

@@ -10,7 +10,7 @@ from steps import comm, declare, me, n, save, steps
 
 
 def tame(values: np.ndarray) -> np.ndarray:
-    """What parts of elements have made of numbers, as others that are quite ordinary."""
+    """Return numbers that parts of elements have changed as ordinary ones."""
     return np.nan_to_num(np.abs(values), posinf=0) % 997
 
 

@@ -1,4 +1,4 @@
-"""What the programs of `test_causal` share: how they run, with or without declared state.
+"""The frame of `test_causal`'s programs: they run with or without declared state.
 
 Arguments: the directory for results, the mode, the number of steps. In the mode "plain" a program
 is an ordinary one of mpi4py and never imports ftrma; in "top" and "bottom" it declares its state

@@ -1,4 +1,4 @@
-"""What the programs share: their communicator, windows to work on, and results to compare.
+"""The programs' common part: communicator, windows to work on, results to compare.
 
 The programs are ordinary mpi4py programs. Only where Open MPI's own one-sided communication gives
 wrong results or crashes do they ask whether they are protected: there, nothing can be compared, and

@@ -323,7 +323,7 @@ def test_many_tells_why_a_recovery_was_no_causal_one() -> None:
 
 
 def steps_of(slot: int) -> list[dict[str, Any]]:
-    """Of a job that was killed in step 3 and took a checkpoint in step 2, from slot 1 anew."""
+    """Notes of a job whose slot 1 was killed in step 3; a checkpoint was in step 2."""
     seen = [(1, "normal", 0.9), (2, "normal", 0.010), (3, "normal", 0.020)]
     after = [(2, "checkpoint", 0.005), (3, "again", 0.004), (4, "normal", 0.030)]
     return [{"step": step, "kind": kind, "forwarded": kind != "normal" and slot != 1,

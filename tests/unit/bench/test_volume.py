@@ -82,7 +82,7 @@ def test_keys_spread_evenly() -> None:
 
 
 def insert(memory: Words, shape: Shape, key: int) -> None:
-    """What the program does to a volume, with plain loads and stores."""
+    """Change a volume as the program does, with plain loads and stores."""
     word = int(volume.places(shape, np.array([key]))[1][0])
     if memory[word] == 0:
         memory[word] = key
@@ -127,7 +127,7 @@ def chained(memory: Words) -> int:
 
 @pytest.mark.parametrize("damage", ["lost link", "wild link", "circle", "empty cell", "moved"])
 def test_content_shows_damage(damage: str) -> None:
-    """What a lookup would miss is missing, and a circle comes to an end."""
+    """A key that a lookup would miss is missing, and a circle comes to an end."""
     memory = filled(list(range(SMALL.volumes * INSERTS)))
     whole = volume.content(memory, SMALL, 1)
     bucket = chained(memory)

@@ -567,6 +567,7 @@ def test_closed_terminals(closed: str, words: list[str], status: int) -> None:
     )
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("words", [TABLE, ["--version"]])
 def test_a_full_disk_under_stdout(words: list[str]) -> None:
     """Law: a result that is lost is told, with status 1."""
@@ -576,6 +577,7 @@ def test_a_full_disk_under_stdout(words: list[str]) -> None:
     assert in_shell(words, "> /dev/full 2>&1").returncode == 1
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("words", [TABLE, ["--help"], ["plan", *words_of(PLAN)]])
 def test_readers_that_leave(words: list[str]) -> None:
     """Law: a closed pipe is quiet."""

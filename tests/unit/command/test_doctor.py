@@ -1,4 +1,4 @@
-"""What ``ftrma doctor`` reads of a machine's settings."""
+"""Settings of a machine that ``ftrma doctor`` reads."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def pair() -> Iterator[Nodes]:
 
 @pytest.fixture
 def ways(pair: Nodes) -> Iterator[list[Files]]:
-    """Of the processes of `WHERE`."""
+    """Files of the processes of `WHERE`."""
     yield [pair.files(p, WHERE) for p in range(3)]
     for node in range(2):
         for kind in File:

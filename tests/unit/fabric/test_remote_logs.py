@@ -142,6 +142,7 @@ def trimmed(slot: Slot) -> None:
     put(slot, b"behind the mark")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("fill,least,chunks", [
     (nothing, 0, 0), (results_alone, 0, 0), (one_put, 1, 1), (full_chunk, 2, 1),
     (a_byte_more, 3, 2), (puts_amid_results, 201, 8), (trimmed, 2, 1),

@@ -1,4 +1,4 @@
-"""What a control group leaves, read from files as the kernel shows them."""
+"""Memory that a control group leaves, read from files as the kernel shows them."""
 
 from __future__ import annotations
 

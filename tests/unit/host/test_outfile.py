@@ -235,7 +235,7 @@ def test_rights_of_another_user(
 
 
 def as_stranger(act: Any) -> str:
-    """What `act` says in a child with another user's rights."""
+    """Return what `act` returns in a child with another user's rights."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:

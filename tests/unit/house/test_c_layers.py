@@ -81,7 +81,7 @@ def includes_of(path: Path) -> list[str]:
 
 @cache
 def expansions(header: str) -> dict[str, set[str]]:
-    """What the macros and inline functions of a header name."""
+    """Names in the macros and inline functions of a header."""
     code = code_of(HEADERS[header])
     defines = re.findall(r"(?m)^\s*#\s*define\s+(\w+)(.*)$", code)
     found = {name: names_in(body) for name, body in defines}

@@ -1,4 +1,4 @@
-"""What a process keeps beside shared memory: the page on C has all of it, and what makes it new."""
+"""State of a process beside shared memory: the page on C lists it, and who makes it new."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from csource import CSRC, SOURCES, code_of, items_of
 import ftrma
 
 HEADING = "## What a process keeps"
-# Of the compiler's own start files.
+# Symbols of the compiler's own start files.
 FOREIGN = {"completed", "__TMC_END__", "__dso_handle", "__cpu_model", "__cpu_features2"}
 
 

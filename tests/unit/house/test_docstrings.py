@@ -29,7 +29,7 @@ THEIRS = {"MPI"}  # mpi4py's
 PRINTS = {"tell_recovery"}  # and does nothing else
 METHODS = [name for name, what in vars(Session).items()
            if inspect.isfunction(what) and not name.startswith("_") and name not in PRINTS]
-# Of its two objects the classes say it.
+# The classes of its two objects say it.
 FRAMEWORK = {name: what if inspect.isfunction(what) else type(what)
              for name, what in vars(framework).items()}
 PUBLIC: dict[str, Any] = {

@@ -33,7 +33,7 @@ MPICH_5 = (
     "MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25 20:45:26 UTC 2026\n"
     "MPICH ABI:          18:2:6\nMPICH Device:       ch4:ucx ofi\n"
 )
-# As the libraries tell it; those that are not from this machine are from public logs.
+# Versions as the libraries tell them; those that are not from this machine are from public logs.
 STRINGS = [
     (OPEN_MPI_5, "Open MPI 5.0.11", True),
     ("Open MPI v5.0.0rc12, package: Open MPI root@builder Distribution, ident: 5.0.0rc12, repo "

@@ -21,7 +21,7 @@ WRITERS = {"write_text", "write_bytes", "savetxt", "save", "savez", "savez_compr
 OURS = {"job.write_bytes", "self.inventory.open", "self.open"}  # in shared memory: words, vaults
 FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC", "flags")
 
-# Of a file the functions that write, and what; or what all of the file writes.
+# For a file: the functions that write, and what; or what all of the file writes.
 ALLOWED: dict[str, dict[str, str] | str] = {
     "bench/checkpoint_app.py": {"Subject.__init__": "its measurement's directory"},
     "bench/ml.py": {"library": "a directory of its own"},
@@ -71,7 +71,7 @@ def calls(path: Path) -> Iterator[tuple[str, ast.Call, set[str]]]:
 
 
 def writes(call: ast.Call, given: set[str]) -> bool:
-    """Whether a call opens for writing, by itself or perhaps."""
+    """A call opens for writing, by itself or perhaps."""
     whole = ast.unparse(call.func)
     name = whole.rpartition(".")[2]
     words = [ast.unparse(word) for word in (*call.args, *(k.value for k in call.keywords))]

@@ -1,4 +1,4 @@
-"""What surroundings lack, where it takes another user or another machine to lack it."""
+"""Surroundings that lack something only for another user or on another machine."""
 
 from __future__ import annotations
 

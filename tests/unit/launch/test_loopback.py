@@ -1,4 +1,4 @@
-"""Whom the library lets in that is preloaded into the launcher (``csrc/loopback.c``).
+"""The library that is preloaded into the launcher lets in only some (``csrc/loopback.c``).
 
 Law: only this user's processes, of those on this host; others are turned away at the door, however
 many, and cost who waits behind them nothing. Strangers from other hosts may be silent for seconds.
@@ -87,7 +87,7 @@ def guests(
 
 
 def ask(process: subprocess.Popen[str]) -> tuple[int, int]:
-    """How many it has let in, and how many of those have ended."""
+    """Ask for the numbers of connections that it has let in, and that have ended."""
     assert process.stdin and process.stdout
     process.stdin.write("\n")
     process.stdin.flush()

@@ -200,7 +200,7 @@ def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.Monke
 
 
 def receive(connection: socket.socket) -> bytes:
-    """What comes; nothing if the connection is cut."""
+    """Receive a message; nothing if the connection is cut."""
     try:
         return connection.recv(1000)
     except ConnectionResetError:
@@ -776,6 +776,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("how", "final", "status"), [("stay", True, -9), ("stay", False, -9), ("goodbye", True, 0)]
 )

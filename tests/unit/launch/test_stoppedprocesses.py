@@ -1,4 +1,4 @@
-"""What is told of who is stopped and keeps a repair waiting, and when it is too late for him."""
+"""A stopped process that keeps a repair waiting is told of, and given up when it is too late."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def most_in_one(groups: list[list[int]], domains: Domains, level: int) -> int:
 
 
 def possible(sizes: list[int], domains: Domains, level: int, limit: int) -> bool:
-    """Whether any seating has at most `limit` of a group in one element, by trying them all."""
+    """Try all seatings for one with at most `limit` of a group in one element."""
 
     def seat(rest: list[int], left: Counter[str]) -> bool:
         if not rest:

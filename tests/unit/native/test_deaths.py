@@ -1,4 +1,4 @@
-"""Who is told of a death: `ftrma_note_death` in ``csrc/job/alarm.c``.
+"""Processes that are told of a death: `ftrma_note_death` in ``csrc/job/alarm.c``.
 
 Law, on one node: a checksum rank's place is taken by a spare while the slots go on, and so is each
 of several; as soon as fewer spares live than places are vacant all are called to a repair, whoever

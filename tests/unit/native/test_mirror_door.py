@@ -1,4 +1,4 @@
-"""Who mirrors with whom, and what is said: hubs and spokes that fit, and messages that can be."""
+"""Hubs and spokes mirror only with those that fit, and believe only possible messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def words(*pairs: tuple[int, int]) -> bytes:
 
 
 def greet(spoke: Raw) -> int:
-    """What the hub has taken of the spoke; all words follow."""
+    """The number of the spoke's messages that the hub has taken; all words follow."""
     answer, left = spoke.ask(message(Kind.MIRRORED)), MANY_WORDS + 3 * FEW + 2
     assert answer.kind == Kind.MIRRORED
     while left:

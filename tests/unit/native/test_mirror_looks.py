@@ -1,4 +1,4 @@
-"""How far the mirror has come: which look of an agent is settled, and what its echo says.
+"""Progress of the mirror: which look of an agent is settled, and what its echo says.
 
 The agents are real processes.
 """
@@ -30,7 +30,7 @@ from mirrornodes import (
 
 from ftrma.native.wire import MirrorKind
 
-pytestmark = pytest.mark.plain
+pytestmark = pytest.mark.full
 
 ROUNDS = 2000
 ECHO = 3  # a word of each node; nothing else lies there

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from resultlog import CALL, REPEAT, RESULT, Slot, apart
 
-pytestmark = pytest.mark.plain
+pytestmark = pytest.mark.full
 
 SMALL = [1, 4, 8, 8, 8, 16, 64, 65, 100]
 LARGE = [1024, 1025, 3000, 20000]
@@ -39,7 +39,7 @@ class Program:
                 for call in calls]
 
     def change(self, values: list[bytes]) -> list[bytes]:
-        """What a round learns now where it had learned `values`."""
+        """Return what a round learns now in place of `values`."""
         if self.random.random() > self.changing:
             return values
         return [bytes([self.random.randrange(256)]) * len(v) for v in values]
@@ -209,7 +209,7 @@ def states(slot: Slot, work: Callable[[], object]) -> list[bytes]:
             found.append(now)
 
 
-# What the events so far have learned, and what the one that dies learns.
+# Values that the events so far have learned, and that the one that dies learns.
 LAST = {
     "a record": ([1, 2, 3], [4]),
     "a record in another chunk": (range(51), [51]),

@@ -1,4 +1,4 @@
-"""What Python says of shared memory is what C declares (``ftrma/native/shared.py``)."""
+"""Python's view of shared memory is C's declaration (``ftrma/native/shared.py``)."""
 
 from __future__ import annotations
 

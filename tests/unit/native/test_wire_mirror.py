@@ -164,6 +164,7 @@ def test_bells_ring(nodes: list[Mirrored]) -> None:
     assert int(nodes[0].words[BELL]) != 77
 
 
+@pytest.mark.plain
 def test_an_idle_agent_sleeps(nodes: list[Mirrored]) -> None:
     """Law: while nothing is stored no agent computes."""
     settle(nodes)

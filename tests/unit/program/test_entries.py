@@ -129,6 +129,7 @@ class Slot:
             assert found.dtype == array.dtype and found.tolist() == array.tolist(), key
 
 
+@pytest.mark.plain
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 2**32))
 def test_what_is_read_is_what_was_committed(steps: list[str], seed: int) -> None:
@@ -163,7 +164,7 @@ def test_what_is_clean_is_not_looked_at() -> None:
     assert set(entries.bound) == {"value", "append"}
     entries.put("static", np.zeros(9), "static")
     assert looked_at(entries, 1) == {"value": 80, "static": 72, "append": 16}
-    # Of one that others have saved nothing is known but that.
+    # Nothing else is known of an entry that others have saved.
     after = EntryStore(entries.forms(), lambda key, n: b"")
     assert looked_at(after, 7) == {"value": 0, "static": 0, "append": 0}
     after.put("append", np.zeros(13), "append")

@@ -50,6 +50,7 @@ def opened(path: Path) -> Iterator[tuple[Path, io.IOBase, str | bytes]]:
     yield path / "own", Shouting(open(path / "own", "wb")), "of a class of its own"  # noqa: SIM115
 
 
+@pytest.mark.plain
 def test_all_that_was_written_is_with_the_kernel(
     files: OpenFiles, tmp_path: Path, told: list[str]
 ) -> None:

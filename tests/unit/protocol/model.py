@@ -398,7 +398,7 @@ class Machine:
         for other in self.shared:
             other.serial = [None if s == q else s for s in other.serial]
         me.results = {e: r for e, r in me.results.items() if e <= me.horizon}
-        # What takes effect above the horizon does so when it is executed again.  An arrival stays:
+        # Operations above the horizon take effect when they are executed again.  An arrival stays:
         # it says only that what came before may be seen.
         self.history = [h for h in self.history
                         if h[0] == "arrive" or h[1] != q or h[2] <= me.horizon]

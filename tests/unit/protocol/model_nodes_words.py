@@ -27,7 +27,7 @@ class Rules:
     again until nothing is pending; that replies of atomics acknowledge puts before them.
     """
 
-    # What the agent does with a request.
+    # Rules of the agent for a request.
     numbers: bool = True  # a put whose number is reached is not applied again
     gaps: bool = True  # one whose number is not the next is refused
     answers: bool = True  # a repeated atomic gets the answer of the first time
@@ -44,7 +44,7 @@ class Rules:
     hold: bool = True  # requests to a slot that is being recovered are refused
     mine: bool = True  # a lock word that names the slot means that it has the lock
     lock_numbers: bool = True  # locks and unlocks have numbers, too, and are not done again
-    # What a slot does.
+    # Rules of a slot.
     flush_waits: bool = True  # a flush waits until nothing is pending
     unlock_after: bool = True  # an unlock is sent when the puts before it are acknowledged
     unlock_acknowledged: bool = True  # and acknowledged before its event is complete
@@ -55,13 +55,13 @@ class Rules:
     set_maximum: bool = True  # a word at a node never goes back
     set_again: bool = True  # when a slot has moved all tell all nodes their words again
     set_two: bool = True  # with what they gave in this round and in the one before
-    # What a checkpoint on demand does.
+    # Rules of a checkpoint on demand.
     demand_numbers: bool = True  # it holds nothing with a number above those that it has seen
     demand_looks: bool = True  # it waits for the agent to be between two requests
     demand_whole: bool = True  # it does not count if an agent has died meanwhile
     demand_looks_again: bool = True  # which shows when the next one has begun
     demand_flushes: bool = True  # nothing that the slot has sent is on its way
-    # What a recovery does.
+    # Rules of a recovery.
     above_number: bool = True  # puts below the horizon and above the agent's number are sent again
     pending_counts: bool = True  # a rebuild takes what is pending, too
     pending_last: bool = True  # after all the rest

@@ -66,6 +66,7 @@ def outcomes_of(made: Callable[[int], Case]) -> Counter[str]:
     return outcomes
 
 
+@pytest.mark.plain
 def test_recovery_is_exact() -> None:
     """Law: up to four deaths of processes, agents and nodes, also of replacements, in a replay, and
     of agents during a recovery; and the cases reach what they are for."""
@@ -83,6 +84,7 @@ def test_recovery_from_a_demand_checkpoint_is_exact() -> None:
     assert outcomes["causal from a demand checkpoint"] > CASES // 40
 
 
+@pytest.mark.plain
 def test_settled_programs_end_as_without_failure() -> None:
     """Law: where no lock and no atomic leaves a choice, the end is that of any run without deaths,
     rollbacks included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -136,6 +137,7 @@ def test_nobody_is_reseated_when_the_plan_does_not_go_on(state: FailureState) ->
         assert [*chosen.slot_proc, *chosen.checksum_proc] == seats_of(state)
 
 
+@pytest.mark.plain
 @given(states())
 def test_lost_roles_are_those_without_a_sound_vault(state: FailureState) -> None:
     """Law: a role is rebuilt iff its holder, dead or alive, has no vault that is ready."""

@@ -71,7 +71,7 @@ ONE_PUT: Program = (
     (Op("demand", 0), Op("fence")),
     (Op("put", 0, X), Op("fence")),
 )
-# What the snapshot needs: each is broken by one slot that stops in the middle of something.
+# Rules that the snapshot needs: one slot that stops in the middle of something breaks each.
 DEMANDED: dict[str, Program] = {
     "numbers_first": TWO_SWAPS,
     "held_by_number": TWO_SWAPS,
@@ -109,6 +109,7 @@ def test_recovery_is_exact(case: Case) -> None:
     Machine(*case).run()
 
 
+@pytest.mark.plain
 @seed(SEED)
 @settings(quick, max_examples=CASES // 4)
 @given(cases(1), st.integers(0, 2))

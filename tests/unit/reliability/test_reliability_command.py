@@ -292,6 +292,7 @@ def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert "the lowest is 0.149" in out and "ftrma run -n 1000" in out
 
 
+@pytest.mark.plain
 def test_a_reader_may_stop_early() -> None:
     """Law: a closed pipe ends the command without a complaint."""
     code = "import sys; from ftrma.command.cli import main; main(sys.argv[1:])"

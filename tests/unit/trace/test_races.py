@@ -352,6 +352,7 @@ def test_stores_behind_the_making_are_told(first: int, second: int, found: int) 
     assert all("slot 1 has stored into its part" in w.text for w in report.warnings)
 
 
+@pytest.mark.plain
 def test_large_runs_take_time_and_memory_as_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: what all know is forgotten; ten times as many events take ten times the calls."""
     monkeypatch.setattr(races, "SWEEP", 100)

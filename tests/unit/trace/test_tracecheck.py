@@ -155,6 +155,7 @@ ANYTHING = st.builds(
 )
 
 
+@pytest.mark.plain
 @given(st.lists(ANYTHING, max_size=12))
 def test_nonsense_is_judged_too(records: Records) -> None:
     """Law: whatever a file may say, the checker comes to an end and can tell it in a line."""
@@ -162,6 +163,7 @@ def test_nonsense_is_judged_too(records: Records) -> None:
     assert all("\n" not in line for line in found.lines(BEGAN_NS))
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6), st.data())
 def test_a_run_with_nonsense_in_it_is_judged_too(seed: int, data: st.DataObject) -> None:
     job = random_job(seed, 40)

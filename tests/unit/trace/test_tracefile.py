@@ -143,6 +143,7 @@ def test_what_no_clock_explains_is_told(
     assert sorted(read(tmp_path / "trace.json").records.tolist()) == sorted(records.tolist())
 
 
+@pytest.mark.plain
 @given(st.integers(0, 10**6))
 def test_records_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Law: all fields survive, times to the nanosecond; instants have no length."""

@@ -239,6 +239,7 @@ def test_folding_a_delta_equals_encoding_anew(
     assert same(parities, sums(members, g, n))
 
 
+@pytest.mark.plain
 def test_large_sums_go_past_the_caches(kernel: str) -> None:
     """Law: stores of another kind give the same bytes."""
     random = np.random.default_rng(7)
@@ -268,6 +269,7 @@ def test_the_kernels_encode_as_reedsolo_does(kernel: str, k: int, m: int) -> Non
         assert bytes(int(r[column]) for r in found) == bytes(codec.encode(message)[k:])
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("k", "m"), [(1, 1), (8, 2), (5, 4), (40, 3)])
 def test_the_parities_are_values_of_a_polynomial(kernel: str, k: int, m: int) -> None:
     """Law: the code is a generalized Reed-Solomon code. With f = sum over i of

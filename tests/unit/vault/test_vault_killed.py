@@ -102,6 +102,7 @@ def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
     assert stages > 50 and left >= {0, 1, 2}
 
 
+@pytest.mark.plain
 def test_a_fold_that_is_killed_anywhere_is_finished_by_the_next(
     make: Callable[..., Group], tmp_path: Path
 ) -> None:
