@@ -156,7 +156,7 @@ class WordsOfOne:
 
 
 class FakeJob:
-    """What the processes share.
+    """State that the processes share.
 
     Args:
         slots: how many; there are no checksum ranks and spares.

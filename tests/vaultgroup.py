@@ -71,7 +71,7 @@ class Group:
         return view
 
     def view_of(self, proc: int) -> OneNodeView:
-        """As a process sees it."""
+        """The vault as a process sees it."""
         return self.view
 
     def vault(self, proc: int) -> Vault:

@@ -299,6 +299,7 @@ if me == 2:
 """.replace("KILLER", KILLER)
 
 
+@pytest.mark.full
 def test_an_agent_is_not_the_programs_business() -> None:
     """Law: neither the program's directory and environment reach the agent, nor is it a child that
     the program's wait() finds."""

@@ -142,6 +142,7 @@ def test_bad_input(args: list[str], message: str) -> None:
     assert result.stderr.startswith(message) and result.stderr.count("\n") == 1, result
 
 
+@pytest.mark.full
 def test_full_heap() -> None:
     """The message names the least heap that is enough."""
     result = protected("--inserts", "100", "--duty", "1", "--heap", "10")

@@ -39,8 +39,8 @@ def expected(program: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("program", "seed"), tiers(
-    itertools.product(PROGRAMS, range(4)), plain=["executor-0"],
-    full=[f"{program}-0" for program in PROGRAMS if program != "executor"]))
+    itertools.product(PROGRAMS, range(4)),
+    full=["executor-0", "answers-0", "folders-0", "polls-0", "shared-0", "grid-0", "groups-0"]))
 def test_random_kills(program: str, seed: int) -> None:
     dice = random.Random(f"{program} {seed}")
     victims = [(dice.randrange(N), dice.uniform(0, MOST_S)) for _ in range(dice.choice((1, 1, 2)))]

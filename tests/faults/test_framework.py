@@ -127,12 +127,14 @@ def test_a_checksum_rank_dies(place: str) -> None:
 BOTH = kill("2@ring.send:20", "1@repair")  # amid the repair: both vaults are lost
 
 
+@pytest.mark.full
 def test_more_deaths_than_the_code_survives() -> None:
     """Law: they end the job, unless the framework does without a checkpoint."""
     result = ring(*SPARES, *BOTH)
     assert result.status == 70 and "group 0 lost slot 1 and slot 2 at once" in result.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", [
     (), pytest.param(("3@reset",), marks=pytest.mark.nightly),
     pytest.param(("c0@restore",), marks=pytest.mark.nightly)], ids="-".join)

@@ -540,6 +540,7 @@ np.save(f"{sys.argv[1]}/sums-{comm.rank}.npy", state.sums)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", ["within", pytest.param("between", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("visit", [30, pytest.param(45, marks=pytest.mark.nightly),
                                    pytest.param(9, marks=pytest.mark.nightly)])
@@ -642,6 +643,7 @@ else:
 """
 
 
+@pytest.mark.full
 def test_another_run_than_before_is_refused() -> None:
     """Law: a program that makes other runs when it is entered again is told, not answered."""
     result = run_job(OTHER, 2, "--kill", "1@graph.compute:9", args=[str(SCRIPT.parent)])

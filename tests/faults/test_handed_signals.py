@@ -103,6 +103,7 @@ def both(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
         pytest.param(True, id="several", marks=pytest.mark.full)])
 
 
+@pytest.mark.full
 @both()
 def test_who_does_not_handle_one_does_not_get_it(tmp_path: Path, several: bool) -> None:
     result = warn(tmp_path, "nobody", several=several)

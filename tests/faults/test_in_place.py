@@ -93,9 +93,8 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in (0, 2)],
-    plain=["stencil-start-0"],
-    full=["stencil-checkpoint:20-2", "ft-put:50-2", "lock-put:30-0", "pscw-call:7-0",
-          "dht-get:40-2"]))
+    full=["stencil-start-0", "stencil-checkpoint:20-2", "ft-put:50-2", "lock-put:30-0",
+          "pscw-call:7-0", "dht-get:40-2"]))
 def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)
@@ -262,6 +261,7 @@ def test_messages_go_on(place: str) -> None:
         assert found["got"].tolist() == expected["got"].tolist()
 
 
+@pytest.mark.full
 def test_messages_after_a_checkpoint() -> None:
     """The first message after a recovery, and after a checkpoint, has communicators made again, in
     which nobody has died: nobody goes back."""

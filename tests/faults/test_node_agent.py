@@ -149,6 +149,7 @@ def test_an_agent_that_is_killed_is_replaced() -> None:
             assert (job.nodes[victim].directory / "agent").read_text() == job.addresses[victim]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("node", [HUB, SPOKE], ids=["hub", "spoke"])
 def test_the_keeper_dies(node: int) -> None:
     """Law: the agent lives on when the process that has started it is killed, and the next process

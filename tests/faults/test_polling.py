@@ -77,9 +77,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("way", "rule"), tiers(
-    CASES, full=["shared-1@lock-held:9000", "exclusive-0@lock-held:1", "get-1@get:9000",
-                 "probe-0@atomic:1", "read-1@put:2", "add-1@atomic:9000", "compare-0@atomic:2",
-                 "swap-1@put:4", "test-1@time:0.4"]))
+    CASES, full=["shared-1@lock-held:9000", "get-1@get:9000", "probe-0@atomic:1",
+                 "read-1@put:2", "compare-0@atomic:2", "test-1@time:0.4"]))
 def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
     result = run(way, "--kill", rule)
     assert_same(way, result)

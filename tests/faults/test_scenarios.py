@@ -37,6 +37,7 @@ from ftrma.vault import erasure
 ROLLBACK = ("--policy", "rollback", "--interval", "0")
 
 
+@pytest.mark.full
 def test_two_successive_failures() -> None:
     result = run("ft", *ROLLBACK, "--spares", "2", "--kill", "1@fence:9", "--kill", "3@fence:16")
     assert_same_bits("ft", result)

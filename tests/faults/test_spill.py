@@ -56,7 +56,7 @@ def left(spill: Path) -> set[tuple[str, ...]]:
     return {(run, slot, step) for *_, run, _, slot, step in words}
 
 
-@pytest.mark.parametrize("recovery", tiers(RECOVERIES, plain=["lwlog"]))
+@pytest.mark.parametrize("recovery", tiers(RECOVERIES, full=["lwlog"]))
 def test_a_lost_job_goes_on(tmp_path: Path, recovery: str) -> None:
     """Law: from the step of the newest checkpoint; once it has ended it is not run again."""
     names = ("pagerank", "kcore")

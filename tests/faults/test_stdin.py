@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from jobs import FILES, FTRMA, MARK, Result, kill_marked, marked, run_command, until
 from nodes import NODES, fake_ssh, why_not
+from tiers import tiers
 
 pytestmark = pytest.mark.full
 
@@ -98,20 +99,23 @@ def check(result: Result, happened: str) -> None:
     assert re.search(happened, result.stderr), result
 
 
-@pytest.mark.parametrize(("how", "options", "kill", "happened"), [
-    ("input", AUTO, "0@fence:6", "slot 0 died; replayed"),
-    ("input", ROLLBACK, "1@fence:5", "slot 1 died; back at the start"),
-    ("readline", ROLLBACK, "0@fence:7", "slot 0 died; back at the start"),
-    ("readline", AUTO, "1@fence:5", "slot 1 died; replayed"),
-    ("for", ROLLBACK, "1@fence:6", "slot 1 died; back at the start"),
-    ("for", AUTO, "0@fence:3", "slot 0 died; replayed"),
-    ("open", ROLLBACK, "1@fence:5", "slot 1 died; back at the start"),
-    ("open", AUTO, "0@fence:9", "slot 0 died; replayed"),
-    ("all", RELAUNCH, "0@fence:5", "launching the job again"),
-    ("all", AUTO, "0@fence:2", "slot 0 died; replayed"),
-    ("pieces", ROLLBACK, "1@fence:7", "slot 1 died; back at the start"),
-    ("pieces", RELAUNCH, "1@fence:5", "launching the job again"),
-])
+@pytest.mark.parametrize(("how", "options", "kill", "happened"), tiers([
+    pytest.param(how, options, kill, happened, id=f"{how}-{kill}")
+    for how, options, kill, happened in (
+        ("input", AUTO, "0@fence:6", "slot 0 died; replayed"),
+        ("input", ROLLBACK, "1@fence:5", "slot 1 died; back at the start"),
+        ("readline", ROLLBACK, "0@fence:7", "slot 0 died; back at the start"),
+        ("readline", AUTO, "1@fence:5", "slot 1 died; replayed"),
+        ("for", ROLLBACK, "1@fence:6", "slot 1 died; back at the start"),
+        ("for", AUTO, "0@fence:3", "slot 0 died; replayed"),
+        ("open", ROLLBACK, "1@fence:5", "slot 1 died; back at the start"),
+        ("open", AUTO, "0@fence:9", "slot 0 died; replayed"),
+        ("all", RELAUNCH, "0@fence:5", "launching the job again"),
+        ("all", AUTO, "0@fence:2", "slot 0 died; replayed"),
+        ("pieces", ROLLBACK, "1@fence:7", "slot 1 died; back at the start"),
+        ("pieces", RELAUNCH, "1@fence:5", "launching the job again"))],
+    full=["input-0@fence:6", "readline-0@fence:7", "for-1@fence:6", "open-0@fence:9",
+          "all-0@fence:5", "pieces-1@fence:7"]))
 def test_a_pipe_is_read_again(
     program: Path, how: str, options: tuple[str, ...], kill: str, happened: str
 ) -> None:

@@ -37,8 +37,7 @@ KILLS = [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flu
 @pytest.mark.parametrize(("program", "kill", "interval"), tiers(
     [(*case, interval) for case in KILLS for interval in ("0", "never")],
     plain=["stencil-1@put:30-0"],
-    full=["lock-2@lock-held:20-never", "lockall-0@flush:20-0", "pscw-3@put:30-never",
-          "ft-2@put:15-0", "dht-1@atomic:150-never"]))
+    full=["lock-2@lock-held:20-never", "pscw-3@put:30-never", "dht-1@atomic:150-never"]))
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, interval: str
 ) -> None:
@@ -179,6 +178,7 @@ def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path, gone: 
     assert {name for name, path in paths.items() if path.exists()} == set(paths) - {gone}
 
 
+@pytest.mark.full
 def test_a_rollback_is_consistent_by_its_trace(tmp_path: Path) -> None:
     """Law: every version is RMA-consistent, and nothing of the first entry comes later."""
     options = ["--policy", "rollback", "--interval", "0", "--kill", "2@fence:40"]

@@ -98,7 +98,7 @@ assert (cells[:n] == 2000).all(), cells
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", tiers(PROGRAMS, plain=["layouts"], others="full"))
 def test_on_one_node(program: str) -> None:
     result = run_job(HEAD + PROGRAMS[program], SLOTS, "--interval", "never", timeout=60)
     assert result.status == 0, result
