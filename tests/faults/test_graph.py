@@ -715,7 +715,7 @@ def test_what_out_names_stays_what_it_is(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "link.npy", "target.npy", "pipe"}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
     """Law: each is there, by each way to recover it, on files of each kind; what only the graph
     tells to be wrong is one line, too."""

@@ -242,7 +242,7 @@ def is_right(label: str, ours: list[Any], raw: list[Any]) -> bool:
     return ours[1:] == values
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", sorted(TABLE.keys() - UNSTEADY))
 def test_what_the_library_does(protected: list[dict[str, Any]], case: str) -> None:
     """Law: the table is right, and so is the value that a legal call brings."""
