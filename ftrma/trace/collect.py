@@ -154,11 +154,11 @@ def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
     version: dict[tuple[int, int], int] = {}
     place: dict[tuple[int, int, int], int] = {}
     occasion = np.zeros(len(taken), np.int64)
-    for i, (entry, number, proc, event) in enumerate(
+    for i, (attempt, number, proc, event) in enumerate(
         records[taken][["entry", "value0", "proc", "event"]].tolist()
     ):
-        occasion[i] = version.setdefault((entry, number), len(version))
-        place[proc, entry, event] = int(occasion[i])
+        occasion[i] = version.setdefault((attempt, number), len(version))
+        place[proc, attempt, event] = int(occasion[i])
     arrived, committed = Span(len(version), n), Span(len(version), n)
     arrived.behind(occasion, clocks[taken], records["begin_ns"][taken])
     committed.before(occasion, clocks[taken], records["begin_ns"][taken])

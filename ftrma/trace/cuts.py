@@ -50,7 +50,7 @@ class Cut:
     """
 
     version: int
-    entry: int
+    attempt: int
     at_ns: int
     parts: dict[int, dict[int, Record]] = field(repr=False)
 
@@ -121,8 +121,8 @@ def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
             if problem:
                 violations.append(Violation(r.begin_ns, problem))
             else:
-                entry = next(iter(slots[0].values())).entry
-                cuts[r.value0] = Cut(r.value0, entry, r.begin_ns, slots)
+                attempt = next(iter(slots[0].values())).entry
+                cuts[r.value0] = Cut(r.value0, attempt, r.begin_ns, slots)
     return cuts, violations
 
 
@@ -209,9 +209,9 @@ def inconsistencies(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
     """Yield the first violation of each version that has one."""
     lived: dict[int, LiveEvents] = {}
     for cut in cuts.values():
-        if cut.entry not in lived:
-            lived[cut.entry] = LiveEvents(trace.records, cut.entry)
-        problem = inconsistency(cut, lived[cut.entry])
+        if cut.attempt not in lived:
+            lived[cut.attempt] = LiveEvents(trace.records, cut.attempt)
+        problem = inconsistency(cut, lived[cut.attempt])
         if problem:
             yield Violation(cut.at_ns, f"version {cut.version} is not RMA-consistent: {problem}")
 

@@ -75,7 +75,7 @@ class CausalRecovery:
         return self.begin.slot
 
     @property
-    def entry(self) -> int:
+    def attempt(self) -> int:
         return self.begin.entry
 
     @property
@@ -163,12 +163,12 @@ def base_of(begin: Record, cut: Cut, own: list[Base]) -> Base | None:
     return before[-1] if before else None
 
 
-def of_version(cut: Cut, entry: int, slot: int) -> Base:
+def of_version(cut: Cut, attempt: int, slot: int) -> Base:
     """Return the slot's part of a version.
 
     Events, clock and ``seq`` count from the start of the attempt, whatever the version.
     """
-    if not cut.parts or cut.entry != entry:
+    if not cut.parts or cut.attempt != attempt:
         return Base()
     seq = {window: cut.seq(slot, window) for window in cut.parts[slot]}
     return Base(cut.event(slot), cut.clock(slot), seq)

@@ -58,8 +58,8 @@ class Before:
         horizons: slot and horizon of each replay.
     """
 
-    def __init__(self, trace: Trace, entry: int, slots: set[int]) -> None:
-        mine: Records = trace.records[trace.records["entry"] == entry]
+    def __init__(self, trace: Trace, attempt: int, slots: set[int]) -> None:
+        mine: Records = trace.records[trace.records["entry"] == attempt]
         self.to: dict[tuple[int, int], dict[int, Record]] = {}
         self.own: dict[int, dict[int, Record]] = {slot: {} for slot in slots}
         self.last = dict.fromkeys(range(trace.slots), 0)
@@ -84,10 +84,10 @@ def check_replays(trace: Trace, found: list[CausalRecovery]) -> Iterator[Violati
     """Yield the violations of causal recoveries: of each recovery the first of every kind."""
     by_attempt: dict[int, Before] = {}
     for recovery in found:
-        if recovery.entry not in by_attempt:
-            slots = {a.slot for a in found if a.entry == recovery.entry}
-            by_attempt[recovery.entry] = Before(trace, recovery.entry, slots)
-        before = by_attempt[recovery.entry]
+        if recovery.attempt not in by_attempt:
+            slots = {a.slot for a in found if a.attempt == recovery.attempt}
+            by_attempt[recovery.attempt] = Before(trace, recovery.attempt, slots)
+        before = by_attempt[recovery.attempt]
         if recovery.base is None:
             yield Violation(
                 recovery.begin.begin_ns,

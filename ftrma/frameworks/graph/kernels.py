@@ -29,7 +29,7 @@ How: TypeAlias = Any  # struct ftrma_graph_how
 try:
     _ffi: Any = import_module("ftrma.frameworks.graph._kerneldeclarations").ffi
 except ModuleNotFoundError:
-    raise FtrmaError(f"{Path(__file__).parents[1]} is not built: pip install -e .") from None
+    raise FtrmaError(f"{Path(__file__).parents[2]} is not built: pip install -e .") from None
 
 
 def _number(name: str) -> int:
