@@ -92,6 +92,22 @@ def holds_barrier(seen: dict[int, Any]) -> None:
         assert max(came for came, _ in turn) <= min(left for _, left in turn)
 
 
+def words_are_seen_behind_a_barrier(view: JobView, die: Callable[[], None]) -> Any:
+    me, seen = view.role()[1], []
+    for turn in range(ROUNDS):
+        view.words.me.bytes = SLOTS * turn + me
+        view.barrier()
+        seen.append([view.words.process(proc).bytes for proc in view.slot_holders()])
+        view.barrier()
+    return seen
+
+
+def holds_words(seen: dict[int, Any]) -> None:
+    """Each finds in the words of the others what they have written before the barrier."""
+    expected = [[SLOTS * turn + slot for slot in range(SLOTS)] for turn in range(ROUNDS)]
+    assert seen == dict.fromkeys(range(SLOTS), expected)
+
+
 def the_slot_that_differs_is_named(view: JobView, die: Callable[[], None]) -> Any:
     me = view.role()[1]
     same = [view.slot_that_differs(1000 + turn) for turn in range(ROUNDS)]
@@ -230,6 +246,7 @@ def an_abort_has_its_status(view: JobView, die: Callable[[], None]) -> Any:
 LAWS = (
     Law(all_know_who_is_who, holds_who_is_who),
     Law(a_barrier_holds_all_until_the_last_came, holds_barrier),
+    Law(words_are_seen_behind_a_barrier, holds_words),
     Law(the_slot_that_differs_is_named, holds_agreement),
     Law(events_are_told_once_and_in_order, holds_events),
     Law(one_reports_the_error, holds_claims),

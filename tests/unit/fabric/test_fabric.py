@@ -113,6 +113,7 @@ def twice(view: FakeView, event: Event) -> None:
 BROKEN = [
     ("all_know_who_is_who", "alive", lambda view, proc: True),
     ("a_barrier_holds_all_until_the_last_came", "barrier", lambda view: None),
+    ("words_are_seen_behind_a_barrier", "slot_holders", lambda view: [0] * SLOTS),
     ("the_slot_that_differs_is_named", "slot_that_differs", lambda view, value: None),
     ("events_are_told_once_and_in_order", "emit", twice),
     ("one_reports_the_error", "claim_error", lambda view: True),
