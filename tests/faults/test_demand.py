@@ -95,7 +95,7 @@ LATE = {
 @pytest.mark.parametrize(("program", "place", "slot", "mode"), tiers(
     [(program, place, slot, mode) for program in LATE for place in LATE[program]
      for slot in range(SLOTS) for mode in ("bulk", "stream")],
-    quick=["fenced-put:230-1-bulk"],
+    plain=["fenced-put:230-1-bulk"],
     full=["locked-lock-held:700-1-stream", "atomics-atomic:900-1-bulk", "atomics-flush:600-1-bulk",
           "windows-put:110-1-bulk"]))
 def test_a_replay_from_a_demand_checkpoint(program: str, place: str, slot: int, mode: str) -> None:
