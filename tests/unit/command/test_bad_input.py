@@ -29,7 +29,8 @@ NAME = "n" * 300  # longer than a file's may be
 SURROGATE = "caf\udce9"  # a byte of the command line that is not UTF-8
 
 BASE = {"--machine": "tsubame2", "--ranks": "4000", "--checksums": "200"}
-PLAN = {"--machine": "tsubame2", "--ranks": "4000", "--memory": "2GiB", "--target-pcf": "1e-5"}
+PLAN = {"--machine": "tsubame2", "--ranks": "4000", "--memory": "2GiB", "--target-pcf": "1e-5",
+        "--mtbf": "36000"}
 
 
 class TooLong(BaseException):
