@@ -96,8 +96,7 @@ LATE = {
     [(program, place, slot, mode) for program in LATE for place in LATE[program]
      for slot in range(SLOTS) for mode in ("bulk", "stream")],
     plain=["fenced-put:230-1-bulk"],
-    full=["locked-lock-held:700-1-stream", "atomics-atomic:900-1-bulk", "atomics-flush:600-1-bulk",
-          "windows-put:110-1-bulk"]))
+    full=["locked-lock-held:700-1-stream", "atomics-atomic:900-1-bulk", "windows-put:110-1-bulk"]))
 def test_a_replay_from_a_demand_checkpoint(program: str, place: str, slot: int, mode: str) -> None:
     result = run_small(program, "--kill", f"{slot}@{place}", mode=mode)
     assert_causal(result, [slot], SLOTS + 1)
@@ -311,7 +310,7 @@ def test_over_nodes_each_slot_checkpoints_alone(program: str) -> None:
 @pytest.mark.parametrize(("program", "kill", "mode", "nodes"), tiers(
     [(*case, mode, nodes) for case in LATE_OVER_NODES for mode in ("bulk", "stream")
      for nodes in (2, 3)],
-    full=["fence-1@put:400-bulk-2", "lock-2@lock-held:300-bulk-2"]))
+    full=["fence-1@put:400-bulk-2"]))
 def test_over_nodes_a_replay_from_a_demand_checkpoint(
     program: str, kill: str, mode: str, nodes: int
 ) -> None:

@@ -68,7 +68,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
     quick=["lockall-flush:30-2"],
-    full=["stencil-start-0", "stencil-end-1", "ft-put:50-1", "lock-lock-held:30-0",
+    full=["stencil-start-0", "lock-lock-held:30-0",
           "pscw-call:7-3", "dht-atomic:300-2"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
@@ -93,8 +93,7 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in (0, 2)],
-    full=["stencil-start-0", "stencil-checkpoint:20-2", "ft-put:50-2", "lock-put:30-0",
-          "pscw-call:7-0", "dht-get:40-2"]))
+    full=["stencil-start-0", "ft-put:50-2", "pscw-call:7-0"]))
 def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)

@@ -46,7 +46,7 @@ TOPICS = ("data", "derived", "columns", "atomics", "requests", "objects", "sync"
 
 
 @pytest.mark.parametrize("topic", tiers(
-    TOPICS, full=["atomics", "data", "columns", "sync"]))
+    TOPICS, full=["atomics", "columns"]))
 def test_over_nodes_they_are_the_same(topic: str) -> None:
     """Law of this file, with slots on two nodes, of which one has two."""
     script = PROGRAMS / f"win_{topic}.py"
