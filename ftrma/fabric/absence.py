@@ -2,7 +2,7 @@
 
 All living processes meet in a repair. One that computes, or waits outside of MPI, reports itself
 (``csrc/job/wake.c``); one that is stopped cannot, so a process of its node looks for it here.
-`launch.patience` decides what becomes of it.
+`launch.stoppedprocesses` decides what becomes of it.
 """
 
 from __future__ import annotations

@@ -359,7 +359,7 @@ comm.Barrier()
 taken = [framework.safepoint(take=True)]
 comm.Barrier()
 if comm.rank == 0:
-    slots = [world.ctl.proc[p] for p in range(3)]
+    slots = [view.ctl.proc[p] for p in range(3)]
     before = [slot.met for slot in slots]
     job.raise_alarm(0)  # asks for a repair, though nobody has died
     if os.fork() == 0:
