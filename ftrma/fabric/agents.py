@@ -423,23 +423,30 @@ class NodeAgent:
         except FileNotFoundError:
             return  # the job is over
         os.register_at_fork(after_in_child=partial(os.close, ledger))
-        why = ""
+        why, alive = "", -1
         while tries < TRIES and not (tries and is_full(ledger)):
             began = time.monotonic()
             fcntl.flock(ledger, fcntl.LOCK_EX)  # an agent has this lock as long as it lives
             fcntl.flock(ledger, fcntl.LOCK_UN)
             tries = tries + 1 if time.monotonic() - began < AGAIN_S else 0
+            if alive >= 0:
+                # An agent can take the ledger and fail behind that.
+                why = said_at_end(alive) if has_ended(alive) else why
+                os.close(alive)
+                alive = -1
             time.sleep(AGAIN_S * max(0, tries - 1) / TRIES)
             with contextlib.suppress(OSError):
                 alive = self._start()
-                try:
-                    self._tell_hub()
-                    if not self._await_taking(alive, ledger):
-                        tries, why = tries + 1, said_at_end(alive)
-                    elif tries <= 1:  # else agents die again and again
+                self._tell_hub()
+                if self._await_taking(alive, ledger):
+                    if tries <= 1:  # else agents die again and again
                         self.followed()
-                finally:
-                    os.close(alive)
+                    continue
+                tries, why = tries + 1, said_at_end(alive)
+                os.close(alive)
+                alive = -1
+        if alive >= 0:
+            os.close(alive)
         self.lost(why)
 
     def _await_taking(self, alive: int, ledger: int) -> bool:
