@@ -96,7 +96,7 @@ LATE = {
     [(program, place, slot, mode) for program in LATE for place in LATE[program]
      for slot in range(SLOTS) for mode in ("bulk", "stream")],
     plain=["fenced-put:230-1-bulk"],
-    full=["locked-lock-held:700-1-stream", "atomics-atomic:900-1-bulk", "windows-put:110-1-bulk"]))
+    full=["locked-lock-held:700-1-stream", "atomics-atomic:900-1-bulk"]))
 def test_a_replay_from_a_demand_checkpoint(program: str, place: str, slot: int, mode: str) -> None:
     result = run_small(program, "--kill", f"{slot}@{place}", mode=mode)
     assert_causal(result, [slot], SLOTS + 1)

@@ -68,8 +68,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
     quick=["lockall-flush:30-2"],
-    full=["stencil-start-0", "lock-lock-held:30-0",
-          "pscw-call:7-3", "dht-atomic:300-2"]))
+    full=["stencil-start-0", "lock-lock-held:30-0"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)
@@ -93,7 +92,7 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in (0, 2)],
-    full=["stencil-start-0", "ft-put:50-2", "pscw-call:7-0"]))
+    full=["stencil-start-0", "ft-put:50-2"]))
 def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)
@@ -140,7 +139,7 @@ def test_spare() -> None:
     [pytest.param((*STRONG, "--policy", policy), second, id=f"{policy}-{second}")
      for second in ("2@repair:1", "c0@repair:1", "s1@restore:1", "s1@replay:5", "s0@repair:1",
                     "s1@repair:1", "1@restore:1", "2@fence:30") for policy in ("auto", "rollback")],
-    full=["auto-2@repair:1", "auto-s1@replay:5", "rollback-2@fence:30"]))
+    full=["auto-2@repair:1", "auto-s1@replay:5"]))
 def test_a_second_death(options: tuple[str, ...], second: str) -> None:
     """Another one dies amid the repair, or while a slot is replayed, or later."""
     result = run("stencil", *options, "--spares", "3", "--kill", "0@put:30", "--kill", second)

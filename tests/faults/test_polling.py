@@ -77,8 +77,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("way", "rule"), tiers(
-    CASES, full=["shared-1@lock-held:9000", "get-1@get:9000", "probe-0@atomic:1",
-                 "test-1@time:0.4"]))
+    CASES, full=["shared-1@lock-held:9000", "get-1@get:9000", "probe-0@atomic:1"]))
 def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
     result = run(way, "--kill", rule)
     assert_same(way, result)
@@ -86,7 +85,7 @@ def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
     assert_small(result)
 
 
-@pytest.mark.parametrize("way", tiers(PLACES, full=["read", "compare", "test"]))
+@pytest.mark.parametrize("way", tiers(PLACES, full=["read", "compare"]))
 def test_polling_is_exact_by_its_trace(tmp_path: Path, way: str) -> None:
     path = tmp_path / "trace.json"
     result = run(way, "--kill", f"1@{PLACES[way][2]}", "--trace", str(path), takes_s=0.02)

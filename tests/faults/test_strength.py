@@ -30,8 +30,7 @@ PAIRS = [
     [pytest.param(program, kills, reason, policy, id=f"{program}-{'-'.join(kills)}-{policy}")
      for kills, reason in PAIRS for program in ("stencil", "ft")
      for policy in ("rollback", "auto")],
-    full=["stencil-0@fence:9-3@repair:1-auto", "stencil-1@stage:4-c0@repair:1-auto",
-          "stencil-2@fence:9-0@restore:1-auto", "ft-1@staged:4-2@repair:1-rollback"]))
+    full=["stencil-0@fence:9-3@repair:1-auto", "stencil-1@stage:4-c0@repair:1-auto"]))
 def test_two_at_once(program: str, kills: tuple[str, str], reason: str, policy: str) -> None:
     options = [part for kill in kills for part in ("--kill", kill)]
     result = run(program, *STRONG, "--spares", "3", "--policy", policy, *options)

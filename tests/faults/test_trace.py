@@ -37,7 +37,7 @@ KILLS = [("stencil", "1@put:30"), ("lock", "2@lock-held:20"), ("lockall", "0@flu
 @pytest.mark.parametrize(("program", "kill", "interval"), tiers(
     [(*case, interval) for case in KILLS for interval in ("0", "never")],
     plain=["stencil-1@put:30-0"],
-    full=["lock-2@lock-held:20-never", "pscw-3@put:30-never", "dht-1@atomic:150-never"]))
+    full=["lock-2@lock-held:20-never", "pscw-3@put:30-never"]))
 def test_a_causal_recovery_is_exact_by_its_trace(
     tmp_path: Path, program: str, kill: str, interval: str
 ) -> None:
