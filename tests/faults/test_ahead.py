@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jobs import run_job
 from programs import kinds
+from tiers import tiers
 
 MIB = 12
 WAITS = f"""
@@ -70,8 +71,9 @@ def test_nothing_is_taken_where_no_checkpoint_will_be() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kill", ["1@safepoint:1", "1@fence:1", "c0@sum:1", "s0@time:0.2",
-                                  "0@stage:1"])
+@pytest.mark.parametrize("kill", tiers(
+    ["1@safepoint:1", "1@fence:1", "c0@sum:1", "s0@time:0.2", "0@stage:1"],
+    full=["1@safepoint:1", "c0@sum:1"]))
 def test_a_death_amid_the_taking_changes_nothing(kill: str) -> None:
     """Law: whoever dies while memory is being taken, the result is as without a failure."""
     plain, killed = unharmed(), run("--interval", "0", "--kill", kill, wait_s=0)

@@ -19,6 +19,7 @@ import pytest
 from jobs import FTRMA, Result, run_command, run_job
 from nodes import run_on_nodes
 from programs import kinds
+from tiers import tiers
 
 pytestmark = pytest.mark.full
 
@@ -475,7 +476,7 @@ NO_ERROR_STREAM = {
 }
 
 
-@pytest.mark.parametrize("what", NO_ERROR_STREAM)
+@pytest.mark.parametrize("what", tiers(NO_ERROR_STREAM, full=["an error", "a replay"]))
 def test_nobody_needs_stderr(tmp_path: Path, what: str) -> None:
     """Law: what cannot be said changes nothing, neither the status nor a recovery."""
     end, options, status = NO_ERROR_STREAM[what]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from jobs import FILES, FTRMA, MARK, Result, kill_marked, run_command, until
 from nodes import NODES, fake_ssh, run_on_nodes, why_not
+from tiers import tiers
 
 LIMIT_S = 40
 LINES = 1500
@@ -92,7 +93,7 @@ def printed(
 
 
 @pytest.mark.parametrize("how", UNBUFFERED)
-@pytest.mark.parametrize("to", ["pipe", "file"])
+@pytest.mark.parametrize("to", tiers(["pipe", "file"], full=["pipe"]))
 def test_lines_come_whole(tmp_path: Path, to: str, how: str) -> None:
     """In several parts, several at once, of any length, to both streams at the same time."""
     found = numbers_of(printed(tmp_path, to, UNBUFFERED[how]))
@@ -112,7 +113,7 @@ def test_lines_up_to_a_kill_come_whole(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", UNBUFFERED)
-@pytest.mark.parametrize("to", ["pipe", "file"])
+@pytest.mark.parametrize("to", tiers(["pipe", "file"], full=["pipe"]))
 def test_lines_come_whole_around_a_kill(tmp_path: Path, to: str, how: str) -> None:
     """Killed while it prints, a rank has written whole lines, all up to there."""
     text = printed(tmp_path, to, UNBUFFERED[how], kill=str(tmp_path / "killed"))

@@ -27,6 +27,7 @@ from mirrornodes import (
     settle,
     wait_until,
 )
+from tiers import tiers
 
 from ftrma.native.wire import MirrorKind
 
@@ -266,7 +267,7 @@ def test_who_has_no_agent_has_no_echo(victim: int) -> None:
             await_echo(nodes, of, 1, {})
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", tiers([1, 2, 3], full=["2"]))
 @pytest.mark.parametrize("victim", [0, 1], ids=["hub", "spoke"])
 def test_an_agent_that_is_killed_amid_its_words_has_no_echo(victim: int, count: int) -> None:
     """Law: nor one that is killed when it has noted words and sent only some of their messages."""
