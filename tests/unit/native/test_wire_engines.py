@@ -22,10 +22,10 @@ from ftrma.native import wire
 
 WIRE = ROOT / "csrc" / "wire"
 # Laws of accesses, numbers, origins, doors, the mirror, and private memory; of agents that die.
-LAWS = ("test_wire", "test_wire_origin", "test_wire_mirror", *(
+LAWS = ("test_wire_origin", "test_wire_mirror", *(
     pytest.param(laws, marks=pytest.mark.nightly) for laws in (
-        "test_wire_numbers", "test_wire_door", "test_wire_private", "test_wire_shared",
-        "test_agent")))
+        "test_wire", "test_wire_numbers", "test_wire_door", "test_wire_private",
+        "test_wire_shared", "test_agent")))
 
 
 @pytest.fixture(scope="module")
