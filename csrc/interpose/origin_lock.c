@@ -1,8 +1,8 @@
 /* The lock of this process's origin, and calls of the origin without success.
  *
- * Such a call ends with the alarm, which other threads ring to have the origin, or is refused as long
- * as the target has not answered another thread.  In both cases it is made again.  All other results
- * become an MPI code.
+ * A call of the origin ends early when another thread rings the origin's alarm, to have the origin
+ * itself.  The origin refuses a call while the target owes another thread an answer.  In both cases
+ * the caller makes the call again.  All other results become an MPI code.
  */
 #define _GNU_SOURCE
 #include "origin_lock.h"

@@ -7,8 +7,8 @@ control file that the processes of the node map, and the nodes' agents keep thes
 
 * Other nodes see a store a little later, but stores of one process in their order. A process that
   must know that its stores are seen waits for that (`synchronize`).
-* Of the processes that might write a word at the same time one is chosen: the first checksum rank
-  commits.
+* If several processes could write a word at the same time, one of them is chosen to write it: the
+  first checksum rank commits.
 * The supervisor learns of the end of each process by the process's link, and tells the others.
   Processes ask by the link for the end of the job, and for its next launch.
 

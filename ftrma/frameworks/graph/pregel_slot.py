@@ -32,7 +32,8 @@ Laws:
 
 * Messages of step i are emitted from the fields after step i, along the edges that there were then,
   with F of step i - 1, also when they are emitted again.
-* What a slot keeps of a step is complete before the slot says that it has partially committed it.
+* A slot completes all that it keeps of a step before it says that it has partially committed the
+  step.
 * The checkpoint itself stands for the log of its step: a slot that was replaced after the
   checkpoint has no other.
 """
