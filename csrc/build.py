@@ -44,7 +44,7 @@ SOURCES = {
     "job": [
         *("control.c", "alarm.c", "attempt.c", "event_clock.c", "killrules.c", "interrupt.c"),
         *("errors.c", "revoke.c", "types.c", "meet.c", "board.c", "communicator.c", "world.c"),
-        *("window.c", "watch.c", "leave.c", "rewind.c", "nodes.c", "wake.c"),
+        *("window.c", "watch.c", "leave.c", "rewind.c", "nodes.c", "wake.c", "mail.c"),
     ],
     "kernels": [
         *("kernels.c", "kernels_ref.c", "gf.c", "gf_ref.c", "variant.c", "gf_portable.c"),

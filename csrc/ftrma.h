@@ -73,6 +73,8 @@
 /* A framework's claim: bits of ftrma_ctl.claim. */
 #define FTRMA_CLAIM_REENTRY 1 /* after a failure all enter the program again, and it recovers */
 #define FTRMA_CLAIM_FORFEIT 2 /* also without a checkpoint, where more is lost than can be rebuilt */
+#define FTRMA_CLAIM_TOLD 4    /* it is told of deaths, and nothing is done about them; slot 0's is a
+                                 failure as ever */
 
 /* The progress of a launch in taking over the vaults of the launch before it, in
    ftrma_ctl.takeover. */
@@ -579,6 +581,53 @@ void ftrma_attempt_end(void);
 /* The calling thread enters the program: it belongs to the current attempt from now on, and
    there are no windows. */
 void ftrma_attempt_begin(void);
+
+/* ---- job/mail.c: for a framework that is told of deaths ----------------------------------------- */
+
+struct ftrma_mail; /* as one process has opened it */
+
+/* Results of ftrma_mail_append, beside FTRMA_OK. */
+#define FTRMA_MAIL_FULL 1 /* the ring has no room now */
+#define FTRMA_MAIL_DEAD 2 /* the receiver is dead */
+
+/* Create the file of the mail between so many processes, with rings of ring_bytes (a multiple of
+   4096) and so many words, all 0. 0 or -errno. */
+int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t words);
+/* Map it, as process `me`. 0 or -errno. */
+int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail);
+void ftrma_mail_close(struct ftrma_mail *mail);
+/* Tell deaths that this process notices in this mail from now on, those of before, too; NULL: in none. */
+void ftrma_mail_attach(struct ftrma_mail *mail);
+/* Append a message for `to`: whole, or not at all. FTRMA_OK, FTRMA_MAIL_*, -EMSGSIZE, -EINVAL. One thread
+   at a time calls this and the functions below. */
+int ftrma_mail_append(struct ftrma_mail *mail, int to, uint32_t kind, const void *data,
+                      uint64_t bytes);
+/* Most bytes of a message. */
+uint64_t ftrma_mail_limit(const struct ftrma_mail *mail);
+/* Take the oldest message of a source, of all sources in turn: 1, or 0 if there is none. [out] data stays
+   until ftrma_mail_release. */
+int ftrma_mail_take(struct ftrma_mail *mail, int *from, uint32_t *kind, const void **data,
+                    uint64_t *bytes);
+void ftrma_mail_release(struct ftrma_mail *mail);
+/* 1 if there is a message of this source. */
+int ftrma_mail_holds(const struct ftrma_mail *mail, int from);
+/* Wait until this process's bell is another than `seen`, or the time is over. Messages, rings, deaths and
+   alarms change the bell. */
+void ftrma_mail_wait(struct ftrma_mail *mail, uint32_t seen, uint64_t timeout_us);
+uint32_t ftrma_mail_bell(const struct ftrma_mail *mail);
+void ftrma_mail_ring(struct ftrma_mail *mail, int to);
+/* Add a death to the list, once; any process may. */
+void ftrma_mail_note_death(struct ftrma_mail *mail, int proc);
+/* The number of deaths, the process of a death by its number from 0, and whether one is dead. */
+uint64_t ftrma_mail_generation(const struct ftrma_mail *mail);
+int ftrma_mail_death(const struct ftrma_mail *mail, uint64_t number);
+int ftrma_mail_dead(const struct ftrma_mail *mail, int proc);
+/* The words; [out] their number. */
+uint64_t *ftrma_mail_words(struct ftrma_mail *mail, uint64_t *count);
+/* Add to a word of which the caller is the one writer; returns the new value. */
+uint64_t ftrma_word_add(uint64_t *word, uint64_t n);
+/* Copy words, each as it is at some moment, in their order. */
+void ftrma_words_read(const uint64_t *words, uint64_t count, uint64_t *copy);
 
 /* ---- job/meet.c; log/event.c: ftrma_slots_barrier, ftrma_end ---------------------------------- */
 

@@ -30,6 +30,7 @@ import numbers
 import re
 import sys
 from collections import UserDict
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,11 +39,14 @@ import numpy.typing as npt
 from .host.errors import FtrmaError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .native.mail import Mail
     from .program.session import Session
 
 __all__ = [
-    "attempt", "claim", "committed", "confirm", "due", "entries", "kept", "kill_place", "note",
-    "restored", "safepoint",
+    "Members", "attempt", "claim", "committed", "confirm", "due", "entries", "kept", "kill_place",
+    "note", "restored", "safepoint",
 ]
 
 
@@ -85,6 +89,77 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> None:
     session = _session()
     if session:
         session.claim(name, forfeit=forfeit)
+
+
+class Members:
+    """The processes that run the program, for a framework that is told of deaths.
+
+    Processes have numbers, which are never used again; no process comes back in place of a dead
+    one. One thread of a process at a time uses this object.
+
+    Args:
+        mail: of this process.
+        me: the attribute.
+        everyone: the attribute.
+        slots: the attribute.
+        attempt: the attribute.
+        directory: the attribute.
+        mtbf_s: the attribute.
+        check: the method.
+        report: is called with each death; tells the user, once in the job.
+
+    Attributes:
+        mail: messages and words that all share; new and empty in each attempt.
+        me: this process.
+        root: the process of slot 0. Its death is a failure that all go back for.
+        everyone: all of them, those of the slots in their order, then the spares; dead ones, too.
+        slots: so many of `everyone` are the slots'.
+        attempt: number of the attempt, from 1.
+        directory: of the job's memory files on this node.
+        mtbf_s: of the option ``--mtbf``; 0 without it.
+        check: raises Rollback if all go back; every wait calls it.
+
+    MPI: local; no call of it waits, but `check` and waits for mail.
+    Fault: deaths are told here; nothing else is done about them, but about the root's.
+    """
+
+    def __init__(self, mail: Mail, me: int, everyone: Sequence[int], *, slots: int, attempt: int,
+                 directory: Path, mtbf_s: float = 0.0,
+                 check: Callable[[], object] = lambda: None,
+                 report: Callable[[int], object] = lambda process: None) -> None:
+        self.mail, self.me, self.everyone = mail, me, tuple(everyone)
+        self.root, self.slots, self.attempt = self.everyone[0], slots, attempt
+        self.directory, self.mtbf_s, self.check = directory, mtbf_s, check
+        self._report, self._handed = report, 0
+        self._callbacks: list[Callable[[int], object]] = []
+
+    @property
+    def generation(self) -> int:
+        """Number of deaths so far."""
+        return self.mail.generation
+
+    def deaths(self, since: int = 0) -> tuple[int, ...]:
+        """Those who have died, in one order for all, without the first `since` of them.
+
+        A new attempt begins with the deaths of before.
+        """
+        return self.mail.deaths(since)
+
+    def alive(self, process: int) -> bool:
+        """Say whether no death of a process is known."""
+        return self.mail.alive(process)
+
+    def on_failure(self, callback: Callable[[int], object]) -> None:
+        """Have `poll` call this with each process that dies from now on, or has died."""
+        self._callbacks.append(callback)
+
+    def poll(self) -> None:
+        """Hand each death to all callbacks: once, and again if one of them raised."""
+        for process in self.deaths(self._handed):
+            for callback in self._callbacks:
+                callback(process)
+            self._report(process)
+            self._handed += 1
 
 
 class Kept(UserDict[str, Any]):

@@ -29,8 +29,8 @@ THEIRS = {"MPI"}  # mpi4py's
 PRINTS = {"tell_recovery"}  # and does nothing else
 METHODS = [name for name, what in vars(Session).items()
            if inspect.isfunction(what) and not name.startswith("_") and name not in PRINTS]
-# The classes of its two objects say it.
-FRAMEWORK = {name: what if inspect.isfunction(what) else type(what)
+# The classes of its objects say it.
+FRAMEWORK = {name: what if inspect.isfunction(what) or inspect.isclass(what) else type(what)
              for name, what in vars(framework).items()}
 PUBLIC: dict[str, Any] = {
     **{f"ftrma.{name}": getattr(ftrma, name) for name in ftrma.__all__ if name not in THEIRS},

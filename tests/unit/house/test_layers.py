@@ -24,7 +24,8 @@ MOST_ROOMS = 14
 MOST_DOORS = 48  # pairs of rooms of which one imports from the other
 FRONT_MODULES = {"__init__", "__main__", "framework"}
 LEVEL = {name: i for i, name in enumerate(ORDER)}
-CALLERS = {"native.job", "native.logs", "native.vaults", "native.mirrored"}  # of functions in C
+CALLERS = {"native.job", "native.logs", "native.vaults", "native.mirrored",
+           "native.mail"}  # of functions in C
 WIRE = "native.wire"  # of those in the library of agents, which it loads
 WIRE_NUMBERS = "native.wireconstants"
 KERNELS = "frameworks.graph.kernels"  # of those in the library of vertex programs, which it loads

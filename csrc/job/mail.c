@@ -1,0 +1,367 @@
+/* Mail: messages, shared words and deaths in one order, for a framework that is told of deaths.
+ *
+ * One file has everything. Each ordered pair of processes has a ring of its own, with one writer
+ * and one reader. A record becomes visible by the store of its end, so a death of the writer leaves
+ * it whole or absent, and all that the dead have written can still be read. A ring that is full
+ * refuses; nobody waits for a reader.
+ *
+ * The list of deaths is written by all who notice one, by compare-and-swap at its first free place:
+ * so all see one order, and each death once. The number of deaths is the *generation*.
+ *
+ * Whoever changes something that another process looks at rings that one's bell. A waiter reads its
+ * bell, then looks, then waits until the bell is another.
+ */
+#define _GNU_SOURCE
+#include "mail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control.h"
+
+#define MAGIC 0x4654524d4d410001ull /* "FTRMMA", layout 1 */
+#define LINE 128
+#define SKIP UINT32_MAX /* in place of a record's length: go on at the ring's begin */
+/* Time for which a waiter looks before it sleeps. Others may need the processor meanwhile. */
+#define SPIN_NS 50000
+
+struct place {
+    struct ftrma_bell bell;
+    uint32_t dead;
+    char pad[LINE - sizeof(struct ftrma_bell) - 4];
+};
+
+/* Both ends count bytes since the ring's begin of life; they lie on lines of their own. */
+struct ring {
+    uint64_t written;
+    char pad1[LINE - 8];
+    uint64_t read;
+    char pad2[LINE - 8];
+};
+
+struct record {
+    uint32_t bytes, kind; /* of the data behind it, which is padded to 8 bytes */
+};
+
+struct header {
+    uint64_t magic, ring_bytes, words;
+    uint32_t procs, pad;
+    uint64_t generation;
+    int32_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0: no more */
+};
+
+struct ftrma_mail {
+    struct header *h;
+    struct place *place; /* [proc] */
+    struct ring *ring;   /* [to * procs + from] */
+    char *data;
+    uint64_t *words;
+    uint64_t file_bytes;
+    int me, next;        /* the source to look at first */
+    int source;          /* of the message that is taken; -1: none is */
+    uint64_t after;      /* its end */
+};
+
+/* The mail of the framework; the watching thread tells deaths there. */
+static struct ftrma_mail *of_job;
+
+static uint64_t rounded(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Find the parts of a mail file; [out] its size. */
+static void lay_out(struct ftrma_mail *m, char *at, uint32_t procs, uint64_t ring_bytes,
+                    uint64_t words)
+{
+    uint64_t pairs = (uint64_t)procs * procs, offset = rounded(sizeof *m->h, LINE);
+    m->h = (struct header *)at;
+    m->place = (struct place *)(at + offset);
+    offset += procs * sizeof *m->place;
+    m->ring = (struct ring *)(at + offset);
+    offset = rounded(offset + pairs * sizeof *m->ring, 4096);
+    m->data = at + offset;
+    offset += pairs * ring_bytes;
+    m->words = (uint64_t *)(at + offset);
+    m->file_bytes = offset + words * sizeof *m->words;
+}
+
+int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t words)
+{
+    struct ftrma_mail m = {0};
+    if (procs < 1 || procs > FTRMA_MAX_PROCS || ring_bytes % 4096 || !ring_bytes)
+        return -EINVAL;
+    int fd = ftrma_open(path, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0)
+        return fd;
+    lay_out(&m, NULL, (uint32_t)procs, ring_bytes, words);
+    uint64_t head_bytes = (uint64_t)(uintptr_t)m.data;
+    int error = ftruncate(fd, (off_t)m.file_bytes) ? -errno : 0;
+    /* The rings' memory comes with their first use; the rest must be there. */
+    if (!error && (error = -posix_fallocate(fd, 0, (off_t)head_bytes)) == 0) {
+        struct header h = {MAGIC, ring_bytes, words, (uint32_t)procs, 0, 0, {0}};
+        error = pwrite(fd, &h, sizeof h, 0) == sizeof h ? 0 : -EIO;
+    }
+    close(fd);
+    if (error)
+        unlink(path);
+    return error;
+}
+
+int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail)
+{
+    int fd = ftrma_open(path, O_RDWR);
+    if (fd < 0)
+        return fd;
+    struct header h;
+    struct stat st;
+    int error = pread(fd, &h, sizeof h, 0) == sizeof h && !fstat(fd, &st) ? 0 : -EINVAL;
+    struct ftrma_mail *m = error ? NULL : calloc(1, sizeof *m);
+    if (!error && !m)
+        error = -ENOMEM;
+    if (!error) {
+        lay_out(m, NULL, h.procs, h.ring_bytes, h.words);
+        if (h.magic != MAGIC || h.procs > FTRMA_MAX_PROCS || me < 0 || me >= (int)h.procs
+            || m->file_bytes != (uint64_t)st.st_size)
+            error = -EINVAL;
+    }
+    void *at = error ? NULL : mmap(NULL, m->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!error && at == MAP_FAILED)
+        error = -errno;
+    close(fd);
+    if (error) {
+        free(m);
+        return error;
+    }
+    lay_out(m, at, h.procs, h.ring_bytes, h.words);
+    m->me = me;
+    m->source = -1;
+    *mail = m;
+    return 0;
+}
+
+void ftrma_mail_close(struct ftrma_mail *m)
+{
+    munmap(m->h, m->file_bytes);
+    free(m);
+}
+
+/* ---- bells ------------------------------------------------------------------------------------ */
+
+static void ring_bell(struct ftrma_mail *m, int proc)
+{
+    struct ftrma_bell *bell = &m->place[proc].bell;
+    __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void ftrma_mail_ring(struct ftrma_mail *m, int to)
+{
+    ring_bell(m, to);
+}
+
+uint32_t ftrma_mail_bell(const struct ftrma_mail *m)
+{
+    return LOAD(&m->place[m->me].bell.word);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Tell the supervisor that this process waits: see ftrma_proc.waiting. */
+static void say_waiting(int32_t waiting)
+{
+    if (ftrma_ctl)
+        __atomic_store_n(&ftrma_ctl->proc[ftrma_me].waiting, waiting, __ATOMIC_RELAXED);
+}
+
+void ftrma_mail_wait(struct ftrma_mail *m, uint32_t seen, uint64_t timeout_us)
+{
+    struct ftrma_bell *bell = &m->place[m->me].bell;
+    uint64_t begin = now_ns(), most_ns = timeout_us * 1000, spent_ns = 0;
+    while (LOAD(&bell->word) == seen && spent_ns < most_ns && spent_ns < SPIN_NS) {
+        sched_yield();
+        spent_ns = now_ns() - begin;
+    }
+    if (LOAD(&bell->word) != seen || spent_ns >= most_ns)
+        return;
+    uint64_t left_ns = most_ns - spent_ns;
+    struct timespec t = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};
+    say_waiting(1);
+    __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
+    __atomic_sub_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
+    say_waiting(0);
+}
+
+/* ---- deaths ----------------------------------------------------------------------------------- */
+
+void ftrma_mail_note_death(struct ftrma_mail *m, int proc)
+{
+    struct header *h = m->h;
+    uint64_t i = 0;
+    STORE(&m->place[proc].dead, 1);
+    for (;; i++) {
+        int32_t found = 0;
+        if (__atomic_compare_exchange_n(&h->deaths[i], &found, proc + 1, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)
+            || found == proc + 1)
+            break;
+    }
+    uint64_t seen = LOAD(&h->generation);
+    while (seen < i + 1 && !ftrma_cas(&h->generation, seen, i + 1))
+        seen = LOAD(&h->generation);
+    for (uint32_t p = 0; p < h->procs; p++)
+        ring_bell(m, (int)p);
+}
+
+uint64_t ftrma_mail_generation(const struct ftrma_mail *m)
+{
+    return LOAD(&m->h->generation);
+}
+
+int ftrma_mail_death(const struct ftrma_mail *m, uint64_t number)
+{
+    return LOAD(&m->h->deaths[number]) - 1;
+}
+
+int ftrma_mail_dead(const struct ftrma_mail *m, int proc)
+{
+    return (int)LOAD(&m->place[proc].dead);
+}
+
+void ftrma_mail_attach(struct ftrma_mail *m)
+{
+    STORE(&of_job, m);
+    for (uint32_t p = 0; m && p < ftrma_ctl->nprocs; p++)
+        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD)
+            ftrma_mail_note_death(m, (int)p);
+}
+
+void ftrma_mail_note(int proc)
+{
+    struct ftrma_mail *m = LOAD(&of_job);
+    if (m)
+        ftrma_mail_note_death(m, proc);
+}
+
+void ftrma_mail_alarm(void)
+{
+    struct ftrma_mail *m = LOAD(&of_job);
+    if (m)
+        ring_bell(m, m->me);
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+uint64_t ftrma_mail_limit(const struct ftrma_mail *m)
+{
+    return m->h->ring_bytes / 2 - sizeof(struct record);
+}
+
+static char *ring_data(const struct ftrma_mail *m, uint64_t pair)
+{
+    return m->data + pair * m->h->ring_bytes;
+}
+
+int ftrma_mail_append(struct ftrma_mail *m, int to, uint32_t kind, const void *data, uint64_t bytes)
+{
+    if (to < 0 || to >= (int)m->h->procs)
+        return -EINVAL;
+    if (bytes > ftrma_mail_limit(m))
+        return -EMSGSIZE;
+    if (ftrma_mail_dead(m, to))
+        return FTRMA_MAIL_DEAD;
+    uint64_t pair = (uint64_t)to * m->h->procs + (uint64_t)m->me, size = m->h->ring_bytes;
+    struct ring *ring = &m->ring[pair];
+    uint64_t written = ring->written, need = rounded(sizeof(struct record) + bytes, 8);
+    uint64_t at = written % size, skipped = at + need > size ? size - at : 0;
+    if (written + skipped + need - LOAD(&ring->read) > size)
+        return FTRMA_MAIL_FULL;
+    if (skipped) {
+        *(uint32_t *)(ring_data(m, pair) + at) = SKIP;
+        at = 0;
+    }
+    struct record *record = (struct record *)(ring_data(m, pair) + at);
+    *record = (struct record){(uint32_t)bytes, kind};
+    memcpy(record + 1, data, bytes);
+    STORE(&ring->written, written + skipped + need);
+    ring_bell(m, to);
+    return FTRMA_OK;
+}
+
+int ftrma_mail_holds(const struct ftrma_mail *m, int from)
+{
+    const struct ring *ring = &m->ring[(uint64_t)m->me * m->h->procs + (uint64_t)from];
+    return LOAD(&ring->written) != ring->read;
+}
+
+int ftrma_mail_take(struct ftrma_mail *m, int *from, uint32_t *kind, const void **data,
+                    uint64_t *bytes)
+{
+    int procs = (int)m->h->procs;
+    for (int n = 0; n < procs; n++) {
+        int source = (m->next + n) % procs;
+        if (!ftrma_mail_holds(m, source))
+            continue;
+        uint64_t pair = (uint64_t)m->me * (uint64_t)procs + (uint64_t)source;
+        uint64_t size = m->h->ring_bytes, read = m->ring[pair].read, at = read % size;
+        if (*(uint32_t *)(ring_data(m, pair) + at) == SKIP) {
+            read += size - at;
+            at = 0;
+        }
+        struct record *record = (struct record *)(ring_data(m, pair) + at);
+        *from = source;
+        *kind = record->kind;
+        *data = record + 1;
+        *bytes = record->bytes;
+        m->source = source;
+        m->after = read + rounded(sizeof *record + record->bytes, 8);
+        m->next = source + 1;
+        return 1;
+    }
+    return 0;
+}
+
+void ftrma_mail_release(struct ftrma_mail *m)
+{
+    if (m->source >= 0)
+        STORE(&m->ring[(uint64_t)m->me * m->h->procs + (uint64_t)m->source].read, m->after);
+    m->source = -1;
+}
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+uint64_t *ftrma_mail_words(struct ftrma_mail *m, uint64_t *count)
+{
+    *count = m->h->words;
+    return m->words;
+}
+
+uint64_t ftrma_word_add(uint64_t *word, uint64_t n)
+{
+    uint64_t value = *word + n;
+    STORE(word, value);
+    return value;
+}
+
+void ftrma_words_read(const uint64_t *words, uint64_t count, uint64_t *copy)
+{
+    for (uint64_t i = 0; i < count; i++)
+        copy[i] = LOAD(words + i);
+}

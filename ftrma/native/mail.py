@@ -1,0 +1,178 @@
+"""Calls into ``csrc/job/mail.c``: messages, words and deaths that the processes of a job share.
+
+One thread of a process at a time uses its `Mail`.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import extension as c
+from .constants import number
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+WORDS = 1 << 20
+RINGS_BYTES = 1 << 28  # of all rings of a job, at most; memory is taken as they are used
+MOST_RING_BYTES, LEAST_RING_BYTES = 1 << 20, 1 << 14
+
+
+class Sent(IntEnum):
+    """Ends of `Mail.append`."""
+
+    OK, FULL, DEAD = number("OK"), number("MAIL_FULL"), number("MAIL_DEAD")
+
+
+def ring_bytes(processes: int) -> int:
+    """Size of a ring, of which a job has one for each ordered pair of processes."""
+    fair = RINGS_BYTES // processes**2 // 4096 * 4096
+    return min(MOST_RING_BYTES, max(LEAST_RING_BYTES, fair))
+
+
+def create(path: Path, processes: int) -> None:
+    """Create the file of a mail, for processes 0 up to this number.
+
+    Raises:
+        NoRoom: no shared memory is left. FtrmaError: anything else.
+    """
+    size = ring_bytes(processes)
+    c.check(c.lib.ftrma_mail_create(os.fsencode(path), processes, size, WORDS), "making mail")
+
+
+class Words:
+    """Words of 64 bits that all processes see; each has one writer at a time.
+
+    Who loads a word sees all that its writer did before it stored it.
+
+    Attributes:
+        count: number of words; they are 0 at first.
+    """
+
+    def __init__(self, words: Any, count: int) -> None:
+        self._words, self.count = words, count
+
+    def load(self, at: int) -> int:
+        """Read a word."""
+        return int(c.lib.ftrma_load(self._words + self._known(at)))
+
+    def store(self, at: int, value: int) -> None:
+        """Write a word, as its only writer."""
+        c.lib.ftrma_store(self._words + self._known(at), value)
+
+    def add(self, at: int, n: int = 1) -> int:
+        """Add to a word, as its only writer; returns the new value."""
+        return int(c.lib.ftrma_word_add(self._words + self._known(at), n))
+
+    def read(self, first: int, count: int) -> npt.NDArray[np.uint64]:
+        """Copy a row of words, each as it is at some moment, in their order."""
+        self._known(first + max(count, 1) - 1)
+        copy = np.empty(count, np.uint64)
+        there = c.ffi.cast("uint64_t *", c.ffi.from_buffer(copy))
+        c.lib.ftrma_words_read(self._words + self._known(first), count, there)
+        return copy
+
+    def _known(self, at: int) -> int:
+        if not 0 <= at < self.count:
+            raise IndexError(f"word {at}: there are {self.count}")
+        return at
+
+
+class Mail:
+    """One process's end of the job's mail: a ring from each process to each other.
+
+    Attributes:
+        limit_bytes: most bytes of a message.
+        words: that all processes share.
+    """
+
+    OK, FULL, DEAD = Sent.OK, Sent.FULL, Sent.DEAD
+
+    def __init__(self, path: Path, me: int) -> None:
+        opened = c.ffi.new("struct ftrma_mail **")
+        c.check(c.lib.ftrma_mail_open(os.fsencode(path), me, opened), f"opening {path.name}")
+        self._mail = opened[0]
+        count = c.ffi.new("uint64_t *")
+        words = c.lib.ftrma_mail_words(self._mail, count)
+        self.words = Words(words, int(count[0]))
+        self.limit_bytes = int(c.lib.ftrma_mail_limit(self._mail))
+        self._from, self._kind = c.ffi.new("int *"), c.ffi.new("uint32_t *")
+        self._data, self._bytes = c.ffi.new("const void **"), c.ffi.new("uint64_t *")
+
+    def attach(self) -> None:
+        """Have the deaths told here that this process notices, and those of before."""
+        c.lib.ftrma_mail_attach(self._mail)
+
+    def detach(self) -> None:
+        """Have no deaths told here any more."""
+        c.lib.ftrma_mail_attach(c.ffi.NULL)
+
+    def close(self) -> None:
+        """Unmap the file; nothing of this object may be used any more."""
+        c.lib.ftrma_mail_close(self._mail)
+
+    def append(self, to: int, kind: int, data: Any) -> Sent:
+        """Append a message to a ring: whole, or not at all. Waits for nobody.
+
+        Raises:
+            FtrmaError: the message has more than `limit_bytes`, or there is no such process.
+        """
+        view = c.ffi.from_buffer(data)
+        sent = c.lib.ftrma_mail_append(self._mail, to, kind, view, len(view))
+        return Sent(c.check(sent, f"a message of {len(view)} bytes to process {to}"))
+
+    def take(self) -> tuple[int, int, memoryview] | None:
+        """Take the oldest message of a source, of all sources in turn; None if there is none.
+
+        Returns:
+            Source, kind, and the bytes, which stay until `release`.
+        """
+        taken = c.lib.ftrma_mail_take(self._mail, self._from, self._kind, self._data, self._bytes)
+        if not taken:
+            return None
+        data = memoryview(c.ffi.buffer(self._data[0], self._bytes[0]))
+        return self._from[0], self._kind[0], data
+
+    def release(self) -> None:
+        """Give the memory of the message back that was taken."""
+        c.lib.ftrma_mail_release(self._mail)
+
+    def holds(self, source: int) -> bool:
+        """Say whether a message of a source is not taken yet."""
+        return bool(c.lib.ftrma_mail_holds(self._mail, source))
+
+    def ring(self, to: int) -> None:
+        """End a process's wait, without a message."""
+        c.lib.ftrma_mail_ring(self._mail, to)
+
+    @property
+    def bell(self) -> int:
+        """Word that changes at each message, ring, death and alarm."""
+        return int(c.lib.ftrma_mail_bell(self._mail))
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until `bell` is another than `seen`, or the time is over."""
+        c.lib.ftrma_mail_wait(self._mail, seen, max(0, int(timeout_s * 1e6)))
+
+    def note_death(self, process: int) -> None:
+        """Add a death to the list, once."""
+        c.lib.ftrma_mail_note_death(self._mail, process)
+
+    @property
+    def generation(self) -> int:
+        """Number of deaths so far."""
+        return int(c.lib.ftrma_mail_generation(self._mail))
+
+    def deaths(self, since: int = 0) -> tuple[int, ...]:
+        """Processes that have died, in one order for all, without the first `since` of them."""
+        last = self.generation
+        return tuple(int(c.lib.ftrma_mail_death(self._mail, i)) for i in range(since, last))
+
+    def alive(self, process: int) -> bool:
+        """Say whether no death of a process is known."""
+        return not c.lib.ftrma_mail_dead(self._mail, process)
