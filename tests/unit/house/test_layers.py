@@ -165,7 +165,8 @@ def test_own_threads_are_told_from_those_of_the_program() -> None:
     program is entered again."""
     made = {name_of(path) for path in PACKAGE.rglob("*.py")
             if re.search(r"\bThread\(|start_new_thread\(", path.read_text())}
-    assert made - {"program.threads"} == {"launch.hubconnector", "launch.standardinput"}
+    theirs = {"frameworks.apgas.scheduler"}  # they run the program's tasks, and end with them
+    assert made - {"program.threads"} - theirs == {"launch.hubconnector", "launch.standardinput"}
 
 
 def test_pure_modules_stay_pure() -> None:

@@ -15,7 +15,8 @@ from ftrma.settings import options as settings
 FRONT = "README.md"
 MOST_LINES = 220  # of the front page
 # The folders that explain themselves.
-ROOMS = ("ftrma", "ftrma/frameworks/graph", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
+ROOMS = ("ftrma", "ftrma/frameworks/graph",
+         "ftrma/frameworks/apgas", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
          "ftrma/trace", "csrc", "bench", "tests")
 DOCS = "ftrma/docs"  # pages about all rooms
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS),

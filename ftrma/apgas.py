@@ -1,0 +1,36 @@
+"""Resilient X10 in Python: the names that programs use, as ``from ftrma import apgas``.
+
+The code is in `ftrma.frameworks.apgas`.
+"""
+
+from __future__ import annotations
+
+from .frameworks.apgas.control import (
+    async_,
+    async_at,
+    at,
+    atomic,
+    finish,
+    here,
+    is_dead,
+    kill_here,
+    on_place_removed,
+    places,
+    reserves,
+    sleep,
+    uncounted_async_at,
+    when,
+    yield_,
+)
+from .frameworks.apgas.errors import DeadPlaceException, MultipleExceptions, RemoteError
+from .frameworks.apgas.placegroup import PlaceGroup
+from .frameworks.apgas.references import GlobalRef, PlaceLocal
+from .frameworks.apgas.runtime import run
+from .host.errors import CatastrophicFailure
+
+__all__ = [
+    "CatastrophicFailure", "DeadPlaceException", "GlobalRef", "MultipleExceptions", "PlaceGroup",
+    "PlaceLocal", "RemoteError", "async_", "async_at", "at", "atomic", "finish", "here", "is_dead",
+    "kill_here", "on_place_removed", "places", "reserves", "run", "sleep", "uncounted_async_at",
+    "when", "yield_",
+]

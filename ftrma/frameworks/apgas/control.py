@@ -1,0 +1,301 @@
+"""Places, tasks and finishes: the calls that programs make."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import tasks
+from .errors import group
+from .placegroup import PlaceGroup
+from .runtime import Runtime, current
+from .scheduler import Worker
+
+T = TypeVar("T")
+
+
+def here() -> int:
+    """Return this place: its id, which no other place ever has.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    return current().members.me
+
+
+def places() -> PlaceGroup:
+    """Return the living slots: the places that are active when the program begins.
+
+    MPI: local.
+    Fault: leaves out the places whose death is known here.
+    """
+    members = current().members
+    return PlaceGroup(p for p in members.everyone[:members.slots] if members.alive(p))
+
+
+def reserves() -> PlaceGroup:
+    """Return the living reserves: the job's spares, which run tasks like all others.
+
+    MPI: local.
+    Fault: leaves out the places whose death is known here.
+    """
+    members = current().members
+    return PlaceGroup(p for p in members.everyone[members.slots:] if members.alive(p))
+
+
+def is_dead(place: int) -> bool:
+    """Say whether a place's death is known here.
+
+    Raises:
+        ValueError: there has never been such a place.
+
+    MPI: local.
+    Fault: a death is known some milliseconds after it.
+    """
+    runtime = current()
+    return not runtime.members.alive(_known(runtime, place, "is_dead"))
+
+
+def kill_here() -> None:
+    """Kill this place, for tests: by SIGKILL, in the middle of everything.
+
+    MPI: local.
+    Fault: is one.
+    """
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_place_removed(function: Callable[[int], Any]) -> None:
+    """Have a function called, as a task that nobody waits for, with each place that dies.
+
+    MPI: local: each place that wants to be told calls it.
+    Fault: deaths are told once, in one order for all places, those of before, too.
+    """
+    runtime = current()
+    runtime.removed.append(function)
+    for place in runtime.members.deaths()[:runtime.polled]:
+        runtime.start_uncounted((function, (place,), {}))
+
+
+class finish(AbstractContextManager[None]):  # programs read it as a statement
+    """Wait at the end of a ``with`` block for all tasks that were started in it, and by them.
+
+    Raises:
+        MultipleExceptions: at the end of the block, if the block or a task has raised something, or
+            a task was lost with its place.
+        RuntimeError: inside of `atomic`.
+
+    MPI: waits for the places that take part.
+    Fault: a place that dies is not waited for: MultipleExceptions has a DeadPlaceException for it.
+        Tasks at living places are waited for, also if those that have started them are dead.
+    """
+
+    def __enter__(self) -> None:
+        runtime = current()
+        self._worker = runtime.scheduler.current()
+        runtime.scheduler.refuse("finish")
+        self._outer = self._worker.scope
+        self._finish = self._worker.scope = runtime.ledger.finish(
+            self._outer or runtime.ledger.nobody)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        worker = self._worker
+        if error is not None and not isinstance(error, Exception):
+            worker.scope = self._outer
+            return
+        if worker.scope is not self._finish:
+            raise RuntimeError("finishes are left in another order than they were entered, or by "
+                               "another task: write `with apgas.finish():`")
+        self._finish.close()
+        worker.scope = self._outer
+        errors = self._finish.errors if error is None else [error, *self._finish.errors]
+        if errors:
+            raise group(errors) from None
+
+
+def async_(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Start a task at this place, which runs when the running one waits or ends.
+
+    Args:
+        function: is called with the arguments, which are not copied.
+
+    Raises:
+        TypeError: it is no function.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    runtime, worker = _task()
+    body = _body(f"async_({function!r}, ...)", function, args, kwargs)
+    _start(runtime, worker, body)
+
+
+def _start(runtime: Runtime, worker: Worker, body: tasks.Body) -> None:
+    if worker.scope is None:
+        runtime.start_uncounted(body)
+        return
+    scheduler, scope = runtime.scheduler, worker.scope.begin()
+    scheduler.spawn(lambda: tasks.run(scheduler, scope, body))
+
+
+def async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Start a task at a place, and go on.
+
+    Args:
+        place: where. At this place the arguments are not copied.
+        function: is called there with the arguments; all are pickled, functions by their names.
+
+    Raises:
+        ValueError: there has never been such a place.
+        TypeError: it is no function, or something cannot be pickled.
+
+    MPI: local.
+    Fault: if the place is dead, or dies before the task has ended, the finish around it has a
+        DeadPlaceException.
+    """
+    runtime, worker = _task()
+    _known(runtime, place, "async_at")
+    body = _body(f"async_at({place}, {function!r}, ...)", function, args, kwargs)
+    if place == runtime.members.me:
+        _start(runtime, worker, body)
+    else:
+        runtime.ledger.send_task(worker.scope or runtime.ledger.nobody, place, body)
+
+
+def uncounted_async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Start a task at a place that no finish waits for.
+
+    An exception of it is written to standard error. The program's end ends it.
+
+    Raises:
+        ValueError: there has never been such a place.
+        TypeError: it is no function, or something cannot be pickled.
+
+    MPI: local.
+    Fault: a death loses the task silently.
+    """
+    runtime, _ = _task()
+    _known(runtime, place, "uncounted_async_at")
+    body = _body(f"uncounted_async_at({place}, {function!r}, ...)", function, args, kwargs)
+    if place == runtime.members.me:
+        runtime.start_uncounted(body)
+    else:
+        runtime.ledger.send_uncounted(place, body)
+
+
+def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function at a place and return its value.
+
+    Tasks that the function starts belong to the finish around this call, which does not wait for
+    them.
+
+    Args:
+        place: where. At this place it is a plain call.
+        function: is called there with the arguments; all are pickled, functions by their names.
+
+    Raises:
+        DeadPlaceException: the place is dead, or dies before the value has come.
+        ValueError: there has never been such a place.
+        TypeError: it is no function, or something cannot be pickled.
+        RuntimeError: inside of `atomic`.
+        Exception: whatever the function raises; a RemoteError in place of what cannot be pickled.
+
+    MPI: waits for the place.
+    Fault: raises DeadPlaceException; then nothing goes on at living places that the call has begun,
+        but tasks of the finish around it.
+    """
+    runtime, worker = _task()
+    runtime.scheduler.refuse("at()")
+    _known(runtime, place, "at")
+    body = _body(f"at({place}, {function!r}, ...)", function, args, kwargs)
+    if place == runtime.members.me:
+        return function(*args, **kwargs)
+    return runtime.ledger.call(  # type: ignore[no-any-return]
+        worker.scope or runtime.ledger.nobody, place, body)
+
+
+def sleep(seconds: float) -> None:
+    """Let other tasks run for some time; `time.sleep` would stop the whole place.
+
+    Raises:
+        RuntimeError: inside of `atomic`.
+
+    MPI: local.
+    Fault: unwinds when all go back.
+    """
+    _task()[0].scheduler.sleep(seconds)
+
+
+def yield_() -> None:
+    """Let all other tasks of this place run that can, and take mail.
+
+    A task that computes for long calls it now and then: its place runs nothing else meanwhile.
+
+    Raises:
+        RuntimeError: inside of `atomic`.
+
+    MPI: local.
+    Fault: unwinds when all go back.
+    """
+    _task()[0].scheduler.yield_()
+
+
+def when(condition: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Wait until a condition holds; in a ``with`` block it also begins `atomic`.
+
+    Args:
+        condition: of what other tasks of this place change. It is called often, and must not wait;
+            an exception of it is raised here.
+
+    Raises:
+        RuntimeError: inside of `atomic`.
+
+    MPI: local.
+    Fault: unwinds when all go back. Ends for no other death: the condition may ask `is_dead`.
+    """
+    _task()[0].scheduler.wait(condition)
+    return atomic()
+
+
+@contextmanager
+def atomic() -> Iterator[None]:
+    """Make sure that no other task of this place runs inside of a ``with`` block.
+
+    No other one does anyway between two calls that wait; so calls that wait are refused here.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    scheduler = _task()[0].scheduler
+    scheduler.atomic_depth += 1
+    try:
+        yield
+    finally:
+        scheduler.atomic_depth -= 1
+
+
+# -- what the calls look at ----------------------------------------------------------------------
+
+
+def _task() -> tuple[Runtime, Worker]:
+    runtime = current()
+    return runtime, runtime.scheduler.current()
+
+
+def _known(runtime: Runtime, place: Any, call: str) -> int:
+    if place not in runtime.records.index or isinstance(place, bool):
+        known = ", ".join(map(str, runtime.members.everyone))
+        raise ValueError(f"{call}({place!r}): there is no such place; places are {known}")
+    return int(place)
+
+
+def _body(call: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tasks.Body:
+    if not callable(function):
+        raise TypeError(f"{call}: {type(function).__name__} is no function; give the function and "
+                        "behind it its arguments")
+    return function, args, kwargs

@@ -1,0 +1,16 @@
+"""Kinds of messages between places: each number has one meaning in all of apgas.
+
+A kind is a number from 1 to 255.
+"""
+
+from __future__ import annotations
+
+PIECE = 1  # of a message that is longer than a ring takes
+TASK = 2  # of a finish
+AT = 3  # the body of an `at`
+REPLY = 4  # value or exception of an `at`
+EXCEPTIONS = 5  # of a finish's tasks, for its home
+UNCOUNTED = 6  # a task that no finish waits for
+END = 7  # place zero's program has ended
+REPORT = 8  # a place has ended its tasks of a finish (finish "none")
+# The store has 16 to 31; teams, executors and work stealing have 32 to 63.

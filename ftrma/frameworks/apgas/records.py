@@ -1,0 +1,213 @@
+"""The records of finishes in words that all places share, and which of them are used again.
+
+A record belongs to a *home*, the place that waits for its finish or `at`. For each source s and
+destination d it has three words, each with one writer:
+
+| word | writer | meaning |
+|---|---|---|
+| sent | s | tasks that s has sent to d |
+| arrived | d | those that d has taken from its ring |
+| ended | d | those that have ended at d, with their local tasks |
+
+and a head: a serial (odd: the record is in use), the record of the enclosing finish or `at`, and
+*cut*, a mask of the places whose tasks in rings are no longer admitted. The home writes the head;
+once it has died, whoever adopts the record does.
+
+Words are never cleared: of a record that has ended, sent and ended are equal for living places, so
+its next user begins with equal words. If places had died, the next user subtracts the words of
+before when it counts what is lost.
+
+Law (quarantine): a record with cuts is used again only when each living place has taken all
+messages of the dead, since one that is being taken belongs to the finish of before. A dead home's
+record is never used again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from .door import Members
+
+FIRST = 65536  # word: those below are for other things
+DRAINED = 0  # word of place i: so many deaths whose messages it has all taken
+MOST_PLACES = 64  # bits of a mask
+HEAD = 4  # words of a head
+SERIAL, PARENT, CUT = range(3)
+MOST_RECORDS = 4096  # of a home
+NOBODY = 1 << 40  # parent of what belongs to a task that no finish waits for
+
+
+class Records:
+    """The records as this place sees them.
+
+    Attributes:
+        me: index of this place in `everyone`, as all indices here.
+        dead: indices of those whose death this place has looked at, see `refresh`.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self.members, self.words = members, members.mail.words
+        self.everyone = members.everyone
+        self.count = len(self.everyone)
+        if self.count > MOST_PLACES:
+            raise ValueError(f"apgas: {self.count} places; there can be {MOST_PLACES}, spares "
+                             "among them")
+        self.index = {place: i for i, place in enumerate(self.everyone)}
+        self.me = self.index[members.me]
+        self.square = self.count**2
+        room = (self.words.count - FIRST) // (HEAD + 3 * self.square)
+        self.each = min(MOST_RECORDS, room // self.count)
+        self.rows = FIRST + self.each * self.count * HEAD
+        mine = range(self.each * self.me, self.each * (self.me + 1))
+        self.free = deque(mine)
+        self.held: deque[tuple[int, int]] = deque()  # record, number of deaths that it has seen
+        self.before: dict[int, Any] = {}  # words of a record with cuts when it ended
+        self.generation = 0
+        self.dead: frozenset[int] = frozenset()
+        self.mask = 0
+        self._orphans: dict[int, list[int]] | None = None
+        self._seen: dict[int, tuple[Any, Any]] = {}  # words by which records were found quiet
+
+    # -- where the words are ------------------------------------------------------------------
+
+    def home(self, record: int) -> int:
+        """Place to which a record belongs."""
+        return self.everyone[record // self.each]
+
+    def head(self, record: int) -> int:
+        return FIRST + record * HEAD
+
+    def sent(self, record: int, source: int, to: int) -> int:
+        return self.rows + record * 3 * self.square + source * self.count + to
+
+    def arrived(self, record: int, source: int, to: int) -> int:
+        return self.sent(record, source, to) + self.square
+
+    def ended(self, record: int, source: int, to: int) -> int:
+        return self.sent(record, source, to) + 2 * self.square
+
+    # -- use and use again --------------------------------------------------------------------
+
+    def available(self) -> bool:
+        """Say whether a record is free; if there is none, those in quarantine are looked at."""
+        while not self.free and self.held and self._drained() >= self.held[0][1]:
+            record, _ = self.held.popleft()
+            self.before[record] = self.words.read(self.sent(record, 0, 0), 3 * self.square)
+            self.free.append(record)
+        return bool(self.free)
+
+    def take(self, parent: int) -> tuple[int, int]:
+        """Return a free record and its serial; it is in use from now on."""
+        record = self.free.popleft()
+        head = self.head(record)
+        self.words.store(head + PARENT, parent)
+        self.words.store(head + CUT, 0)
+        return record, self.words.add(head + SERIAL)
+
+    def retire(self, record: int) -> None:
+        """End the use of a record, of one's own or of an adopted one."""
+        head = self.head(record)
+        cuts = self.words.load(head + CUT)
+        self.words.add(head + SERIAL)
+        if record // self.each != self.me:
+            self._orphans = None
+        elif cuts:
+            self.held.append((record, self.generation))
+        else:
+            self.free.append(record)
+
+    def _drained(self) -> int:
+        return min(self.words.load(DRAINED + i) for i in range(self.count) if i not in self.dead)
+
+    # -- deaths -------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Look at deaths, and publish whose messages have all been taken here."""
+        generation = self.members.generation
+        if generation != self.generation:
+            self.generation = generation
+            deaths = self.members.deaths()[:generation]
+            self.dead = frozenset(self.index[p] for p in deaths if p in self.index)
+            self.mask = sum(1 << i for i in self.dead)
+            self._orphans = None
+        if self.words.load(DRAINED + self.me) < generation and not any(
+                self.members.mail.holds(self.everyone[i]) for i in self.dead):
+            self.words.store(DRAINED + self.me, generation)
+
+    def orphans(self, record: int) -> list[int]:
+        """Records in use of dead homes whose first living ancestor is this record."""
+        if not self.dead:
+            return []
+        if self._orphans is None:
+            self._orphans = {}
+            for home in self.dead:
+                first = home * self.each
+                heads = self.words.read(self.head(first), self.each * HEAD).reshape(-1, HEAD)
+                for i in np.flatnonzero(heads[:, SERIAL] & np.uint64(1)):
+                    orphan = first + int(i)
+                    self._orphans.setdefault(self._living_ancestor(orphan), []).append(orphan)
+        return self._orphans.get(record, [])
+
+    def _living_ancestor(self, record: int) -> int:
+        while record // self.each in self.dead:
+            parent = self.words.load(self.head(record) + PARENT)
+            if parent == NOBODY:
+                return -1
+            record = parent
+        return record
+
+    # -- counts -------------------------------------------------------------------------------
+
+    def quiet(self, record: int) -> bool:
+        """Say whether nothing goes on in a record and its orphans, at living places.
+
+        Tasks in the rings of dead places are cut off before; so those that have arrived are all.
+        All words of `ended` are read before the others: what a task has sent or taken stands there
+        before its end does.
+        """
+        words, square = self.words, self.square
+        group = [record, *self.orphans(record)]
+        for one in group:
+            if words.load(self.head(one) + CUT) != self.mask:
+                words.store(self.head(one) + CUT, self.mask)
+        ended = [words.read(self.ended(one, 0, 0), square) for one in group]
+        for one, before in zip(group, ended, strict=True):
+            if self.dead:
+                now = words.read(self.sent(one, 0, 0), 2 * square)
+                if not self._equal(now.reshape(2, self.count, -1), before):
+                    return False
+                if one == record:
+                    self._seen[record] = now, before
+            elif words.read(self.sent(one, 0, 0), square).tobytes() != before.tobytes():
+                return False
+        return True
+
+    def _equal(self, now: Any, ended: Any) -> bool:
+        """Say whether all that counts has ended: of dead sources those that have arrived."""
+        dead = list(self.dead)
+        must_end = now[0].copy()
+        must_end[dead] = now[1, dead]
+        same = must_end == ended.reshape(self.count, -1)
+        same[:, dead] = True
+        return bool(same.all())
+
+    def losses(self, record: int) -> dict[int, int]:
+        """Tasks that are lost with each dead place: those at it, and those in its rings.
+
+        They are told from the words by which the record was found quiet: who takes a message of a
+        dead place later tells nobody of it.
+        """
+        if record not in self._seen:
+            return {}
+        words = np.concatenate(self._seen.pop(record))
+        if record in self.before:
+            words = words - self.before[record]
+        sent, arrived, ended = words.astype(np.int64).reshape(3, self.count, -1)
+        dead = sorted(self.dead)
+        living = [i for i in range(self.count) if i not in self.dead]
+        at = (np.maximum(sent, arrived) - ended)[:, dead].sum(0)
+        in_rings = (sent - arrived)[np.ix_(dead, living)].sum(1)
+        return {self.everyone[i]: int(n) for i, n in zip(dead, at + in_rings, strict=True) if n > 0}

@@ -1,0 +1,269 @@
+"""The baton of a place: one task runs at a time, and one that waits hands the place on.
+
+Each task has a thread of a pool. The thread that has the *baton* runs; all others are parked at a
+lock of their own. A task that waits pumps: it takes mail and looks at what others wait for, on its
+own stack, until its own condition holds or something else can run. A new task never runs on the
+stack of one that waits, since that one could not go on before it had ended: it gets a thread of the
+pool. A thread whose task has ended pumps, too, and runs new tasks itself, which costs no switch.
+
+Laws: conditions are looked at after all mail of the moment has been taken, and the bell is read
+before both, so no wake-up is lost. A rollback, or the program's end, gets all threads out: parked
+ones wake and raise it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .door import Mail
+from .mailroom import Mailroom
+
+IDLE_S = 1.0  # longest sleep: the bell wakes earlier; this bounds the harm of a lost ring
+SWITCH_S = 5.0  # a thread that raises what ended all is waited for so long
+
+Until = Callable[[], bool]
+
+
+class Worker:
+    """A thread of the pool, or the main thread.
+
+    Attributes:
+        lock: taken while the thread is parked or runs; released by whoever hands over the baton.
+        work: what it runs next, if it is idle.
+        until, deadline: what its task waits for, and until when.
+        ready: the condition held when the baton was handed over, and nothing has run since.
+        scope: of the task that it runs (`finish`); None: of none.
+    """
+
+    __slots__ = ("deadline", "ident", "lock", "ready", "scope", "thread", "until", "work")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.work: Callable[[], None] | None = None
+        self.until: Until | None = None
+        self.deadline = math.inf
+        self.ready = False
+        self.scope: Any = None
+        self.thread: threading.Thread | None = None
+        self.ident = threading.get_ident()
+
+
+class Scheduler:
+    """The tasks of a place.
+
+    Args:
+        mailroom: is pumped by whoever waits.
+        look: called in each round of a wait; raises what ends the attempt.
+    """
+
+    def __init__(self, mailroom: Mailroom, look: Callable[[], None]) -> None:
+        self.mailroom = mailroom
+        self.mail: Mail = mailroom.mail
+        self.look = look
+        self.main = Worker()
+        self.holder = self.main
+        self.queue: deque[Callable[[], None] | Worker] = deque()  # can run
+        self.parked: list[Worker] = []  # wait for a condition
+        self.idle: list[Worker] = []
+        self.threads: list[threading.Thread] = []
+        self.over: BaseException | None = None
+        self.atomic_depth = 0
+
+    # -- what tasks call ----------------------------------------------------------------------
+
+    def current(self) -> Worker:
+        """Return the worker of the calling task.
+
+        Raises:
+            RuntimeError: the calling thread runs no task.
+        """
+        holder = self.holder
+        if holder.ident != threading.get_ident():
+            if self.over:
+                raise self.over
+            raise RuntimeError("apgas is used by tasks alone: a thread that the program has "
+                               "started has none; start a task by async_()")
+        return holder
+
+    def wait(self, until: Until, deadline: float = math.inf) -> bool:
+        """Wait until a condition holds, while other tasks run.
+
+        Args:
+            until: is called often, also in other threads of the place while nothing else runs; it
+                must not wait. An exception of it is raised here.
+            deadline: of `time.monotonic()`.
+
+        Returns:
+            The condition holds; False: the deadline is over.
+
+        Raises:
+            RuntimeError: inside of `atomic`, or in a handler of messages.
+        """
+        me = self.current()
+        self.refuse("waiting")
+        while not until():
+            if time.monotonic() >= deadline:
+                return False
+            chosen = self._choose(until, deadline)
+            if chosen is not None:
+                me.until, me.deadline = until, deadline
+                self.parked.append(me)
+                self._switch(me, chosen)
+                me.until = None
+                if me.ready:
+                    return True
+        return True
+
+    def refuse(self, what: str) -> None:
+        """Raise if the task must not wait here."""
+        if self.over:
+            raise self.over
+        if self.atomic_depth:
+            raise RuntimeError(f"{what} inside of atomic: others could not run meanwhile; wait "
+                               "before or behind it")
+        if self.mailroom.handling:
+            raise RuntimeError(f"{what} in a handler of messages: start a task for it")
+
+    def yield_(self) -> None:
+        """Let all others run that can."""
+        me = self.current()
+        self.refuse("yield_()")
+        self._round()
+        ready = self._ready()
+        if ready is None and not self.queue:
+            return
+        self.queue.append(me)
+        self._switch(me, ready if ready is not None else self.queue.popleft())
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run for some time."""
+        self.wait(_never, time.monotonic() + seconds)
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        """Have a function run by a thread of the pool, in its turn; it must not raise."""
+        self.queue.append(function)
+
+    # -- the pump -----------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        self.look()
+        self.mailroom.pump()
+        if self.over:
+            raise self.over
+
+    def _ready(self) -> Worker | None:
+        """Take a parked worker whose condition holds, or would raise, or whose time is over."""
+        now = -math.inf
+        for worker in self.parked:
+            if worker.deadline < math.inf and now == -math.inf:
+                now = time.monotonic()
+            again = False
+            try:
+                worker.ready = worker.until is not None and worker.until()
+            except Exception:
+                again = True  # it asks again, and raises
+            if worker.ready or again or worker.deadline <= now:
+                self.parked.remove(worker)
+                return worker
+        return None
+
+    def _choose(self, until: Until | None, deadline: float = math.inf
+                ) -> Callable[[], None] | Worker | None:
+        """Wait until something can run: None: the condition holds or the deadline is over."""
+        mail = self.mail
+        while True:
+            bell = mail.bell
+            self._round()
+            if until is not None and (until() or time.monotonic() >= deadline):
+                return None
+            worker = self._ready()
+            if worker is not None:
+                return worker
+            if self.queue:
+                return self.queue.popleft()
+            end = min((worker.deadline for worker in self.parked), default=math.inf)
+            end = min(end, deadline)
+            timeout = IDLE_S if end == math.inf else max(0.0, min(IDLE_S, end - time.monotonic()))
+            mail.wait(bell, self.mailroom.patience_s(timeout))
+
+    def _switch(self, me: Worker, chosen: Callable[[], None] | Worker) -> None:
+        """Hand the baton on, and wait until it comes back."""
+        if chosen is me:
+            return
+        if isinstance(chosen, Worker):
+            self.holder = chosen
+            chosen.lock.release()
+        elif self.idle:
+            worker = self.idle.pop()
+            worker.work = chosen
+            self.holder = worker
+            worker.lock.release()
+        else:
+            worker = Worker()
+            worker.work = chosen
+            thread = threading.Thread(target=self._pooled, args=(worker,), daemon=True,
+                                      name=f"apgas {len(self.threads) + 1}")
+            worker.thread = thread
+            self.threads.append(thread)
+            worker.lock.release()
+            thread.start()
+        me.lock.acquire()
+        if self.over:
+            raise self.over
+
+    # -- threads of the pool ------------------------------------------------------------------
+
+    def _pooled(self, worker: Worker) -> None:
+        worker.ident = threading.get_ident()
+        worker.lock.acquire()
+        self.holder = worker
+        try:
+            self.serve(worker)
+        except BaseException as error:  # what ends the attempt, or a mistake of ours
+            self.close(error)
+
+    def serve(self, worker: Worker) -> None:
+        """Run tasks, and pump between them, until the end of all."""
+        while True:
+            work, worker.work = worker.work, None
+            if work is None:
+                chosen = self._choose(None)
+                if isinstance(chosen, Worker):
+                    self.idle.append(worker)
+                    self._switch(worker, chosen)
+                    continue
+                work = chosen
+            assert work is not None
+            work()
+            worker.scope = None
+            if self.over:
+                raise self.over
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def close(self, error: BaseException) -> None:
+        """Get all threads out of their tasks: parked ones raise the error that ends all."""
+        if self.over is None:
+            self.over = error
+        others = [*self.parked, *self.idle, *(w for w in self.queue if isinstance(w, Worker))]
+        self.parked, self.idle = [], []
+        self.queue.clear()
+        for worker in others:
+            worker.lock.release()
+
+    def join(self) -> None:
+        """Wait for the threads of the pool, once all is over."""
+        deadline = time.monotonic() + SWITCH_S
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,86 @@
+"""Tasks: how they run, and how their exceptions travel."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...host.errors import Rollback
+from .errors import Ended, RemoteError
+from .scheduler import Scheduler
+
+Body = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]  # function and its arguments
+UNWINDS = (Rollback, Ended, KeyboardInterrupt, GeneratorExit)
+
+
+class Scope(Protocol):
+    """Interface of the finish in which a task and its asyncs count, as its place sees it."""
+
+    def begin(self) -> Scope:
+        """Count a task that this one starts at its own place; its scope."""
+
+    def end(self) -> None:
+        """Count the end of a task."""
+
+    def push(self, error: Exception) -> None:
+        """Add an exception to those of the finish."""
+
+
+def run(scheduler: Scheduler, scope: Scope, body: Body) -> None:
+    """Run a task to its end, on a thread of the pool; its exceptions go to its finish."""
+    _, errors = execute(scheduler, scope, body)
+    for error in errors:
+        scope.push(error)
+    scope.end()
+
+
+def execute(scheduler: Scheduler, scope: Scope, body: Body) -> tuple[Any, list[Exception]]:
+    """Call a function as a task of a scope; its value, and its exceptions."""
+    worker = scheduler.current()
+    worker.scope = scope  # it becomes another one inside of finishes
+    function, args, kwargs = body
+    value, errors = None, []
+    try:
+        value = function(*args, **kwargs)
+    except UNWINDS:
+        raise
+    except BaseException as error:
+        errors.append(as_exception(error))
+    while worker.scope is not scope:  # the finish was entered, and not left
+        finish: Any = worker.scope
+        finish.close()
+        errors += [*finish.errors, RuntimeError("a task has ended inside of a finish that it had "
+                                                "begun: write `with apgas.finish():`")]
+        worker.scope = finish.above
+    return value, errors
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return what a finish can hold of an error: SystemExit of a task ends no place."""
+    if isinstance(error, Exception):
+        return error
+    return RemoteError(f"{type(error).__name__} in a task: {error}")
+
+
+def portable(error: Exception, place: int) -> Exception:
+    """Return an exception that can be pickled, with the traceback of this place as a note."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if sys.version_info >= (3, 11) and not hasattr(error, "__notes__"):
+        error.add_note(f"at place {place}:\n{text}")
+    try:
+        pickle.loads(pickle.dumps(error, 5))
+    except Exception as reason:
+        why = str(reason).partition("\n")[0]
+        return RemoteError(f"an exception of place {place} cannot be pickled ({why}); its text:\n"
+                           f"{text}")
+    return error
+
+
+def tell(error: BaseException, place: int) -> None:
+    """Write an exception that no finish waits for to standard error."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    print(f"place {place}: an uncounted task has ended with an exception\n{text}", file=sys.stderr,
+          end="", flush=True)
