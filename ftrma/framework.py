@@ -19,6 +19,10 @@ A window with the info ``ftrma_protect=false`` belongs to the framework, too: it
 nor restored. Survivors find it with its contents, as long as all parts of their node are where they
 were; else it is zeros, as it is for fresh processes.
 
+A framework may ask to be told of deaths instead (`claim`, the way "told"). Then nothing is done
+about them, and it has `Members`: who lives, deaths in one order for all, messages and words that
+outlive who wrote them.
+
 Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a dictionary.
 
 ``ftrma/docs/add-a-framework.md`` shows how a framework is added.
@@ -26,21 +30,24 @@ Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a 
 
 from __future__ import annotations
 
+import atexit
 import numbers
+import os
 import re
+import shutil
 import sys
+import tempfile
 from collections import UserDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .host.errors import FtrmaError
+from .host.errors import FtrmaError, Rollback
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .native.mail import Mail
     from .program.session import Session
 
@@ -60,35 +67,6 @@ def _claimed(what: str) -> Session | None:
     if session and not session.claimed:
         raise FtrmaError(f"{what}: a framework has to claim() the job's failures first")
     return session
-
-
-def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> None:
-    """Take over what is done about failures, from now on to the job's end.
-
-    Accesses are no longer logged, and nothing is replayed. A recovery is told as "*name* recovers".
-
-    Args:
-        name: of the framework: small letters and underscores.
-        way: "reentry": after a failure all slots enter the program again, from its top.
-        forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
-            then no version is committed any more, and there are no entries.
-
-    Raises:
-        ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
-            recovery but replay.
-        FtrmaError: another framework has claimed failures, or slots disagree.
-
-    MPI: collective over all slots; waits until all have come to it.
-    Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
-        that comes after it.
-    """
-    if not re.fullmatch(r"[a-z_]{1,31}", name):
-        raise ValueError(f"claim({name!r}): a name has 1 to 31 small letters and underscores")
-    if way != "reentry":
-        raise ValueError(f"claim({name!r}, {way!r}): the way is \"reentry\"")
-    session = _session()
-    if session:
-        session.claim(name, forfeit=forfeit)
 
 
 class Members:
@@ -160,6 +138,88 @@ class Members:
                 callback(process)
             self._report(process)
             self._handed += 1
+
+
+_of_attempt: Members | None = None
+
+
+def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> Members | None:
+    """Take over what is done about failures, from now on to the job's end.
+
+    Accesses are no longer logged, and nothing is replayed. A recovery is told as "*name* recovers".
+    With "told" nothing is done about a death but to tell it, and spares run the program, too: they
+    are members like the slots, without an MPI of use to them. The death of slot 0's process is a
+    failure as ever: all enter the program again, spares in place of all slots that are dead.
+
+    Args:
+        name: of the framework: small letters and underscores.
+        way: "reentry": after a failure all slots enter the program again, from its top; "told": see
+            above.
+        forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
+            then no version is committed any more, and there are no entries.
+
+    Returns:
+        With "told" the processes that run the program: the same object in the whole attempt. A
+        process that is not under ``ftrma run`` is the only one. With "reentry" None.
+
+    Raises:
+        ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
+            recovery but replay.
+        FtrmaError: another framework has claimed failures, or slots disagree; with "told" the job
+            runs over several nodes, or is not under ``ftrma run`` and has several processes.
+
+    MPI: collective over all slots; waits until all have come to it. Local on a spare.
+    Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
+        that comes after it.
+    """
+    if not re.fullmatch(r"[a-z_]{1,31}", name):
+        raise ValueError(f"claim({name!r}): a name has 1 to 31 small letters and underscores")
+    if way not in ("reentry", "told"):
+        raise ValueError(f"claim({name!r}, {way!r}): the way is \"reentry\" or \"told\"")
+    session = _session()
+    if way == "told":
+        return _members(name, session, forfeit=forfeit)
+    if session:
+        session.claim(name, forfeit=forfeit)
+    return None
+
+
+def _members(name: str, session: Session | None, *, forfeit: bool) -> Members:
+    """Claim for a framework that is told of deaths."""
+    global _of_attempt
+    if session is None:
+        _of_attempt = _of_attempt or _alone(name)
+        return _of_attempt
+    mail = session.claim_told(name, forfeit=forfeit)
+    if not _of_attempt or _of_attempt.mail is not mail:
+        view, number = session.view, session.view.words.attempt
+
+        def check() -> None:
+            if view.alarmed() or view.words.attempt != number:
+                raise Rollback("a process failed")
+
+        from .program import deathmail
+
+        _of_attempt = Members(
+            mail, view.proc, deathmail.everyone(view), slots=view.layout.slots, attempt=number,
+            directory=view.directory, mtbf_s=session.options.mtbf or 0.0, check=check,
+            report=lambda process: deathmail.report(view))
+    return _of_attempt
+
+
+def _alone(name: str) -> Members:
+    """Be the only process."""
+    processes = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+    if processes > 1:
+        raise FtrmaError(f"claim({name!r}): {processes} processes without 'ftrma run' cannot be "
+                         "told of deaths; start them by 'ftrma run -n'")
+    from .native import mail
+
+    directory = Path(tempfile.mkdtemp(prefix="ftrma-alone-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    mail.create(directory / "mail", 1)
+    return Members(mail.Mail(directory / "mail", 0), 0, [0], slots=1, attempt=1,
+                   directory=directory)
 
 
 class Kept(UserDict[str, Any]):

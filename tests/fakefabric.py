@@ -26,7 +26,7 @@ from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.machine.topology import NO_LEVEL, Domains, Layout
 from ftrma.native import job as native
-from ftrma.native.constants import CLAIM_FORFEIT, SLOT, SPARE
+from ftrma.native.constants import CLAIM_FORFEIT, CLAIM_TOLD, SLOT, SPARE
 from ftrma.native.shared import Proc, Progress, Slot, Version
 
 PATIENCE_S = 10.0
@@ -309,6 +309,13 @@ class FakeView:
     @property
     def may_forfeit(self) -> bool:
         return bool(self.job.claim & CLAIM_FORFEIT)
+
+    @property
+    def tells_deaths(self) -> bool:
+        return bool(self.job.claim & CLAIM_TOLD)
+
+    def tell_deaths(self, tells: bool) -> None:
+        self.job.claim = self.job.claim & ~CLAIM_TOLD | CLAIM_TOLD * tells
 
     # -- meeting ------------------------------------------------------------------------------
 

@@ -72,16 +72,17 @@ void ftrma_note_death(int proc)
     /* Over several nodes nobody takes a seat while others change the seating. */
     int several = LOAD(&ftrma_ctl->nodes) > 1;
     int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
-    int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && !(slot && index == 0);
-    if (told)
-        ftrma_mail_note(proc);
     /* An end of its own making is no failure: the supervisor ends the job. */
-    if (slot && LOAD(&ftrma_ctl->supervisor)
+    int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && !(slot && index == 0);
+    int well = leaving == FTRMA_LEFT_BY_STATUS || leaving == FTRMA_LEFT_BY_EXIT;
+    if (slot && LOAD(&ftrma_ctl->supervisor) && !(told && well)
         && (leaving & FTRMA_LEFT_BY_STATUS
             || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {
         ftrma_ring();
         return;
     }
+    if (told && role != FTRMA_ROLE_CHECKSUM)
+        ftrma_mail_note(proc);
     if (told && !repairing) {
         ftrma_ring();
         return;

@@ -247,10 +247,12 @@ int ftrma_mail_dead(const struct ftrma_mail *m, int proc)
 
 void ftrma_mail_attach(struct ftrma_mail *m)
 {
+    int index;
     STORE(&of_job, m);
-    for (uint32_t p = 0; m && p < ftrma_ctl->nprocs; p++)
-        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD)
-            ftrma_mail_note_death(m, (int)p);
+    for (int p = 0; m && p < (int)ftrma_ctl->nprocs; p++)
+        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD
+            && ftrma_role_of(ftrma_ctl, p, &index) != FTRMA_ROLE_CHECKSUM)
+            ftrma_mail_note_death(m, p);
 }
 
 void ftrma_mail_note(int proc)

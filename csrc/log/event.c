@@ -69,11 +69,24 @@ int ftrma_slots_barrier(void)
     return FTRMA_OK;
 }
 
+static int has_finished(int proc)
+{
+    return LOAD(&ftrma_ctl->proc[proc].finished) == LOAD(&ftrma_ctl->attempt);
+}
+
+/* If a framework is told of deaths, the dead are not awaited, and spares that live run the program,
+   too. */
 static int all_finished(void)
 {
     const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    int index, told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD ? 1 : 0;
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
-        if (LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].finished) != LOAD(&ftrma_ctl->attempt))
+        if (!(told && LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].state) == FTRMA_DEAD)
+            && !has_finished(roles->slot_proc[s]))
+            return 0;
+    for (int p = 0; told && p < (int)ftrma_ctl->nprocs; p++)
+        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE && !has_finished(p)
+            && ftrma_role_of(ftrma_ctl, p, &index) == FTRMA_ROLE_SPARE)
             return 0;
     return 1;
 }

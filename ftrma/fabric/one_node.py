@@ -22,7 +22,7 @@ from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs
-from ..native.constants import CLAIM_FORFEIT, FAILPOINTS, NAME_BYTES
+from ..native.constants import CLAIM_FORFEIT, CLAIM_TOLD, FAILPOINTS, NAME_BYTES
 from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
@@ -150,6 +150,15 @@ class OneNodeView:
     @property
     def claimant(self) -> str:
         return job.text(self.ctl.claimant) if job.load(self.ctl, "claim") else ""
+
+    @property
+    def tells_deaths(self) -> bool:
+        return bool(job.load(self.ctl, "claim") & CLAIM_TOLD)
+
+    def tell_deaths(self, tells: bool) -> None:
+        bits = job.load(self.ctl, "claim") & ~CLAIM_TOLD
+        job.store(self.ctl, "claim", bits | CLAIM_TOLD * tells)
+        job.ring()
 
     @property
     def may_forfeit(self) -> bool:

@@ -125,6 +125,14 @@ class Membership(Protocol):
         """The framework that recovers; empty if there is none."""
 
     @property
+    def tells_deaths(self) -> bool:
+        """The framework is told of deaths, in this attempt; nothing else is done about them."""
+
+    def tell_deaths(self, tells: bool) -> None:
+        """Have the framework told of deaths from now on, as slot 0 once all have claimed; or not
+        any more, as the leader of a repair in which all go back."""
+
+    @property
     def may_forfeit(self) -> bool:
         """The framework recovers also without a checkpoint."""
 

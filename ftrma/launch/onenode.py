@@ -21,7 +21,7 @@ from ..host.processes import children
 from ..host.sharedmemory import is_full
 from ..host.signals import death_of, would_end
 from ..native import job
-from ..native.constants import ROLE_NAMES
+from ..native.constants import CLAIM_TOLD, ROLE_NAMES
 from ..native.shared import Proc
 from ..protocol.job_end import SUSPECT_S, JobEnd, OwnExit, why_aborted, why_given_up
 from . import eachhost, nexthosts
@@ -73,6 +73,9 @@ class OneNode:
                     left[slot] = OwnExit(status=value, sure=sure)
             else:
                 waiting &= job.waits(ctl, p)
+        # Nobody waits for a process whose death a framework is told of.
+        if ctl.claim & CLAIM_TOLD and len(gone) < len(launch.ranks):
+            left = {slot: how for slot, how in left.items() if not how.well}
         return left, bool(ctl.alarm != ctl.repaired), waiting
 
     def program_begun(self) -> bool:

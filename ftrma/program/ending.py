@@ -35,7 +35,7 @@ class Ending:
     """The end of one attempt of the program in one process.
 
     Args:
-        slot: of this process.
+        name: of this process's role, for people.
         program: that is run.
 
     Attributes:
@@ -45,8 +45,8 @@ class Ending:
         unsaid: this process's error, if another one has come first.
     """
 
-    def __init__(self, view: JobView, slot: int, program: UserProgram) -> None:
-        self.view, self.slot, self.program = view, slot, program
+    def __init__(self, view: JobView, name: str, program: UserProgram) -> None:
+        self.view, self.name, self.program = view, name, program
         self.gone_back = threading.Event()
         self.status = 0
         self.latest = 0.0
@@ -61,7 +61,7 @@ class Ending:
             how: in words, how this process's program ends.
         """
         if self.view.alarmed() and has_deaths(self.view):
-            logs.keep_refusal(f"slot {self.slot}'s program {how} beside it")
+            logs.keep_refusal(f"{self.name}'s program {how} beside it")
         self.view.unwind_if_alarmed()
 
     def is_mine(self, how: str) -> bool:
@@ -114,7 +114,7 @@ class Ending:
             if not self.view.words.supervised:
                 raise
             self.view.ask_for_relaunch(
-                f"slot {self.slot} cannot be entered again in the same process: it had run its "
+                f"{self.name} cannot be entered again in the same process: it had run its "
                 "exit functions")
             raise LaunchEnded from None
         with contextlib.suppress(Exception):

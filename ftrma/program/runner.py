@@ -37,7 +37,7 @@ from ..native import job, loading, logs
 from ..native.constants import SLOT
 from ..native.shared import Proc, Slot
 from ..protocol.repair_round import LaunchEnded, Repaired
-from ..protocol.server import Server
+from ..protocol.server import Served, Server
 from ..settings import options as settings
 from . import finalization, session
 from .ending import Ending
@@ -79,6 +79,7 @@ class ProgramRunner:
         self.snapshot: ProcessSnapshot | None = None  # made before the first attempt
         self.left = threading.Event()  # set when nothing is left of the attempt before
         self.ending: Ending | None = None  # of the attempt
+        self.attempt_as_place = 0  # in which this process has run the program as a spare
         # They are ignored until the program runs, unless it inherits a handler.
         self.unheeded = [
             n for n in WARNINGS if signal.getsignal(n) is signal.SIG_DFL]
@@ -97,10 +98,15 @@ class ProgramRunner:
                     self.run_program()
                     return view.words.exit_status
                 server = Server(view, session.vault, self.ahead.import_new)
-                again = server.serve()
+                served = server.serve(place=self.attempt_as_place != view.words.attempt)
                 session.vault = server.vault
-                if not again:
+                if served is Served.ENDED:
                     return 0
+                if served is Served.CLAIMED:
+                    self.attempt_as_place = view.words.attempt
+                    self.prepare_attempt()
+                    self.run_place()
+                    continue
             except Rollback:
                 if session.ending:
                     raise session.ending from None
@@ -152,7 +158,7 @@ class ProgramRunner:
         threads = self.threads.unfinished()
         what = f"a thread of its program ({threads[0].name})" if threads else "its main thread"
         self.view.ask_for_relaunch(
-            f"slot {self.session.slot} cannot be entered again in the same process: {what} goes on "
+            f"{self.session.name} cannot be entered again in the same process: {what} goes on "
             f"{LEAVE_S:.0f} s after the rollback"
         )
 
@@ -160,11 +166,13 @@ class ProgramRunner:
         """Remove what is left of the attempt before; raises Rollback when a failure comes first."""
         if self.view.alarmed():
             raise Rollback("a process failed")
+        role, _ = self.view.role()
         if not self.snapshot:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)  # pending ones are ignored
             for number in self.unheeded:
                 signal.signal(number, signal.SIG_DFL)
-            self.tell_slot()
+            if role == SLOT:
+                self.tell_slot()
             self.snapshot = ProcessSnapshot(self.program.owns)
             self.session.imports_alike = self.snapshot.imports_alike
             self.threads.watch()
@@ -179,7 +187,8 @@ class ProgramRunner:
                 time.sleep(LOOK_S)
         self.left.set()
         self.snapshot.restore()
-        self.tell_slot()
+        if role == SLOT:
+            self.tell_slot()
 
     def tell_slot(self) -> None:
         """Put the slot in place of the process into the launcher's variables."""
@@ -204,7 +213,35 @@ class ProgramRunner:
             view.visit("start")
         else:
             view.visit("reentry")
-        self.ending, status, pid = Ending(view, session.slot, self.program), 0, os.getpid()
+        if status := self.execute():
+            self.refuse_replay(f"ended with status {status}")
+            self.end_with(status)
+        view.visit("end")
+        view.words.me.finished = view.words.attempt
+        view.end_program()
+
+    def run_place(self) -> None:
+        """Run the program once as a spare, since a framework is told of deaths."""
+        self.forget_user_modules()
+        self.session.begin_attempt_as_place()
+        if status := self.execute():
+            self.end_with(status)
+        self.view.words.me.finished = self.view.words.attempt
+
+    def end_with(self, status: int) -> None:
+        """End the job with the program's status."""
+        assert self.ending
+        self.ending.end(status)
+
+    def execute(self) -> int:
+        """Execute the program once; returns its status.
+
+        Raises:
+            Rollback: all go back.
+        """
+        view = self.view
+        name = self.session.name
+        self.ending, status, pid = Ending(view, name, self.program), 0, os.getpid()
         try:
             try:
                 with self.waking.allowed():
@@ -228,12 +265,7 @@ class ProgramRunner:
             status = self.ending.report(error, error.__traceback__)
         # The program may have caught a rollback.
         view.unwind_if_alarmed()
-        if status:
-            self.refuse_replay(f"ended with status {status}")
-            self.ending.end(status)
-        view.visit("end")
-        view.words.me.finished = view.words.attempt
-        view.end_program()
+        return status
 
     def await_threads(self) -> None:
         """Wait for threads that are no daemons and for executors' work, as Python does at its end.
@@ -260,7 +292,7 @@ class ProgramRunner:
                 and self.ending.is_mine(f"raised {type(error).__name__}")):
             said = (traceback.format_exception_only(error)[-1].strip().splitlines() or [""])[0]
             view.ask_for_relaunch(
-                f"slot {session.slot} raised {said[:200]} when its program was entered again in "
+                f"{session.name} raised {said[:200]} when its program was entered again in "
                 "the same process"
             )
             raise LaunchEnded

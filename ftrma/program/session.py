@@ -20,7 +20,8 @@ from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.view import JobView
 from ..host.errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
 from ..native import job, logs
-from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, WHAT
+from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, ROLE_NAMES, WHAT
+from ..native.mail import Mail
 from ..native.shared import Slot, Version
 from ..native.vaults import Buffer
 from ..protocol import coordinated
@@ -32,7 +33,7 @@ from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
-from . import imports
+from . import deathmail, imports
 from .checkpoint_source import CheckpointSource
 from .entries import EntryStore, size_of
 from .notices import Notices
@@ -99,6 +100,7 @@ class Session:
         self.callbacks: list[Callable[[FailureEvent], object]] = []
         self.entries = EntryStore({}, lambda key, size_bytes: b"")
         self.claimed = False
+        self.mail: Mail | None = None  # of a framework that is told of deaths
         self.ordinal = 0
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
@@ -123,11 +125,23 @@ class Session:
         logs.on_live(self._replay_over)
         logs.on_full(self.notices.tell_full_logs)
 
+    @property
+    def name(self) -> str:
+        """Name of this process's role, for people."""
+        role, index = self.view.role()
+        return f"{ROLE_NAMES[role]} {index}"
+
+    def _refuse_spare(self, what: str) -> None:
+        if self.slot < 0:
+            raise FtrmaError(f"{what}: this process is a spare, which has no slot; only slots "
+                             "call this")
+
     # -- what the program calls ---------------------------------------------------------------
 
     def protect(self, name: str, fields: dict[str, Any]) -> State:
         """See `ftrma.protect`."""
         self.view.unwind_if_alarmed()
+        self._refuse_spare(f"protect({name!r})")
         if name in self.states:
             raise ValueError(f"protect({name!r}): this name is declared already; use another")
         state = State(name, fields)
@@ -146,6 +160,7 @@ class Session:
         view = self.view
         view.visit("safepoint")
         view.unwind_if_alarmed()
+        self._refuse_spare("safepoint()")
         if self._begin_replay_here():
             return NONE
         self.ordinal += 1
@@ -198,7 +213,7 @@ class Session:
 
     # -- what a framework calls ---------------------------------------------------------------
 
-    def claim(self, name: str, *, forfeit: bool) -> None:
+    def claim(self, name: str, *, forfeit: bool, told: bool = False) -> None:
         """See `ftrma.framework.claim`."""
         view = self.view
         view.unwind_if_alarmed()
@@ -209,7 +224,7 @@ class Session:
         if holder not in ("", name):
             raise FtrmaError(f"claim({name!r}): {holder} has claimed the job's failures already; "
                              "use one of the two")
-        other = self._other_says(f"claim {name} {forfeit}")
+        other = self._other_says(f"claim {name} {forfeit} {told}")
         if other is not None:
             raise FtrmaError(f"claim({name!r}): slot {other} claims otherwise than slot "
                              f"{self.slot}. Claim alike, and in the same order, on every slot")
@@ -219,6 +234,29 @@ class Session:
         logs.log_stop()
         self._publish_imports()
         self.claimed = True
+
+    def claim_told(self, name: str, *, forfeit: bool) -> Mail:
+        """Claim for a framework that is told of deaths; returns the mail of this attempt.
+
+        MPI: collective over all slots, once in an attempt; local on a spare.
+        Fault: unwinds when all go back.
+        """
+        view = self.view
+        if self.mail:
+            return self.mail
+        if view.several_nodes:
+            raise FtrmaError(f"claim({name!r}): deaths are told on one node only; give ftrma run "
+                             "one node")
+        if self.slot < 0:
+            self.mail, self.claimed = deathmail.join_as_spare(view, name), True
+            return self.mail
+        if self.slot == 0:
+            deathmail.create(view)
+        self.claim(name, forfeit=forfeit, told=True)
+        self.mail = deathmail.join(view)
+        if self.slot == 0:
+            view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
+        return self.mail
 
     def due(self) -> bool:
         """See `ftrma.framework.due`."""
@@ -394,10 +432,8 @@ class Session:
         Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
         """
         view = self.view
-        job.attempt_begin()
+        self._forget_attempt()
         self.slot = self.notices.slot = Slot(view.role()[1])
-        self.states, self.ordinal, self.names_hash = {}, 0, 0
-        self.source, self.replay, self.claimed = None, None, False
         if view.claimant:
             view.set_policy("rollback", fresh=view.fresh)
         if self.vault:
@@ -420,6 +456,24 @@ class Session:
             # With a log from before a framework's claim, events are counted on.
             self.log.map(self.slot)
             logs.log_start(view.words.committed)
+
+    def begin_attempt_as_place(self) -> None:
+        """Get ready to run the program as a spare of a framework that is told of deaths.
+
+        MPI: local; waits for nobody.
+        Fault: nothing happens in it.
+        """
+        self._forget_attempt()
+        deathmail.hide_world()
+        self.slot = self.notices.slot = Slot(-1)
+        self.restoring, self.reentered = False, self.view.words.attempt > 1
+        self.entries = EntryStore({}, self._bytes_of)
+
+    def _forget_attempt(self) -> None:
+        job.attempt_begin()
+        deathmail.show_world()
+        self.states, self.ordinal, self.names_hash = {}, 0, 0
+        self.source, self.replay, self.claimed, self.mail = None, None, False, None
 
     def _begin_replay(self) -> None:
         """Begin as the replacement of a slot that is replayed."""

@@ -6,13 +6,14 @@ from ..fabric.story import Failure
 from ..fabric.view import JobView
 from ..fabric.words import ProcessWords
 from ..native import logs
-from ..native.constants import ROLE_NAMES, SLOT, SPARE
+from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT, SPARE
 from ..native.shared import Slot
 from .failure_state import has_begun
 
 
 def report_deaths(view: JobView) -> None:
     """Put every death that is not yet in the job's story there, once."""
+    told = view.claimant if view.tells_deaths else ""
     for p in view.all_procs():
         process = view.words.process(p)
         if not process.dead or process.reported:
@@ -28,7 +29,10 @@ def report_deaths(view: JobView) -> None:
             place=view.place_of_kill(role, index), host=view.host_of(p), at=at,
             waited=waited,
         ))
-        if role == SPARE:
+        if told and role != CHECKSUM and (role, index) != (SLOT, 0):
+            view.tell(f"{ROLE_NAMES[role]} {index} died (process {process.pid}); {told} goes on "
+                      "without it")
+        elif role == SPARE:
             view.tell(f"spare {index} died (process {process.pid}); the program goes on")
             view.report_lost_spare(p)
 
@@ -36,9 +40,12 @@ def report_deaths(view: JobView) -> None:
 def report_deaths_of_servers(view: JobView) -> None:
     """Report deaths if a checksum rank or a spare has died.
 
-    The leader of a repair reports the deaths of slots, with the roles that they had.
+    The leader of a repair reports the deaths of slots, with the roles that they had; a framework
+    that is told of deaths has no repair of them.
     """
-    others = set(view.all_procs()) - set(view.slot_holders())
+    others = set(view.all_procs())
+    if not view.tells_deaths:
+        others -= set(view.slot_holders())
     if any(words.dead and not words.reported for words in map(view.words.process, others)):
         report_deaths(view)
 

@@ -308,6 +308,8 @@ def clear_attempt(view: JobView) -> None:
             mark.version = Version(2**64 - 1)
     words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0
     words.replays = 0
+    if view.tells_deaths:
+        view.tell_deaths(False)  # a death is a failure again until all have claimed anew
     view.begin_attempt(words.attempt + 1)
 
 

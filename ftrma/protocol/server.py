@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from enum import Enum
 from typing import Any
 
 from ..fabric.round_changed import RoundChanged
@@ -25,6 +26,14 @@ from .seating import next_checksum_seat
 IDLE_US = 200_000
 
 
+class Served(Enum):
+    """The reasons for which a server stops serving."""
+
+    ENDED = "the job ends"
+    ALARMED = "a repair is due"
+    CLAIMED = "a framework has its spares run the program, too"
+
+
 class Server:
     """A checksum rank or a spare, between repairs.
 
@@ -39,23 +48,30 @@ class Server:
         self.room = 0  # blocks of the vault whose memory is taken, or being taken
         self.mapped = 0  # blocks of other vaults that are mapped
 
-    def serve(self) -> bool:
-        """Serve until a repair is due (True) or the job ends (False)."""
+    def serve(self, *, place: bool = False) -> Served:
+        """Serve until there is something else to do.
+
+        Args:
+            place: this process is still to run the program in this attempt, should a framework be
+                told of deaths.
+        """
         view = self.view
         view.free_lost_vaults()
         while True:
             seen = view.bell
             if view.is_ending():
-                return False
+                return Served.ENDED
             if view.alarmed():
-                return True
+                return Served.ALARMED
             role, index = view.role()
+            if place and role == SPARE and view.tells_deaths:
+                return Served.CLAIMED
             busy = False
             if role == CHECKSUM:
                 busy = self.step(index)
                 if not busy:
                     self.prepare(index)
-            elif role == SPARE:
+            elif role == SPARE and not view.tells_deaths:
                 busy = self.take_vacant_seat()
                 if not busy:
                     self.idle()

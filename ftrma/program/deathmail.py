@@ -1,0 +1,92 @@
+"""Opens the mail of a framework that is told of deaths, in the processes that run its program.
+
+Slots claim together; slot 0 has the mail made before, and deaths told behind it. A spare runs the
+program once deaths are told, so it finds all of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..fabric.view import JobView
+from ..host.errors import FtrmaError
+from ..native import mail
+from ..native.shared import Proc
+from ..protocol.deaths import report_deaths
+
+
+def path_of(view: JobView) -> Path:
+    """File of the mail of this attempt; nothing that is sent in another one can land there."""
+    return view.directory / f"mail-{view.words.attempt}"
+
+
+def create(view: JobView) -> None:
+    """Make the mail of this attempt, as slot 0 before anybody opens it.
+
+    Raises:
+        NoRoom: no shared memory is left.
+    """
+    path_of(view).unlink(missing_ok=True)
+    mail.create(path_of(view), len(view.all_procs()))
+    for path in view.directory.glob("mail-*"):
+        if path != path_of(view):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def join(view: JobView) -> mail.Mail:
+    """Open the mail of this attempt, and have deaths told there."""
+    opened = mail.Mail(path_of(view), view.proc)
+    opened.attach()
+    return opened
+
+
+def join_as_spare(view: JobView, name: str) -> mail.Mail:
+    """Open the mail as a spare.
+
+    Raises:
+        FtrmaError: the slots have not claimed, or by another name.
+    """
+    if not view.tells_deaths or view.claimant != name:
+        raise FtrmaError(f"claim({name!r}): the slots have claimed {view.claimant or 'nothing'!r}")
+    return join(view)
+
+
+def report(view: JobView) -> None:
+    """Tell the user of deaths, and put them into the job's story; once in the job."""
+    report_deaths(view)
+
+
+def everyone(view: JobView) -> list[Proc]:
+    """Processes that run the program, dead ones too: holders of the slots in order, then others
+    that are no checksum ranks."""
+    slots, checksums = view.slot_holders(), view.checksum_holders()
+    return [*slots, *(p for p in view.all_procs() if p not in slots and p not in checksums)]
+
+
+class NoWorld:
+    """Stands for ``MPI.COMM_WORLD`` in a spare; each use of it is an error in words."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise FtrmaError(f"MPI.COMM_WORLD.{name}: this process is a spare that runs the program, "
+                         "and no rank of MPI; have a slot make this call")
+
+
+_world: Any = None  # the true one, while a spare runs the program
+
+
+def hide_world() -> None:
+    """Have a spare find no world of MPI, since the slots' world has no place for it."""
+    global _world
+    mpi = sys.modules["mpi4py.MPI"]
+    _world = _world or mpi.COMM_WORLD
+    mpi.COMM_WORLD = NoWorld()  # type: ignore[attr-defined]
+
+
+def show_world() -> None:
+    """Have this process find the world of MPI again, should it come to a slot."""
+    if _world is not None:
+        sys.modules["mpi4py.MPI"].COMM_WORLD = _world  # type: ignore[attr-defined]
