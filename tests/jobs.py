@@ -170,14 +170,18 @@ def run_command(
 def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set[str]) -> bool:
     """Wait for the end, noting meanwhile which files in shared memory the job has mapped."""
     deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            job.wait(LOOK_S)
-            return True
-        for pid in marked(mark):
-            with contextlib.suppress(OSError):
-                prefixes.update(OURS.findall(Path(f"/proc/{pid}/maps").read_text()))
-    return False
+    end = os.pidfd_open(job.pid)
+    try:
+        while time.monotonic() < deadline:
+            if select.select([end], [], [], LOOK_S)[0]:
+                job.wait()
+                return True
+            for pid in marked(mark):
+                with contextlib.suppress(OSError):
+                    prefixes.update(OURS.findall(Path(f"/proc/{pid}/maps").read_text()))
+        return False
+    finally:
+        os.close(end)
 
 
 def _run(make: Any, script: str | Path, args: Sequence[str], timeout: float,

@@ -220,8 +220,8 @@ comm.Barrier()
 """.replace("KILLER", KILLER)
 
 
-@pytest.mark.parametrize("call", [
-    "Barrier()", pytest.param("Bcast(np.zeros(1), 3)", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("call", ["Barrier()", "Bcast(np.zeros(1), 3)"])
 def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
     """Law: until an agent has said that a rank's arrival is there, the rank is in the call, though
     all others have arrived: its death must not take the arrival along."""

@@ -83,7 +83,7 @@ FROM_THE_START = [
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     FROM_THE_START, quick=["fenced-put:20-0"],
-    full=["locked-lock-held:1-2", "fenced-call:33-2"]))
+    full=["locked-lock-held:1-2"]))
 def test_an_unmodified_program(program: str, place: str, slot: int) -> None:
     """It has one version, its start, and is replayed from there."""
     result = run(program, "plain", "--kill", f"{slot}@{place}")
@@ -106,7 +106,7 @@ FROM_A_CHECKPOINT = [
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     FROM_A_CHECKPOINT, plain=["fenced-put:20-0"],
-    full=["fenced-call:33-2", "fenced-checkpoint:9-3"]))
+    full=["fenced-checkpoint:9-3"]))
 def test_a_program_with_safepoints(program: str, place: str, slot: int) -> None:
     """It is replayed from its newest checkpoint: few events, however long it has run."""
     result = run(program, "top", *TOP, "--kill", f"{slot}@{place}")
@@ -167,7 +167,7 @@ def test_a_death_in_a_recovery(second: str, reason: str, mode: str) -> None:
         assert_causal(result, [1], SLOTS + 1 + ran)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.nightly), "top"])
+@pytest.mark.parametrize("mode", tiers(["plain", "top"], full=["top"]))
 def test_the_replacement_dies_as_it_goes_live(mode: str) -> None:
     """The next one replays all again; the logs of all others are still whole."""
     result = run("fenced", mode, "--spares", "2", *TOP, *kills("1@put:20", "1@live"))
@@ -176,6 +176,7 @@ def test_the_replacement_dies_as_it_goes_live(mode: str) -> None:
     assert_causal(result, [1, 1], SLOTS + 2)
 
 
+@pytest.mark.full
 def test_another_slot_dies_in_the_replay() -> None:
     """The survivors are repaired once more: two slots are lost then."""
     rules = kills("1@put:25", "1@replay:9", "3@repair:2")
@@ -185,7 +186,7 @@ def test_another_slot_dies_in_the_replay() -> None:
     assert "slots 1 and 3 were lost at once" in result.stats["recoveries"][0]["reason"]
 
 
-@pytest.mark.parametrize("mode", [pytest.param("plain", marks=pytest.mark.nightly), "top"])
+@pytest.mark.parametrize("mode", tiers(["plain", "top"], full=["top"]))
 def test_two_slots_at_once(mode: str) -> None:
     options = ("--spares", "2", "--group-size", "2", *TOP)
     result = run("fenced", mode, *options, *kills("0@fence:20", "3@repair"))

@@ -272,7 +272,7 @@ DECLARED = [("1@graph.compute:40", ()), ("2@graph.load", ()), ("0@graph.exchange
 @pytest.mark.parametrize(("rules", "options", "recovery"), tiers(
     [pytest.param(*case, recovery, id=f"{case[0]}-{recovery}")
      for case in DECLARED for recovery in ("causal", "rollback")],
-    plain=["1@graph.compute:40-causal"], full=["3@graph.sync:12-rollback"]))
+    full=["1@graph.compute:40-causal", "3@graph.sync:12-rollback"]))
 def test_recovered_as_any_program(rules: str, options: tuple[str, ...], recovery: str) -> None:
     """Law: by causal one slot is replayed while the others go on, by rollback all go back, in the
     first run and behind one that has ended. All go back when two die at once, and for one that

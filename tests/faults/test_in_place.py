@@ -68,7 +68,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
     quick=["lockall-flush:30-2"],
-    full=["stencil-start-0", "lock-lock-held:30-0"]))
+    full=["stencil-start-0"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)
@@ -80,7 +80,7 @@ def test_replayed(program: str, place: str, slot: int) -> None:
 @pytest.mark.parametrize(("place", "slot"), tiers(
     itertools.product(("put:10", "atomic:10", "lock-held:11", "get:10", "flush:10", "fence:17",
                        "call:40"), (0, 3)),
-    full=["put:10-0", "atomic:10-3"]))
+    full=["atomic:10-3"]))
 def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
     """The program synchronizes behind protect(), and its safepoint comes late: all go back."""
     kill = f"{slot}@{place}"
@@ -118,7 +118,7 @@ def test_a_node_that_gets_its_first_slot() -> None:
     [pytest.param(program, options, kill, id=f"{program}-{m}-{kill}")
      for kill in ("c0@sum:4", "c0@commit:4", "c0@fold:4", "c0@folded:4")
      for m, options in (("m1", HERE), ("m2", STRONG)) for program in ("stencil", "ft")],
-    full=["stencil-m1-c0@commit:4", "stencil-m2-c0@sum:4"]))
+    full=["stencil-m2-c0@sum:4"]))
 def test_checksum(program: str, options: tuple[str, ...], kill: str) -> None:
     result = run(program, *options, "--kill", kill)
     assert_same_bits(program, result)
@@ -160,7 +160,7 @@ def test_back_once_more() -> None:
 
 @pytest.mark.parametrize("second", tiers(
     ["1@reset:1", "c0@reset:1", "2@reset:1", "0@reset:1", "3@reset:1", "c1@reset:1", "s1@reset:1"],
-    full=["1@reset:1", "c0@reset:1"]))
+    full=["1@reset:1"]))
 def test_going_back_is_cut_short(second: str) -> None:
     """Some processes and agents have gone back when the next one dies, some have not.
 
@@ -403,6 +403,7 @@ def test_who_is_alone_is_replaced_while_others_compute() -> None:
     assert result.status == 0 and kinds(result) == ["rollback"], result
 
 
+@pytest.mark.full
 def test_who_is_alone_may_end_the_job() -> None:
     """By its own exit, with its status; nobody takes it for a death."""
     result = run_on_nodes(ENDS_ITSELF, 2, "--interval", "0", in_turn=3)

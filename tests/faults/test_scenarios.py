@@ -266,6 +266,7 @@ def test_corrupt_block_is_repaired_from_parity() -> None:
     assert_cells(result)
 
 
+@pytest.mark.full
 def test_corrupt_block_gives_no_delta() -> None:
     """A checkpoint from a damaged copy would poison the parity: the slot steps down instead."""
     result = run_corrupt(3, "--interval", "0")
@@ -288,7 +289,8 @@ def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
     assert "of slot 2 cannot be rebuilt" in result.stderr, result
 
 
-@pytest.mark.parametrize("vault", ["vault-0", "vault-4"])
+@pytest.mark.parametrize("vault", tiers(
+    ["vault-0", "vault-4"], plain=["vault-4"], full=["vault-0"]))
 def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
     """With two checksum ranks a slot is rebuilt although a member's copy, or a parity, is damaged
     as well; that one is mended too."""
@@ -300,6 +302,7 @@ def test_corrupt_block_beside_a_lost_slot_is_an_erasure(vault: str) -> None:
     assert_cells(result)
 
 
+@pytest.mark.full
 def test_corrupt_block_is_mended_when_a_checksum_rank_is_replaced() -> None:
     """A new parity cannot be computed from a damaged member while the slots run; with another
     parity at hand all go back to the checkpoint, where the member is mended."""

@@ -123,6 +123,7 @@ def test_rounds_go_on(tmp_path: Path, name: str, recovery: str) -> None:
     assert "run 1 goes on from there: 10 steps are done" in result.stderr, result
 
 
+@pytest.mark.full
 def test_without_ftrma(tmp_path: Path) -> None:
     """Law: under plain mpiexec as well, where a job ends before the run does."""
     env = {"SPILL": str(tmp_path)}

@@ -340,7 +340,7 @@ def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("kind", tiers(["png", "pdf", "svg"], plain=["png"], full=["svg"]))
+@pytest.mark.parametrize("kind", tiers(["png", "pdf", "svg"], full=["svg"]))
 def test_figures_are_drawn(
     kind: str, tmp_path: Path, monkeypatch: Any, encode_report: dict[str, Any]
 ) -> None:

@@ -115,11 +115,11 @@ def noted(path: Path, count: int) -> turns.Launch:
 def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(turns, "START_S", 0.3)
     names = ["a", "b", "c"]
-    found = turns.take_turns({n: noted(tmp_path / n, 400) for n in names}, 0.1)
+    found = turns.take_turns({n: noted(tmp_path / n, 200) for n in names}, 0.05)
     for name in names:
         notes = [float(line) for line in (tmp_path / name).read_text().splitlines()]
         mine = found[name]["turns"]
-        assert len(notes) == 400 and len(mine) > 3
+        assert len(notes) == 200 and len(mine) > 3
         late = 0.01  # a stop takes its time
         outside = [t for t in notes if not any(b <= t <= e + late for b, e in mine)]
         assert len(outside) <= 40, (outside, mine)  # of three at once two thirds lie outside

@@ -359,10 +359,10 @@ def pairs() -> list[Any]:
 def test_every_failure_is_recovered(recovery: str, program: str) -> None:
     """Law: up to four failures of several slots each, at any place: same bits, in all ways."""
     before = entered["again"]
-    assert wrong(recovery, range(6), program) == 0
+    assert wrong(recovery, range(4), program) == 0
     assert entered["again"] - before > 3, "hardly anybody was killed"
     assert all(same(expected(recovery, seed, program), expected("hwcp", seed, program))
-               for seed in range(6))
+               for seed in range(4))
 
 
 @pytest.mark.nightly
@@ -415,16 +415,17 @@ def elsewhere(of: changes.SlotEdges, slots: Sequence[bool]) -> changes.SlotEdges
 
 towards = changes.towards
 
-RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "messages are emitted with F of the step before": (PregelSlot, "before", newest),
-    "the checkpoint's copy is the log of its step": (PregelSlot, "outgoing", from_logs_alone),
-    "who has a step behind it sends again": (PregelSlot, "outgoing", silent),
-    "F is the survivors'": (PregelSlot, "finals", lambda slot: []),
-    "messages go along the edges of their step": (PregelSlot, "topology", unaware),
-    "edges of a step that was not finished are undone": (PregelSlot, "resume", uncut),
-    "messages emitted again go to whom they are for": (changes, "towards", elsewhere),
-    "messages of masked steps are logged": (PregelSlot, "commit", unsent),
-    "logs stay until the checkpoint is committed": (Away, "committed", lambda way: 1 << 30),
+# What stands for the rule, and a seed that shows the need most often; the search begins with it.
+RULES: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
+    "messages are emitted with F of the step before": (PregelSlot, "before", newest, 3),
+    "the checkpoint's copy is the log of its step": (PregelSlot, "outgoing", from_logs_alone, 2),
+    "who has a step behind it sends again": (PregelSlot, "outgoing", silent, 2),
+    "F is the survivors'": (PregelSlot, "finals", lambda slot: [], 3),
+    "messages go along the edges of their step": (PregelSlot, "topology", unaware, 3),
+    "edges of a step that was not finished are undone": (PregelSlot, "resume", uncut, 15),
+    "messages emitted again go to whom they are for": (changes, "towards", elsewhere, 2),
+    "messages of masked steps are logged": (PregelSlot, "commit", unsent, 5),
+    "logs stay until the checkpoint is committed": (Away, "committed", lambda way: 1 << 30, 4),
 }
 
 
@@ -432,7 +433,9 @@ RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""
-    monkeypatch.setattr(*RULES[rule])
+    *instead, seed = RULES[rule]
+    monkeypatch.setattr(*instead)
     places = ("emitting",) if "not finished" in rule else PLACES
     program = "mixing" if "whom" in rule else "changing"
-    assert any(wrong("lwlog", range(seed, seed + 1), program, places) for seed in range(150))
+    assert any(wrong("lwlog", range(seed, seed + 1), program, places)
+               for seed in (*[seed] * 9, *range(150)))

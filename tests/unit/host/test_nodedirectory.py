@@ -52,7 +52,7 @@ def test_a_node_without_ranks_keeps_nothing(tmp_path: Path) -> None:
     soon(lambda: not job.exists())
 
 
-@pytest.mark.plain
+@pytest.mark.full
 def test_what_ranks_have_left_waits_for_the_next_launch(tmp_path: Path) -> None:
     """Law: vaults stay for GAP_S, and as long as a launch is there that came in that time; then
     they go, and no session directory stays for longer than its launch."""

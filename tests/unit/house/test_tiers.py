@@ -65,7 +65,7 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
         "def test_four():\n"
         "    if not os.path.exists('now'): raise KeyboardInterrupt\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
     def run() -> tuple[int, str]:
         ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True,
