@@ -26,11 +26,15 @@ from .frameworks.apgas.errors import DeadPlaceException, MultipleExceptions, Rem
 from .frameworks.apgas.placegroup import PlaceGroup
 from .frameworks.apgas.references import GlobalRef, PlaceLocal
 from .frameworks.apgas.runtime import run
+from .frameworks.apgas.store import ResilientMap, ResilientStore
+from .frameworks.apgas.storeerrors import DeadPlaceAfterCommit
+from .frameworks.apgas.transactions import Transaction
 from .host.errors import CatastrophicFailure
 
 __all__ = [
-    "CatastrophicFailure", "DeadPlaceException", "GlobalRef", "MultipleExceptions", "PlaceGroup",
-    "PlaceLocal", "RemoteError", "async_", "async_at", "at", "atomic", "finish", "here", "is_dead",
-    "kill_here", "on_place_removed", "places", "reserves", "run", "sleep", "uncounted_async_at",
-    "when", "yield_",
+    "CatastrophicFailure", "DeadPlaceAfterCommit", "DeadPlaceException", "GlobalRef",
+    "MultipleExceptions", "PlaceGroup", "PlaceLocal", "RemoteError", "ResilientMap",
+    "ResilientStore", "Transaction", "async_", "async_at", "at", "atomic", "finish", "here",
+    "is_dead", "kill_here", "on_place_removed", "places", "reserves", "run", "sleep",
+    "uncounted_async_at", "when", "yield_",
 ]

@@ -13,4 +13,5 @@ EXCEPTIONS = 5  # of a finish's tasks, for its home
 UNCOUNTED = 6  # a task that no finish waits for
 END = 7  # place zero's program has ended
 REPORT = 8  # a place has ended its tasks of a finish (finish "none")
-# The store has 16 to 31; teams, executors and work stealing have 32 to 63.
+STORE = 16  # of resilient stores, which have up to 31
+# Teams, executors and work stealing have 32 to 63.

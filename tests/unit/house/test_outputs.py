@@ -38,6 +38,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "ftrma/host/lineoutput.py": "stdout and stderr",
     "ftrma/program/joining.py": "stdin, which is read",
 } | dict.fromkeys((
+    "ftrma/frameworks/apgas/shelf.py", "ftrma/frameworks/apgas/storetable.py",
     "ftrma/fabric/agents.py", "ftrma/fabric/story.py", "ftrma/host/lock.py",
     "ftrma/host/nodedirectory.py", "ftrma/launch/agent.py", "ftrma/launch/eachhost.py",
     "ftrma/launch/failover.py", "ftrma/launch/launch.py", "ftrma/launch/mpirun.py",

@@ -1,0 +1,394 @@
+"""Shelves: the file at a keeper that holds a second copy of the part of a store that a place has.
+
+A file has two halves. Records are appended to one of them; when a record finds no room, the state
+behind it is written as one record into the other half, which counts from then on. One word
+publishes: that of the half, which says how many bytes of it count and, by its serial, which half is
+the newer one. So a holder may die at any instruction, and the file holds what was committed, whole.
+
+A record is one commit: keys with values, intents of `set2` toward other shelves, intents that were
+answered, the last number applied of each shelf, the last number given out. A state is written in
+the shape of a commit, too. Each record has a check over its words and one over its large values.
+
+Law: a half cut at any byte reads as what was published, or is refused.
+
+Source: Resilient X10, section 4.2.2 (a replica at the next place) and 4.2.3 (a log of `set2`).
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+import struct
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...framework import kill_place
+from ...host.errors import NO_ROOM, FtrmaError, NoRoom
+from .values import Kept, own
+
+Key: TypeAlias = "tuple[str, str]"  # name of a map, key in it
+Intent: TypeAlias = "tuple[int, str, str, Kept | None]"  # shelf, map, key and value of a `set2`
+
+MAGIC = b"ftrmashf"
+HEAD_BYTES = 64  # of a half: magic, then the word that publishes
+RECORD = struct.Struct("<IIQQ")  # check of what follows, bytes of words, of the record, sum
+LARGE_BYTES = 1 << 12  # values of this size or more follow the words as they are
+LEAST_BYTES = 1 << 18  # of a half
+SPARE_BYTES = 1 << 26  # that a half has beside a state at most, unless a fourth of it is more
+UNIT_BITS = 36  # of the published length, which counts units of 8 bytes; the rest is the serial
+MODULUS = (1 << 64) - 1
+
+
+class BrokenShelf(FtrmaError):
+    """A shelf's file does not hold what its word says: memory is damaged, or the file was cut."""
+
+
+@dataclass
+class Change:
+    """One commit, or a whole state.
+
+    Attributes:
+        writes: new values by key; None: the key is deleted.
+        intents: what other shelves are to be written, by number.
+        drops: numbers of intents that were answered.
+        applied: last number applied here, by the shelf that it came from.
+        number: last number of an intent that was given out.
+    """
+
+    writes: dict[Key, Kept | None] = field(default_factory=dict)
+    intents: dict[int, Intent] = field(default_factory=dict)
+    drops: tuple[int, ...] = ()
+    applied: dict[int, int] = field(default_factory=dict)
+    number: int = 0
+
+
+class State:
+    """The contents of a shelf, by its commits in order."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, Kept] = {}
+        self.intents: dict[int, Intent] = {}
+        self.applied: dict[int, int] = {}
+        self.number = 0
+
+    def make(self, change: Change) -> None:
+        """Make a commit; arrays are copied, into the ones that they replace where they fit."""
+        for key, value in change.writes.items():
+            if value is None:
+                self.values.pop(key, None)
+                continue
+            old = self.values.get(key)
+            if isinstance(old, np.ndarray) and _fits(old, value):
+                np.copyto(old, value)
+            else:
+                self.values[key] = own(value)
+        if change.drops:
+            for number in change.drops:
+                self.intents.pop(number, None)
+        if change.intents:
+            self.intents.update({n: (s, m, k, v if v is None else own(v))
+                                 for n, (s, m, k, v) in change.intents.items()})
+        if change.applied:
+            self.applied.update(change.applied)
+        self.number = max(self.number, change.number)
+
+    def after(self, change: Change) -> Change:
+        """Return what the state will be behind a commit, as one commit."""
+        writes = {**self.values, **change.writes}
+        intents = {n: i for n, i in self.intents.items() if n not in change.drops}
+        return Change({key: value for key, value in writes.items() if value is not None},
+                      {**intents, **change.intents}, (), {**self.applied, **change.applied},
+                      max(self.number, change.number))
+
+
+def _fits(old: Any, new: Any) -> bool:
+    return (not isinstance(new, bytes) and old.dtype == new.dtype and old.shape == new.shape
+            and old.strides == new.strides)
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+class Record:
+    """A commit as it is written.
+
+    Attributes:
+        size: bytes of the record.
+    """
+
+    def __init__(self, change: Change) -> None:
+        self._large: list[Any] = []
+        self._words = marshal.dumps((
+            [(*key, _described(value, self._large)) for key, value in change.writes.items()],
+            [(number, *intent[:3], _described(intent[3], self._large))
+             for number, intent in change.intents.items()],
+            change.drops, list(change.applied.items()), change.number), 2)
+        self.size = _padded(RECORD.size + len(self._words))
+        for raw in self._large:
+            self.size += _padded(len(raw))
+
+    def buffers(self) -> list[Any]:
+        """Return the record as buffers, each of which begins at a multiple of 8 bytes."""
+        total = sum(map(_sum, self._large)) & MODULUS
+        head = RECORD.pack(0, len(self._words), self.size, total)[4:]
+        check = zlib.crc32(self._words, zlib.crc32(head))
+        return [check.to_bytes(4, "little") + head + self._words, *self._large]
+
+
+def unpack(data: memoryview, at: int) -> tuple[Change, int]:
+    """Read the record that begins at a byte; returns it and where the next one begins.
+
+    Raises:
+        BrokenShelf: the record is not whole.
+    """
+    if at + RECORD.size > len(data):
+        raise BrokenShelf(f"a shelf's record at byte {at} is cut")
+    check, count, size, total = RECORD.unpack_from(data, at)
+    begin = at + RECORD.size
+    if size < RECORD.size + count or at + size > len(data):
+        raise BrokenShelf(f"a shelf's record at byte {at} is cut")
+    if zlib.crc32(data[at + 4:begin + count]) != check:
+        raise BrokenShelf(f"a shelf's record at byte {at} does not match its check")
+    large = _Large(data, at + _padded(RECORD.size + count), at + size)
+    writes, intents, drops, applied, number = marshal.loads(data[begin:begin + count])
+    change = Change({(m, k): large.value(what) for m, k, what in writes},
+                    {n: (s, m, k, large.value(what)) for n, s, m, k, what in intents},
+                    drops, dict(applied), number)
+    if large.total & MODULUS != total:
+        raise BrokenShelf(f"large values of a shelf's record at byte {at} do not match their check")
+    return change, at + size
+
+
+def _described(value: Kept | None, large: list[Any]) -> Any:
+    """Return the words that stand for a value; a large one is added to a list."""
+    if value is None or (isinstance(value, bytes) and len(value) < LARGE_BYTES):
+        return value
+    if isinstance(value, bytes):
+        large.append(value)
+        return len(value)
+    flat = value if value.flags.c_contiguous else value.T
+    about = value.dtype.str, value.shape, bool(value.flags.c_contiguous)
+    if value.nbytes < LARGE_BYTES:
+        return (*about, flat.tobytes())
+    large.append(flat.reshape(-1).view(np.uint8).data)
+    return (*about, value.nbytes)
+
+
+class _Large:
+    """Reads the large values of a record, one behind the other."""
+
+    def __init__(self, data: memoryview, at: int, end: int) -> None:
+        self._data, self._at, self._end, self.total = data, at, end, 0
+
+    def value(self, what: Any) -> Kept | None:
+        """The value that `_described` has described."""
+        if what is None or isinstance(what, bytes):
+            return what
+        if isinstance(what, int):
+            return bytes(self._raw(what))
+        dtype, shape, in_c, raw = what
+        raw = self._raw(raw) if isinstance(raw, int) else raw
+        return np.ndarray(shape, dtype, raw, order="C" if in_c else "F").copy("K")
+
+    def _raw(self, size: int) -> memoryview:
+        raw = self._data[self._at:self._at + size]
+        self._at += _padded(size)
+        if self._at > self._end:
+            raise BrokenShelf("a shelf's record is shorter than its values")
+        self.total += _sum(raw)
+        return raw
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
+def _sum(raw: Any) -> int:
+    """Sum of the words of 64 bits; a CRC takes twelve times as long, by measurement."""
+    whole = len(raw) & ~7
+    words = np.frombuffer(raw, np.uint64, whole // 8)
+    return int(np.add.reduce(words)) + int.from_bytes(raw[whole:], "little")
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+class _Half:
+    """A half of a file, as its writer has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.capacity, self.used, self.serial = path, 0, 0, 0
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+
+    def grow(self, size: int) -> None:
+        """Have room for so many bytes; what the half held is forgotten.
+
+        Raises:
+            NoRoom: shared memory is full; nothing has changed.
+        """
+        try:
+            os.posix_fallocate(self._file, 0, size)
+        except OSError as error:
+            raise NoRoom(f"store: {NO_ROOM}") from error
+        self._map = mmap.mmap(self._file, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._bytes = memoryview(self._map)
+        self._words = self._bytes[:HEAD_BYTES].cast("Q")
+        self._bytes[:8] = MAGIC
+        self.capacity = size
+
+    def release(self) -> None:
+        """Give the memory back; the half does not count."""
+        self._bytes = self._words = memoryview(b"")
+        del self._map
+        os.ftruncate(self._file, 0)
+        self.capacity = 0
+
+    def unpublish(self) -> None:
+        """Have nothing of the half count."""
+        self.used = HEAD_BYTES
+        self._words[1] = 0
+
+    def add(self, record: Record) -> None:
+        """Write a record behind what counts; it does not count yet."""
+        at = self.used
+        for buffer in record.buffers():
+            size = len(buffer)
+            self._bytes[at:at + size] = buffer
+            at += _padded(size)
+        self._end = at
+
+    def publish(self, serial: int) -> None:
+        """Have all that was written count."""
+        self.used, self.serial = self._end, serial
+        self._words[1] = serial << UNIT_BITS | self.used >> 3
+
+    def close(self) -> None:
+        self._bytes = self._words = memoryview(b"")
+        os.close(self._file)
+
+
+class ShelfFile:
+    """The file of a shelf, for the one place that writes it.
+
+    Args:
+        path: of the file; its halves have one letter more. They must not be there.
+        state: with which the file begins.
+
+    Raises:
+        NoRoom: shared memory is full. FileExistsError: somebody has made the file.
+    """
+
+    def __init__(self, path: Path, state: State) -> None:
+        self.path = path
+        self._halves = [_Half(_half(path, 0))]
+        self._now = self._halves[0]
+        self._write_whole(self._now, Record(state.after(Change())), 1)
+
+    def append(self, change: Change, state: State) -> None:
+        """Commit a change to the file.
+
+        Args:
+            state: before the change; it is written, with the change, where no room is left.
+
+        Raises:
+            NoRoom: shared memory is full; the file is as it was.
+        """
+        record = Record(change)
+        half = self._now
+        if half.used + record.size <= half.capacity:
+            half.add(record)
+            kill_place("apgas.shelf.half")
+            half.publish(half.serial)
+            return
+        if len(self._halves) == 1:
+            self._halves.append(_Half(_half(self.path, 1)))
+        other = self._halves[half is self._halves[0]]
+        self._write_whole(other, Record(state.after(change)), half.serial + 1)
+        self._now = other
+        if half.capacity > SPARE_BYTES:
+            half.release()
+
+    def _write_whole(self, half: _Half, record: Record, serial: int) -> None:
+        need = HEAD_BYTES + record.size
+        spare = min(need, max(SPARE_BYTES, need >> 2))
+        if half.capacity < need + spare // 2:
+            half.grow(max(LEAST_BYTES, need + spare))
+        half.unpublish()
+        half.add(record)
+        kill_place("apgas.shelf.flip")
+        half.publish(serial)
+
+    def close(self) -> None:
+        """Unmap the file; it stays."""
+        for half in self._halves:
+            half.close()
+
+
+def read(path: Path) -> State:
+    """Read a shelf's file, which nobody writes any more.
+
+    Raises:
+        FileNotFoundError: there is none: its keeper is dead. BrokenShelf: it is damaged.
+    """
+    newest: tuple[int, memoryview] | None = None
+    for which in (0, 1):
+        with suppress(FileNotFoundError):
+            word, data = _open_half(_half(path, which))
+            if word and (newest is None or word >> UNIT_BITS > newest[0] >> UNIT_BITS):
+                newest = word, data
+    if newest is None:
+        raise FileNotFoundError(path)
+    word, data = newest
+    end = (word & (1 << UNIT_BITS) - 1) << 3
+    if end > len(data):
+        raise BrokenShelf(f"{path.name}: {end} bytes were published, and {len(data)} are there")
+    return read_records(data[:end])
+
+
+def read_records(data: memoryview) -> State:
+    """Read a half's records up to the end of what counts.
+
+    Raises:
+        BrokenShelf: a record is damaged.
+    """
+    state, at = State(), HEAD_BYTES
+    while at < len(data):
+        change, at = unpack(data, at)
+        state.make(change)
+    return state
+
+
+def _open_half(path: Path) -> tuple[int, memoryview]:
+    """The word that publishes, and the bytes of a half."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        if not size:  # it was made, and not used yet
+            return 0, memoryview(b"")
+        if size < HEAD_BYTES:
+            raise BrokenShelf(f"{path.name} has {size} bytes only")
+        data = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ))
+    finally:
+        os.close(descriptor)
+    if data[:8] != MAGIC:
+        return 0, data
+    return int.from_bytes(data[8:16], "little"), data
+
+
+def remove(path: Path) -> None:
+    """Remove a shelf's file, if it is there."""
+    for which in (0, 1):
+        with suppress(FileNotFoundError):
+            os.unlink(_half(path, which))
+
+
+def _half(path: Path, which: int) -> Path:
+    return path.with_name(f"{path.name}{'ab'[which]}")
+

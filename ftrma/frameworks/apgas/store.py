@@ -1,0 +1,391 @@
+"""The resilient store: keys and values that outlive the place that has put them.
+
+Each active place has a *shelf*, whose copy the next active place keeps. A program reads and writes
+its own shelf at the price of a dictionary and a copy, and others' by a message. After a death
+`recover` gives each shelf two places again.
+
+Source: Resilient X10, sections 2.5 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from . import storetable
+from .errors import DeadPlaceException
+from .kinds import STORE
+from .runtime import current
+from .shelf import Change, Intent, Key
+from .storeerrors import DeadPlaceAfterCommit, Refused
+from .storepart import Part
+from .storerecovery import Recovery, do_job
+from .storetable import IDENTITY, SEAT, SHELVES, Table
+from .transactions import Transaction
+from .values import Kept, check_key, decode, encode
+
+_kept: dict[str, Part] = {}  # of this process, by name; they outlive an attempt of the program
+
+
+class Stores:
+    """The parts of stores that this process has, in one attempt of the program."""
+
+    def __init__(self, host: Any, kept: dict[str, Part]) -> None:
+        self.host, self.members, self._kept = host, host.members, kept
+        # None: this is the only place, which has nobody to copy anything for.
+        self.directory: Path | None = getattr(self.members, "directory", None)
+        self.parts: dict[int, Part] = {}
+        self.led: dict[int, Recovery] = {}  # at the root
+        host.mailroom.handle(STORE, self.take)
+        self.members.on_failure(self.bury)
+        for place in self.members.deaths():
+            self.bury(place)
+
+    def bury(self, place: int) -> None:
+        """Remove the copies that a dead place has kept: they are lost with it, by convention."""
+        if self.directory:
+            for path in storetable.files_of(self.directory, place):
+                path.unlink(missing_ok=True)
+
+    def part(self, index: int, name: str) -> Part:
+        """This place's part of a store of this attempt."""
+        part = self.parts.get(index)
+        if part is None:
+            path = storetable.table_path(self.directory, name)
+            part = self._enter(index, name, Table(self.members.mail.words, index, path))
+        return part
+
+    def lead(self, name: str, active: list[int]) -> Part:
+        """Make a store, or attach one of an earlier attempt; at the root."""
+        if any(part.name == name for part in self.parts.values()):
+            raise ValueError(f"ResilientStore({name!r}): this attempt of the program has a store "
+                             "of that name; use it, or give another name")
+        index = len(self.parts)
+        if index == storetable.STORES:
+            raise ValueError(f"ResilientStore({name!r}): there are {index} stores; use maps of one")
+        path = storetable.table_path(self.directory, name)
+        fresh = not (path and path.exists())
+        table = Table(self.members.mail.words, index, path, make=fresh)
+        if fresh:
+            storetable.check_shelves(len(active))
+            table.put(SHELVES, len(active))
+            for shelf, place in enumerate(active):
+                table.put(SEAT + shelf, place + 1)
+        else:
+            table.renew()
+        part = self._enter(index, name, table)
+        self.led[index] = Recovery(part, serve)
+        return part
+
+    def _enter(self, index: int, name: str, table: Table) -> Part:
+        part, identity = self._kept.get(name), table.get(IDENTITY)
+        if part is None or part.identity != identity:
+            part = self._kept[name] = Part(name, identity)
+        part.enter(self.host, index, table)
+        self.parts[index] = part
+        return part
+
+    def take(self, source: int, message: tuple[Any, ...]) -> None:
+        """Take a message of stores; neither waits nor raises."""
+        index, what, *rest = message
+        if what == "done":
+            self.led[index].done[rest[0]] = rest[1]
+        elif index in self.parts:
+            self.parts[index].take(source, what, tuple(rest))
+        elif what in ("read", "write"):
+            self.host.mailroom.post(source, STORE, (index, "answer", rest[0], False, None))
+        elif what == "apply":
+            self.host.mailroom.post(source, STORE, (index, "refused", *rest[2:4], -1))
+
+
+def install(host: Any) -> Stores:
+    """Have a place serve stores, in an attempt of the program."""
+    host.stores = Stores(host, _kept)
+    return host.stores  # type: ignore[no-any-return]
+
+
+def _stores() -> Stores:
+    host = current()
+    return getattr(host, "stores", None) or install(host)
+
+
+def serve(index: int, name: str, root: int, *job: Any) -> None:
+    """Do a job of a recovery, as a task that the root has sent: see `storerecovery.do_job`."""
+    do_job(_stores().part(index, name), root, *job)
+
+
+def _attach(index: int, name: str, map_: str) -> ResilientMap:
+    """Unpickle a store or a map of it, at any place."""
+    part = _stores().part(index, name)
+    if map_:
+        return ResilientMap(part, map_)
+    store = ResilientStore.__new__(ResilientStore)
+    ResilientMap.__init__(store, part, "")
+    return store
+
+
+def places_of(what: Any) -> list[int]:
+    """Places of a group, of a PlaceManager, or of the change that it has made."""
+    found = what.active_places() if hasattr(what, "active_places") else getattr(what, "new", what)
+    return [int(place) for place in found]
+
+
+class ResilientMap:
+    """A named map of a store; each place has a shelf of it, and reads and writes its own.
+
+    Values are copied when they are put and when they are read. Arrays of numbers stay arrays, all
+    else is pickled. Keys are strings. Tasks may take a map, or the store, as an argument.
+
+    Each call waits while the store is recovered.
+
+    Raises:
+        DeadPlaceException: a place that the call needs is dead, or died in the store's recovery:
+            make a new group of active places and call `recover`.
+        CatastrophicFailure: shelves are lost. FtrmaError: this place has no shelf.
+
+    MPI: local; calls that name an ordinal send a message and wait for its answer.
+    Fault: a change that a call has made outlives the place, and its keeper if `recover` comes
+        between the two deaths. A call that raises DeadPlaceException has changed nothing, if the
+        text does not say otherwise.
+    """
+
+    def __init__(self, part: Part, map_: str) -> None:
+        self._part, self._map = part, map_
+
+    def __reduce__(self) -> Any:
+        return _attach, (self._part.index, self._part.name, self._map)
+
+    def _key(self, key: str) -> Key:
+        return self._map, check_key(key)
+
+    # This place's shelf --------------------------------------------------------------------------
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a copy of this place's value of a key.
+
+        MPI: local.
+        Fault: works while the keeper is dead, until a recovery begins.
+        """
+        at, part = self._key(key), self._part
+        part.enter_access(alone=False)
+        value = part.value(part.own_shelf(), at)
+        return default if value is None else decode(value)
+
+    def set(self, key: str, value: Any) -> None:
+        """Put a value into this place's shelf.
+
+        Raises:
+            DeadPlaceException: the keeper is dead; nothing has changed. NoRoom: memory is full.
+
+        MPI: local.
+        Fault: once it has returned, the keeper has the value, too.
+        """
+        self._commit({self._key(key): encode(value)})
+
+    def set_all(self, values: Mapping[str, Any]) -> None:
+        """Put several values, all or none of which others will see.
+
+        MPI: local.
+        Fault: as `set`; a death leaves all or none of them.
+        """
+        self._commit({self._key(key): encode(value) for key, value in values.items()})
+
+    def delete(self, key: str) -> None:
+        """Delete a key of this place's shelf, if it is there.
+
+        MPI: local.
+        Fault: as `set`.
+        """
+        self._commit({self._key(key): None})
+
+    def keys(self) -> list[str]:
+        """Return the keys of this place's shelf of the map.
+
+        MPI: local.
+        Fault: as `get`.
+        """
+        part = self._part
+        part.enter_access(alone=False)
+        return [key for of, key in part.held[part.own_shelf()].values if of == self._map]
+
+    def transaction(self) -> Transaction:
+        """Return a transaction of this place's shelf, for a ``with`` block; see `Transaction`.
+
+        MPI: local.
+        Fault: a death leaves all or nothing of it.
+        """
+        return Transaction(self._part, self._map)
+
+    def _commit(self, writes: dict[Key, Kept | None]) -> None:
+        part = self._part
+        part.enter_access()
+        part.commit(part.own_shelf(), Change(writes))
+
+    # Others' shelves -----------------------------------------------------------------------------
+
+    def get_remote(self, ordinal: int, key: str, default: Any = None) -> Any:
+        """Return a copy of the value of a key in any shelf.
+
+        Args:
+            ordinal: of the place in the group that the store was made with: the shelf's number.
+                It stays the shelf's number when places are replaced, or the group shrinks.
+
+        MPI: waits for an answer of the shelf's holder.
+        Fault: of a dead holder, the value comes from the keeper's copy.
+        """
+        at, part = self._key(key), self._part
+        while True:
+            part.enter_access(alone=False)
+            generation, row = part.generation, part.row(ordinal)
+            try:
+                if ordinal in part.held:
+                    value = part.value(ordinal, at)
+                elif part.members.alive(row.holder):
+                    value = part.ask(ordinal, "read", at)
+                else:
+                    value = part.read_file(ordinal).values.get(at)
+                return default if value is None else decode(value)
+            except Refused:
+                part.wait_for_another(generation)
+            except DeadPlaceException:
+                if row.keeper < 0 or not part.members.alive(row.keeper):
+                    raise
+
+    def set_remote(self, ordinal: int, key: str, value: Any) -> None:
+        """Put a value into any shelf.
+
+        Args:
+            ordinal: see `get_remote`.
+
+        Raises:
+            DeadPlaceException: the holder or its keeper is dead. If the holder died while it was
+                asked, the value may have been put.
+
+        MPI: waits for an answer of the shelf's holder.
+        Fault: once it has returned, holder and keeper have the value.
+        """
+        at, kept, part = self._key(key), encode(value), self._part
+        while True:
+            part.enter_access()
+            generation, row = part.generation, part.row(ordinal)
+            if ordinal in part.held:
+                part.commit(ordinal, Change({at: kept}))
+                return
+            if not part.members.alive(row.holder):
+                raise DeadPlaceException(row.holder)
+            try:
+                part.raise_dead(part.ask(ordinal, "write", {at: kept}))
+                return
+            except Refused:
+                part.wait_for_another(generation)
+
+    def set2(self, key: str, value: Any, ordinal: int, key2: str, value2: Any, *,
+             wait: bool = True) -> None:
+        """Put a value into this place's shelf and one into another shelf: both, or neither.
+
+        Args:
+            ordinal: of the other shelf, see `get_remote`.
+            wait: return when both are there; False: return when it is certain that both will be.
+                Messages that are sent to that place later come behind the value.
+
+        Raises:
+            DeadPlaceException: this place's keeper is dead; nothing was put.
+            DeadPlaceAfterCommit: the other place or its keeper has died; the first value is put,
+                the second one is seen behind `recover`.
+
+        MPI: waits for the other place, if `wait` is true.
+        Fault: a death after the first value was put leaves both, behind `recover`.
+        """
+        first, second, part = self._key(key), self._key(key2), self._part
+        kept, kept2 = encode(value), encode(value2)
+        part.enter_access()
+        origin, row = part.own_shelf(), part.row(ordinal)
+        if ordinal == origin:
+            part.commit(origin, Change({first: kept, second: kept2}))
+            return
+        number, generation = part.next_number(origin), part.generation
+        intent: Intent = (ordinal, *second, kept2)
+        part.commit(origin, Change({first: kept}, {number: intent}, number=number))
+        part.send_intent(origin, number)
+        if wait:
+            try:
+                part.await_intent(origin, number, row.holder, generation)
+            except DeadPlaceException as error:
+                raise DeadPlaceAfterCommit(error.place) from None
+
+
+class ResilientStore(ResilientMap):
+    """A store over the active places, which survives the death of any one place at a time.
+
+    It is made by the program at the root place, and travels to others as an argument of tasks. When
+    the program begins again after the root's death, a store of the same name is attached to what
+    the other places still have.
+
+    Args:
+        places: the active places: a group, a PlaceManager, or numbers of places.
+        name: of the store, of which an attempt of the program has one by a name.
+
+    Raises:
+        ValueError: this is not the root place, or the name is in use.
+        CatastrophicFailure: a store of that name is there, and shelves of it are lost.
+
+    MPI: waits for all active places.
+    Fault: if a place dies meanwhile, the store is made, and the next access to it raises
+        DeadPlaceException, as behind any death in a recovery.
+    """
+
+    def __init__(self, places: Any, name: str = "store") -> None:
+        stores = _stores()
+        if stores.members.me != stores.members.root:
+            raise ValueError("ResilientStore(): a store is made at the root place, by main(); "
+                             "other places get it as an argument of a task")
+        active = places_of(places)
+        super().__init__(stores.lead(name, active), "")
+        with suppress(DeadPlaceException):  # accesses raise it, until recover()
+            stores.led[self._part.index].run(active)
+
+    def map(self, name: str) -> ResilientMap:
+        """Return another map of the store, by its name; each name has one.
+
+        Raises:
+            TypeError: the name is no string.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        return ResilientMap(self._part, check_key(name))
+
+    @property
+    def shelves(self) -> tuple[int, ...]:
+        """Numbers of the shelves that this place holds, its own one first.
+
+        A place has more than its own when the group has shrunk; `get_remote` reads them.
+        """
+        part = self._part
+        part.enter_access(alone=False)
+        return tuple(sorted(part.held, key=lambda shelf: (shelf != part.seat, shelf)))
+
+    def recover(self, changes: Any) -> None:
+        """Give each shelf a holder and a keeper among the active places, and open the store.
+
+        It may be called at any time, and is called again if it raised DeadPlaceException.
+
+        Args:
+            changes: what `PlaceManager.rebuild_active_places` has returned; or the active places.
+
+        Raises:
+            DeadPlaceException: a place died meanwhile: find a replacement and call it again.
+            CatastrophicFailure: shelves are lost: a place and its keeper both died. All accesses
+                raise it from then on.
+            ValueError: this is not the root place.
+
+        MPI: waits for all active places; at the root place.
+        Fault: the store stays closed until a call has ended well; accesses raise meanwhile.
+        """
+        led = _stores().led.get(self._part.index)
+        if led is None:
+            raise ValueError("ResilientStore.recover(): the root place leads it; call it in main()")
+        led.run(places_of(changes))
+

@@ -1,0 +1,271 @@
+"""Recovery of a store: each shelf gets a holder and a keeper again, and half-made `set2` end.
+
+The root leads it, in rounds. In each round some places do a part each; the root waits for all that
+live, and gives up with `DeadPlaceException` if one has died. A recovery that was given up is begun
+again from its start, with a greater number, as often as it takes.
+
+0. All active places and all holders *freeze* their parts.
+1. A shelf that has been written, and has neither holder nor keeper, is lost.
+2. A place that replaces a dead holder *loads* the shelf from the keeper's file, then says so in
+   the table. Without a replacement the keeper adopts the shelf.
+3. Holders without a keeper *mirror*: they write the shelf into a new file, then say so in the
+   table.
+4. Holders *replay* intents that were not answered, in their order.
+5. The root publishes the generation, which opens the store everywhere.
+
+Law: at each moment the table names a whole copy of each shelf, or that copy's places are dead.
+
+Source: Resilient X10, section 4.2.2, with what a second death inside of it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ...framework import kill_place
+from ...host import outfile
+from ...host.errors import FtrmaError
+from . import shelf as shelves
+from .errors import DeadPlaceException
+from .shelf import ShelfFile, State
+from .storeerrors import LostShelves
+from .storepart import Part
+from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, ROUND, SEAT, Row
+
+
+class Job(NamedTuple):
+    """A part of a round: what a place does."""
+
+    place: int
+    what: str
+    arguments: tuple[Any, ...] = ()
+
+
+# Decisions, which are the root's ------------------------------------------------------------------
+
+
+def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
+    """Give each shelf to an active place: its own one, if that is active still, else a new one.
+
+    Returns:
+        Places by shelf; -1: there are fewer places than shelves.
+    """
+    new = [place for place in active if place not in old]
+    return [place if place in active else new.pop(0) if new else -1 for place in old]
+
+
+def holders_of(rows: Sequence[Row], seats: Sequence[int], active: Sequence[int],
+               dead: Iterable[int]) -> list[int]:
+    """Choose the holder of each shelf; that of a living holder moves from a whole pair only."""
+    gone, found = {-1, *dead}, []
+    for row, seat in zip(rows, seats, strict=True):
+        if row.holder in gone:
+            adopter = row.keeper if row.keeper in active else active[0]
+            found.append(seat if seat >= 0 else adopter)
+        else:
+            moves = seat >= 0 and row.keeper not in gone
+            found.append(seat if moves else row.holder)
+    return found
+
+
+def keeper_of(holder: int, active: Sequence[int]) -> int:
+    """The next active place; -1 if there is none."""
+    if holder not in active:
+        return active[0]
+    return active[(active.index(holder) + 1) % len(active)] if len(active) > 1 else -1
+
+
+# The root's rounds --------------------------------------------------------------------------------
+
+
+class Recovery:
+    """Leads recoveries of a store, at the root.
+
+    Args:
+        part: the root's own part.
+        serve: does a job at a place, see `store.serve`.
+    """
+
+    def __init__(self, part: Part, serve: Callable[..., None]) -> None:
+        self.part, self.table, self.members = part, part.table, part.members
+        self._serve = serve
+        self.done: dict[int, FtrmaError | None] = {}
+        self._asked, self._busy, self._told = 0, False, False
+
+    def run(self, active: Sequence[int]) -> None:
+        """Recover, with these places active from now on.
+
+        Raises:
+            DeadPlaceException: one of them has died: find a replacement and call it again.
+            LostShelves: shelves are lost. FtrmaError: a place could not do its part.
+        """
+        self.part.host.scheduler.wait(lambda: not self._busy)
+        self._busy = True
+        self.round = self.table.get(ROUND) + 1
+        self.table.put(ROUND, self.round)
+        self.table.put(HALTED, 0)
+        try:
+            self._rounds(list(active))
+        except DeadPlaceException as error:
+            self.table.put(HALTED, 1 + error.place)
+            raise
+        except Exception:
+            self.table.put(HALTED, FAILED)
+            raise
+        finally:
+            self._busy = False
+            self._tell_all()
+
+    def _rounds(self, active: list[int]) -> None:
+        table, alive = self.table, self.members.alive
+        old = table.rows()
+        holders = {row.holder for row in old if row.holder >= 0 and alive(row.holder)}
+        self._call([Job(place, "freeze") for place in sorted({*active, *holders})])
+        dead = {-1, *self.members.deaths()}
+        self._refuse_loss(old, dead)
+        seats = seats_of(table.seats(), active)
+        new = holders_of(old, seats, active, dead)
+        for shelf, place in enumerate(seats):
+            table.put(SEAT + shelf, place + 1)
+        loads = [Job(holder, "load", (shelf, row.holder in dead and row.keeper in dead))
+                 for shelf, (row, holder) in enumerate(zip(old, new, strict=True))
+                 if row.holder != holder]
+        self._call(loads)
+        keepers = [keeper_of(holder, active) for holder in new]
+        self._call([Job(holder, "mirror", (shelf, keeper))
+                    for shelf, (holder, keeper) in enumerate(zip(new, keepers, strict=True))])
+        self._call([Job(place, "replay") for place in sorted({*new})])
+        kill_place("apgas.store.publish")
+        table.put(GENERATION, self.round)
+        self._say_alone(keepers)
+
+    def _refuse_loss(self, rows: Sequence[Row], dead: set[int]) -> None:
+        lost = tuple(shelf for shelf, row in enumerate(rows)
+                     if row.holder in dead and row.keeper in dead and self.table.get(DIRTY + shelf))
+        if lost:
+            self.table.put(LOST, sum(1 << shelf for shelf in lost))
+            raise LostShelves(self.part.name, lost)
+
+    def _call(self, jobs: Sequence[Job]) -> None:
+        """Have places do their jobs, and wait for all that live.
+
+        Raises:
+            DeadPlaceException: one of them, or a place that one of them needs, has died.
+            FtrmaError: a place could not do its job.
+        """
+        waited = {}
+        for job in jobs:
+            self._asked += 1
+            waited[self._asked] = job.place
+            self.part.host.ledger.send_uncounted(job.place, (self._serve, (
+                self.part.index, self.part.name, self.part.me, self._asked, self.round, *job[1:]),
+                {}))
+        alive = self.members.alive
+        self.part.host.scheduler.wait(
+            lambda: all(number in self.done or not alive(place)
+                        for number, place in waited.items()))
+        errors = [self.done.pop(number, DeadPlaceException(place))
+                  for number, place in waited.items()]
+        found = [error for error in errors if error is not None]
+        found.sort(key=lambda error: not isinstance(error, DeadPlaceException))
+        if found:
+            raise found[0]
+
+    def _tell_all(self) -> None:
+        """Wake all who may wait for the store."""
+        for place in self.members.everyone:
+            if self.members.alive(place):
+                self.part.post(place, "woken")
+
+    def _say_alone(self, keepers: Sequence[int]) -> None:
+        if max(keepers) < 0 and not self._told:
+            self._told = True
+            outfile.tell(f"store {self.part.name!r}: one place is active, so nobody keeps a copy",
+                         who="apgas")
+
+
+# The places' jobs ---------------------------------------------------------------------------------
+
+
+def freeze(part: Part, round_: int) -> None:
+    """Serve nobody until the recovery has ended."""
+    part.freeze(round_)
+
+
+def load(part: Part, round_: int, shelf: int, empty: bool) -> None:
+    """Become the holder of a shelf, from its keeper's file; an empty one has none.
+
+    Raises:
+        DeadPlaceException: the keeper has died.
+    """
+    row, state = part.table.row(shelf), State()
+    if not empty:
+        try:
+            state = shelves.read(part.path(shelf, row))
+        except FileNotFoundError:
+            raise DeadPlaceException(row.keeper) from None
+        if not part.members.alive(row.keeper):
+            raise DeadPlaceException(row.keeper)
+    kill_place("apgas.store.load")
+    part.held[shelf], part.acked[shelf] = state, set()
+    part.files.pop(shelf, None)
+    part.table.put_row(shelf, Row(part.me, row.keeper, row.made))
+
+
+def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
+    """Write a shelf into a new file for its keeper, unless it has that file.
+
+    Raises:
+        DeadPlaceException: the keeper has died. NoRoom: shared memory is full.
+    """
+    old = part.table.row(shelf)
+    if shelf not in part.held:
+        raise FtrmaError(f"store {part.name!r}: place {part.me} does not hold shelf {shelf}")
+    file, row = part.files.get(shelf, (None, None))
+    if row == old and row.keeper == keeper:
+        return
+    row = Row(part.me, keeper, round_)
+    new = ShelfFile(part.path(shelf, row), part.held[shelf]) if keeper >= 0 else None
+    if keeper >= 0 and not part.members.alive(keeper):
+        shelves.remove(part.path(shelf, row))
+        raise DeadPlaceException(keeper)
+    kill_place("apgas.store.mirror")
+    part.files[shelf] = new, row
+    part.table.put_row(shelf, row)
+    if file:
+        file.close()
+    if old.keeper >= 0:
+        shelves.remove(part.path(shelf, old))
+
+
+def replay(part: Part, round_: int) -> None:
+    """Send all intents that were not answered, one after the other; waits for the answers.
+
+    Raises:
+        DeadPlaceException: the holder or keeper of a shelf has died.
+    """
+    for origin in [s for s in sorted(part.held) if part.table.row(s).holder == part.me]:
+        for number in sorted(part.held[origin].intents):
+            if number not in part.acked[origin]:
+                kill_place("apgas.store.replay")
+                part.send_intent(origin, number, round_)
+                part.await_intent(origin, number)
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    "freeze": freeze, "load": load, "mirror": mirror, "replay": replay}
+
+
+def do_job(part: Part, root: int, number: int, round_: int, what: str,
+           arguments: tuple[Any, ...]) -> None:
+    """Do a job that the root asks for, and answer."""
+    error: FtrmaError | None = None
+    try:
+        JOBS[what](part, round_, *arguments)
+    except FtrmaError as problem:
+        error = problem
+    except Exception as problem:
+        error = FtrmaError(f"store {part.name!r}: place {part.me} could not {what}: "
+                           f"{type(problem).__name__}: {problem}")
+    part.post(root, "done", number, error)

@@ -1,0 +1,144 @@
+"""The table of a store: who holds and who keeps each shelf, in words that all places share.
+
+A shelf has a number for life. Its *holder* serves accesses, its *keeper* has the file. One word has
+both, and the recovery in which the file was made, so it changes at once: when a replacement has
+loaded a shelf, and when a new file is whole. Only the file that the word names counts.
+
+The words begin at 0 in each attempt of the program. So each is written into a file beside, too,
+from which the next attempt writes them anew; nobody reads the file meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import secrets
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...host.errors import FtrmaError
+
+FIRST, BLOCK, STORES = 32768, 256, 128  # words of the stores; of one store; stores at once
+MOST_SHELVES = 64
+# Words of a store. Only the root writes the first ones, and each shelf's holder its own.
+GENERATION = 0  # number of the recovery that has opened the store; 0: it is closed
+ROUND = 1  # number of the newest recovery that has begun
+HALTED = 2  # why a recovery has ended early: 1 + the place that died in it; see `FAILED`
+LOST = 3  # mask of the shelves that are lost
+SHELVES = 4
+IDENTITY = 5  # a number that tells the store from others of its name
+SEAT = 16  # 1 + the place that a shelf belongs to; 0: none
+TABLE = SEAT + MOST_SHELVES
+DIRTY = TABLE + MOST_SHELVES  # something has been committed to the shelf
+FAILED = (1 << 63) - 1  # of HALTED: another error than a death
+
+PLACE_BITS, ROUND_BITS = 20, 24
+
+
+class Row(NamedTuple):
+    """Row of the table: the places of a shelf; -1: nobody."""
+
+    holder: int
+    keeper: int
+    made: int  # the recovery in which the file was made
+
+    @classmethod
+    def of(cls, word: int) -> Row:
+        most = (1 << PLACE_BITS) - 1
+        return cls((word >> PLACE_BITS + ROUND_BITS) - 1, (word >> ROUND_BITS & most) - 1,
+                   word & (1 << ROUND_BITS) - 1)
+
+    def word(self) -> int:
+        return ((self.holder + 1) << PLACE_BITS + ROUND_BITS | (self.keeper + 1) << ROUND_BITS
+                | self.made)
+
+
+class Table:
+    """The words of a store, as one place sees them.
+
+    Args:
+        words: that all places share.
+        index: of the store among those of this attempt.
+        path: of the copy, which is there unless `make` is true; None: there is one place only.
+    """
+
+    def __init__(self, words: Any, index: int, path: Path | None, *, make: bool = False) -> None:
+        self._words, self.base = words, FIRST + index * BLOCK
+        self._copy = self._open(path, make) if path else memoryview(bytearray(BLOCK * 8)).cast("Q")
+        if make:
+            self.put(IDENTITY, secrets.randbits(63))
+
+    def _open(self, path: Path, make: bool) -> memoryview:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags | (os.O_CREAT | os.O_EXCL if make else 0), 0o600)
+        try:
+            if make:
+                os.posix_fallocate(descriptor, 0, BLOCK * 8)
+            return memoryview(mmap.mmap(descriptor, BLOCK * 8)).cast("Q")
+        finally:
+            os.close(descriptor)
+
+    def get(self, word: int) -> int:
+        return int(self._words.load(self.base + word))
+
+    def put(self, word: int, value: int) -> None:
+        """Write a word, as its only writer: the copy first, since a death may come between."""
+        self._copy[word] = value
+        self._words.store(self.base + word, value)
+
+    def row(self, shelf: int) -> Row:
+        return Row.of(self.get(TABLE + shelf))
+
+    def put_row(self, shelf: int, row: Row) -> None:
+        self.put(TABLE + shelf, row.word())
+
+    def rows(self) -> list[Row]:
+        return [Row.of(int(word)) for word in self._row_of_words(TABLE)]
+
+    def seats(self) -> list[int]:
+        """The place that each shelf belongs to; -1: none."""
+        return [int(word) - 1 for word in self._row_of_words(SEAT)]
+
+    def _row_of_words(self, first: int) -> Any:
+        return self._words.read(self.base + first, max(self.get(SHELVES), 1))[:self.get(SHELVES)]
+
+    def renew(self) -> None:
+        """Write the words of an earlier attempt anew; the store stays closed."""
+        for word, value in enumerate(self._copy):
+            if word not in (GENERATION, HALTED):
+                self._words.store(self.base + word, value)
+
+
+def table_path(directory: Path | None, name: str) -> Path | None:
+    """Path of the copy of a store's table."""
+    return directory and directory / f"apgas-store-{_mark(name)}"
+
+
+def shelf_path(directory: Path, name: str, shelf: int, row: Row) -> Path:
+    """Path of the file of a shelf that a row of the table names."""
+    return directory / f"apgas-shelf-{_mark(name)}-{shelf}-{row.made}-{row.keeper}-"
+
+
+def files_of(directory: Path, keeper: int) -> list[Path]:
+    """Files of shelves that a place keeps."""
+    return list(directory.glob(f"apgas-shelf-*-*-*-{keeper}-[ab]"))
+
+
+def of_mask(mask: int) -> tuple[int, ...]:
+    """Return the shelves that a word has the bits of."""
+    return tuple(shelf for shelf in range(mask.bit_length()) if mask >> shelf & 1)
+
+
+def _mark(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def check_shelves(count: int) -> None:
+    """Refuse more shelves than a table has rows.
+
+    Raises:
+        FtrmaError: there are too many, or none.
+    """
+    if not 0 < count <= MOST_SHELVES:
+        raise FtrmaError(f"store: {count} places; a store is for 1 to {MOST_SHELVES} active places")
