@@ -415,7 +415,7 @@ def elsewhere(of: changes.SlotEdges, slots: Sequence[bool]) -> changes.SlotEdges
 
 towards = changes.towards
 
-# What stands for the rule, and a seed that shows the need most often; the search begins with it.
+# Code in place of the rule, and a seed that shows the need most often; the search begins with it.
 RULES: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "messages are emitted with F of the step before": (PregelSlot, "before", newest, 3),
     "the checkpoint's copy is the log of its step": (PregelSlot, "outgoing", from_logs_alone, 2),
