@@ -67,8 +67,8 @@ def assert_replaced(result: Result, *kills: str) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
-    quick=["lockall-flush:30-2"],
-    full=["stencil-start-0"]))
+    quick=["stencil-put:30-2"],
+    full=["stencil-start-0", "lockall-flush:30-2"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)

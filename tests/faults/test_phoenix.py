@@ -136,7 +136,7 @@ DEATHS = [(name, percent, PLACES[(i + j) % 3], (i + j) % SLOTS)
 
 
 @pytest.mark.parametrize(("name", "percent", "place", "slot"), tiers(
-    DEATHS, quick=["sssp-50-sync-2"], full=["colour-99-compute-2"]))
+    DEATHS, plain=["sssp-50-sync-2"], full=["colour-99-compute-2"]))
 def test_a_death(name: str, percent: int, place: str, slot: int) -> None:
     """Law: of one slot, in each phase of each program."""
     result = run((name,), *SPARES, *kill(f"{slot}@graph.{place}:{at(name, percent)}"))

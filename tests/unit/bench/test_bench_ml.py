@@ -137,6 +137,7 @@ def test_a_full_ring_begins_again(tmp_path: Path) -> None:
     assert told["records"] == 8 and told["wraps"] >= 1
 
 
+@pytest.mark.plain
 def test_a_record_larger_than_the_ring_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(launching.BenchError, match="does not fit the loggers' memory"):
         run(tmp_path, 5000, ring_bytes=20_000)

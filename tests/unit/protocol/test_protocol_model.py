@@ -100,6 +100,7 @@ def cases(draw: st.DrawFn, least: int = 0, most: int = 2) -> Case:
     return program, draw(st.integers(0, 2**32)), deaths
 
 
+@pytest.mark.plain
 @seed(SEED)
 @settings(quick, max_examples=CASES)
 @given(cases())
