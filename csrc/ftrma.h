@@ -616,6 +616,13 @@ int ftrma_mail_holds(const struct ftrma_mail *mail, int from);
 void ftrma_mail_wait(struct ftrma_mail *mail, uint32_t seen, uint64_t timeout_us);
 uint32_t ftrma_mail_bell(const struct ftrma_mail *mail);
 void ftrma_mail_ring(struct ftrma_mail *mail, int to);
+/* Count the processes that were started later: their numbers follow those of the launch. One process stores
+   this. */
+void ftrma_mail_start(struct ftrma_mail *mail, uint64_t started);
+uint64_t ftrma_mail_started(const struct ftrma_mail *mail);
+/* Say that this process takes its mail from now on; and whether another one has said so. */
+void ftrma_mail_join(struct ftrma_mail *mail);
+int ftrma_mail_joined(const struct ftrma_mail *mail, int proc);
 /* Add a death to the list, once; any process may. */
 void ftrma_mail_note_death(struct ftrma_mail *mail, int proc);
 /* The number of deaths, the process of a death by its number from 0, and whether one is dead. */

@@ -30,25 +30,21 @@ Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a 
 
 from __future__ import annotations
 
-import atexit
 import numbers
-import os
 import re
-import shutil
 import sys
-import tempfile
 from collections import UserDict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .host.errors import FtrmaError, Rollback
+from .host.errors import FtrmaError
 
 if TYPE_CHECKING:
     from .native.mail import Mail
+    from .program.deathmail import MemberFacts
     from .program.session import Session
 
 __all__ = [
@@ -77,44 +73,46 @@ class Members:
 
     Args:
         mail: of this process.
-        me: the attribute.
-        everyone: the attribute.
-        slots: the attribute.
-        attempt: the attribute.
-        directory: the attribute.
-        mtbf_s: the attribute.
-        check: the method.
-        report: is called with each death; tells the user, once in the job.
+        facts: about the attempt.
 
     Attributes:
         mail: messages and words that all share; new and empty in each attempt.
         me: this process.
         root: the process of slot 0. Its death is a failure that all go back for.
-        everyone: all of them, those of the slots in their order, then the spares; dead ones, too.
         slots: so many of `everyone` are the slots'.
+        possible: all that there can be: `everyone`, then those that are not started yet.
         attempt: number of the attempt, from 1.
         directory: of the job's memory files on this node.
-        mtbf_s: of the option ``--mtbf``; 0 without it.
-        check: raises Rollback if all go back; every wait calls it.
+        mtbf_s: of the option ``--mtbf``; 0 if it is not known.
 
-    MPI: local; no call of it waits, but `check` and waits for mail.
+    MPI: local; no call of it waits, but waits for mail.
     Fault: deaths are told here; nothing else is done about them, but about the root's.
     """
 
-    def __init__(self, mail: Mail, me: int, everyone: Sequence[int], *, slots: int, attempt: int,
-                 directory: Path, mtbf_s: float = 0.0,
-                 check: Callable[[], object] = lambda: None,
-                 report: Callable[[int], object] = lambda process: None) -> None:
-        self.mail, self.me, self.everyone = mail, me, tuple(everyone)
-        self.root, self.slots, self.attempt = self.everyone[0], slots, attempt
-        self.directory, self.mtbf_s, self.check = directory, mtbf_s, check
-        self._report, self._handed = report, 0
+    def __init__(self, mail: Mail, facts: MemberFacts) -> None:
+        self.mail, self._facts = mail, facts
+        self.me, self.slots, self.attempt = facts.me, facts.slots, facts.attempt
+        self.directory, self.mtbf_s = facts.directory, facts.mtbf_s
+        self._first = len(facts.everyone)
+        self.possible = (*facts.everyone, *facts.late)
+        self.root = self.possible[0]
+        self._handed = 0
         self._callbacks: list[Callable[[int], object]] = []
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Those of the slots in their order, then the spares, then those that came later; dead
+        ones, too."""
+        return self.possible[:self._first + self.mail.started]
 
     @property
     def generation(self) -> int:
         """Number of deaths so far."""
         return self.mail.generation
+
+    def check(self) -> None:
+        """Raise Rollback if all go back; every wait calls this."""
+        self._facts.check()
 
     def deaths(self, since: int = 0) -> tuple[int, ...]:
         """Those who have died, in one order for all, without the first `since` of them.
@@ -136,14 +134,37 @@ class Members:
         for process in self.deaths(self._handed):
             for callback in self._callbacks:
                 callback(process)
-            self._report(process)
+            self._facts.report()
             self._handed += 1
+
+    def start(self, count: int) -> tuple[int, ...]:
+        """Start more processes, as the root; they run the program from its top.
+
+        They are members at once, and take their mail as soon as they have come up (`Mail.joined`).
+        They have no MPI, hold no role, and end with the attempt.
+
+        Returns:
+            Their numbers.
+
+        Raises:
+            ValueError: this is not the root, or there is no room for so many (`claim`).
+        """
+        if self.me != self.root:
+            raise ValueError(f"process {self.me} is not the root, process {self.root}")
+        left = self.possible[len(self.everyone):]
+        if not 0 <= count <= len(left):
+            raise ValueError(f"{count} more processes: there is room for {len(left)}")
+        self.mail.started += count
+        for number in left[:count]:
+            self._facts.start(number)
+        return left[:count]
 
 
 _of_attempt: Members | None = None
 
 
-def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> Members | None:
+def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int = 0
+          ) -> Members | None:
     """Take over what is done about failures, from now on to the job's end.
 
     Accesses are no longer logged, and nothing is replayed. A recovery is told as "*name* recovers".
@@ -157,16 +178,18 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> Members 
             above.
         forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
             then no version is committed any more, and there are no entries.
+        most: with "told" so many members there can be with those that come later
+            (`Members.start`), who are no more than those of the launch.
 
     Returns:
-        With "told" the processes that run the program: the same object in the whole attempt. A
-        process that is not under ``ftrma run`` is the only one. With "reentry" None.
+        With "told" the processes that run the program: the same object in the whole attempt. None
+        with "reentry", and outside of ``ftrma run``.
 
     Raises:
         ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
             recovery but replay.
         FtrmaError: another framework has claimed failures, or slots disagree; with "told" the job
-            runs over several nodes, or is not under ``ftrma run`` and has several processes.
+            runs over several nodes.
 
     MPI: collective over all slots; waits until all have come to it. Local on a spare.
     Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
@@ -177,49 +200,22 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False) -> Members 
     if way not in ("reentry", "told"):
         raise ValueError(f"claim({name!r}, {way!r}): the way is \"reentry\" or \"told\"")
     session = _session()
+    if not session:
+        return None
     if way == "told":
-        return _members(name, session, forfeit=forfeit)
-    if session:
-        session.claim(name, forfeit=forfeit)
+        return _members(name, session, forfeit=forfeit, most=most)
+    session.claim(name, forfeit=forfeit)
     return None
 
 
-def _members(name: str, session: Session | None, *, forfeit: bool) -> Members:
+def _members(name: str, session: Session, *, forfeit: bool, most: int) -> Members:
     """Claim for a framework that is told of deaths."""
     global _of_attempt
-    if session is None:
-        _of_attempt = _of_attempt or _alone(name)
-        return _of_attempt
-    mail = session.claim_told(name, forfeit=forfeit)
+    mail = session.claim_told(name, forfeit=forfeit, most=most)
     if not _of_attempt or _of_attempt.mail is not mail:
-        view, number = session.view, session.view.words.attempt
-
-        def check() -> None:
-            if view.alarmed() or view.words.attempt != number:
-                raise Rollback("a process failed")
-
-        from .program import deathmail
-
-        _of_attempt = Members(
-            mail, view.proc, deathmail.everyone(view), slots=view.layout.slots, attempt=number,
-            directory=view.directory, mtbf_s=session.options.mtbf or 0.0, check=check,
-            report=lambda process: deathmail.report(view))
+        _of_attempt = Members(mail, session.member_facts(most))
+        mail.join()
     return _of_attempt
-
-
-def _alone(name: str) -> Members:
-    """Be the only process."""
-    processes = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
-    if processes > 1:
-        raise FtrmaError(f"claim({name!r}): {processes} processes without 'ftrma run' cannot be "
-                         "told of deaths; start them by 'ftrma run -n'")
-    from .native import mail
-
-    directory = Path(tempfile.mkdtemp(prefix="ftrma-alone-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    mail.create(directory / "mail", 1)
-    return Members(mail.Mail(directory / "mail", 0), 0, [0], slots=1, attempt=1,
-                   directory=directory)
 
 
 class Kept(UserDict[str, Any]):

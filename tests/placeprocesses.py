@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ftrma.framework import Members
 from ftrma.native import loading, mail
+from ftrma.program.deathmail import MemberFacts
 
 
 class Ended(NamedTuple):
@@ -81,8 +82,9 @@ def _be_place(directory: Path, me: int, places: int, count: int,
               function: Callable[[Members], Any], write: int, attempt: int, mtbf_s: float) -> None:
     try:
         own = mail.Mail(directory / "mail", me)
-        members = Members(own, me, range(count), slots=places, attempt=attempt,
-                          directory=directory, mtbf_s=mtbf_s)
+        own.join()
+        members = Members(own, MemberFacts(me, range(count), (), places, attempt, directory,
+                                           mtbf_s))
         answer = True, function(members)
         data = pickle.dumps(answer)
     except BaseException:

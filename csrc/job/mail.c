@@ -37,8 +37,8 @@
 
 struct place {
     struct ftrma_bell bell;
-    uint32_t dead;
-    char pad[LINE - sizeof(struct ftrma_bell) - 4];
+    uint32_t dead, joined;
+    char pad[LINE - sizeof(struct ftrma_bell) - 8];
 };
 
 /* Both ends count bytes since the ring's begin of life; they lie on lines of their own. */
@@ -57,6 +57,7 @@ struct header {
     uint64_t magic, ring_bytes, words;
     uint32_t procs, pad;
     uint64_t generation;
+    uint64_t started; /* processes that were started later; written by who starts them */
     int32_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0: no more */
 };
 
@@ -109,7 +110,7 @@ int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t
     int error = ftruncate(fd, (off_t)m.file_bytes) ? -errno : 0;
     /* The rings' memory comes with their first use; the rest must be there. */
     if (!error && (error = -posix_fallocate(fd, 0, (off_t)head_bytes)) == 0) {
-        struct header h = {MAGIC, ring_bytes, words, (uint32_t)procs, 0, 0, {0}};
+        struct header h = {MAGIC, ring_bytes, words, (uint32_t)procs, 0, 0, 0, {0}};
         error = pwrite(fd, &h, sizeof h, 0) == sizeof h ? 0 : -EIO;
     }
     close(fd);
@@ -166,6 +167,12 @@ static void ring_bell(struct ftrma_mail *m, int proc)
         syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+static void ring_all(struct ftrma_mail *m)
+{
+    for (uint32_t p = 0; p < m->h->procs; p++)
+        ring_bell(m, (int)p);
+}
+
 void ftrma_mail_ring(struct ftrma_mail *m, int to)
 {
     ring_bell(m, to);
@@ -209,6 +216,30 @@ void ftrma_mail_wait(struct ftrma_mail *m, uint32_t seen, uint64_t timeout_us)
     say_waiting(0);
 }
 
+/* ---- who comes later ---------------------------------------------------------------------------- */
+
+void ftrma_mail_start(struct ftrma_mail *m, uint64_t started)
+{
+    STORE(&m->h->started, started);
+    ring_all(m);
+}
+
+uint64_t ftrma_mail_started(const struct ftrma_mail *m)
+{
+    return LOAD(&m->h->started);
+}
+
+void ftrma_mail_join(struct ftrma_mail *m)
+{
+    STORE(&m->place[m->me].joined, 1);
+    ring_all(m);
+}
+
+int ftrma_mail_joined(const struct ftrma_mail *m, int proc)
+{
+    return (int)LOAD(&m->place[proc].joined);
+}
+
 /* ---- deaths ----------------------------------------------------------------------------------- */
 
 void ftrma_mail_note_death(struct ftrma_mail *m, int proc)
@@ -226,8 +257,7 @@ void ftrma_mail_note_death(struct ftrma_mail *m, int proc)
     uint64_t seen = LOAD(&h->generation);
     while (seen < i + 1 && !ftrma_cas(&h->generation, seen, i + 1))
         seen = LOAD(&h->generation);
-    for (uint32_t p = 0; p < h->procs; p++)
-        ring_bell(m, (int)p);
+    ring_all(m);
 }
 
 uint64_t ftrma_mail_generation(const struct ftrma_mail *m)

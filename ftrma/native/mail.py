@@ -18,7 +18,7 @@ from .constants import number
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-WORDS = 1 << 20
+WORDS = 1 << 24  # memory is taken as they are used
 RINGS_BYTES = 1 << 28  # of all rings of a job, at most; memory is taken as they are used
 MOST_RING_BYTES, LEAST_RING_BYTES = 1 << 20, 1 << 14
 
@@ -158,6 +158,23 @@ class Mail:
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until `bell` is another than `seen`, or the time is over."""
         c.lib.ftrma_mail_wait(self._mail, seen, max(0, int(timeout_s * 1e6)))
+
+    @property
+    def started(self) -> int:
+        """Number of the processes that were started later than the job."""
+        return int(c.lib.ftrma_mail_started(self._mail))
+
+    @started.setter
+    def started(self, count: int) -> None:
+        c.lib.ftrma_mail_start(self._mail, count)
+
+    def join(self) -> None:
+        """Say that this process takes its mail from now on."""
+        c.lib.ftrma_mail_join(self._mail)
+
+    def joined(self, process: int) -> bool:
+        """Say whether a process has ever taken its mail."""
+        return bool(c.lib.ftrma_mail_joined(self._mail, process))
 
     def note_death(self, process: int) -> None:
         """Add a death to the list, once."""

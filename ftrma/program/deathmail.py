@@ -8,14 +8,49 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..fabric.view import JobView
-from ..host.errors import FtrmaError
+from ..host.errors import FtrmaError, Rollback
 from ..native import mail
 from ..native.shared import Proc
 from ..protocol.deaths import report_deaths
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class MemberFacts:
+    """An attempt, as the processes that run its program see it.
+
+    Attributes:
+        me: this process.
+        everyone: processes of the slots in their order, then the spares; dead ones, too.
+        late: numbers of processes that may be started later.
+        slots: number of slots.
+        attempt: number of the attempt.
+        directory: of the job on this node.
+        mtbf_s: as the user has it; 0 if it is not known.
+        check: raises Rollback if all go back.
+        report: tells the user of deaths, once in the job.
+        start: starts a process of this number.
+    """
+
+    me: int
+    everyone: Sequence[int]
+    late: Sequence[int]
+    slots: int
+    attempt: int
+    directory: Path
+    mtbf_s: float = 0.0
+    check: Callable[[], object] = _nothing
+    report: Callable[[], object] = _nothing
+    start: Callable[[int], object] = _nothing
 
 
 def path_of(view: JobView) -> Path:
@@ -23,14 +58,15 @@ def path_of(view: JobView) -> Path:
     return view.directory / f"mail-{view.words.attempt}"
 
 
-def create(view: JobView) -> None:
+def create(view: JobView, most: int) -> None:
     """Make the mail of this attempt, as slot 0 before anybody opens it.
 
     Raises:
         NoRoom: no shared memory is left.
     """
     path_of(view).unlink(missing_ok=True)
-    mail.create(path_of(view), len(view.all_procs()))
+    processes = len(view.all_procs())
+    mail.create(path_of(view), processes + len(late(len(everyone(view)), processes, most)))
     for path in view.directory.glob("mail-*"):
         if path != path_of(view):
             with contextlib.suppress(OSError):
@@ -55,9 +91,17 @@ def join_as_spare(view: JobView, name: str) -> mail.Mail:
     return join(view)
 
 
-def report(view: JobView) -> None:
-    """Tell the user of deaths, and put them into the job's story; once in the job."""
-    report_deaths(view)
+def facts(view: JobView, most: int, mtbf_s: float, start: Callable[[int], object]) -> MemberFacts:
+    """Gather the facts of this attempt in a process that has a role, or is a spare."""
+    attempt, members = view.words.attempt, everyone(view)
+
+    def check() -> None:
+        if view.alarmed() or view.words.attempt != attempt:
+            raise Rollback("a process failed")
+
+    return MemberFacts(
+        view.proc, members, late(len(members), len(view.all_procs()), most), view.layout.slots,
+        attempt, view.directory, mtbf_s, check, lambda: report_deaths(view), start)
 
 
 def everyone(view: JobView) -> list[Proc]:
@@ -67,12 +111,23 @@ def everyone(view: JobView) -> list[Proc]:
     return [*slots, *(p for p in view.all_procs() if p not in slots and p not in checksums)]
 
 
+def late(members: int, processes: int, most: int) -> range:
+    """Numbers of processes that may be started later.
+
+    Args:
+        members: of the launch.
+        processes: of the launch, checksum ranks among them.
+        most: members that there can be in all.
+    """
+    return range(processes, processes + max(0, min(most - members, members)))
+
+
 class NoWorld:
     """Stands for ``MPI.COMM_WORLD`` in a spare; each use of it is an error in words."""
 
     def __getattr__(self, name: str) -> Any:
-        raise FtrmaError(f"MPI.COMM_WORLD.{name}: this process is a spare that runs the program, "
-                         "and no rank of MPI; have a slot make this call")
+        raise FtrmaError(f"MPI.COMM_WORLD.{name}: this process runs the program as a spare, "
+                         "and is no rank of MPI; have a slot make this call")
 
 
 _world: Any = None  # the true one, while a spare runs the program

@@ -71,7 +71,7 @@ class ProgramRunner:
         self.key = key
         self.session, self.view = session, session.view
         session.after_repair = self.after_repair
-        session.owns = program.owns
+        session.owns, session.program_words = program.owns, program.words
         self.program = program
         self.ahead = AheadImporter(self.view)
         self.threads = Threads()

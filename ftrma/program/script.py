@@ -29,6 +29,7 @@ class UserProgram:
     Attributes:
         home: directory at the front of ``sys.path``; modules in it are the program's own.
         name: as the user gave it.
+        words: those of another process that is to run the program, from whatever directory.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -37,6 +38,7 @@ class UserProgram:
         self.path = "" if self.is_module else os.path.abspath(self.name)
         start = Path.cwd() if self.is_module else Path(self.path).resolve().parent
         self.home = str(start)
+        self.words = [self.path or MODULE, *([self.name] * self.is_module), *self.arguments]
         self.names: dict[str, Any] = {}  # of the main module, if it is there after the run
 
     def add_to_path(self) -> None:

@@ -33,7 +33,7 @@ from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
-from . import deathmail, imports
+from . import deathmail, imports, lateplace
 from .checkpoint_source import CheckpointSource
 from .entries import EntryStore, size_of
 from .notices import Notices
@@ -112,6 +112,7 @@ class Session:
         self.first_attempt = view.words.attempt  # of this launch
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
+        self.program_words: list[str] = []  # as `script.UserProgram` takes them
         self.imports_alike: Callable[[], bool] = lambda: True
         self.replay: Replay | None = None
         self.repaired: Repaired | None = None
@@ -213,7 +214,7 @@ class Session:
 
     # -- what a framework calls ---------------------------------------------------------------
 
-    def claim(self, name: str, *, forfeit: bool, told: bool = False) -> None:
+    def claim(self, name: str, *, forfeit: bool, told: bool = False, most: int = 0) -> None:
         """See `ftrma.framework.claim`."""
         view = self.view
         view.unwind_if_alarmed()
@@ -224,7 +225,7 @@ class Session:
         if holder not in ("", name):
             raise FtrmaError(f"claim({name!r}): {holder} has claimed the job's failures already; "
                              "use one of the two")
-        other = self._other_says(f"claim {name} {forfeit} {told}")
+        other = self._other_says(f"claim {name} {forfeit} {told} {most}")
         if other is not None:
             raise FtrmaError(f"claim({name!r}): slot {other} claims otherwise than slot "
                              f"{self.slot}. Claim alike, and in the same order, on every slot")
@@ -235,7 +236,7 @@ class Session:
         self._publish_imports()
         self.claimed = True
 
-    def claim_told(self, name: str, *, forfeit: bool) -> Mail:
+    def claim_told(self, name: str, *, forfeit: bool, most: int) -> Mail:
         """Claim for a framework that is told of deaths; returns the mail of this attempt.
 
         MPI: collective over all slots, once in an attempt; local on a spare.
@@ -251,12 +252,21 @@ class Session:
             self.mail, self.claimed = deathmail.join_as_spare(view, name), True
             return self.mail
         if self.slot == 0:
-            deathmail.create(view)
-        self.claim(name, forfeit=forfeit, told=True)
+            deathmail.create(view, most)
+        self.claim(name, forfeit=forfeit, told=True, most=most)
         self.mail = deathmail.join(view)
         if self.slot == 0:
             view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
         return self.mail
+
+    def member_facts(self, most: int) -> deathmail.MemberFacts:
+        """Gather what a framework that is told of deaths knows of this attempt.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        start = partial(lateplace.start, self.view, self.program_words)
+        return deathmail.facts(self.view, most, self.options.mtbf, start)
 
     def due(self) -> bool:
         """See `ftrma.framework.due`."""

@@ -12,9 +12,6 @@ import pytest
 from jobs import Result, run_job
 from tiers import tiers
 
-from ftrma import framework
-from ftrma.host.errors import FtrmaError
-
 PROGRAM = '''
 import json, os, signal, sys
 from ftrma import framework
@@ -151,8 +148,8 @@ members.poll()
     pytest.param("raise RuntimeError('mine')", 4, 1, "RuntimeError: mine", id="spare raises"),
     pytest.param("sys.exit(3)", 5, 3, "", id="spare exits"),
     pytest.param("sys.exit(3)", 1, 3, "", id="slot exits"),
-    pytest.param("MPI.COMM_WORLD.Barrier()", 4, 1, "MPI.COMM_WORLD.Barrier: this process is a "
-                 "spare that runs the program, and no rank of MPI; have a slot make this call",
+    pytest.param("MPI.COMM_WORLD.Barrier()", 4, 1, "MPI.COMM_WORLD.Barrier: this process runs "
+                 "the program as a spare, and is no rank of MPI; have a slot make this call",
                  id="MPI"),
     pytest.param("ftrma.protect('x', a=1)", 4, 1, "protect('x'): this process is a spare, which "
                  "has no slot", id="protect"),
@@ -169,8 +166,75 @@ def test_ends(line: str, who: int, status: int, words: str) -> None:
     assert words in job.stderr, job
 
 
-def test_processes_without_ftrma_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law: processes that nothing connects are refused in words."""
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(FtrmaError, match="2 processes without 'ftrma run' cannot be told"):
-        framework.claim("survey", "told")
+LATE = """
+import json, os, signal, sys, time
+from ftrma import MPI, framework
+directory, what = sys.argv[1:3]
+members = framework.claim("survey", "told", forfeit=True, most=6)
+mail, got = members.mail, []
+
+
+def wait(until):
+    while True:
+        seen = mail.bell
+        members.check()
+        members.poll()
+        while message := mail.take():
+            got.append((message[0], message[1], bytes(message[2])))
+            mail.release()
+        if until():
+            return
+        mail.wait(seen, 1.0)
+
+
+if members.me == members.root:
+    before = members.everyone
+    new = members.start(2)
+    for place in new:
+        mail.append(place, 1, b"?")
+    if what == "root" and members.attempt == 1:
+        wait(lambda: all(map(mail.joined, new)))
+        os.kill(os.getpid(), signal.SIGKILL)
+    wait(lambda: {source for source, kind, _ in got if kind == 3} | set(members.deaths())
+         >= {*new})
+    try:
+        members.start(2)
+    except ValueError as error:
+        refused = str(error)
+    with open(f"{directory}/root.json", "w") as file:
+        json.dump({"new": new, "before": before, "after": members.everyone, "refused": refused,
+                   "possible": members.possible, "deaths": members.deaths(),
+                   "answers": sorted(source for source, kind, _ in got if kind == 3)}, file)
+    for place in members.everyone[1:]:
+        mail.append(place, 2, b"end")
+elif members.me in members.possible[-3:]:
+    wait(lambda: any(kind == 1 for _, kind, _ in got))
+    if members.me == members.possible[-3]:
+        exec({"kill": "os.kill(os.getpid(), signal.SIGKILL)", "mpi": "MPI.COMM_WORLD.rank",
+              "raise": "raise RuntimeError('mine')"}.get(what, ""))
+    mail.append(members.root, 3, b"")
+    wait(lambda: any(kind == 2 for _, kind, _ in got))
+else:
+    wait(lambda: any(kind == 2 for _, kind, _ in got))
+"""
+
+
+@pytest.mark.parametrize(("what", "dead", "words"), [
+    pytest.param("", [], "", marks=pytest.mark.full),
+    ("kill", [4], "place 4 died of SIGKILL (process N); survey goes on without it"),
+    pytest.param("mpi", [4], "is no rank of MPI", marks=pytest.mark.full),
+    pytest.param("raise", [4], "RuntimeError: mine", marks=pytest.mark.nightly),
+    pytest.param("root", [0], "survey recovers", marks=pytest.mark.full),
+])
+def test_members_that_come_later(what: str, dead: list[int], words: str) -> None:
+    """Law: a process that the root starts is a member without MPI; it ends with the root."""
+    job = run_job(LATE, 2, "--spares", "1", args=[what])
+    assert job.status == 0, job
+    assert words in "\n".join(told(job)), job
+    result = job.results["root"]
+    assert result["new"] == [4, 5]
+    assert result["after"] == [*result["before"], 4, 5]
+    assert result["possible"] == [*result["after"], 6]
+    assert result["refused"] == "2 more processes: there is room for 1"
+    assert result["deaths"] == dead
+    assert result["answers"] == [p for p in (4, 5) if p not in dead]

@@ -1,0 +1,58 @@
+"""Starts processes that run the program of a framework later than the job.
+
+Such a process is a member of a framework that is told of deaths (`framework.Members.start`). It is
+a child of the root, and the kernel ends it with the root, whose end is the attempt's. So a thread
+of the root waits for it, and tells its death. `lateprogram` is what it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from ..fabric.view import JobView
+from ..host.helper import Helper
+from ..native import mail
+from . import deathmail
+
+COMMAND = (
+    "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
+    "from ftrma.program.lateprogram import main; main()"
+)
+# Variables by which a launcher of MPI speaks to a process of its own.
+LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_")
+
+
+def start(view: JobView, words: list[str], number: int) -> None:
+    """Start a process of this number, as the root; it comes up by itself.
+
+    Args:
+        words: of the program, see `script.UserProgram`.
+    """
+    about = [os.getpid(), view.directory, number, view.words.attempt, view.layout.slots,
+             ",".join(map(str, deathmail.everyone(view))), len(view.all_procs())]
+    Helper(_watch, view, number, [*map(str, about), *words]).start()
+
+
+def _watch(view: JobView, number: int, words: list[str]) -> None:
+    """Start a process and wait for its end, in one thread: the process ends with its thread."""
+    told = mail.Mail(deathmail.path_of(view), view.proc)
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(LAUNCHERS)}
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *flags, "-c", COMMAND, *words], env=environment,
+            stdin=subprocess.DEVNULL)
+    except OSError as error:
+        view.tell(f"place {number} cannot be started: {error.strerror}")
+        told.note_death(number)
+        return
+    status = process.wait()
+    told.note_death(number)
+    if status:
+        how = (f"of {signal.Signals(-status).name}" if status < 0 else f"with status {status}")
+        view.tell(f"place {number} died {how} (process {process.pid}); {view.claimant} goes on "
+                  "without it")

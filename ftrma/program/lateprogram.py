@@ -1,0 +1,110 @@
+"""The program in a process that was started later than the job, see `lateplace`.
+
+The process has the job's files, but no role and no MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from ..host import lineoutput
+from ..host.errors import FtrmaError, Rollback
+from ..native import job, loading, mail
+from ..native.shared import Control
+from . import deathmail, finalization, session
+from .script import UserProgram
+
+
+class LateView:
+    """The little that such a process sees of the job.
+
+    Args:
+        directory: of the job on this node.
+        number: of this process.
+        attempt: to which the process belongs.
+    """
+
+    def __init__(self, directory: Path, number: int, attempt: int) -> None:
+        self.directory, self.proc = directory, number
+        self.words = SimpleNamespace(attempt=attempt)
+        self.ctl: Control = job.open_control(directory / "control")
+        self.alarm = job.load(self.ctl, "alarm")
+
+    def check(self) -> None:
+        """Raise Rollback if all go back, or the job ends."""
+        if job.load(self.ctl, "alarm") != self.alarm:
+            raise Rollback("a process failed")
+
+    def visit_named(self, place: str) -> None:
+        """Be at a place of a framework; no ``--kill`` rule names this process."""
+
+
+class LateSession:
+    """The part of such a process in a protected program, see `session.Session`."""
+
+    claimed = True
+
+    def __init__(self, view: LateView, slots: int, everyone: list[int], processes: int) -> None:
+        self.view, self.slots, self.everyone = view, slots, everyone
+        self.processes = processes
+        self.states: dict[str, Any] = {}
+        self.mail = mail.Mail(view.directory / f"mail-{view.words.attempt}", view.proc)
+
+    def claim_told(self, name: str, *, forfeit: bool, most: int) -> mail.Mail:
+        """Return the mail of this process."""
+        return self.mail
+
+    def member_facts(self, most: int) -> deathmail.MemberFacts:
+        """See `session.Session.member_facts`."""
+        view, members = self.view, len(self.everyone)
+        late = deathmail.late(members, self.processes, most)
+        return deathmail.MemberFacts(
+            view.proc, self.everyone, late, self.slots, view.words.attempt, view.directory,
+            check=view.check)
+
+    def note(self, entries: dict[str, Any]) -> None:
+        """Drop what is to be noted: the notes are the slots'."""
+
+    def protect(self, name: str, fields: dict[str, Any]) -> NoReturn:
+        """Refuse: this process has no slot."""
+        raise FtrmaError(f"protect({name!r}): this process came later and has no slot")
+
+    def safepoint(self, take: bool | None = None) -> NoReturn:
+        """Refuse: this process has no slot."""
+        raise FtrmaError("safepoint(): this process came later and has no slot")
+
+
+def main() -> NoReturn:
+    """Run the program in a process that was started later; exits."""
+    parent, directory, number, attempt, slots, everyone, processes, *words = sys.argv[1:]
+    loading.load()
+    job.die_with_parent()()
+    if os.getppid() != int(parent):
+        os._exit(0)  # it died before
+    lineoutput.install()
+    mpi4py = sys.modules.get("mpi4py") or __import__("mpi4py")
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+    loading.import_mpi()
+    deathmail.hide_world()
+    view = LateView(Path(directory), int(number), int(attempt))
+    session.current = LateSession(  # type: ignore[assignment]
+        view, int(slots), [int(p) for p in everyone.split(",")], int(processes))
+    program, status = UserProgram(words), 0
+    program.add_to_path()
+    try:
+        program.run()
+    except Rollback:
+        status = 0
+    except SystemExit as leaving:
+        status = finalization.exit_status(leaving)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    finalization.run_exit_functions()
+    finalization.release_program(program)
+    os._exit(status)
