@@ -30,11 +30,16 @@ Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a 
 
 from __future__ import annotations
 
+import atexit
 import numbers
+import os
 import re
+import shutil
 import sys
+import tempfile
 from collections import UserDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,14 +187,14 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
             (`Members.start`), who are no more than those of the launch.
 
     Returns:
-        With "told" the processes that run the program: the same object in the whole attempt. None
-        with "reentry", and outside of ``ftrma run``.
+        With "told" the processes that run the program: the same object in the whole attempt. A
+        process that is not under ``ftrma run`` is the only one. With "reentry" None.
 
     Raises:
         ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
             recovery but replay.
         FtrmaError: another framework has claimed failures, or slots disagree; with "told" the job
-            runs over several nodes.
+            runs over several nodes, or is not under ``ftrma run`` and has several processes.
 
     MPI: collective over all slots; waits until all have come to it. Local on a spare.
     Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
@@ -200,22 +205,40 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
     if way not in ("reentry", "told"):
         raise ValueError(f"claim({name!r}, {way!r}): the way is \"reentry\" or \"told\"")
     session = _session()
-    if not session:
-        return None
     if way == "told":
         return _members(name, session, forfeit=forfeit, most=most)
-    session.claim(name, forfeit=forfeit)
+    if session:
+        session.claim(name, forfeit=forfeit)
     return None
 
 
-def _members(name: str, session: Session, *, forfeit: bool, most: int) -> Members:
+def _members(name: str, session: Session | None, *, forfeit: bool, most: int) -> Members:
     """Claim for a framework that is told of deaths."""
     global _of_attempt
+    if session is None:
+        _of_attempt = _of_attempt or _alone(name)
+        return _of_attempt
     mail = session.claim_told(name, forfeit=forfeit, most=most)
     if not _of_attempt or _of_attempt.mail is not mail:
         _of_attempt = Members(mail, session.member_facts(most))
         mail.join()
     return _of_attempt
+
+
+def _alone(name: str) -> Members:
+    """Be the only process."""
+    processes = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+    if processes > 1:
+        raise FtrmaError(f"claim({name!r}): {processes} processes without 'ftrma run' cannot be "
+                         "told of deaths; start them by 'ftrma run -n'")
+    from .native import loading, mail
+    from .program.deathmail import MemberFacts
+
+    loading.load()
+    directory = Path(tempfile.mkdtemp(prefix="ftrma-alone-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    mail.create(directory / "mail", 1)
+    return Members(mail.Mail(directory / "mail", 0), MemberFacts(0, (0,), (), 1, 1, directory))
 
 
 class Kept(UserDict[str, Any]):
