@@ -5,6 +5,8 @@ The code is in `ftrma.frameworks.apgas`.
 
 from __future__ import annotations
 
+from .frameworks.apgas import glb
+from .frameworks.apgas.applications import CannotShrink, IterativeApp, SPMDIterativeApp
 from .frameworks.apgas.control import (
     async_,
     async_at,
@@ -23,18 +25,26 @@ from .frameworks.apgas.control import (
     yield_,
 )
 from .frameworks.apgas.errors import DeadPlaceException, MultipleExceptions, RemoteError
+from .frameworks.apgas.executors import IterativeExecutor, SPMDIterativeExecutor
+from .frameworks.apgas.futures import Executor, Future
+from .frameworks.apgas.localrun import local_app
 from .frameworks.apgas.placegroup import PlaceGroup
+from .frameworks.apgas.placemanager import ChangeDescription, NotEnoughPlaces, PlaceManager, group
 from .frameworks.apgas.references import GlobalRef, PlaceLocal
 from .frameworks.apgas.runtime import run
 from .frameworks.apgas.store import ResilientMap, ResilientStore
 from .frameworks.apgas.storeerrors import DeadPlaceAfterCommit
+from .frameworks.apgas.team import Team, TeamRevoked
 from .frameworks.apgas.transactions import Transaction
 from .host.errors import CatastrophicFailure
 
 __all__ = [
-    "CatastrophicFailure", "DeadPlaceAfterCommit", "DeadPlaceException", "GlobalRef",
-    "MultipleExceptions", "PlaceGroup", "PlaceLocal", "RemoteError", "ResilientMap",
-    "ResilientStore", "Transaction", "async_", "async_at", "at", "atomic", "finish", "here",
-    "is_dead", "kill_here", "on_place_removed", "places", "reserves", "run", "sleep",
-    "uncounted_async_at", "when", "yield_",
+    "CannotShrink", "CatastrophicFailure", "ChangeDescription", "DeadPlaceAfterCommit",
+    "DeadPlaceException", "Executor", "Future", "GlobalRef", "IterativeApp",
+    "IterativeExecutor", "MultipleExceptions", "NotEnoughPlaces", "PlaceGroup", "PlaceLocal",
+    "PlaceManager", "RemoteError", "ResilientMap", "ResilientStore", "SPMDIterativeApp",
+    "SPMDIterativeExecutor", "Team", "TeamRevoked", "Transaction", "async_", "async_at", "at",
+    "atomic", "finish", "glb", "group", "here", "is_dead", "kill_here", "local_app",
+    "on_place_removed", "places", "reserves", "run", "sleep", "uncounted_async_at", "when",
+    "yield_",
 ]

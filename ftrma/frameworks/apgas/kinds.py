@@ -15,3 +15,6 @@ END = 7  # place zero's program has ended
 REPORT = 8  # a place has ended its tasks of a finish (finish "none")
 STORE = 16  # of resilient stores, which have up to 31
 # Teams, executors and work stealing have 32 to 63.
+TEAM = 32  # values and ends of teams
+FUTURE = 33  # result of a function of `apgas.Executor`
+GLB = 34  # questions of idle places for work

@@ -200,15 +200,24 @@ class ResilientMap:
         """
         self._commit({self._key(key): None})
 
-    def keys(self) -> list[str]:
-        """Return the keys of this place's shelf of the map.
+    def keys(self, ordinal: int | None = None) -> list[str]:
+        """Return the keys of this place's shelf of the map, or of another shelf that is here.
+
+        Args:
+            ordinal: see `get_remote`; the shelf is one of `ResilientStore.shelves`.
+
+        Raises:
+            ValueError: the shelf is not here.
 
         MPI: local.
         Fault: as `get`.
         """
         part = self._part
         part.enter_access(alone=False)
-        return [key for of, key in part.held[part.own_shelf()].values if of == self._map]
+        shelf = part.own_shelf() if ordinal is None else ordinal
+        if shelf not in part.held:
+            raise ValueError(f"keys({ordinal}): place {part.me} does not hold that shelf")
+        return [key for of, key in part.held[shelf].values if of == self._map]
 
     def transaction(self) -> Transaction:
         """Return a transaction of this place's shelf, for a ``with`` block; see `Transaction`.
@@ -366,6 +375,14 @@ class ResilientStore(ResilientMap):
         part = self._part
         part.enter_access(alone=False)
         return tuple(sorted(part.held, key=lambda shelf: (shelf != part.seat, shelf)))
+
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """The place that each shelf belongs to, by the shelves' numbers; -1: none.
+
+        It is active, unless it has died.
+        """
+        return tuple(self._part.table.seats())
 
     def recover(self, changes: Any) -> None:
         """Give each shelf a holder and a keeper among the active places, and open the store.

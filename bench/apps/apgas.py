@@ -1,0 +1,143 @@
+"""Programs over places that survive failures: the one that is asked for.
+
+What: KMeans, logistic regression and PageRank by executors with checkpoints; Unbalanced Tree Search
+by global load balancing. The last line on standard output is one JSON object.
+
+Why: they are the applications of Resilient X10, and what users begin with.
+
+Source: see ``kmeans.py``, ``logreg.py``, ``pagerank_apgas.py`` and ``uts.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any, NoReturn
+
+import kmeans
+import logreg
+import numpy as np
+import pagerank_apgas
+import uts
+
+from ftrma import apgas
+from ftrma.host import outfile
+
+ITERATIVE = {"kmeans": kmeans.KMeans, "logreg": logreg.LogisticRegression,
+             "pagerank": pagerank_apgas.PageRank}
+
+
+class Parser(argparse.ArgumentParser):
+    """One line instead of the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="apgas", description=__doc__, add_help=False, allow_abbrev=False)
+    parser.add_argument("program", choices=(*ITERATIVE, "uts"))
+    for name, default in (("points", 100_000), ("clusters", 30), ("dimensions", 10),
+                          ("samples", 50_000), ("features", 30), ("pages", 20_000), ("steps", 50),
+                          ("depth", 8)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--checkpoint", default="10")
+    parser.add_argument("--commit", type=float, default=0.05)
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--out")
+    options = parser.parse_args(arguments)
+    if options.checkpoint.isdigit():
+        options.checkpoint = int(options.checkpoint)
+    return options
+
+
+def made(options: argparse.Namespace) -> tuple[Any, ...]:
+    """Arguments of the application's class, and of its oracle behind the number of places."""
+    if options.program == "kmeans":
+        return options.points, options.clusters, options.dimensions, options.steps
+    if options.program == "logreg":
+        return options.samples, options.features, options.steps
+    return options.pages, options.steps
+
+
+def ranks_here(name: str) -> dict[int, Any]:
+    """Ranks of this place's pages, by the first page of each block."""
+    found: dict[int, Any] = apgas.local_app(name).result()
+    return found
+
+
+def result_of(options: argparse.Namespace, app: Any, name: str) -> Any:
+    """The result of a run, gathered if it is distributed."""
+    if options.program == "kmeans":
+        return app.centres
+    if options.program == "logreg":
+        return app.weights
+    blocks: dict[int, Any] = {}
+    for place in apgas.group():
+        blocks |= apgas.at(place, ranks_here, name)
+    return np.concatenate([blocks[first] for first in sorted(blocks)])
+
+
+def oracle_of(options: argparse.Namespace, places: int) -> Any:
+    """The result, computed in one process."""
+    if options.program == "kmeans":
+        return kmeans.oracle(places, *made(options))
+    if options.program == "logreg":
+        return logreg.oracle(places, *made(options))
+    return pagerank_apgas.oracle(*made(options))
+
+
+def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
+    places = len(manager.active_places())
+    executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
+                                           implicit_step_synchronization=True)
+    app = executor.run(ITERATIVE[options.program], *made(options))
+    values = result_of(options, app, executor.name)
+    if options.out:
+        with outfile.opened(options.out) as file:
+            np.save(file, values)
+    statistics = executor.statistics
+    found: dict[str, Any] = {"steps": statistics.steps, "failures": statistics.failures,
+                             **{name: round(value, 6) for name, value in statistics.rows()}}
+    if options.check:
+        expected = oracle_of(options, places)
+        found["equal"] = values.tobytes() == expected.tobytes()
+        found["close"] = bool(np.allclose(values, expected, rtol=1e-9, atol=1e-12))
+    return found
+
+
+def run_uts(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
+    begin = time.perf_counter()
+    total, tallies = apgas.glb.run(uts.Nodes.root(options.depth), manager,
+                                   commit_s=options.commit or None)
+    seconds = time.perf_counter() - begin
+    found = {"nodes": total, "seconds": seconds, "nodes_per_s": total / seconds,
+             "commits": sum(tally.commits for tally in tallies),
+             "parts": sum(tally.given for tally in tallies)}
+    if options.check:
+        expected = uts.SIZES.get(options.depth) or uts.sequential(options.depth)
+        found["equal"] = found["close"] = total == expected
+    return found
+
+
+def main() -> None:
+    """Run one of them, at the place that leads."""
+    try:
+        options = parse(sys.argv[1:])
+        manager = apgas.PlaceManager(allow_shrinking=options.shrink)
+        run = run_uts if options.program == "uts" else run_iterative
+        found = run(options, manager)
+    except (ValueError, OSError) as error:
+        outfile.tell(f"error: {error}", who="apgas")
+        raise SystemExit(2) from None
+    print(json.dumps({"program": options.program, "places": len(apgas.group()), **found,
+                      "out": options.out}), flush=True)
+    if options.check and not found["close"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    apgas.run(main)

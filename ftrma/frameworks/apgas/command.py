@@ -1,0 +1,61 @@
+"""The command ``ftrma apgas``: its words, and the packaged program that it runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...host.values import number, whole
+from .. import Invocation
+
+PROGRAMS = ("kmeans", "logreg", "pagerank", "uts")
+APPS = ("apgas.py", "kmeans.py", "logreg.py", "pagerank_apgas.py", "uts.py")
+MOST = 10**9
+HELP = "KMeans, PageRank, tree search ... over places that survive failures"
+USAGE = "ftrma apgas PROGRAM -n N [--checkpoint K] [--out FILE] [options]"
+DESCRIPTION = (
+    "Run an application of Resilient X10 over places: kmeans, logreg (logistic regression) and"
+    " pagerank, with checkpoints; uts, the search of an unbalanced tree by work stealing. Spares"
+    " are reserves that replace dead places."
+)
+SIZES = (
+    ("points", "of kmeans, at each place (100000)"), ("clusters", "of kmeans (30)"),
+    ("dimensions", "of kmeans (10)"), ("samples", "of logreg, at each place (50000)"),
+    ("features", "of logreg (30)"), ("pages", "of pagerank, of all places (20000)"),
+    ("steps", "of kmeans, logreg and pagerank (50)"), ("depth", "of the tree of uts (8)"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    for name, text in SIZES:
+        add(f"--{name}", metavar="K", help=text)
+    add("--checkpoint", metavar="K", help="steps between two, young or daly: by --mtbf (10)")
+    add("--commit", metavar="S", help="of uts: seconds between two commits of a place, 0: nothing"
+        " is committed (0.05)")
+    add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
+    add("--check", action="store_true", help="compute the result in one process, too, and compare")
+    add("--out", metavar="FILE", help="write the result of kmeans, logreg or pagerank, an .npy"
+        " file")
+    add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
+
+
+def invocation(arguments: argparse.Namespace) -> Invocation:
+    words = [arguments.program]
+    for name, _ in SIZES:
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name}", str(whole(f"--{name}", value, 1, MOST))]
+    if arguments.checkpoint is not None:
+        word = arguments.checkpoint
+        if word not in ("young", "daly"):
+            word = str(whole("--checkpoint", word, 1, MOST, "steps, young or daly"))
+        words += ["--checkpoint", word]
+    if arguments.commit is not None:
+        words += ["--commit", repr(number("--commit", arguments.commit, 0, 1e9, "seconds"))]
+    words += [f"--{name}" for name in ("shrink", "check") if getattr(arguments, name)]
+    if arguments.out:
+        if arguments.program == "uts":
+            raise ValueError("--out: uts has one number as its result, which is printed")
+        words += ["--out", arguments.out]
+    writes = (("--out", arguments.out),) if arguments.out else ()
+    return Invocation(APPS, words, writes=writes)

@@ -1,0 +1,310 @@
+"""Executors: loops of steps that take checkpoints, and go back to the newest one after a death.
+
+Section 3 of the paper has the loop. Only deaths are retried; any other exception ends a run. After
+a death all is made again in this order, which each part relies on:
+
+1. `PlaceManager.rebuild_active_places`: dead places are replaced, or left out;
+2. `ResilientStore.recover`: replacements hold what the dead places held;
+3. a new `Team`, without the dead;
+4. `remake_local` at all active places; added ones make their object of the application first;
+5. `restore_local` at all active places, from the versions in the flip record (`checkpoints.py`).
+
+A death during any of these begins them again. The flip record is read from the store each time, and
+not remembered: a death may have kept the newest one from being written.
+
+If place zero dies, ``main`` runs again in another process and comes to the same run. It goes on
+from the newest checkpoint in the store, and takes a first one only if there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+from ... import framework
+from . import checkpoints, control, interval, localrun, placemanager, runtime
+from .applications import IterativeApp
+from .checkpoints import Flip
+from .errors import DeadPlaceException, MultipleExceptions
+from .localrun import LocalRun, Make
+from .phases import Recovery, Statistics
+from .placegroup import PlaceGroup
+from .placemanager import PlaceManager
+from .team import Team, TeamRevoked
+
+DEATHS = (DeadPlaceException, MultipleExceptions)
+
+
+def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call a function at each place of a group, side by side; returns the results by ordinals.
+
+    Raises:
+        MultipleExceptions: a place is dead, or a call raised.
+
+    MPI: local; waits for all places.
+    Fault: raises once no other place works on it any more.
+    """
+    results: list[Any] = [None] * len(group)
+
+    def call(ordinal: int, place: int) -> None:
+        results[ordinal] = control.at(place, function, *arguments)
+
+    with control.finish():
+        for ordinal, place in enumerate(group):
+            control.async_(call, ordinal, place)
+    return results
+
+
+def only_deaths(error: BaseException) -> bool:
+    """Say that deaths explain an exception, so that a run may go back to its checkpoint."""
+    leaves = list(error.leaves()) if isinstance(error, MultipleExceptions) else [error]
+    # A place that has revoked a team may have died before its own exception was told.
+    return (any(isinstance(leaf, DeadPlaceException) for leaf in leaves)
+            and all(isinstance(leaf, DeadPlaceException | TeamRevoked) for leaf in leaves))
+
+
+def _mtbf_s() -> float:
+    return float(getattr(runtime.current().members, "mtbf_s", 0.0))
+
+
+class _Executor:
+    """The loop. A subclass says how steps are taken.
+
+    Attributes:
+        manager: the active places and the reserves.
+        checkpoint: steps between two checkpoints, or the rule that finds them.
+        name: of the newest run.
+        statistics: of the newest run.
+    """
+
+    def __init__(self, manager: PlaceManager, checkpoint: int | str = 10) -> None:
+        interval.check_rule(checkpoint, _mtbf_s())
+        self.manager = manager
+        self.checkpoint = checkpoint
+        self.name = ""
+        self.statistics = Statistics()
+
+    def run(self, make: Make, *arguments: Any) -> Any:
+        """Run an application to its end; returns this place's object of it.
+
+        Args:
+            make: class of the application, or a function that makes an object of it. It is called
+                at each active place, and again at one that is added.
+            arguments: for it.
+
+        Raises:
+            MultipleExceptions: a step has raised something else than `DeadPlaceException`; or a
+                place has died before the first checkpoint was complete: the run can be started
+                again.
+            NotEnoughPlaces: no reserve is left, and the group may not shrink.
+            CatastrophicFailure: a place and the keeper of what it had saved died at once.
+
+        MPI: called in the place that runs ``main``.
+        Fault: all go back to the newest checkpoint. If this place dies, ``main`` begins again and
+            comes to this run, which goes on from there.
+        """
+        # After the death of place zero a run has the number that it had before.
+        self.name = f"run {localrun.runs().ended}"
+        self._make, self._arguments = make, arguments
+        self._group = PlaceGroup(())  # places that are ready
+        self._whole = True  # the next checkpoint has all fields
+        self._furthest = 0  # steps that were taken, at most
+        self._committed = False  # there is a checkpoint
+        self.statistics = Statistics()
+        begin = perf_counter()
+        try:
+            self._loop(self._begin())
+        finally:
+            self.statistics.total_s = perf_counter() - begin
+            if self._committed:
+                localrun.runs().ended += 1
+        self._report()
+        return self._local.app
+
+    @property
+    def _local(self) -> LocalRun:
+        return localrun.runs().by_name[self.name]
+
+    # -- the loop
+
+    def _begin(self) -> Recovery | None:
+        """Take the first checkpoint; if there is one already, return how to go back to it."""
+        self._store = localrun.open_store(self.manager)
+        if self._flip() is not None:
+            self._committed = self.statistics.resumed = True
+            return self._recovery(())
+        group = self.manager.active_places()
+        everywhere(group, localrun.make, self.name, group, self._make, self._arguments)
+        self._group = group
+        self._take_checkpoint()
+        return None
+
+    def _loop(self, recovery: Recovery | None) -> None:
+        generation = runtime.current().members.generation
+        patience = localrun.Patience()
+        while True:
+            try:
+                if recovery:
+                    self._recover(recovery)
+                    recovery = None
+                self._measured_steps()
+                if self._local.finished:
+                    return
+                self._take_checkpoint()
+            except DEATHS as error:
+                if not only_deaths(error):
+                    raise
+                patience.spend(error)
+                members = runtime.current().members
+                dead = tuple(members.deaths(generation))
+                generation += len(dead)
+                recovery = self._recovery(dead)
+
+    def _recovery(self, dead: tuple[int, ...]) -> Recovery:
+        told = [when for place, when in localrun.runs().told.items() if place in dead]
+        recovery = Recovery(dead, perf_counter() - min(told) if told else 0.0)
+        self.statistics.recoveries.append(recovery)
+        return recovery
+
+    def _recover(self, recovery: Recovery) -> None:
+        begin = perf_counter()
+        changes = self.manager.rebuild_active_places()
+        framework.kill_place("apgas.rebuild")
+        localrun.recover_store(self._store, changes)
+        rebuilt = perf_counter()
+        recovery.rebuild_s = rebuilt - begin
+        if len(self._group):  # since all were last ready, which another death may precede
+            changes = placemanager.between(self._group, changes.new)
+        everywhere(changes.new, localrun.remake, self.name, changes, Team(changes.new),
+                   self._make, self._arguments)
+        self._group = changes.new
+        remade = perf_counter()
+        recovery.remake_s = remade - rebuilt
+        flip = self._flip()
+        assert flip is not None, "a run goes back to a checkpoint only if there is one"
+        adopted = everywhere(self._group, localrun.restore, self._store, self.name, flip)
+        recovery.restore_s = perf_counter() - remade
+        recovery.redone_steps = max(0, self._furthest - flip.iteration)
+        recovery.redone_s = recovery.redone_steps * self.statistics.step_s
+        recovery.complete = True
+        if any(adopted):  # what was taken over is to be saved where it is now
+            self._whole = True
+            self._take_checkpoint()
+
+    # -- steps
+
+    def _measured_steps(self) -> None:
+        begin, before = perf_counter(), self._local.steps
+        try:
+            self._take_steps(self._interval())
+        finally:
+            taken = self._local.steps - before
+            self.statistics.steps += taken
+            self.statistics.steps_s += perf_counter() - begin if taken else 0.0
+            self._furthest = max(self._furthest, self._local.steps)
+
+    def _take_steps(self, count: int) -> None:
+        """Take up to a number of steps, and say in this place's object if none is left."""
+        raise NotImplementedError
+
+    # -- checkpoints
+
+    def _interval(self) -> int:
+        statistics = self.statistics
+        first = not statistics.checkpoints
+        cost_s = (statistics.first_checkpoint_s if first
+                  else statistics.checkpoints_s / statistics.checkpoints)
+        return interval.steps_between(self.checkpoint, cost_s, statistics.step_s,
+                                      _mtbf_s(), first)
+
+    def _flip(self) -> Flip | None:
+        flip: Flip | None = self._store.get_remote(0, checkpoints.flip_key(self.name))
+        return flip
+
+    def _take_checkpoint(self) -> None:
+        begin = perf_counter()
+        flip = self._flip()
+        whole, steps = self._whole, self._local.steps
+        written = dict(everywhere(self._group, localrun.save, self._store, self.name, flip,
+                                  whole))
+        framework.kill_place("apgas.flip")
+        self._store.set_remote(0, checkpoints.flip_key(self.name),
+                               checkpoints.flipped(flip, steps, written, whole))
+        self._whole, self._committed = False, True
+        took_s = perf_counter() - begin
+        if flip is None:
+            self.statistics.first_checkpoint_s = took_s
+        else:
+            self.statistics.checkpoints += 1
+            self.statistics.checkpoints_s += took_s
+
+    def _report(self) -> None:
+        """Put the run's statistics among the notes of ``--stats``."""
+        framework.note(**{f"apgas {self.name}": {
+            **{name: round(value, 6) for name, value in self.statistics.rows()},
+            "steps": self.statistics.steps, "checkpoints": self.statistics.checkpoints,
+            "recoveries": [asdict(recovery) for recovery in self.statistics.recoveries]}})
+
+
+class SPMDIterativeExecutor(_Executor):
+    """Runs an `SPMDIterativeApp`: all active places take steps side by side.
+
+    Args:
+        manager: the active places and the reserves.
+        checkpoint: steps between two checkpoints, or "young" or "daly": from the measured cost of a
+            checkpoint and the mean time between failures (``--mtbf``).
+        implicit_step_synchronization: the steps keep the places together by themselves, so there is
+            no barrier between them.
+
+    Raises:
+        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+
+    def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
+                 implicit_step_synchronization: bool = False) -> None:
+        super().__init__(manager, checkpoint)
+        self.implicit_step_synchronization = implicit_step_synchronization
+
+    def _take_steps(self, count: int) -> None:
+        team = Team(self._group)
+        with control.finish():
+            for place in self._group:
+                control.async_at(place, localrun.take_steps, self.name, team, count,
+                                 self.implicit_step_synchronization)
+
+
+class IterativeExecutor(_Executor):
+    """Runs an `IterativeApp`: this place takes the steps, with tasks at the active places.
+
+    Args:
+        manager: the active places and the reserves.
+        checkpoint: steps between two checkpoints, or "young" or "daly", as for
+            `SPMDIterativeExecutor`.
+
+    Raises:
+        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+
+    def _take_steps(self, count: int) -> None:
+        local = self._local
+        app: IterativeApp = local.app
+        app._call_everywhere = self._call_everywhere
+        with control.finish():
+            end = local.steps + count
+            local.finished = bool(app.is_finished())
+            while not local.finished and local.steps < end:
+                framework.kill_place("apgas.step")
+                app.step()
+                local.steps += 1
+                local.finished = bool(app.is_finished())
+
+    def _call_everywhere(self, method: str, arguments: tuple[Any, ...]) -> list[Any]:
+        return everywhere(self._group, localrun.call_method, self.name, method, arguments)

@@ -1,0 +1,288 @@
+"""A place's part in global load balancing: its bag, its commits, whom it asks, to whom it gives.
+
+See `glb.py`, which starts the tasks.
+
+Law: what is committed at a place is a bag, and parts that the bag does not contain. A commit that
+takes a part over says so, until the part is deleted.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ... import framework
+from . import control, kinds, runtime
+from .placegroup import PlaceGroup
+from .store import ResilientStore
+
+POLL_ITEMS = 500  # processed between two looks at the mail: the paper's
+RANDOM_STEALS = 2  # before the lifelines
+
+
+class Bag(Protocol):
+    """Work that can be divided, and the result of what was processed of it.
+
+    Attributes:
+        result: of the items that were processed in this bag.
+    """
+
+    result: Any
+
+    def process(self, count: int) -> bool:
+        """Process up to so many items; return that some are left."""
+
+    def split(self) -> Bag | None:
+        """Give away a part of the items, without a result; None: there are too few."""
+
+    def merge(self, part: Bag) -> None:
+        """Take over the items of a part, and its result."""
+
+
+@dataclass
+class Tally:
+    """Numbers of a place's work: commits, parts given and parts refused."""
+
+    commits: int = 0
+    given: int = 0
+    refused: int = 0
+
+
+@dataclass
+class Wave:
+    """Facts that all places of a wave of tasks have in common; a death ends the wave.
+
+    Attributes:
+        run: name of the run.
+        number: of the wave.
+        group: the places.
+        commit_s: time between two commits.
+        store: None: nothing is committed.
+        taken: shelves of lost places whose bags are in others' bags.
+    """
+
+    run: str
+    number: int
+    group: PlaceGroup
+    commit_s: float
+    store: ResilientStore | None
+    taken: frozenset[int] = frozenset()
+
+
+@dataclass
+class Worker:
+    """A place's part in a wave."""
+
+    wave: Wave
+    task: Callable[[Wave, Any], None]  # by which a part comes to a place
+    bag: Bag | None = None
+    sent: int = 0  # parts that this shelf has ever given
+    taken: frozenset[int] = frozenset()
+    loot: list[Any] = field(default_factory=list)  # keys of parts, or parts if nothing is committed
+    seen: set[str] = field(default_factory=set)  # keys whose parts were taken over
+    merged: list[str] = field(default_factory=list)  # those that are in the bag and in the store
+    requests: deque[int] = field(default_factory=deque)
+    lifelines: set[int] = field(default_factory=set)
+    loaded: bool = False
+    running: bool = False
+    busy: bool = False  # with a bag that may have something to give
+    refused: int = 0
+    committed: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    generation: int = -1  # in which the places were last looked at
+    stop: bool = False
+
+    def __post_init__(self) -> None:
+        self.me = runtime.current().members.me
+        self.rng = random.Random(f"{self.wave.number} {self.me}")
+        self.store = self.wave.store
+        self.shelf = self.store.shelves[0] if self.store else -1
+        seats = self.store.seats if self.store else ()
+        self.shelf_of = {place: shelf for shelf, place in enumerate(seats)}
+
+    # -- what is committed
+
+    def key(self, name: str) -> str:
+        return f"{self.wave.run}/{name}"
+
+    def load(self) -> None:
+        """Begin with what is committed here, and of places that nobody has replaced."""
+        self.loaded = True
+        if self.store is None:
+            return
+        for shelf in self.store.shelves:
+            if shelf != self.shelf and shelf in self.wave.taken:
+                continue
+            state = self.store.get_remote(shelf, self.key("state"))
+            if state is not None:
+                self.add(state["bag"])
+                if shelf == self.shelf:
+                    self.sent, self.taken = state["sent"], state["taken"]
+            for key in self.store.keys(shelf):
+                if key.startswith(self.key("loot ")):
+                    self.seen.add(key)
+                    if state is None or key not in state["merged"]:
+                        self.add(self.store.get_remote(shelf, key))
+                    if shelf == self.shelf:
+                        self.merged.append(key)
+            if shelf != self.shelf:
+                self.taken |= {shelf}
+        self.commit()
+
+    def add(self, part: Bag | None) -> None:
+        if self.bag is None:
+            self.bag = part
+        elif part is not None:
+            self.bag.merge(part)
+
+    def _state(self) -> dict[str, Any]:
+        return {"bag": self.bag, "sent": self.sent, "taken": self.taken,
+                "merged": tuple(self.merged)}
+
+    def commit(self) -> None:
+        """Commit the bag, and drop the parts that it contains."""
+        if self.store is None:
+            return
+        framework.kill_place("apgas.steal.commit")
+        with self.store.transaction() as transaction:
+            transaction.set(self.key("state"), self._state())
+            for key in self.merged:
+                transaction.delete(key)
+        self.merged.clear()
+        self.committed = time.monotonic()
+        self.tally.commits += 1
+
+    def merge_loot(self) -> None:
+        """Take over the parts that have come."""
+        while self.loot:
+            loot = self.loot.pop()
+            if self.store is None:
+                self.add(loot)
+            elif loot not in self.seen:
+                self.seen.add(loot)
+                self.add(self.store.get(loot))
+                self.merged.append(loot)
+
+    # -- work
+
+    def work(self) -> None:
+        """Process until nothing is left here and nobody gives."""
+        if self.running:
+            return
+        self.running = True
+        try:
+            if not self.loaded:
+                self.load()
+            while True:
+                self.merge_loot()
+                self._process()
+                if self._stopped() or not (self.loot or self._steal()):
+                    return
+        finally:
+            self.running = False
+
+    def _stopped(self) -> bool:
+        """Say that a place of the wave is dead."""
+        members = runtime.current().members
+        if members.generation != self.generation:
+            self.generation = members.generation
+            self.stop = not all(map(members.alive, self.wave.group))
+        return self.stop
+
+    def _process(self) -> None:
+        due = self.wave.commit_s if self.store else math.inf
+        self.busy = True
+        try:
+            while self.bag is not None and self.bag.process(POLL_ITEMS):
+                control.yield_()
+                if self._stopped():
+                    break
+                self.merge_loot()
+                if self.requests or self.lifelines:
+                    self._serve()
+                if time.monotonic() - self.committed >= due:
+                    self.commit()
+        finally:
+            self.busy = False
+            self._refuse_all()
+        if self.bag is not None:
+            self.commit()
+
+    def _refuse_all(self) -> None:
+        while self.requests:
+            self._post(self.requests.popleft(), "no")
+            self.tally.refused += 1
+
+    def _serve(self) -> None:
+        """Give a part of the bag to those who have asked, as long as it can be divided."""
+        assert self.bag is not None
+        while self.requests or self.lifelines:
+            asked = bool(self.requests)
+            thief = self.requests.popleft() if asked else self.lifelines.pop()
+            part = self.bag.split()
+            if part is None:
+                (self.requests.append if asked else self.lifelines.add)(thief)
+                self._refuse_all()
+                return
+            self.lifelines.discard(thief)
+            self._give(thief, part)
+
+    def _give(self, thief: int, part: Bag) -> None:
+        framework.kill_place("apgas.deal")
+        self.sent += 1
+        self.tally.given += 1
+        loot: Any = part
+        if self.store is not None:
+            loot = self.key(f"loot {self.shelf} {self.sent}")
+            self.store.set2(self.key("state"), self._state(), self.shelf_of[thief], loot, part,
+                            wait=False)
+            self.committed = time.monotonic()
+        control.async_at(thief, self.task, self.wave, loot)
+
+    # -- stealing
+
+    def _post(self, place: int, what: str) -> None:
+        runtime.current().mailroom.post(place, kinds.GLB,
+                                        (self.wave.run, self.wave.number, what))
+
+    def _steal(self) -> bool:
+        """Ask some places, then tell the lifelines; says that work has come."""
+        others = [place for place in self.wave.group if place != self.me]
+        for _ in range(RANDOM_STEALS if others else 0):
+            before = self.refused
+            self._post(self.rng.choice(others), "steal")
+            runtime.current().scheduler.wait(
+                lambda before=before: (  # type: ignore[misc]
+                    bool(self.loot) or self.refused > before or self._stopped()))
+            if self.loot or self._stopped():
+                return bool(self.loot)
+        for place in lifelines(self.wave.group, self.me):
+            self._post(place, "lifeline")
+        return False
+
+    def take(self, source: int, what: str) -> None:
+        """Take a message of a thief or a victim."""
+        if what == "no":
+            self.refused += 1
+        elif what == "lifeline":
+            self.lifelines.add(source)
+        elif self.busy:
+            self.requests.append(source)
+        else:
+            self._post(source, "no")
+
+
+def lifelines(group: PlaceGroup, me: int) -> list[int]:
+    """The places that a place tells when it is idle: ordinals that differ in one bit from its own.
+
+    From any place a path of lifelines leads to any other one.
+    """
+    ordinal, size = group.index_of(me), len(group)
+    found = {ordinal ^ 1 << bit for bit in range(size.bit_length())}
+    found.add((ordinal + 1) % size)  # where a size is no power of two, the bits alone lead nowhere
+    return [group[other] for other in sorted(found) if other < size and other != ordinal]
