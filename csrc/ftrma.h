@@ -635,6 +635,10 @@ uint64_t *ftrma_mail_words(struct ftrma_mail *mail, uint64_t *count);
 uint64_t ftrma_word_add(uint64_t *word, uint64_t n);
 /* Copy words, each as it is at some moment, in their order. */
 void ftrma_words_read(const uint64_t *words, uint64_t count, uint64_t *copy);
+/* 1: two rows of words, of which the first is read before the second, are equal; 0: they are not, or
+ * count is more than FTRMA_ROW_WORDS. */
+#define FTRMA_ROW_WORDS 4096
+int ftrma_words_equal(const uint64_t *first, const uint64_t *second, uint64_t count);
 
 /* ---- job/meet.c; log/event.c: ftrma_slots_barrier, ftrma_end ---------------------------------- */
 

@@ -12,6 +12,7 @@ from .frameworks.apgas.control import (
     async_at,
     at,
     atomic,
+    blocking,
     finish,
     here,
     is_dead,
@@ -40,11 +41,10 @@ from .host.errors import CatastrophicFailure
 
 __all__ = [
     "CannotShrink", "CatastrophicFailure", "ChangeDescription", "DeadPlaceAfterCommit",
-    "DeadPlaceException", "Executor", "Future", "GlobalRef", "IterativeApp",
-    "IterativeExecutor", "MultipleExceptions", "NotEnoughPlaces", "PlaceGroup", "PlaceLocal",
-    "PlaceManager", "RemoteError", "ResilientMap", "ResilientStore", "SPMDIterativeApp",
-    "SPMDIterativeExecutor", "Team", "TeamRevoked", "Transaction", "async_", "async_at", "at",
-    "atomic", "finish", "glb", "group", "here", "is_dead", "kill_here", "local_app",
-    "on_place_removed", "places", "reserves", "run", "sleep", "uncounted_async_at", "when",
-    "yield_",
+    "DeadPlaceException", "Executor", "Future", "GlobalRef", "IterativeApp", "IterativeExecutor",
+    "MultipleExceptions", "NotEnoughPlaces", "PlaceGroup", "PlaceLocal", "PlaceManager",
+    "RemoteError", "ResilientMap", "ResilientStore", "SPMDIterativeApp", "SPMDIterativeExecutor",
+    "Team", "TeamRevoked", "Transaction", "async_", "async_at", "at", "atomic", "blocking",
+    "finish", "glb", "group", "here", "is_dead", "kill_here", "local_app", "on_place_removed",
+    "places", "reserves", "run", "sleep", "uncounted_async_at", "when", "yield_",
 ]

@@ -397,3 +397,15 @@ void ftrma_words_read(const uint64_t *words, uint64_t count, uint64_t *copy)
     for (uint64_t i = 0; i < count; i++)
         copy[i] = LOAD(words + i);
 }
+
+int ftrma_words_equal(const uint64_t *first, const uint64_t *second, uint64_t count)
+{
+    uint64_t copy[FTRMA_ROW_WORDS];
+    if (count > FTRMA_ROW_WORDS)
+        return 0;
+    ftrma_words_read(first, count, copy);
+    for (uint64_t i = 0; i < count; i++)
+        if (LOAD(second + i) != copy[i])
+            return 0;
+    return 1;
+}

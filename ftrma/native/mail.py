@@ -29,6 +29,9 @@ class Sent(IntEnum):
     OK, FULL, DEAD = number("OK"), number("MAIL_FULL"), number("MAIL_DEAD")
 
 
+SENT = {int(sent): sent for sent in Sent}  # a lookup takes less time than a call
+
+
 def ring_bytes(processes: int) -> int:
     """Size of a ring, of which a job has one for each ordered pair of processes."""
     fair = RINGS_BYTES // processes**2 // 4096 * 4096
@@ -77,6 +80,16 @@ class Words:
         c.lib.ftrma_words_read(self._words + self._known(first), count, there)
         return copy
 
+    def equal(self, first: int, second: int, count: int) -> bool:
+        """Say whether two rows of words are equal; the first one is read before the second.
+
+        Args:
+            count: of a row, at most 4096.
+        """
+        self._known(max(first, second) + max(count, 1) - 1)
+        words = self._words
+        return bool(c.lib.ftrma_words_equal(words + first, words + second, count))
+
     def _known(self, at: int) -> int:
         if not 0 <= at < self.count:
             raise IndexError(f"word {at}: there are {self.count}")
@@ -124,7 +137,9 @@ class Mail:
         """
         view = c.ffi.from_buffer(data)
         sent = c.lib.ftrma_mail_append(self._mail, to, kind, view, len(view))
-        return Sent(c.check(sent, f"a message of {len(view)} bytes to process {to}"))
+        if sent < 0:
+            c.check(sent, f"a message of {len(view)} bytes to process {to}")
+        return SENT[sent]
 
     def take(self) -> tuple[int, int, memoryview] | None:
         """Take the oldest message of a source, of all sources in turn; None if there is none.

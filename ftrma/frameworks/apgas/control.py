@@ -219,6 +219,30 @@ def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         worker.scope or runtime.ledger.nobody, place, body)
 
 
+class blocking(AbstractContextManager[None]):  # programs read it as a statement
+    """Let other tasks run while a ``with`` block waits for something else than this place.
+
+    Such as a collective call of MPI, or a file: a slot that waits in MPI runs no tasks, and others
+    may wait for these before they come to their call. The block makes no calls of apgas.
+
+    Raises:
+        RuntimeError: inside of `atomic`.
+
+    MPI: local.
+    Fault: unwinds when all go back.
+    """
+
+    def __enter__(self) -> None:
+        scheduler = current().scheduler
+        self._worker = scheduler.current()
+        scheduler.leave()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if error is None or isinstance(error, Exception):
+            current().scheduler.come_back(self._worker)
+
+
 def sleep(seconds: float) -> None:
     """Let other tasks run for some time; `time.sleep` would stop the whole place.
 

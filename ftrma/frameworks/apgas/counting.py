@@ -161,7 +161,8 @@ class CountingLedger:
         """Count, at place zero, the programs of all slots as tasks of the root."""
         members = self.records.members
         for place in members.everyone[1:members.slots]:
-            self.finishes[1].sent(place)
+            if members.alive(place):
+                self.finishes[1].sent(place)
 
     def arrive(self, key: Key) -> Any:
         """Count a task that has come to this place; the scope that it runs in."""

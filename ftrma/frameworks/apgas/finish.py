@@ -147,8 +147,10 @@ class SharedLedger:
 
     def expect_mains(self) -> None:
         """Count, at place zero, the programs of all slots as tasks of the root."""
-        for i in range(1, self.records.members.slots):
-            self.words.add(self.records.sent(0, 0, i))
+        members = self.records.members
+        for place in members.everyone[1:members.slots]:
+            if members.alive(place):
+                self.words.add(self.records.sent(0, 0, self.records.index[place]))
 
     def _admit(self, record: int, serial: int, source: int) -> bool:
         """Count what has come; False: its finish has ended, or its source is cut off."""

@@ -68,6 +68,9 @@ class Records:
         self.generation = 0
         self.dead: frozenset[int] = frozenset()
         self.mask = 0
+        self.published = 0  # number of deaths whose messages are known to be taken here
+        self.cut: dict[int, int] = {}  # masks of the records in use that have any
+        self.parents: dict[int, int] = {}  # what stands in the heads of this place's records
         self._orphans: dict[int, list[int]] | None = None
         self._seen: dict[int, tuple[Any, Any]] = {}  # words by which records were found quiet
 
@@ -96,6 +99,7 @@ class Records:
         while not self.free and self.held and self._drained() >= self.held[0][1]:
             record, _ = self.held.popleft()
             self.before[record] = self.words.read(self.sent(record, 0, 0), 3 * self.square)
+            self.words.store(self.head(record) + CUT, 0)
             self.free.append(record)
         return bool(self.free)
 
@@ -103,18 +107,17 @@ class Records:
         """Return a free record and its serial; it is in use from now on."""
         record = self.free.popleft()
         head = self.head(record)
-        self.words.store(head + PARENT, parent)
-        self.words.store(head + CUT, 0)
+        if self.parents.get(record) != parent:
+            self.words.store(head + PARENT, parent)
+            self.parents[record] = parent
         return record, self.words.add(head + SERIAL)
 
     def retire(self, record: int) -> None:
         """End the use of a record, of one's own or of an adopted one."""
-        head = self.head(record)
-        cuts = self.words.load(head + CUT)
-        self.words.add(head + SERIAL)
+        self.words.add(self.head(record) + SERIAL)
         if record // self.each != self.me:
             self._orphans = None
-        elif cuts:
+        elif self.cut.pop(record, 0):
             self.held.append((record, self.generation))
         else:
             self.free.append(record)
@@ -124,18 +127,23 @@ class Records:
 
     # -- deaths -------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Look at deaths, and publish whose messages have all been taken here."""
-        generation = self.members.generation
+    def refresh(self, generation: int) -> bool:
+        """Look at so many deaths, and publish whose messages have all been taken here.
+
+        Returns:
+            That is published for all of them.
+        """
         if generation != self.generation:
             self.generation = generation
             deaths = self.members.deaths()[:generation]
             self.dead = frozenset(self.index[p] for p in deaths if p in self.index)
             self.mask = sum(1 << i for i in self.dead)
             self._orphans = None
-        if self.words.load(DRAINED + self.me) < generation and not any(
+        if self.published < generation and not any(
                 self.members.mail.holds(self.everyone[i]) for i in self.dead):
             self.words.store(DRAINED + self.me, generation)
+            self.published = generation
+        return self.published == generation
 
     def orphans(self, record: int) -> list[int]:
         """Records in use of dead homes whose first living ancestor is this record."""
@@ -169,20 +177,21 @@ class Records:
         before its end does.
         """
         words, square = self.words, self.square
+        if not self.dead:
+            row = self.rows + record * 3 * square
+            return words.equal(row + 2 * square, row, square)
         group = [record, *self.orphans(record)]
         for one in group:
-            if words.load(self.head(one) + CUT) != self.mask:
+            if self.cut.get(one) != self.mask:
                 words.store(self.head(one) + CUT, self.mask)
+                self.cut[one] = self.mask
         ended = [words.read(self.ended(one, 0, 0), square) for one in group]
         for one, before in zip(group, ended, strict=True):
-            if self.dead:
-                now = words.read(self.sent(one, 0, 0), 2 * square)
-                if not self._equal(now.reshape(2, self.count, -1), before):
-                    return False
-                if one == record:
-                    self._seen[record] = now, before
-            elif words.read(self.sent(one, 0, 0), square).tobytes() != before.tobytes():
+            now = words.read(self.sent(one, 0, 0), 2 * square)
+            if not self._equal(now.reshape(2, self.count, -1), before):
                 return False
+            if one == record:
+                self._seen[record] = now, before
         return True
 
     def _equal(self, now: Any, ended: Any) -> bool:

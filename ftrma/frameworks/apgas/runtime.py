@@ -10,14 +10,12 @@ has a new object of everything.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ... import framework
-from ...host.errors import FtrmaError, Rollback
+from ...host.errors import Rollback
 from . import kinds, tasks
-from .alone import AloneMembers
 from .counting import CountingLedger
 from .door import Members
 from .errors import Ended, group
@@ -28,8 +26,6 @@ from .scheduler import Scheduler
 from .scopes import Uncounted
 
 LEDGERS: dict[str, Any] = {"place0": SharedLedger, "none": CountingLedger}
-# Set by launchers of MPI in each process that they start.
-RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 
 
 class Ledger(Protocol):
@@ -70,13 +66,14 @@ class Runtime:
         self.mailroom.handle_raw(kinds.END, lambda source, view: self.scheduler.close(Ended()))
         self.mailroom.handle_raw(kinds.UNCOUNTED, self._on_uncounted)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         self.members.check()
         generation = self.members.generation
-        self.records.refresh()
+        settled = self.records.refresh(generation)
         if generation != self.polled:
             self.members.poll()
             self.polled = generation
+        return settled
 
     def _tell_removed(self, place: int) -> None:
         for function in self.removed:
@@ -230,12 +227,6 @@ def run(main: Callable[[], Any], *, finish: str = "place0", everywhere: bool = F
     if finish not in LEDGERS:
         raise ValueError(f"run(finish={finish!r}): the finish is "
                          + " or ".join(f'"{name}"' for name in LEDGERS))
-    if not framework.attempt():
-        ranks = max(int(os.environ.get(name, 1)) for name in RANKS)
-        if ranks > 1:
-            raise FtrmaError(f"apgas.run: {ranks} processes that know nothing of one another; "
-                             f"start them by ftrma run -n {ranks} instead of mpiexec")
-        return run_at(AloneMembers(), main, finish=finish, everywhere=everywhere)
-    claim: Any = framework.claim
-    members = claim("apgas", "told", forfeit=True)
+    members = framework.claim("apgas", "told", forfeit=True)
+    assert members is not None
     return run_at(members, main, finish=finish, everywhere=everywhere)

@@ -36,11 +36,12 @@ class Worker:
         lock: taken while the thread is parked or runs; released by whoever hands over the baton.
         work: what it runs next, if it is idle.
         until, deadline: what its task waits for, and until when.
+        away: it is in a call that blocks, without the baton.
         ready: the condition held when the baton was handed over, and nothing has run since.
         scope: of the task that it runs (`finish`); None: of none.
     """
 
-    __slots__ = ("deadline", "ident", "lock", "ready", "scope", "thread", "until", "work")
+    __slots__ = ("away", "deadline", "ident", "lock", "ready", "scope", "thread", "until", "work")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -48,7 +49,7 @@ class Worker:
         self.work: Callable[[], None] | None = None
         self.until: Until | None = None
         self.deadline = math.inf
-        self.ready = False
+        self.ready = self.away = False
         self.scope: Any = None
         self.thread: threading.Thread | None = None
         self.ident = threading.get_ident()
@@ -59,12 +60,14 @@ class Scheduler:
 
     Args:
         mailroom: is pumped by whoever waits.
-        look: called in each round of a wait; raises what ends the attempt.
+        look: called in each round of a wait that something may have come for; raises what ends the
+            attempt; False: it wants to be called again once mail has been taken.
     """
 
-    def __init__(self, mailroom: Mailroom, look: Callable[[], None]) -> None:
+    def __init__(self, mailroom: Mailroom, look: Callable[[], bool]) -> None:
         self.mailroom = mailroom
         self.mail: Mail = mailroom.mail
+        self.place = mailroom.members.me
         self.look = look
         self.main = Worker()
         self.holder = self.main
@@ -74,6 +77,7 @@ class Scheduler:
         self.threads: list[threading.Thread] = []
         self.over: BaseException | None = None
         self.atomic_depth = 0
+        self._bell: int | None = None  # when all mail had been taken the last time
 
     # -- what tasks call ----------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class Scheduler:
         """Let all others run that can."""
         me = self.current()
         self.refuse("yield_()")
-        self._round()
+        self._round(self.mail.bell)
         ready = self._ready()
         if ready is None and not self.queue:
             return
@@ -145,15 +149,35 @@ class Scheduler:
         """Let others run for some time."""
         self.wait(_never, time.monotonic() + seconds)
 
+    def leave(self) -> None:
+        """Hand the baton on and keep running, in a call that blocks; `come_back` must follow."""
+        me = self.current()
+        self.refuse("blocking()")
+        me.away = True
+        me.until = lambda: not me.away
+        self.parked.append(me)
+        self._hand(_nothing)
+
+    def come_back(self, me: Worker) -> None:
+        """Wait for the baton."""
+        me.away = False
+        self.mail.ring(self.place)
+        me.lock.acquire()
+        if self.over:
+            raise self.over
+        me.until = None
+
     def spawn(self, function: Callable[[], None]) -> None:
         """Have a function run by a thread of the pool, in its turn; it must not raise."""
         self.queue.append(function)
 
     # -- the pump -----------------------------------------------------------------------------
 
-    def _round(self) -> None:
-        self.look()
-        self.mailroom.pump()
+    def _round(self, bell: int) -> None:
+        """Look at deaths and take mail, unless nothing has come since the last round."""
+        if bell != self._bell or self.mailroom.outbox:
+            settled = self.look()
+            self._bell = bell if self.mailroom.pump() and settled else None
         if self.over:
             raise self.over
 
@@ -179,7 +203,7 @@ class Scheduler:
         mail = self.mail
         while True:
             bell = mail.bell
-            self._round()
+            self._round(bell)
             if until is not None and (until() or time.monotonic() >= deadline):
                 return None
             worker = self._ready()
@@ -190,12 +214,21 @@ class Scheduler:
             end = min((worker.deadline for worker in self.parked), default=math.inf)
             end = min(end, deadline)
             timeout = IDLE_S if end == math.inf else max(0.0, min(IDLE_S, end - time.monotonic()))
-            mail.wait(bell, self.mailroom.patience_s(timeout))
+            if self._bell is not None:
+                mail.wait(bell, self.mailroom.patience_s(timeout))
+                if mail.bell == bell:
+                    self._bell = None  # the time is over: look at all, ring or no ring
 
     def _switch(self, me: Worker, chosen: Callable[[], None] | Worker) -> None:
         """Hand the baton on, and wait until it comes back."""
         if chosen is me:
             return
+        self._hand(chosen)
+        me.lock.acquire()
+        if self.over:
+            raise self.over
+
+    def _hand(self, chosen: Callable[[], None] | Worker) -> None:
         if isinstance(chosen, Worker):
             self.holder = chosen
             chosen.lock.release()
@@ -213,9 +246,6 @@ class Scheduler:
             self.threads.append(thread)
             worker.lock.release()
             thread.start()
-        me.lock.acquire()
-        if self.over:
-            raise self.over
 
     # -- threads of the pool ------------------------------------------------------------------
 
@@ -267,3 +297,7 @@ class Scheduler:
 
 def _never() -> bool:
     return False
+
+
+def _nothing() -> None:
+    pass
