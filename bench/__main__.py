@@ -24,6 +24,7 @@ QUESTIONS = {
     "graph": "what vertex programs cost beside scipy.sparse",
     "lwcp": "what checkpoints and logs of vertex programs cost, light and heavy",
     "phoenix": "what Phoenix costs without a failure, and how many rounds more with one",
+    "apgas": "what resilient finishes, calls and the store of apgas cost",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

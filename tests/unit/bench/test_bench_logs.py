@@ -484,12 +484,13 @@ SMALLEST = {
     "graph": "-n 2 --scale 8",
     "phoenix": "cc -n 2 --graph rmat:8 --repeat 0",
     "lwcp": "-n 2 --graph rmat:8 --every 3 --kill 5 --steps 8",
+    "apgas": "-n 2 --seconds 0.01",
 }
 
 
 @pytest.mark.parametrize("name", tiers(
-    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix"],
-    full=["dht"]))
+    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "apgas"],
+    full=["dht", "apgas"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
     arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]

@@ -1,0 +1,108 @@
+"""Measures tasks and finishes of `ftrma.apgas`, with the resilient finish and without resilience.
+
+In each round the same patterns run in two jobs, one after the other: with finish "place0", which
+survives deaths, and with "none", which counts by messages to the home and survives none. The
+patterns are those by which X10 measures its finishes; a ratio compares one pattern's times in one
+round. The store's times stand beside a copy of as many bytes in the same job.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from . import common, launching
+from .common import Parser, ratios, spread
+from .launching import HERE, JsonObject
+
+SCRIPT = HERE / "apgas_app.py"
+SIDES = ("place0", "none")
+FROM = {"zero": "place zero", "one": "another"}
+LOCAL_TARGET, TARGET = 1.05, 1.3  # resilient / not, for finishes of one place and of several
+
+
+def parse(arguments: list[str]) -> Namespace:
+    parser = Parser("apgas", "Tasks, finishes and the store, resilient and not.")
+    parser.add_argument("-n", dest="places", type=common.whole, default=4, metavar="N",
+                        help="places, two or more")
+    parser.add_argument("--seconds", type=common.positive, default=0.3, metavar="S",
+                        help="for each pattern, in each round")
+    options = parser.parse_args(arguments)
+    if options.places < 2:
+        parser.error(f"-n {options.places}: give 2 or more places")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, draw."""
+    options = parse(arguments)
+    report = common.begin("apgas")
+    report.update(places=options.places, rounds=options.rounds, seconds=options.seconds)
+    found: dict[str, list[Any]] = {side: [] for side in SIDES}
+    for i in range(options.rounds):
+        common.progress(f"apgas: round {i + 1} of {options.rounds}")
+        for side in SIDES[::-1] if i % 2 else SIDES:
+            said, _ = launching.run_protected(
+                options.places, SCRIPT, [side, str(options.seconds)], ["--spares", "0"],
+                options.timeout)
+            found[side].append(said)
+    report["patterns"] = {
+        place: {name: {**{side: spread([run[place][name] for run in found[side]])
+                          for side in SIDES},
+                       "ratio": spread(ratios(*([run[place][name] for run in found[side]]
+                                                for side in SIDES)))}
+                for name in found["none"][0][place]} for place in FROM}
+    report["at"] = {side: spread([run["at"] for run in found[side]]) for side in SIDES}
+    report["store"] = {name: spread([run["store"][name] for run in found["place0"]])
+                       for name in found["place0"][0]["store"]}
+    report["store"]["set / memcpy of 1 MiB"] = spread(
+        run["store"]["set 1 MiB"] / run["store"]["memcpy 1 MiB"] for run in found["place0"])
+    common.finish(report, options, text(report))
+    if "plot" in options:
+        draw(report, options.plot)
+    return 0
+
+
+def in_us(found: JsonObject) -> str:
+    return common.with_range({key: 1e6 * value for key, value in found.items()}, 0)
+
+
+def text(report: JsonObject) -> str:
+    """The tables for people."""
+    rows = [["us", "from", "place0", "none", "place0 / none", "target"]]
+    for place, name_of_place in FROM.items():
+        for name, times in report["patterns"][place].items():
+            aim = LOCAL_TARGET if name == "local" else TARGET
+            met = "met" if times["ratio"]["median"] <= aim else "missed"
+            rows.append([name, name_of_place, *(in_us(times[side]) for side in SIDES),
+                         common.with_range(times["ratio"]), f"<= {aim:g} {met}"])
+    calls = [["us", "median (min .. max)"],
+             *(["at and back, " + side, in_us(report["at"][side])] for side in SIDES)]
+    store = report["store"]
+    calls += [[name, in_us(times)] for name, times in store.items() if "/" not in name]
+    ratio = store["set / memcpy of 1 MiB"]
+    met = "met" if ratio["median"] <= 3 else "missed"
+    return "\n".join([
+        f"{report['places']} places; {report['rounds']} rounds; median (min .. max).", "",
+        common.table(rows), "", common.table(calls), "",
+        f"set / memcpy of 1 MiB: {common.with_range(ratio)}, target <= 3 {met}"])
+
+
+def draw(report: JsonObject, path: Any) -> None:
+    """The cost of resilience, pattern by pattern."""
+    plt = common.pyplot()
+    names = list(report["patterns"]["zero"])[::-1]
+    figure, axis = plt.subplots(figsize=(5.2, 0.8 + 0.3 * len(names)), layout="constrained")
+    for i, (place, label) in enumerate(FROM.items()):
+        found = [report["patterns"][place][name]["ratio"] for name in names]
+        places = [at + 0.2 - 0.4 * i for at in range(len(names))]
+        widths = [f["median"] for f in found]
+        axis.barh(places, widths, 0.4, color=("tab:blue", "0.6")[i], label=f"from {label}")
+        axis.errorbar(widths, places, xerr=common.whiskers(found), fmt="none", color="0.2",
+                      capsize=2, lw=0.8)
+    axis.axvline(1.0, color="0.2", lw=0.8)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel(f"time with the resilient finish / without, {report['places']} places")
+    axis.grid(axis="x")
+    axis.legend(fontsize=7)
+    common.save(figure, path, report)
