@@ -126,7 +126,7 @@ class Place:
     def post(self, to: int, kind: int, payload: Any) -> None:
         if not self.dead:
             data = pickle.dumps(payload, 5)
-            self.sim.rings.setdefault((self.me, to), deque()).append((kind, data))
+            self.sim.send(self.me, to, (kind, data))
 
     def send_uncounted(self, to: int, body: Any) -> None:
         self.post(to, TASK, body)
@@ -168,6 +168,7 @@ class Simulation:
         self.left, self.root_dies = deaths, root_dies
         self.rate = self.random.choice([0.002, 0.01, 0.03])
         self.told: list[int] = []
+        self.stalled: dict[tuple[int, int], int] = {}
         self.rings: dict[tuple[int, int], deque[Any]] = {}
         self.words, self.back = Words(), threading.Semaphore(0)
         self.task: Task | None = None
@@ -175,6 +176,7 @@ class Simulation:
         self.tasks: list[Task] = []
         self.counts: Counter[str] = Counter()
         self.clock = 0
+        self.slow = self.random.choice([0, 0.05, 0.2])  # share of messages that are
         self.places = [Place(self, me) for me in self.everyone]
 
     def be(self, place: Place) -> Any:
@@ -185,8 +187,15 @@ class Simulation:
         """Have the store use this simulation."""
         monkeypatch.setattr(store, "current", lambda: self.running)
         monkeypatch.setattr(storerecovery.outfile, "tell", lambda *_, **__: None)
+        monkeypatch.setattr(shelf, "LEAST_BYTES", 1024)  # so that halves change often
         for module in MODULES:
             monkeypatch.setattr(module, "kill_place", self.visit)
+
+    def send(self, source: int, to: int, message: Any) -> None:
+        """Put a message into a ring, which may be slow from then on."""
+        self.rings.setdefault((source, to), deque()).append(message)
+        if self.random.random() < self.slow:
+            self.stalled[source, to] = self.clock + self.random.randrange(600)
 
     def spawn(self, place: Place, function: Callable[[], Any]) -> Task:
         """Start a task."""
@@ -257,7 +266,8 @@ class Simulation:
             if self._ready(task):
                 choices.append(lambda task=task: self._resume(task))
         for (source, to), ring in self.rings.items():
-            if ring and not self.places[to].dead:
+            stalled = self.stalled.get((source, to), 0) > self.clock
+            if ring and not self.places[to].dead and not (stalled and choices):
                 choices += 2 * [lambda s=source, to=to: self._deliver(s, self.places[to])]
         untold = [p for p in self.places if p.dead and p.me not in self.told]
         choices += [lambda p=p: self._tell(p) for p in untold]

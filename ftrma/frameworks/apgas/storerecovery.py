@@ -246,8 +246,9 @@ def replay(part: Part, round_: int) -> None:
         DeadPlaceException: the holder or keeper of a shelf has died.
     """
     for origin in [s for s in sorted(part.held) if part.table.row(s).holder == part.me]:
-        for number in sorted(part.held[origin].intents):
-            if number not in part.acked[origin]:
+        intents, acked = part.held[origin].intents, part.acked[origin]
+        for number in sorted(intents):
+            if number in intents and number not in acked:  # an answer may have come meanwhile
                 kill_place("apgas.store.replay")
                 part.send_intent(origin, number, round_)
                 part.await_intent(origin, number)

@@ -43,7 +43,7 @@ class Program(Simulation):
         self.pairs: list[tuple[Any, Any]] = []
         self.value, self.over = 0, ""
         self.active = list(self.everyone[:self.slots])
-        self.shrink = self.random.random() < 0.5
+        self.shrink = self.random.choice([0, 0, 0.5])  # how often a reserve waits for later
         self.begun: set[int] = set()  # shelves with their first tokens
 
     def begin(self) -> None:
@@ -71,7 +71,7 @@ class Program(Simulation):
             part = self.store._part
             again = True
             while True:
-                if again or any(p in self.told for p in self.active):
+                if again or self._broken():
                     try:
                         again = True
                         self.active = self._living()
@@ -82,9 +82,10 @@ class Program(Simulation):
                     except DeadPlaceException:
                         self.counts["interrupted"] += 1
                         continue
-                self.running.wait(lambda: not self.working()  # type: ignore[union-attr]
-                                  or any(p in self.told for p in self.active))
-                if not self.working() and not any(p in self.told for p in self.active):
+                again = len(self.active) < self.slots and self.random.random() < 0.2
+                until = self.clock + self.random.randrange(300)
+                self._wait(again, until)
+                if not (again or self.working() or self._broken()):
                     if self.left and self.random.random() < 0.5:
                         self.pause()
                         continue
@@ -95,13 +96,28 @@ class Program(Simulation):
             self._check_lost(error)
             self.over = "lost"
 
+    def _wait(self, again: bool, until: int) -> None:
+        assert self.running
+        self.running.wait(lambda: not self.working() or self._broken()
+                          or (again and until < self.clock))
+
+    def _broken(self) -> bool:
+        return any(place in self.told for place in self.active)
+
     def _living(self) -> list[int]:
         """The active places, with reserves in the places of the dead."""
         reserves = [p for p in self.everyone if p not in self.active and p not in self.told
                     and p != self.root]
-        found = [p if p not in self.told else reserves.pop(0) if reserves else None
-                 for p in self.active]
-        return [p for p in found if p is not None]
+        found = []
+        for place in self.active:
+            if place not in self.told:
+                found.append(place)
+            elif reserves and self.random.random() >= self.shrink:
+                found.append(reserves.pop(0))
+        if reserves and len(found) < self.slots and self.random.random() < 0.5:
+            found.append(reserves.pop(0))
+            self.counts["grown"] += 1
+        return found
 
     def _start(self, part: Any) -> None:
         for shelf, place in enumerate(part.table.seats()):
