@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 NEVER = math.inf
+ANYTHING = object()
 
 
 class Operation(NamedTuple):
@@ -25,12 +26,14 @@ class Operation(NamedTuple):
         called, returned: times; `NEVER`: it has not returned.
         write: it is a write; else a read.
         value: that was written or read.
+        seen: what a write has read at its moment, if it has read.
     """
 
     called: float
     returned: float
     write: bool
     value: Any
+    seen: Any = ANYTHING
 
 
 def is_linearizable(history: Sequence[Operation], first: Any = None) -> bool:
@@ -57,7 +60,8 @@ def is_linearizable(history: Sequence[Operation], first: Any = None) -> bool:
         for i, operation in enumerate(operations):
             if operation.called > latest:
                 break
-            if i in done or not (operation.write or operation.value == value):
+            expected = operation.seen if operation.write else operation.value
+            if i in done or not (expected is ANYTHING or expected == value):
                 continue
             stack.append((done | {i}, operation.value))
     return False

@@ -22,6 +22,8 @@ from ftrma.frameworks.apgas import shelf, store, storepart, storerecovery
 from ftrma.host.errors import Rollback
 
 MODULES = (shelf, storepart, storerecovery)  # that call `kill_place`
+POINTS = [f"apgas.{point}" for point in
+          ("half", "flip", "published", "applied", "load", "mirror", "intent", "open")]
 TASK = -1  # kind of the message that starts a task
 MOST_STEPS = 60_000
 
@@ -156,7 +158,6 @@ class Simulation:
         seed: of all choices.
         directory: for files.
         deaths: so many, at most.
-        points: names of places in the code at which a process may die, see `kill_place`.
         root_dies: the root may die, too.
     """
 
@@ -167,6 +168,7 @@ class Simulation:
         self.root, self.attempt, self.rolling = 0, 1, False
         self.left, self.root_dies = deaths, root_dies
         self.rate = self.random.choice([0.002, 0.01, 0.03])
+        self.focus = self.random.choice([*POINTS, ""])  # where most deaths happen
         self.told: list[int] = []
         self.stalled: dict[tuple[int, int], int] = {}
         self.rings: dict[tuple[int, int], deque[Any]] = {}
@@ -212,7 +214,8 @@ class Simulation:
     def visit(self, name: str) -> None:
         """Be at a named place of the code, where the process may die."""
         self.counts[name] += 1
-        if self.running and self._may_die(self.running) and self.random.random() < self.rate * 5:
+        chance = 0.2 if name == self.focus else self.rate
+        if self.running and self._may_die(self.running) and self.random.random() < chance:
             self.counts[f"death at {name}"] += 1
             self.kill(self.running)
             raise Killed

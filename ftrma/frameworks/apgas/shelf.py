@@ -269,8 +269,7 @@ class _Half:
         self.used, self.serial = self._end, serial
         self._words[1] = serial << UNIT_BITS | self.used >> 3
 
-    def close(self) -> None:
-        self._bytes = self._words = memoryview(b"")
+    def __del__(self) -> None:
         os.close(self._file)
 
 
@@ -304,7 +303,7 @@ class ShelfFile:
         half = self._now
         if half.used + record.size <= half.capacity:
             half.add(record)
-            kill_place("apgas.shelf.half")
+            kill_place("apgas.half")
             half.publish(half.serial)
             return
         if len(self._halves) == 1:
@@ -322,13 +321,8 @@ class ShelfFile:
             half.grow(max(LEAST_BYTES, need + spare))
         half.unpublish()
         half.add(record)
-        kill_place("apgas.shelf.flip")
+        kill_place("apgas.flip")
         half.publish(serial)
-
-    def close(self) -> None:
-        """Unmap the file; it stays."""
-        for half in self._halves:
-            half.close()
 
 
 def read(path: Path) -> State:

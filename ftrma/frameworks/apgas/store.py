@@ -19,7 +19,7 @@ from .errors import DeadPlaceException
 from .kinds import STORE
 from .runtime import current
 from .shelf import Change, Intent, Key
-from .storeerrors import DeadPlaceAfterCommit, Refused
+from .storeerrors import DeadPlaceAfterCommit, Forgotten, Refused
 from .storepart import Part
 from .storerecovery import Recovery, do_job
 from .storetable import IDENTITY, SEAT, SHELVES, Table
@@ -57,15 +57,21 @@ class Stores:
             part = self._enter(index, name, Table(self.members.mail.words, index, path))
         return part
 
-    def lead(self, name: str, active: list[int]) -> Part:
-        """Make a store, or attach one of an earlier attempt; at the root."""
-        if any(part.name == name for part in self.parts.values()):
+    def lead(self, name: str, active: list[int], anew: bool = False) -> Part:
+        """Make a store, or attach one of an earlier attempt, at the root.
+
+        Args:
+            anew: what is there is of processes that are dead: the job was launched again.
+        """
+        if not anew and any(part.name == name for part in self.parts.values()):
             raise ValueError(f"ResilientStore({name!r}): this attempt of the program has a store "
                              "of that name; use it, or give another name")
         index = len(self.parts)
         if index == storetable.STORES:
             raise ValueError(f"ResilientStore({name!r}): there are {index} stores; use maps of one")
         path = storetable.table_path(self.directory, name)
+        if anew and self.directory:
+            storetable.remove(self.directory, name)
         fresh = not (path and path.exists())
         table = Table(self.members.mail.words, index, path, make=fresh)
         if fresh:
@@ -351,9 +357,13 @@ class ResilientStore(ResilientMap):
             raise ValueError("ResilientStore(): a store is made at the root place, by main(); "
                              "other places get it as an argument of a task")
         active = places_of(places)
-        super().__init__(stores.lead(name, active), "")
         with suppress(DeadPlaceException):  # accesses raise it, until recover()
-            stores.led[self._part.index].run(active)
+            try:
+                super().__init__(stores.lead(name, active), "")
+                stores.led[self._part.index].run(active)
+            except Forgotten:
+                super().__init__(stores.lead(name, active, anew=True), "")
+                stores.led[self._part.index].run(active)
 
     def map(self, name: str) -> ResilientMap:
         """Return another map of the store, by its name; each name has one.

@@ -42,3 +42,7 @@ class DeadPlaceAfterCommit(DeadPlaceException):
 
 class Refused(Exception):
     """The place that was asked does not serve now: ask again once the store has opened."""
+
+
+class Forgotten(FtrmaError):
+    """A place holds shelves by the table and has nothing of them: the job was launched again."""

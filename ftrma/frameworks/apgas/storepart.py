@@ -36,7 +36,6 @@ from .storeerrors import LostShelves, Refused
 from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, Row, Table
 from .values import Kept
 
-NOWHERE = Row(-1, -1, 0)
 MISSING = None  # stands for a value that is not there
 
 
@@ -96,9 +95,7 @@ class Part:
         del self.held[shelf]
         self.acked.pop(shelf, None)
         self.dirty.discard(shelf)
-        file, _ = self.files.pop(shelf, (None, NOWHERE))
-        if file:
-            file.close()
+        self.files.pop(shelf, None)
 
     def check(self) -> None:
         """Raise why a store that is closed will not open by itself.
@@ -184,7 +181,7 @@ class Part:
             self.dirty.add(shelf)
         if file is not None:
             file.append(change, state)
-            kill_place("apgas.shelf.published")
+            kill_place("apgas.published")
             if not self.members.alive(row.keeper):
                 raise DeadPlaceException(row.keeper)  # so the file is lost, too
         state.make(change)
@@ -324,7 +321,7 @@ class Part:
             if number > self.held[shelf].applied.get(origin, 0):
                 dead = self._try(shelf, Change({key: value}, applied={origin: number}))
             if dead < 0:
-                kill_place("apgas.store.applied")
+                kill_place("apgas.applied")
                 self.post(source, "applied", origin, number)
                 return
         self.post(source, "refused", origin, number, dead)

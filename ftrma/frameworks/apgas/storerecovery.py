@@ -7,9 +7,10 @@ again from its start, with a greater number, as often as it takes.
 0. All active places and all holders *freeze* their parts.
 1. A shelf that has been written, and has neither holder nor keeper, is lost.
 2. A place that replaces a dead holder *loads* the shelf from the keeper's file, then says so in
-   the table. Without a replacement the keeper adopts the shelf.
+   the table. Without a replacement the keeper adopts the shelf. A place may also take over from a
+   living holder, if the order of the group has changed or it has grown.
 3. Holders without a keeper *mirror*: they write the shelf into a new file, then say so in the
-   table.
+   table, which is also when a living holder ceases to be one.
 4. Holders *replay* intents that were not answered, in their order.
 5. The root publishes the generation, which opens the store everywhere.
 
@@ -29,9 +30,11 @@ from ...host.errors import FtrmaError
 from . import shelf as shelves
 from .errors import DeadPlaceException
 from .shelf import ShelfFile, State
-from .storeerrors import LostShelves
+from .storeerrors import Forgotten, LostShelves
 from .storepart import Part
 from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, ROUND, SEAT, Row
+
+TURNS = 2  # of loading and mirroring: a shelf moves in the second one at the latest
 
 
 class Job(NamedTuple):
@@ -46,11 +49,15 @@ class Job(NamedTuple):
 
 
 def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
-    """Give each shelf to an active place: its own one, if that is active still, else a new one.
+    """Give each shelf to an active place: the one of its ordinal.
+
+    In a group that has shrunk, places keep their shelves, and new ones take those of nobody.
 
     Returns:
         Places by shelf; -1: there are fewer places than shelves.
     """
+    if len(active) >= len(old):
+        return list(active[:len(old)])
     new = [place for place in active if place not in old]
     return [place if place in active else new.pop(0) if new else -1 for place in old]
 
@@ -102,11 +109,14 @@ class Recovery:
         """
         self.part.host.scheduler.wait(lambda: not self._busy)
         self._busy = True
-        self.round = self.table.get(ROUND) + 1
-        self.table.put(ROUND, self.round)
         self.table.put(HALTED, 0)
         try:
-            self._rounds(list(active))
+            keepers = self._place(list(active))
+            self._call([Job(place, "replay") for place in
+                        sorted({row.holder for row in self.table.rows()})])
+            kill_place("apgas.open")
+            self.table.put(GENERATION, self.round)
+            self._say_alone(keepers)
         except DeadPlaceException as error:
             self.table.put(HALTED, 1 + error.place)
             raise
@@ -117,28 +127,38 @@ class Recovery:
             self._busy = False
             self._tell_all()
 
-    def _rounds(self, active: list[int]) -> None:
+    def _place(self, active: list[int]) -> list[int]:
+        """Give each shelf a holder and a keeper; the keepers.
+
+        A shelf whose keeper is dead moves from a living holder in a second turn, from its new file.
+        """
+        for _ in range(TURNS):
+            self.round = self.table.get(ROUND) + 1
+            self.table.put(ROUND, self.round)
+            seats, holders, keepers = self._turn(active)
+            if all(seat in (-1, holder) for seat, holder in zip(seats, holders, strict=True)):
+                break
+        return keepers
+
+    def _turn(self, active: list[int]) -> tuple[list[int], list[int], list[int]]:
+        """Freeze, load and mirror; seats, holders and keepers of all shelves."""
         table, alive = self.table, self.members.alive
-        old = table.rows()
-        holders = {row.holder for row in old if row.holder >= 0 and alive(row.holder)}
+        rows = table.rows()
+        holders = {row.holder for row in rows if row.holder >= 0 and alive(row.holder)}
         self._call([Job(place, "freeze") for place in sorted({*active, *holders})])
         dead = {-1, *self.members.deaths()}
-        self._refuse_loss(old, dead)
+        self._refuse_loss(rows, dead)
         seats = seats_of(table.seats(), active)
-        new = holders_of(old, seats, active, dead)
         for shelf, place in enumerate(seats):
             table.put(SEAT + shelf, place + 1)
-        loads = [Job(holder, "load", (shelf, row.holder in dead and row.keeper in dead))
-                 for shelf, (row, holder) in enumerate(zip(old, new, strict=True))
-                 if row.holder != holder]
-        self._call(loads)
+        new = holders_of(rows, seats, active, dead)
+        self._call([Job(holder, "load", (shelf, row.holder in dead, row.keeper not in dead))
+                    for shelf, (row, holder) in enumerate(zip(rows, new, strict=True))
+                    if row.holder != holder])
         keepers = [keeper_of(holder, active) for holder in new]
         self._call([Job(holder, "mirror", (shelf, keeper))
                     for shelf, (holder, keeper) in enumerate(zip(new, keepers, strict=True))])
-        self._call([Job(place, "replay") for place in sorted({*new})])
-        kill_place("apgas.store.publish")
-        table.put(GENERATION, self.round)
-        self._say_alone(keepers)
+        return seats, new, keepers
 
     def _refuse_loss(self, rows: Sequence[Row], dead: set[int]) -> None:
         lost = tuple(shelf for shelf, row in enumerate(rows)
@@ -189,28 +209,41 @@ class Recovery:
 
 
 def freeze(part: Part, round_: int) -> None:
-    """Serve nobody until the recovery has ended."""
+    """Serve nobody until the recovery has ended.
+
+    Raises:
+        Forgotten: this process is another one than the one that has held a shelf.
+    """
     part.freeze(round_)
+    if any(row.holder == part.me and shelf not in part.held
+           for shelf, row in enumerate(part.table.rows())):
+        raise Forgotten(f"store {part.name!r}: place {part.me} has begun anew")
 
 
-def load(part: Part, round_: int, shelf: int, empty: bool) -> None:
-    """Become the holder of a shelf, from its keeper's file; an empty one has none.
+def load(part: Part, round_: int, shelf: int, orphaned: bool, kept: bool) -> None:
+    """Read a shelf from its keeper's file, to become its holder.
+
+    Args:
+        orphaned: the holder is dead: this place is the holder from now on. A living holder is so
+            until this place has mirrored the shelf.
+        kept: there is a file; else the shelf is empty.
 
     Raises:
         DeadPlaceException: the keeper has died.
     """
     row, state = part.table.row(shelf), State()
-    if not empty:
+    if kept:
         try:
             state = shelves.read(part.path(shelf, row))
         except FileNotFoundError:
             raise DeadPlaceException(row.keeper) from None
         if not part.members.alive(row.keeper):
             raise DeadPlaceException(row.keeper)
-    kill_place("apgas.store.load")
+    kill_place("apgas.load")
     part.held[shelf], part.acked[shelf] = state, set()
     part.files.pop(shelf, None)
-    part.table.put_row(shelf, Row(part.me, row.keeper, row.made))
+    if orphaned:
+        part.table.put_row(shelf, Row(part.me, row.keeper, row.made))
 
 
 def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
@@ -222,7 +255,7 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
     old = part.table.row(shelf)
     if shelf not in part.held:
         raise FtrmaError(f"store {part.name!r}: place {part.me} does not hold shelf {shelf}")
-    file, row = part.files.get(shelf, (None, None))
+    _, row = part.files.get(shelf, (None, None))
     if row == old and row.keeper == keeper:
         return
     row = Row(part.me, keeper, round_)
@@ -230,11 +263,9 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
     if keeper >= 0 and not part.members.alive(keeper):
         shelves.remove(part.path(shelf, row))
         raise DeadPlaceException(keeper)
-    kill_place("apgas.store.mirror")
+    kill_place("apgas.mirror")
     part.files[shelf] = new, row
     part.table.put_row(shelf, row)
-    if file:
-        file.close()
     if old.keeper >= 0:
         shelves.remove(part.path(shelf, old))
 
@@ -249,7 +280,7 @@ def replay(part: Part, round_: int) -> None:
         intents, acked = part.held[origin].intents, part.acked[origin]
         for number in sorted(intents):
             if number in intents and number not in acked:  # an answer may have come meanwhile
-                kill_place("apgas.store.replay")
+                kill_place("apgas.intent")
                 part.send_intent(origin, number, round_)
                 part.await_intent(origin, number)
 

@@ -125,6 +125,12 @@ def files_of(directory: Path, keeper: int) -> list[Path]:
     return list(directory.glob(f"apgas-shelf-*-*-*-{keeper}-[ab]"))
 
 
+def remove(directory: Path, name: str) -> None:
+    """Remove all files of a store."""
+    for path in directory.glob(f"apgas-*-{_mark(name)}*"):
+        path.unlink(missing_ok=True)
+
+
 def of_mask(mask: int) -> tuple[int, ...]:
     """Return the shelves that a word has the bits of."""
     return tuple(shelf for shelf in range(mask.bit_length()) if mask >> shelf & 1)

@@ -156,7 +156,7 @@ def test_a_writer_may_die_at_any_record(where: str, tmp_path: Path,
     left = [0]
 
     def visit(name: str) -> None:
-        if name == f"apgas.shelf.{where}":
+        if name == f"apgas.{where}":
             left[0] -= 1
             if not left[0]:
                 raise Dead

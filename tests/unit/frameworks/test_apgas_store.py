@@ -219,7 +219,7 @@ def work(store: Any, me: int, steps: int) -> None:
 
 
 def work_and_die(store: Any, point: str) -> None:
-    die_at(point, 2 if point == "apgas.shelf.flip" else 9)
+    die_at(point, 2 if point == "apgas.flip" else 9)
     work(store, 1, 30)
 
 
@@ -245,8 +245,8 @@ def check_pairs(store: Any) -> None:
         assert store.get_remote(ordinal, "twice") == 2 * ordinal
 
 
-@pytest.mark.parametrize("point", ["apgas.shelf.half", "apgas.shelf.flip", "apgas.shelf.published",
-                                   "apgas.store.applied"])
+@pytest.mark.parametrize("point", ["apgas.half", "apgas.flip", "apgas.published",
+                                   "apgas.applied"])
 def test_a_place_dies_in_a_call(point: str) -> None:
     """Law: both values of a transaction and of a set2 are there behind a death, or neither."""
     def main() -> Any:
@@ -269,7 +269,7 @@ def leave_an_intent(store: Any) -> None:
     store.set2("k", "left", 1, "k2", "right", wait=False)
 
 
-@pytest.mark.parametrize("point, victim", [("load", 3), ("mirror", 3), ("replay", 2)])
+@pytest.mark.parametrize("point, victim", [("load", 3), ("mirror", 3), ("intent", 2)])
 def test_a_place_dies_in_a_recovery(point: str, victim: int) -> None:
     """Law: a second death in any round of a recovery is recovered, too."""
     def main() -> Any:
@@ -277,7 +277,7 @@ def test_a_place_dies_in_a_recovery(point: str, victim: int) -> None:
         store = apgas.ResilientStore(active)
         each(active, fill, store)
         apgas.at(2, leave_an_intent, store)
-        apgas.at(victim, die_at, f"apgas.store.{point}")
+        apgas.at(victim, die_at, f"apgas.{point}")
         assert recover(store, active, reserves) == 2
         assert store.get_remote(2, "k") == "left" and store.get_remote(1, "k2") == "right"
         assert [of(store, n) for n in range(3)] == [expected(n) for n in range(3)]
@@ -347,6 +347,45 @@ def test_bad_input() -> None:
         return "done"
 
     assert run(main, 2, spares=1)[0] == "done"
+
+
+def test_a_transaction_over_a_recovery() -> None:
+    """Law: a transaction that a recovery has overtaken commits nothing, since what it has read may
+    have changed."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        store.set("k", 1)
+        kill(2)
+        with pytest.raises(apgas.DeadPlaceException), store.transaction() as tx:
+            tx.set("k", 2)
+            store.recover([0, 1])
+        assert store.get("k") == 1
+        with store.transaction() as tx:
+            tx.set("k", 3)
+        return store.get("k")
+
+    assert run(main)[0] == 3
+
+
+def test_places_in_another_order() -> None:
+    """Law: in a group of as many places, the shelf of an ordinal belongs to the place there."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        each(apgas.places(), fill, store)
+        for active in ([1, 2, 0], [2, 1, 0], [0, 1, 2], [3, 0, 1], [1, 0, 3]):
+            store.recover(active)
+            assert [of(store, n) for n in range(3)] == [expected(n) for n in range(3)]
+            for ordinal, place in enumerate(active):
+                assert apgas.at(place, held, store) == (ordinal,)
+                assert apgas.at(place, store.get, "number") == ordinal
+        kill(2)
+        kill(3)
+        assert store.get_remote(2, "number") == 2
+        store.recover([4, 1, 0])  # the keeper of shelf 1, which goes from place 0 to 1, is dead
+        assert apgas.at(1, held, store) == (1,)
+        return [of(store, n) for n in range(3)] == [expected(n) for n in range(3)]
+
+    assert run(main, spares=2)[0] is True
 
 
 def test_a_recovery_that_was_given_up() -> None:

@@ -43,7 +43,7 @@ class Program(Simulation):
         self.pairs: list[tuple[Any, Any]] = []
         self.value, self.over = 0, ""
         self.active = list(self.everyone[:self.slots])
-        self.shrink = self.random.choice([0, 0, 0.5])  # how often a reserve waits for later
+        self.shrink = self.random.choice([0, 0, 0.5, 1])  # how often a reserve waits for later
         self.begun: set[int] = set()  # shelves with their first tokens
 
     def begin(self) -> None:
@@ -61,6 +61,8 @@ class Program(Simulation):
         if reserves:
             self.active[0] = chosen
         self.active = [p for p in self.active if p in living]
+        if self.random.random() < 0.5:  # slots may be seated in another order
+            self.random.shuffle(self.active)
         return chosen
 
     # -- the root
@@ -82,7 +84,7 @@ class Program(Simulation):
                     except DeadPlaceException:
                         self.counts["interrupted"] += 1
                         continue
-                again = len(self.active) < self.slots and self.random.random() < 0.2
+                again = len(self.active) < self.slots and self.random.random() < 0.5
                 until = self.clock + self.random.randrange(300)
                 self._wait(again, until)
                 if not (again or self.working() or self._broken()):
@@ -202,27 +204,31 @@ class Program(Simulation):
                     self.history[shelf, key].append(Operation(called, returned, True, value))
 
     def _transaction(self, store: Any, shelf: int) -> None:
-        value, called = self._next(), self.clock
-        seen = {}
-
-        def run(writes: dict[str, Any]) -> None:
+        value, called, returned = self._next(), self.clock, NEVER
+        seen: dict[str, Any] = {}
+        try:
             with store.transaction() as tx:
+                called = self.clock
                 for key in "xy":
                     seen[key] = tx.get(key)
                     self.pause()
-                assert tx.keys() is not None
                 for key in "xy":
                     tx.set(key, value)
                     assert tx.get(key) == value
                 if self.random.random() < 0.2:
                     store.get_remote((shelf + 1) % len(store._part.rows), "x")
-
-        try:
-            self._write(shelf, {"x": value, "y": value}, run)
-        finally:
+            self.clock += 1
+            returned = self.clock
+        except DeadPlaceException:
             self.clock += 1
             for key, was in seen.items():
                 self.history[shelf, key].append(Operation(called, self.clock, False, was))
+            seen = {}
+            raise
+        finally:  # also if this place is dead
+            if len(seen) == 2:
+                for key, was in seen.items():
+                    self.history[shelf, key].append(Operation(called, returned, True, value, was))
 
     def _move(self, store: Any, shelf: int, other: int) -> None:
         with store.transaction() as tx:
@@ -269,6 +275,8 @@ class Program(Simulation):
         """Look at all shelves, once all is quiet."""
         table = self.store._part.table
         have: Counter[int] = Counter()
+        for dead in self.told:
+            assert not stores.storetable.files_of(self.directory, dead)
         for shelf, row in enumerate(table.rows()):
             part = self.places[row.holder].stores.part(0, "s")
             state = part.held[shelf]
