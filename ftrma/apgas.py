@@ -8,6 +8,8 @@ from __future__ import annotations
 from .frameworks.apgas import glb
 from .frameworks.apgas.applications import CannotShrink, IterativeApp, SPMDIterativeApp
 from .frameworks.apgas.control import (
+    add_places,
+    add_places_and_wait,
     async_,
     async_at,
     at,
@@ -44,7 +46,8 @@ __all__ = [
     "DeadPlaceException", "Executor", "Future", "GlobalRef", "IterativeApp", "IterativeExecutor",
     "MultipleExceptions", "NotEnoughPlaces", "PlaceGroup", "PlaceLocal", "PlaceManager",
     "RemoteError", "ResilientMap", "ResilientStore", "SPMDIterativeApp", "SPMDIterativeExecutor",
-    "Team", "TeamRevoked", "Transaction", "async_", "async_at", "at", "atomic", "blocking",
-    "finish", "glb", "group", "here", "is_dead", "kill_here", "local_app", "on_place_removed",
-    "places", "reserves", "run", "sleep", "uncounted_async_at", "when", "yield_",
+    "Team", "TeamRevoked", "Transaction", "add_places", "add_places_and_wait", "async_",
+    "async_at", "at", "atomic", "blocking", "finish", "glb", "group", "here", "is_dead",
+    "kill_here", "local_app", "on_place_removed", "places", "reserves", "run", "sleep",
+    "uncounted_async_at", "when", "yield_",
 ]

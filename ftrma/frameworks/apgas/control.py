@@ -47,6 +47,59 @@ def reserves() -> PlaceGroup:
     return PlaceGroup(p for p in members.everyone[members.slots:] if members.alive(p))
 
 
+def add_places(count: int) -> PlaceGroup:
+    """Start more places, and go on; they are reserves at once.
+
+    A task that is sent to such a place runs as soon as the place has come up. Places that come
+    later run the script up to `run`, as all do, and serve tasks. They have no MPI.
+
+    Args:
+        count: of places. All in all there can be twice as many places as at the program's begin.
+
+    Returns:
+        The new places.
+
+    Raises:
+        ValueError: there is no room for so many.
+        RuntimeError: inside of `atomic`, at another place than place zero.
+
+    MPI: waits for place zero.
+    Fault: a place that cannot be started is a dead one, and the reason is told on the terminal. The
+        death of place zero ends all that came later.
+    """
+    members = current().members
+    return at(members.root, _start_places, count)
+
+
+def _start_places(count: int) -> PlaceGroup:
+    members = current().members
+    room = len(members.possible) - len(members.everyone)
+    if not isinstance(count, int) or not 0 <= count <= room:
+        raise ValueError(f"add_places({count!r}): there is room for {room} more places; start the "
+                         "job with more of them (-n, --spares)")
+    return PlaceGroup(members.start(count))
+
+
+def add_places_and_wait(count: int) -> PlaceGroup:
+    """Start more places, and wait until each has come up or has died.
+
+    Args, Raises: as `add_places`.
+
+    Returns:
+        Those that live.
+
+    MPI: waits for place zero and the new places.
+    Fault: a place that cannot be started is left out.
+    """
+    added, members = add_places(count), current().members
+
+    def up() -> bool:
+        return all(members.mail.joined(p) or not members.alive(p) for p in added)
+
+    _task()[0].scheduler.wait(up)
+    return PlaceGroup(p for p in added if members.alive(p))
+
+
 def is_dead(place: int) -> bool:
     """Say whether a place's death is known here.
 
@@ -312,7 +365,7 @@ def _task() -> tuple[Runtime, Worker]:
 
 
 def _known(runtime: Runtime, place: Any, call: str) -> int:
-    if place not in runtime.records.index or isinstance(place, bool):
+    if place not in runtime.members.everyone or isinstance(place, bool):
         known = ", ".join(map(str, runtime.members.everyone))
         raise ValueError(f"{call}({place!r}): there is no such place; places are {known}")
     return int(place)

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from ...host.errors import FtrmaError
 from . import runtime
+from .control import add_places, on_place_removed
 from .placegroup import PlaceGroup
 
 
@@ -115,6 +116,8 @@ class PlaceManager:
     Args:
         allow_shrinking: the group becomes smaller when a place dies and no reserve is left;
             without it, `rebuild_active_places` raises then.
+        spares: so many reserves are kept: if there are fewer, more places are started, as long as
+            there is room for them (`add_places`).
 
     Attributes:
         allow_shrinking: may be changed at any time.
@@ -123,9 +126,19 @@ class PlaceManager:
     Fault: nothing changes by itself.
     """
 
-    def __init__(self, *, allow_shrinking: bool = False) -> None:
-        self.allow_shrinking = allow_shrinking
+    def __init__(self, *, allow_shrinking: bool = False, spares: int = 0) -> None:
+        self.allow_shrinking, self._spares = allow_shrinking, spares
         self._active = tuple(group())
+        if spares:
+            on_place_removed(lambda place: self._replenish())
+            self._replenish()
+
+    def _replenish(self) -> None:
+        members = runtime.current().members
+        room = len(members.possible) - len(members.everyone)
+        lacking = min(room, self._spares - len(self.reserves()))
+        if lacking > 0:
+            add_places(lacking)
 
     def active_places(self) -> PlaceGroup:
         """Return the group of active places, dead ones among them until it is rebuilt.

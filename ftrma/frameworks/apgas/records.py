@@ -44,13 +44,14 @@ class Records:
     """The records as this place sees them.
 
     Attributes:
+        everyone: all places that there can be, those that come later among them.
         me: index of this place in `everyone`, as all indices here.
         dead: indices of those whose death this place has looked at, see `refresh`.
     """
 
     def __init__(self, members: Members) -> None:
         self.members, self.words = members, members.mail.words
-        self.everyone = members.everyone
+        self.everyone = members.possible
         self.count = len(self.everyone)
         if self.count > MOST_PLACES:
             raise ValueError(f"apgas: {self.count} places; there can be {MOST_PLACES}, spares "
@@ -123,7 +124,8 @@ class Records:
             self.free.append(record)
 
     def _drained(self) -> int:
-        return min(self.words.load(DRAINED + i) for i in range(self.count) if i not in self.dead)
+        there = range(len(self.members.everyone))
+        return min(self.words.load(DRAINED + i) for i in there if i not in self.dead)
 
     # -- deaths -------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from .door import Members
 from .errors import Ended, group
 from .finish import SharedLedger
 from .mailroom import Mailroom, unpack
-from .records import Records
+from .records import MOST_PLACES, Records
 from .scheduler import Scheduler
 from .scopes import Uncounted
 
@@ -227,6 +227,6 @@ def run(main: Callable[[], Any], *, finish: str = "place0", everywhere: bool = F
     if finish not in LEDGERS:
         raise ValueError(f"run(finish={finish!r}): the finish is "
                          + " or ".join(f'"{name}"' for name in LEDGERS))
-    members = framework.claim("apgas", "told", forfeit=True)
+    members = framework.claim("apgas", "told", forfeit=True, most=MOST_PLACES)
     assert members is not None
     return run_at(members, main, finish=finish, everywhere=everywhere)

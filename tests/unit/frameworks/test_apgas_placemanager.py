@@ -1,4 +1,4 @@
-"""Who is active after deaths: reserves in order, then fewer places if that is allowed."""
+"""Activity after deaths: reserves in order, then fewer places if that is allowed."""
 
 from __future__ import annotations
 
