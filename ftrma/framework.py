@@ -188,7 +188,8 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
 
     Returns:
         With "told" the processes that run the program: the same object in the whole attempt. A
-        process that is not under ``ftrma run`` is the only one. With "reentry" None.
+        process that is not under ``ftrma run`` is the only one, anew with each call. With
+        "reentry" None.
 
     Raises:
         ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
@@ -216,8 +217,7 @@ def _members(name: str, session: Session | None, *, forfeit: bool, most: int) ->
     """Claim for a framework that is told of deaths."""
     global _of_attempt
     if session is None:
-        _of_attempt = _of_attempt or _alone(name)
-        return _of_attempt
+        return _alone(name)
     mail = session.claim_told(name, forfeit=forfeit, most=most)
     if not _of_attempt or _of_attempt.mail is not mail:
         _of_attempt = Members(mail, session.member_facts(most))

@@ -166,6 +166,7 @@ def _outcome(value: Any, errors: list[Exception], of_tasks: list[Exception]) -> 
 
 
 _current: Runtime | None = None
+_ran: Members | None = None  # have run a program in this attempt
 
 
 def current() -> Runtime:
@@ -182,9 +183,12 @@ def current() -> Runtime:
 def run_at(members: Members, main: Callable[[], Any], *, finish: str = "place0",
            everywhere: bool = False) -> Any:
     """Run a program as one of these members: see `run`."""
-    global _current
+    global _current, _ran
     if _current is not None and not _current.scheduler.over:
         raise RuntimeError("apgas.run inside of a program of apgas.run: one runs at a time")
+    if _ran is members:
+        raise RuntimeError("apgas.run for the second time in a job: have one main() do both")
+    _ran = members
     _current = Runtime(members, finish)
     try:
         return _current.run(main, everywhere)
@@ -216,6 +220,8 @@ def run(main: Callable[[], Any], *, finish: str = "place0", everywhere: bool = F
             program itself is raised as it is if it is the only one.
         ValueError: there is no such finish.
         TypeError: main is no function.
+        RuntimeError: a program runs, or one has run in this job; outside of ``ftrma run`` programs
+            may run one after the other.
         FtrmaError: there are several processes, but not of ``ftrma run``.
 
     MPI: collective over all slots; spares take part.

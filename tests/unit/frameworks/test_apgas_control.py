@@ -343,3 +343,15 @@ def test_one_place_without_a_job() -> None:
         apgas.here()
     with pytest.raises(ValueError, match="finish"):
         apgas.run(main, finish="mirrored")
+
+
+def test_a_program_runs_once() -> None:
+    """Law: a job runs one program; a process alone may run several, one after the other."""
+    def twice(members: Any) -> str:
+        run_at(members, int)
+        with pytest.raises(RuntimeError, match="for the second time in a job"):
+            run_at(members, int)
+        return "refused"
+
+    assert run_places(2, twice) == ["refused", "refused"]
+    assert [apgas.run(int), apgas.run(int)] == [0, 0]
