@@ -210,6 +210,16 @@ class Simulation:
         flag: list[int] = []
         self.running.wait(lambda: bool(flag) or flag.append(1) is not None)
 
+    def close(self) -> None:
+        """Let go of all files."""
+        for place in self.places:
+            for part in [*place.kept.values(), *place.stores.parts.values()]:
+                part.files.clear()
+                part.table._copy = None
+            place.kept.clear()
+            place.stores.led.clear()
+            place.handlers.clear()
+
     # Deaths
     def visit(self, name: str) -> None:
         """Be at a named place of the code, where the process may die."""

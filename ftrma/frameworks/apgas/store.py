@@ -22,7 +22,7 @@ from .shelf import Change, Intent, Key
 from .storeerrors import DeadPlaceAfterCommit, Forgotten, Refused
 from .storepart import Part
 from .storerecovery import Recovery, do_job
-from .storetable import IDENTITY, SEAT, SHELVES, Table
+from .storetable import ATTEMPT, IDENTITY, SEAT, SHELVES, Table
 from .transactions import Transaction
 from .values import Kept, check_key, decode, encode
 
@@ -70,20 +70,33 @@ class Stores:
         if index == storetable.STORES:
             raise ValueError(f"ResilientStore({name!r}): there are {index} stores; use maps of one")
         path = storetable.table_path(self.directory, name)
-        if anew and self.directory:
-            storetable.remove(self.directory, name)
-        fresh = not (path and path.exists())
-        table = Table(self.members.mail.words, index, path, make=fresh)
-        if fresh:
-            storetable.check_shelves(len(active))
-            table.put(SHELVES, len(active))
-            for shelf, place in enumerate(active):
-                table.put(SEAT + shelf, place + 1)
+        table, words = None, self.members.mail.words
+        if path and path.exists() and not anew:
+            table = Table(words, index, path)
+            if table.saved(ATTEMPT) == self.members.attempt:  # of a program that has ended
+                table = None
+        if table is None:
+            table = self._make(index, name, active)
         else:
             table.renew()
+        table.put(ATTEMPT, self.members.attempt)
         part = self._enter(index, name, table)
         self.led[index] = Recovery(part, serve)
         return part
+
+    def _make(self, index: int, name: str, active: list[int]) -> Table:
+        storetable.check_shelves(len(active))
+        if self.directory:
+            storetable.remove(self.directory, name)
+        path = storetable.table_path(self.directory, name)
+        table = Table(self.members.mail.words, index, path, make=True)
+        for word in range(storetable.BLOCK):
+            if word != IDENTITY:
+                table.put(word, 0)
+        table.put(SHELVES, len(active))
+        for shelf, place in enumerate(active):
+            table.put(SEAT + shelf, place + 1)
+        return table
 
     def _enter(self, index: int, name: str, table: Table) -> Part:
         part, identity = self._kept.get(name), table.get(IDENTITY)

@@ -28,6 +28,7 @@ HALTED = 2  # why a recovery has ended early: 1 + the place that died in it; see
 LOST = 3  # mask of the shelves that are lost
 SHELVES = 4
 IDENTITY = 5  # a number that tells the store from others of its name
+ATTEMPT = 6  # of the program, that has made or attached the store last
 SEAT = 16  # 1 + the place that a shelf belongs to; 0: none
 TABLE = SEAT + MOST_SHELVES
 DIRTY = TABLE + MOST_SHELVES  # something has been committed to the shelf
@@ -86,6 +87,10 @@ class Table:
         """Write a word, as its only writer: the copy first, since a death may come between."""
         self._copy[word] = value
         self._words.store(self.base + word, value)
+
+    def saved(self, word: int) -> int:
+        """Return a word of the copy."""
+        return self._copy[word]
 
     def row(self, shelf: int) -> Row:
         return Row.of(self.get(TABLE + shelf))

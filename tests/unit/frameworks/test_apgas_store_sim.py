@@ -320,6 +320,7 @@ def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool) -> Progra
     sim.begin()
     sim.run()
     sim.check_histories()
+    sim.close()
     return sim
 
 
@@ -335,5 +336,29 @@ def test_histories(block: int, root_dies: bool, tmp_path: Any, monkeypatch: Any)
             raise AssertionError(f"seed {seed}: {error!r}") from error
         total += sim.counts
         total[sim.over] += 1
+    assert len(os.listdir("/proc/self/fd")) < 600
     print(dict(sorted(total.items())))
     assert total["ok"] > RUNS // 3
+
+
+def test_programs_after_each_other(tmp_path: Any, monkeypatch: Any) -> None:
+    """Law: a store belongs to the program that has made it, over attempts; the next program of the
+    same attempt begins with an empty one of that name."""
+    sim = Simulation(SEED, tmp_path, 2, 0, deaths=0)
+    sim.patch(monkeypatch)
+    found = []
+
+    def main() -> None:
+        store = stores.ResilientStore([0, 1], "s")
+        found.append([store.get_remote(shelf, "k") for shelf in (0, 1)])
+        for shelf in (0, 1):
+            store.set_remote(shelf, "k", shelf)
+        found.append([store.get_remote(shelf, "k") for shelf in (0, 1)])
+
+    for attempt in (1, 1, 2):
+        sim.attempt = attempt
+        for place in sim.places:
+            place.enter()
+        sim.spawn(sim.places[0], main)
+        sim.run()
+    assert found == [[None, None], [0, 1], [None, None], [0, 1], [0, 1], [0, 1]]
