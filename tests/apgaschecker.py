@@ -246,7 +246,7 @@ def at_comes_back(seen: Histories, _: float) -> Iterator[str]:
 
 
 def scopes_close(seen: Histories, _: float) -> Iterator[str]:
-    """What was opened at a living place is closed by the end."""
+    """Finishes and calls that were opened at a living place are closed by the end."""
     for scope, its in seen.scopes.items():
         if its.open and its.close is None and its.open.place not in seen.dead:
             yield f"{scope} was opened at place {its.open.place} and is never closed"
