@@ -29,14 +29,14 @@ from ftrma.native import mail
 
 
 class Kill(NamedTuple):
-    """Where a process dies: at the time-th of its visits to a named place of the code."""
+    """A place where a process dies: at the time-th of its visits to a named place of the code."""
 
     point: str
     time: int = 1
 
 
 class Slow(NamedTuple):
-    """Who stops for a moment amid its loads, stores and messages: a race is lost often then.
+    """A process that stops for a moment amid its loads, stores and messages: a race is lost often then.
 
     Attributes:
         number: draws where.
@@ -68,7 +68,7 @@ class Outcome:
     events: list[Event]
 
     def violations(self, delay_s: float = 5.0) -> list[str]:
-        """What the checker finds; a delay is judged by tests that wait for nothing else."""
+        """Return all that the checker finds; a delay is judged by tests that wait for nothing else."""
         return check(self.events, self.dead, delay_s)
 
 

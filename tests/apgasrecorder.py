@@ -29,7 +29,7 @@ ROOT = "R"  # the finish around the whole program, of which nothing is written
 
 @dataclass
 class Context:
-    """What runs in a thread: the task, the scopes that wait for it, the finish of its asyncs."""
+    """Work of a thread: the task, the scopes that wait for it, the finish of its asyncs."""
 
     task: str
     chain: tuple[str, ...]

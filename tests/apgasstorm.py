@@ -73,14 +73,14 @@ def fail(word: str) -> None:
 
 
 def forecast(tree: Tree) -> list[str]:
-    """What `weather` returns if nobody dies."""
+    """Value that `weather` returns if nobody dies."""
     pending: list[list[str]] = []
     raised = _forecast(tree, pending)
     return sorted(itertools.chain(*pending, raised))
 
 
 def _forecast(tree: Tree, pending: list[list[str]]) -> list[str]:
-    """What leaves a body, and into `pending` what its asyncs leave in the finish around it."""
+    """Exceptions that leave a body, and into `pending` what its asyncs leave in the finish around it."""
     for number, (operation, place, body) in enumerate(tree):
         inner = pending if operation != "finish" else []
         if operation == "fail":

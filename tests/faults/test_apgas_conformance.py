@@ -30,7 +30,7 @@ def job(*names: str, way: str = "place0", spares: int = 0, kills: tuple[str, ...
 
 
 def assert_sound(result: Result) -> dict[str, Any]:
-    """What the program has told, if all of the last attempt keeps the laws."""
+    """Return all that the program has told, if all of the last attempt keeps the laws."""
     assert result.status == 0, result
     told = result.results["told"]
     events = [event for name, text in result.results.items() if name != "told"

@@ -147,7 +147,7 @@ def without(text: str, *lines: str) -> str:
 CLOSED = "0 close F dpes= errors='ValueError: a'"
 ADOPTED = "0 close F dpes=1,3 errors="
 
-# What is planted: the law that must fail, a word of its sentence, the history.
+# A planted mistake: the law that must fail, a word of its sentence, the history.
 PLANTED = {
     "an orphan goes on after the finish that has adopted it": (
         "nothing_goes_on", "task D goes on (end) at place 2 after F", DEAD,
