@@ -36,7 +36,7 @@ class Kill(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A process that stops for a moment amid its loads, stores and messages: a race is lost often then.
+    """A process that stops amid its loads, stores and messages: a race is lost often then.
 
     Attributes:
         number: draws where.
@@ -55,12 +55,12 @@ class Slow(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """Outcome of a run.
 
     Attributes:
         value: of the program at place zero.
         dead: the places that were killed.
-        events: what all places have written.
+        events: that all places have written.
     """
 
     value: Any
@@ -68,7 +68,7 @@ class Outcome:
     events: list[Event]
 
     def violations(self, delay_s: float = 5.0) -> list[str]:
-        """Return all that the checker finds; a delay is judged by tests that wait for nothing else."""
+        """Return all that the checker finds; tests that wait for nothing else judge a delay."""
         return check(self.events, self.dead, delay_s)
 
 

@@ -221,7 +221,7 @@ def block_and_die(second: int) -> None:
 
 @program(places=3, deaths=1)
 def dead_place_block_child_exception() -> None:
-    """An exception that an inner finish has caught does not come out of the outer one: DPEs alone do."""
+    """An exception that an inner finish has caught stays there: DPEs alone leave the outer one."""
     first, second = two()
     with raises(MultipleExceptions) as caught, finish():
         async_at(first, block_and_die, second)

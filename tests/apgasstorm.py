@@ -80,7 +80,7 @@ def forecast(tree: Tree) -> list[str]:
 
 
 def _forecast(tree: Tree, pending: list[list[str]]) -> list[str]:
-    """Exceptions that leave a body, and into `pending` what its asyncs leave in the finish around it."""
+    """Exceptions that leave a body; `pending` gets those of its asyncs in the finish around."""
     for number, (operation, place, body) in enumerate(tree):
         inner = pending if operation != "finish" else []
         if operation == "fail":

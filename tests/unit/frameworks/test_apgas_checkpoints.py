@@ -25,7 +25,7 @@ def given(rng: random.Random, whole: bool) -> list[str]:
 
 
 def sweep(versions: Callable[..., dict[str, int]], cases: int) -> int:
-    """Count the times that a run of checkpoints leaves something else than the newest committed state."""
+    """Count the runs that leave something else than the newest committed state."""
     wrong = 0
     for seed in range(cases):
         rng = random.Random(seed)
