@@ -189,9 +189,9 @@ apgas.run(main)
 
 @pytest.mark.parametrize(("how", "status", "words"), tiers([
     ("task", 1, "ValueError: a task's"), ("main", 1, "ValueError: the program's"),
-    ("exit", 3, ""), ("reserve", 1, "this process is a spare that runs the program"),
+    ("exit", 3, ""), ("reserve", 1, "this process runs the program as a spare"),
 ], full=["task-1-ValueError: a task's", "exit-3-",
-         "reserve-1-this process is a spare that runs the program"]))
+         "reserve-1-this process runs the program as a spare"]))
 def test_ends(how: str, status: int, words: str) -> None:
     """Law: an error of the program, or of its tasks, is the job's; nobody waits for ever."""
     job = run_job(FAILS, 2, "--spares", "1", args=[how])

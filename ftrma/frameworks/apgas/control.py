@@ -365,7 +365,10 @@ def _task() -> tuple[Runtime, Worker]:
 
 
 def _known(runtime: Runtime, place: Any, call: str) -> int:
-    if place not in runtime.members.everyone or isinstance(place, bool):
+    index = runtime.records.index.get(place, len(runtime.records.everyone))
+    if index >= runtime.known:
+        runtime.known = len(runtime.members.everyone)
+    if index >= runtime.known or isinstance(place, bool):
         known = ", ".join(map(str, runtime.members.everyone))
         raise ValueError(f"{call}({place!r}): there is no such place; places are {known}")
     return int(place)

@@ -200,7 +200,7 @@ class SharedLedger:
             if self.records.members.alive(home):
                 self.mailroom.mail.ring(home)
             else:  # one of them has adopted it
-                for place in self.records.everyone:
+                for place in self.records.members.everyone:
                     self.mailroom.mail.ring(place)
 
         self.mailroom.then(first, end)

@@ -51,6 +51,7 @@ class Runtime:
         objects: of this place, that `GlobalRef` and `PlaceLocal` lead to, by their keys.
         removed: functions that are told of deaths, see `control.on_place_removed`.
         polled: number of deaths that they have been told.
+        known: number of places that have been started, as far as this place has asked.
     """
 
     def __init__(self, members: Members, finish: str) -> None:
@@ -62,6 +63,7 @@ class Runtime:
         self.objects: dict[Any, Any] = {}
         self.removed: list[Callable[[int], Any]] = []
         self.polled = 0
+        self.known = len(members.everyone)
         members.on_failure(self._tell_removed)
         self.mailroom.handle_raw(kinds.END, lambda source, view: self.scheduler.close(Ended()))
         self.mailroom.handle_raw(kinds.UNCOUNTED, self._on_uncounted)

@@ -1,0 +1,290 @@
+"""The baton and the mailroom: who runs when, what ends a wait, long and early messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from placeprocesses import run_places
+
+from ftrma import apgas
+from ftrma.framework import Members
+from ftrma.frameworks.apgas.errors import Ended
+from ftrma.frameworks.apgas.mailroom import Mailroom, pack, unpack
+from ftrma.frameworks.apgas.runtime import current, run_at
+from ftrma.frameworks.apgas.scheduler import Scheduler
+from ftrma.host.errors import Rollback
+
+
+def scheduling(members: Members) -> Scheduler:
+    return Scheduler(Mailroom(members), lambda: True)
+
+
+def alone(test: Callable[[Scheduler], Any]) -> Any:
+    """Run a test in a process of its own, as its only place."""
+
+    def play(members: Members) -> Any:
+        scheduler = scheduling(members)
+        try:
+            return test(scheduler)
+        finally:
+            scheduler.close(Ended())
+            scheduler.join()
+            assert not any(thread.is_alive() for thread in scheduler.threads)
+
+    return run_places(1, play)[0]
+
+
+def test_tasks_run_in_turn_when_one_waits() -> None:
+    """Law: new tasks begin in their order; one that waits goes on when its condition holds."""
+
+    def test(scheduler: Scheduler) -> list[str]:
+        order: list[str] = []
+
+        def task(name: str) -> None:
+            order.append(name)
+            scheduler.yield_()
+            order.append(name + " again")
+
+        for name in "abc":
+            scheduler.spawn(lambda name=name: task(name))  # type: ignore[misc]
+        assert not order
+        scheduler.wait(lambda: len(order) == 6)
+        return order
+
+    assert alone(test) == ["a", "b", "c", "a again", "b again", "c again"]
+
+
+def test_a_task_does_not_run_on_a_waiting_stack() -> None:
+    """Law: a wait ends when its condition holds, though a later task goes on waiting."""
+
+    def test(scheduler: Scheduler) -> list[str]:
+        order: list[str] = []
+        go = False
+
+        def later() -> None:
+            order.append("later begins")
+            scheduler.wait(lambda: go)
+            order.append("later ends")
+
+        scheduler.spawn(later)
+        scheduler.wait(lambda: bool(order))
+        order.append("first goes on")
+        go = True
+        scheduler.wait(lambda: len(order) == 3)
+        return order
+
+    assert alone(test) == ["later begins", "first goes on", "later ends"]
+
+
+def test_threads_are_pooled() -> None:
+    """Law: tasks that end give their threads back."""
+
+    def test(scheduler: Scheduler) -> int:
+        count = 0
+
+        def task() -> None:
+            nonlocal count
+            count += 1
+
+        for _ in range(100):
+            scheduler.spawn(task)
+            before = count
+            scheduler.wait(lambda before=before: count > before)  # type: ignore[misc]
+        return len(scheduler.threads)
+
+    assert alone(test) == 1
+
+
+def test_sleepers_wake_in_time_order() -> None:
+    """Law: a sleep ends in its time, not before, and lets others run."""
+
+    def test(scheduler: Scheduler) -> list[int]:
+        woken: list[int] = []
+
+        def task(n: int) -> None:
+            began = time.monotonic()
+            scheduler.sleep(n * 0.02)
+            assert time.monotonic() - began >= n * 0.02
+            woken.append(n)
+
+        for n in (3, 1, 2):
+            scheduler.spawn(lambda n=n: task(n))  # type: ignore[misc]
+        scheduler.wait(lambda: len(woken) == 3)
+        return woken
+
+    assert alone(test) == [1, 2, 3]
+
+
+def test_a_condition_raises_to_its_owner() -> None:
+    """Law: an error of a condition is raised in the task that waits for it, whoever has asked."""
+
+    def test(scheduler: Scheduler) -> str:
+        caught: list[str] = []
+        broken = False
+
+        def condition() -> bool:
+            if broken:
+                raise ValueError("asked")
+            return False
+
+        def task() -> None:
+            try:
+                scheduler.wait(condition)
+            except ValueError as error:
+                caught.append(str(error))
+
+        scheduler.spawn(task)
+        scheduler.yield_()
+        broken = True
+        scheduler.wait(lambda: bool(caught))
+        assert not scheduler.wait(lambda: False, time.monotonic() + 0.01)  # a deadline ends a wait
+        return caught[0]
+
+    assert alone(test) == "asked"
+
+
+@pytest.mark.parametrize("where", ["main", "task"])
+def test_a_rollback_gets_all_out(where: str) -> None:
+    """Law: parked and idle threads raise it, whoever has noticed it."""
+
+    def test(scheduler: Scheduler) -> list[str]:
+        out: list[str] = []
+        due = False
+
+        def look() -> bool:
+            if due:
+                raise Rollback("a process failed")
+            return True
+
+        scheduler.look = look
+
+        def task(name: str) -> None:
+            nonlocal due
+            try:
+                if name == "second" and where == "task":
+                    due = True
+                    scheduler.mail.ring(0)
+                scheduler.wait(lambda: False, time.monotonic() + 5)
+            except Rollback:
+                out.append(name)
+                raise
+
+        scheduler.spawn(lambda: None)  # its thread is idle afterwards
+        scheduler.yield_()
+        for name in ("first", "second"):
+            scheduler.spawn(lambda name=name: task(name))  # type: ignore[misc]
+        try:
+            if where == "main":
+                scheduler.yield_()
+                due = True
+                scheduler.mail.ring(0)
+            scheduler.wait(lambda: False, time.monotonic() + 5)
+        except Rollback as rollback:
+            scheduler.close(rollback)
+            out.append("main")
+        scheduler.join()
+        assert not any(thread.is_alive() for thread in scheduler.threads)
+        with pytest.raises(Rollback):
+            scheduler.wait(lambda: True)
+        return sorted(out)
+
+    assert alone(test) == ["first", "main", "second"]
+
+
+def test_others_run_while_one_blocks() -> None:
+    """Law: inside of `blocking` tasks of the place run, and its end waits for the baton."""
+
+    def main() -> Any:
+        told: list[str] = []
+        apgas.async_(told.append, "x")
+        with apgas.blocking():
+            deadline = time.monotonic() + 5
+            while not told and time.monotonic() < deadline:
+                time.sleep(0.001)
+            with pytest.raises(RuntimeError, match="used by tasks alone"):
+                apgas.sleep(0)
+        with pytest.raises(ValueError), apgas.blocking():
+            raise ValueError
+        apgas.sleep(0)
+        return told
+
+    assert run_places(1, lambda members: run_at(members, main))[0] == ["x"]
+
+
+def test_values_are_packed_whole() -> None:
+    """Law: what is packed comes out equal; arrays are aligned and can be written."""
+    for value in (None, "x", [1, {"a": (2,)}], np.arange(7), [np.zeros((3, 4)), np.ones(5, "i1")],
+                  np.asfortranarray(np.arange(12).reshape(3, 4)), np.arange(10)[::2]):
+        for prefix in (b"", bytes(16), bytes(32)):
+            data = pack(value, "it", prefix)
+            for owned in (False, True):
+                found = unpack(memoryview(bytearray(data))[len(prefix):], owned)
+                assert repr(found) == repr(value)
+                if isinstance(found, np.ndarray):
+                    assert found.flags.writeable and found.ctypes.data % 8 == 0
+
+
+def test_posts_never_block() -> None:
+    """Law: messages that a ring has no room for, and long ones in pieces, arrive in their order."""
+    sizes = [10, 3_000_000, 5, 900_000, 20, 7_000_000, 1]
+
+    def play(members: Members) -> Any:
+        got: list[Any] = []
+        scheduler = scheduling(members)
+        room = scheduler.mailroom
+        if members.me == 0:
+            for number, size in enumerate(sizes):
+                room.post(1, 40, (number, bytes([number]) * size))
+                room.post(0, 40, number)
+            room.handle(40, lambda source, payload: got.append(payload))  # they have come before
+            called: list[int] = []
+            room.then(1, lambda: called.append(len(room.outbox)))
+            scheduler.wait(lambda: got == list(range(len(sizes))) and bool(called))
+        else:
+            time.sleep(0.02)
+            room.handle(40, lambda source, payload: got.append(payload))
+            scheduler.wait(lambda: len(got) == len(sizes))
+            assert got == [(n, bytes([n]) * size) for n, size in enumerate(sizes)]
+        return "well"
+
+    assert run_places(2, play) == ["well"] * 2
+
+
+def test_a_dead_place_takes_nothing() -> None:
+    """Law: what is posted to a dead place is dropped, also what waits for room in its ring."""
+
+    def play(members: Members) -> Any:
+        scheduler = scheduling(members)
+        if members.me == 1:
+            time.sleep(0.05)
+            apgas.kill_here()
+        scheduler.mailroom.post(1, 40, bytes(9_000_000))
+        scheduler.wait(lambda: not scheduler.mailroom.outbox)
+        scheduler.mailroom.post(1, 40, "x")
+        return members.alive(1)
+
+    assert run_places(2, play)[0] is False
+
+
+def test_a_wait_in_a_handler_is_refused() -> None:
+    """Law: who handles a message has the place to itself and must not give it away."""
+
+    def main() -> Any:
+        caught: list[str] = []
+
+        def handle(source: int, payload: Any) -> None:
+            try:
+                apgas.at(payload, apgas.here)
+            except RuntimeError as error:
+                caught.append(str(error))
+
+        current().mailroom.handle(60, handle)
+        current().mailroom.post(0, 60, 1)
+        apgas.when(lambda: bool(caught))
+        return caught[0]
+
+    assert "in a handler of messages" in run_places(2, lambda members: run_at(members, main))[0]
