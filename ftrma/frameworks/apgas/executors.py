@@ -229,7 +229,7 @@ class _Executor:
         whole, steps = self._whole, self._local.steps
         written = dict(everywhere(self._group, localrun.save, self._store, self.name, flip,
                                   whole))
-        framework.kill_place("apgas.flip")
+        framework.kill_place("apgas.record")
         self._store.set_remote(0, checkpoints.flip_key(self.name),
                                checkpoints.flipped(flip, steps, written, whole))
         self._whole, self._committed = False, True

@@ -148,7 +148,7 @@ class Worker:
         """Commit the bag, and drop the parts that it contains."""
         if self.store is None:
             return
-        framework.kill_place("apgas.steal.commit")
+        framework.kill_place("apgas.commit")
         with self.store.transaction() as transaction:
             transaction.set(self.key("state"), self._state())
             for key in self.merged:

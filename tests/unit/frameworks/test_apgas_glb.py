@@ -67,10 +67,10 @@ def test_all_is_counted(places: int, commit_s: float | None) -> None:
 
 
 KILLS: list[list[Kill]] = [
-    [(1, "apgas.deal", 1)], [(2, "apgas.deal", 2)], [(3, "apgas.steal.commit", 1)],
-    [(1, "apgas.steal.commit", 2)], [(2, "apgas.steal.commit", 5)],
-    [(1, "apgas.deal", 1), (4, "apgas.steal.commit", 1)],
-    [(1, "apgas.steal.commit", 2), (3, "apgas.deal", 2), (4, "apgas.deal", 1)],
+    [(1, "apgas.deal", 1)], [(2, "apgas.deal", 2)], [(3, "apgas.commit", 1)],
+    [(1, "apgas.commit", 2)], [(2, "apgas.commit", 5)],
+    [(1, "apgas.deal", 1), (4, "apgas.commit", 1)],
+    [(1, "apgas.commit", 2), (3, "apgas.deal", 2), (4, "apgas.deal", 1)],
 ]
 
 
