@@ -1,6 +1,6 @@
-"""A job's program: those of `apgasprograms.py` that are named, or one that a number draws.
+"""A job's program: those of `apgasprograms.py` that are named, one that is drawn, or steps.
 
-    apgasjob.py DIRECTORY FINISH NAME... | storm:NUMBER
+    apgasjob.py DIRECTORY FINISH NAME... | storm:NUMBER | steps:EVERY
 
 Place zero writes ``told.json``: what each has told, the places that had died, the attempt.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import apgasrecorder
 from apgasprograms import run_program
+from apgassteps import run_steps
 from apgasstorm import draw, weather
 
 from ftrma import apgas
@@ -25,7 +26,7 @@ def run(name: str) -> Any:
     kind, _, number = name.partition(":")
     if kind == "storm":
         return weather(draw(int(number), PLACES))
-    return run_program(name)
+    return run_steps(int(number)) if kind == "steps" else run_program(name)
 
 
 def main() -> None:

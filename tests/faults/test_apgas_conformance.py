@@ -14,8 +14,10 @@ import pytest
 from apgaschecker import check
 from apgasprograms import PROGRAMS
 from apgasrecorder import parse
+from apgassteps import oracle
 from apgasstorm import draw, forecast
 from jobs import Result, run_job
+from tiers import tiers
 
 JOB = Path(__file__).parents[1] / "apgasjob.py"
 PLACES = 4
@@ -43,10 +45,9 @@ def deaths_of(names: list[str]) -> int:
     return sum(PROGRAMS[name].deaths for name in names)
 
 
-@pytest.mark.parametrize("names", [
-    pytest.param(DEADLY[i::4], marks=[] if not i else [pytest.mark.full], id=f"share {i}")
-    for i in range(4)])
-def test_programs_that_lose_places(names: list[str]) -> None:
+@pytest.mark.parametrize("share", tiers(range(4), plain=["0"], others="full"))
+def test_programs_that_lose_places(share: int) -> None:
+    names = DEADLY[share::4]
     told = assert_sound(job(*names, spares=deaths_of(names)))
     assert len(told["dead"]) == deaths_of(names) and told["attempt"] == 1
 
@@ -57,8 +58,7 @@ def test_programs_without_deaths(way: str) -> None:
     assert_sound(job(*QUIET, way=way))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", tiers(POINTS, full=["append", "adopt"]))
 def test_place_zero_dies_at_a_point(point: str) -> None:
     """All run the program again, in the places that are left."""
     name = "nested_finish_middle_fail" if point == "adopt" else "storm:12"
@@ -77,9 +77,35 @@ def test_a_checksum_rank_dies() -> None:
     assert assert_sound(result)["told"]["storm:13"] == forecast(draw(13, PLACES))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["s0@time:0.5", "2@apgas.append:4"])
 def test_one_death(rule: str) -> None:
     told = assert_sound(job("storm:14", spares=1, kills=(rule,)))
     dpes = {f"DPE {place}" for place in told["dead"]}
     assert {t for t in told["told"]["storm:14"] if not t.startswith("ValueError")} <= dpes
+
+
+# Slot 0 of slots 0 to 3 is place zero. Places two and zero are no neighbours.
+RECOVERIES = {
+    "step": ("0@apgas.step:5",),
+    "checkpoint": ("0@apgas.checkpoint:3",),
+    "half": ("0@apgas.half:4",),
+    "published": ("0@apgas.published:5",),
+    "team": ("0@apgas.team:8",),
+    "rebuild": ("2@apgas.step:5", "0@apgas.rebuild"),
+    "open": ("2@apgas.step:5", "0@apgas.open:2"),
+    "remake": ("2@apgas.step:5", "0@apgas.remake"),
+    "restore": ("2@apgas.step:5", "0@apgas.restore"),
+    "others": ("1@apgas.step:3", "3@apgas.checkpoint:4"),
+}
+
+
+@pytest.mark.parametrize("point", tiers(RECOVERIES, full=["checkpoint", "restore"]))
+def test_an_executor_goes_on(point: str) -> None:
+    """Also after the death of place zero, which is a rollback: from the store's checkpoint."""
+    kills = RECOVERIES[point]
+    result = job("steps:3", spares=3, kills=kills)
+    assert result.status == 0, result
+    told = result.results["told"]
+    assert told["attempt"] == (2 if any(rule[0] == "0" for rule in kills) else 1), told
+    assert len(told["dead"]) == len(kills) and told["told"]["steps:3"] == oracle(PLACES), told
