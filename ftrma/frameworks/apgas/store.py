@@ -21,7 +21,7 @@ from .runtime import current
 from .shelf import Change, Intent, Key
 from .storeerrors import DeadPlaceAfterCommit, Forgotten, Refused
 from .storepart import Part
-from .storerecovery import Recovery, do_job
+from .storerecovery import Recovery, do_job, seats_of
 from .storetable import ATTEMPT, IDENTITY, SEAT, SHELVES, Table
 from .transactions import Transaction
 from .values import Kept, check_key, decode, encode
@@ -79,6 +79,8 @@ class Stores:
             table = self._make(index, name, active)
         else:
             table.renew()
+            self._seat(table, active if len(active) >= table.get(SHELVES)
+                       else seats_of(table.seats(), active))
         table.put(ATTEMPT, self.members.attempt)
         part = self._enter(index, name, table)
         self.led[index] = Recovery(part, serve)
@@ -94,9 +96,13 @@ class Stores:
             if word != IDENTITY:
                 table.put(word, 0)
         table.put(SHELVES, len(active))
-        for shelf, place in enumerate(active):
-            table.put(SEAT + shelf, place + 1)
+        self._seat(table, active)
         return table
+
+    def _seat(self, table: Table, places: list[int]) -> None:
+        """Give the shelves to places, as the group of an attempt orders them."""
+        for shelf in range(table.get(SHELVES)):
+            table.put(SEAT + shelf, places[shelf] + 1)
 
     def _enter(self, index: int, name: str, table: Table) -> Part:
         part, identity = self._kept.get(name), table.get(IDENTITY)
@@ -132,7 +138,10 @@ def _stores() -> Stores:
 
 def serve(index: int, name: str, root: int, *job: Any) -> None:
     """Do a job of a recovery, as a task that the root has sent: see `storerecovery.do_job`."""
-    do_job(_stores().part(index, name), root, *job)
+    stores = _stores()
+    for place in stores.members.deaths():  # one of them may have died amid making a file
+        stores.bury(place)
+    do_job(stores.part(index, name), root, *job)
 
 
 def _attach(index: int, name: str, map_: str) -> ResilientMap:
@@ -258,7 +267,8 @@ class ResilientMap:
 
         Args:
             ordinal: of the place in the group that the store was made with: the shelf's number.
-                It stays the shelf's number when places are replaced, or the group shrinks.
+                It stays the shelf's number when places are replaced, or the group shrinks, and
+                is that of the new group when the program begins again.
 
         MPI: waits for an answer of the shelf's holder.
         Fault: of a dead holder, the value comes from the keeper's copy.

@@ -49,15 +49,11 @@ class Job(NamedTuple):
 
 
 def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
-    """Give each shelf to an active place: the one of its ordinal.
-
-    In a group that has shrunk, places keep their shelves, and new ones take those of nobody.
+    """Give each shelf to an active place: its own one, if that is active still, else a new one.
 
     Returns:
         Places by shelf; -1: there are fewer places than shelves.
     """
-    if len(active) >= len(old):
-        return list(active[:len(old)])
     new = [place for place in active if place not in old]
     return [place if place in active else new.pop(0) if new else -1 for place in old]
 

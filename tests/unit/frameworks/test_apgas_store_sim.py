@@ -71,6 +71,8 @@ class Program(Simulation):
             self.places_of_work: dict[int, int] = {}
             self.store = stores.ResilientStore(self._living(), name="s")
             part = self.store._part
+            if not self._broken() and len(self.active) == len(part.table.rows()):
+                assert list(self.store.seats) == self.active
             again = True
             while True:
                 if again or self._broken():
