@@ -184,7 +184,7 @@ def async_(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     Fault: nothing happens in it.
     """
     runtime, worker = _task()
-    body = _body(f"async_({function!r}, ...)", function, args, kwargs)
+    body = _body("async_", function, args, kwargs)
     _start(runtime, worker, body)
 
 
@@ -213,7 +213,7 @@ def async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any
     """
     runtime, worker = _task()
     _known(runtime, place, "async_at")
-    body = _body(f"async_at({place}, {function!r}, ...)", function, args, kwargs)
+    body = _body("async_at", function, args, kwargs)
     if place == runtime.members.me:
         _start(runtime, worker, body)
     else:
@@ -234,7 +234,7 @@ def uncounted_async_at(place: int, function: Callable[..., Any], *args: Any, **k
     """
     runtime, _ = _task()
     _known(runtime, place, "uncounted_async_at")
-    body = _body(f"uncounted_async_at({place}, {function!r}, ...)", function, args, kwargs)
+    body = _body("uncounted_async_at", function, args, kwargs)
     if place == runtime.members.me:
         runtime.start_uncounted(body)
     else:
@@ -265,7 +265,7 @@ def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     runtime, worker = _task()
     runtime.scheduler.refuse("at()")
     _known(runtime, place, "at")
-    body = _body(f"at({place}, {function!r}, ...)", function, args, kwargs)
+    body = _body("at", function, args, kwargs)
     if place == runtime.members.me:
         return function(*args, **kwargs)
     return runtime.ledger.call(  # type: ignore[no-any-return]
@@ -376,6 +376,6 @@ def _known(runtime: Runtime, place: Any, call: str) -> int:
 
 def _body(call: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tasks.Body:
     if not callable(function):
-        raise TypeError(f"{call}: {type(function).__name__} is no function; give the function and "
-                        "behind it its arguments")
+        raise TypeError(f"{call}({function!r}): {type(function).__name__} is no function; give the "
+                        "function and behind it its arguments")
     return function, args, kwargs

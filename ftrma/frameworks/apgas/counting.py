@@ -201,7 +201,7 @@ class CountingLedger:
         if key[0] == NOBODY:
             self.send_uncounted(to, body)
             return
-        data = pack(body, f"async_at({to}, ...)", TASK_HEAD.pack(*key))
+        data = pack(body, "async_at({}, ...)", TASK_HEAD.pack(*key), to)
         if not self.records.members.alive(to):
             scope.push(DeadPlaceException(to))
             return
@@ -209,7 +209,7 @@ class CountingLedger:
         self.mailroom.send(to, kinds.TASK, data)
 
     def send_uncounted(self, to: int, body: tasks.Body) -> None:
-        self.mailroom.send(to, kinds.UNCOUNTED, pack(body, f"uncounted_async_at({to}, ...)"))
+        self.mailroom.send(to, kinds.UNCOUNTED, pack(body, "uncounted_async_at({}, ...)", about=to))
 
     def _on_task(self, source: int, view: Any) -> None:
         home, number = TASK_HEAD.unpack_from(view)
@@ -233,7 +233,7 @@ class CountingLedger:
             DeadPlaceException: the place has died.
         """
         members, key = self.records.members, scope.reference()
-        data = pack(body, f"at({to}, ...)")
+        data = pack(body, "at({}, ...)", about=to)
         if not members.alive(to):
             raise DeadPlaceException(to)
         self.number += 1
@@ -267,9 +267,10 @@ class CountingLedger:
         value, errors = tasks.execute(self.scheduler, scope, body)
         pushed = [tasks.portable(error, self.place) for error in scope.errors]
         if not errors:
-            what = f"the value of {getattr(body[0], '__qualname__', body[0])} at place {self.place}"
+            what = f"the value of {{}} at place {self.place}"
+            name = getattr(body[0], "__qualname__", body[0])
             try:
-                data = pack((number, (True, value, dict(scope.sends), pushed)), what)
+                data = pack((number, (True, value, dict(scope.sends), pushed)), what, about=name)
             except TypeError as refused:
                 errors = [refused]
         if errors:

@@ -116,14 +116,14 @@ class SharedLedger:
         if record == NOBODY:
             self.send_uncounted(to, body)
             return
-        data = pack(body, f"async_at({to}, ...)", TASK_HEAD.pack(record, serial))
+        data = pack(body, "async_at({}, ...)", TASK_HEAD.pack(record, serial), to)
         if not self.records.members.alive(to):
             scope.push(DeadPlaceException(to))
             return
         self._append(kinds.TASK, record, to, data)
 
     def send_uncounted(self, to: int, body: tasks.Body) -> None:
-        self.mailroom.send(to, kinds.UNCOUNTED, pack(body, f"uncounted_async_at({to}, ...)"))
+        self.mailroom.send(to, kinds.UNCOUNTED, pack(body, "uncounted_async_at({}, ...)", about=to))
 
     def _append(self, kind: int, record: int, to: int, data: bytes) -> None:
         framework.kill_place("apgas.count")
@@ -235,7 +235,7 @@ class SharedLedger:
             DeadPlaceException: the place has died; nothing of the call goes on at living places.
         """
         around = scope.reference()
-        data = pack(body, f"at({to}, ...)")
+        data = pack(body, "at({}, ...)", about=to)
         if not self.records.members.alive(to):
             raise DeadPlaceException(to)
         self.await_record()
@@ -272,9 +272,10 @@ class SharedLedger:
                 body: tasks.Body) -> None:
         head = TASK_HEAD.pack(record, serial)
         value, errors = tasks.execute(self.scheduler, AtBody(self, finish, record), body)
-        what = f"the value of {getattr(body[0], '__qualname__', body[0])} at place {self.place}"
+        what = f"the value of {{}} at place {self.place}"
+        name = getattr(body[0], "__qualname__", body[0])
         try:
-            data = b"" if errors else pack((True, value), what, head)
+            data = b"" if errors else pack((True, value), what, head, name)
         except TypeError as refused:
             errors = [refused]
         if errors:

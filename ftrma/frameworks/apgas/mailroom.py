@@ -25,18 +25,20 @@ ALIGN = 16
 COUNT = struct.Struct("<Q")
 HEAD = struct.Struct("<QQ")  # kind and size of a message in pieces
 BATCH = 256  # messages that are taken before the place looks at its tasks again
-FULL_WAIT_S = 100e-6  # between two tries to send what a ring had no room for: some task's time
+# Between two tries to send what a ring had no room for: about a task's time, and twice as long each
+# time while its reader takes nothing.
+LEAST_WAIT_S, MOST_WAIT_S = 100e-6, 5e-3
 NO_ARRAYS = COUNT.pack(0)
 
 Handler = Callable[[int, Any], None]
 
 
-def pack(value: Any, what: str, prefix: bytes = b"") -> bytes:
+def pack(value: Any, what: str, prefix: bytes = b"", about: Any = None) -> bytes:
     """Return a prefix, whose size is a multiple of 16, and a pickled value behind it.
 
     Args:
         value: its arrays are copied once.
-        what: the call that the value is for, in the error's text.
+        what: the call that the value is for, in the error's text: a format of `about`.
 
     Raises:
         TypeError: the value cannot be pickled; the text has the reason and the remedy.
@@ -46,7 +48,7 @@ def pack(value: Any, what: str, prefix: bytes = b"") -> bytes:
         data = pickle.dumps(value, 5, buffer_callback=arrays.append)
     except Exception as error:
         arrays = []
-        data = _pack_by_cloudpickle(value, what, error, arrays)
+        data = _pack_by_cloudpickle(value, what.format(about), error, arrays)
     if not arrays:
         return prefix + NO_ARRAYS + data
     raws = [array.raw() for array in arrays]
@@ -112,6 +114,7 @@ class Mailroom:
         self._early: dict[int, list[tuple[int, bytes]]] = {}
         self._pieces: dict[int, tuple[int, bytearray, int]] = {}  # kind, memory, bytes so far
         self.handling = False
+        self._wait_s = LEAST_WAIT_S
 
     # -- out ----------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Mailroom:
         Raises:
             TypeError: it cannot be pickled.
         """
-        self.send(to, kind, pack(payload, f"a message to place {to}"))
+        self.send(to, kind, pack(payload, "a message to place {}", about=to))
 
     def send(self, to: int, kind: int, data: bytes) -> None:
         """Send bytes to a place."""
@@ -150,12 +153,14 @@ class Mailroom:
     def flush(self) -> None:
         """Send what waits, as far as there is room."""
         append, full = self.mail.append, self.mail.FULL
+        self._wait_s = min(2 * self._wait_s, MOST_WAIT_S)
         for to, queue in list(self.outbox.items()):
             while queue:
                 kind, data = queue[0]
                 if kind and append(to, kind, data) == full:
                     break
                 queue.popleft()
+                self._wait_s = LEAST_WAIT_S
                 if not kind:
                     data()
             if not queue:
@@ -228,4 +233,4 @@ class Mailroom:
 
     def patience_s(self, timeout_s: float) -> float:
         """Shorten a wait for mail while something waits for room in a ring."""
-        return min(timeout_s, FULL_WAIT_S) if self.outbox else timeout_s
+        return min(timeout_s, self._wait_s) if self.outbox else timeout_s

@@ -77,6 +77,7 @@ class Scheduler:
         self.threads: list[threading.Thread] = []
         self.over: BaseException | None = None
         self.atomic_depth = 0
+        self._queue_next = False  # the last turn was that of a parked worker
         self._bell: int | None = None  # when all mail had been taken the last time
 
     # -- what tasks call ----------------------------------------------------------------------
@@ -206,7 +207,9 @@ class Scheduler:
             self._round(bell)
             if until is not None and (until() or time.monotonic() >= deadline):
                 return None
-            worker = self._ready()
+            # Tasks that wake one another must not keep those in the queue from running.
+            worker = None if self.queue and self._queue_next else self._ready()
+            self._queue_next = worker is not None
             if worker is not None:
                 return worker
             if self.queue:

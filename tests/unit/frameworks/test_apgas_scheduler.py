@@ -80,6 +80,32 @@ def test_a_task_does_not_run_on_a_waiting_stack() -> None:
     assert alone(test) == ["later begins", "first goes on", "later ends"]
 
 
+def test_those_who_wake_one_another_let_others_run() -> None:
+    """Law: a new task runs though others are always ready."""
+
+    def test(scheduler: Scheduler) -> bool:
+        turn, ran, rounds = 0, False, 0
+
+        def player(me: int) -> None:
+            nonlocal turn, rounds
+            while not ran and rounds < 1000:
+                scheduler.wait(lambda: turn == me)  # noqa: B023
+                turn, rounds = 1 - me, rounds + 1
+
+        def late() -> None:
+            nonlocal ran
+            ran = True
+
+        for me in range(2):
+            scheduler.spawn(lambda me=me: player(me))  # type: ignore[misc]
+        scheduler.wait(lambda: rounds > 10)
+        scheduler.spawn(late)
+        scheduler.wait(lambda: ran or rounds >= 1000)
+        return ran
+
+    assert alone(test)
+
+
 def test_threads_are_pooled() -> None:
     """Law: tasks that end give their threads back."""
 
