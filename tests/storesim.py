@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrma.frameworks.apgas import shelf, store, storepart, storerecovery
+from ftrma.frameworks.apgas import shelf, storepart, storerecovery, storeregistry
 from ftrma.host.errors import Rollback
 
 MODULES = (shelf, storepart, storerecovery)  # that call `kill_place`
@@ -99,7 +99,7 @@ class Place:
         self.callbacks: list[Any] = []
         self.attempt, self.polled = self.sim.attempt, 0
         with self.sim.be(self):
-            self.stores = store.Stores(self, self.kept)
+            self.stores = storeregistry.Stores(self, self.kept)
 
     # Members
     @property
@@ -187,7 +187,7 @@ class Simulation:
 
     def patch(self, monkeypatch: Any) -> None:
         """Have the store use this simulation."""
-        monkeypatch.setattr(store, "current", lambda: self.running)
+        monkeypatch.setattr(storeregistry, "current", lambda: self.running)
         monkeypatch.setattr(storerecovery.outfile, "tell", lambda *_, **__: None)
         monkeypatch.setattr(shelf, "LEAST_BYTES", 1024)  # so that halves change often
         for module in MODULES:

@@ -50,6 +50,7 @@ class Runtime:
         mailroom, scheduler, ledger: messages, tasks and finishes of this place.
         objects: of this place, that `GlobalRef` and `PlaceLocal` lead to, by their keys.
         removed: functions that are told of deaths, see `control.on_place_removed`.
+        everywhere: each slot runs the program.
         polled: number of deaths that they have been told.
         known: number of places that have been started, as far as this place has asked.
     """
@@ -63,6 +64,7 @@ class Runtime:
         self.objects: dict[Any, Any] = {}
         self.removed: list[Callable[[int], Any]] = []
         self.polled = 0
+        self.everywhere = False
         self.known = len(members.everyone)
         members.on_failure(self._tell_removed)
         self.mailroom.handle_raw(kinds.END, lambda source, view: self.scheduler.close(Ended()))
@@ -96,7 +98,7 @@ class Runtime:
 
     def run(self, main: Callable[[], Any], everywhere: bool) -> Any:
         """Run the program, or serve it, until all is over."""
-        members = self.members
+        members, self.everywhere = self.members, everywhere
         try:
             if members.me == members.root:
                 return self._lead(main, everywhere)

@@ -11,142 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from . import storetable
 from .errors import DeadPlaceException
-from .kinds import STORE
-from .runtime import current
 from .shelf import Change, Intent, Key
 from .storeerrors import DeadPlaceAfterCommit, Forgotten, Refused
 from .storepart import Part
-from .storerecovery import Recovery, do_job, seats_of
-from .storetable import ATTEMPT, IDENTITY, SEAT, SHELVES, Table
+from .storeregistry import Stores, stores_here
 from .transactions import Transaction
 from .values import Kept, check_key, decode, encode
-
-_kept: dict[str, Part] = {}  # of this process, by name; they outlive an attempt of the program
-
-
-class Stores:
-    """The parts of stores that this process has, in one attempt of the program."""
-
-    def __init__(self, host: Any, kept: dict[str, Part]) -> None:
-        self.host, self.members, self._kept = host, host.members, kept
-        # None: this is the only place, which has nobody to copy anything for.
-        self.directory: Path | None = getattr(self.members, "directory", None)
-        self.parts: dict[int, Part] = {}
-        self.led: dict[int, Recovery] = {}  # at the root
-        host.mailroom.handle(STORE, self.take)
-        self.members.on_failure(self.bury)
-        for place in self.members.deaths():
-            self.bury(place)
-
-    def bury(self, place: int) -> None:
-        """Remove the copies that a dead place has kept: they are lost with it, by convention."""
-        if self.directory:
-            for path in storetable.files_of(self.directory, place):
-                path.unlink(missing_ok=True)
-
-    def part(self, index: int, name: str) -> Part:
-        """This place's part of a store of this attempt."""
-        part = self.parts.get(index)
-        if part is None:
-            path = storetable.table_path(self.directory, name)
-            part = self._enter(index, name, Table(self.members.mail.words, index, path))
-        return part
-
-    def lead(self, name: str, active: list[int], anew: bool = False) -> Part:
-        """Make a store, or attach one of an earlier attempt, at the root.
-
-        Args:
-            anew: what is there is of processes that are dead: the job was launched again.
-        """
-        if not anew and any(part.name == name for part in self.parts.values()):
-            raise ValueError(f"ResilientStore({name!r}): this attempt of the program has a store "
-                             "of that name; use it, or give another name")
-        index = len(self.parts)
-        if index == storetable.STORES:
-            raise ValueError(f"ResilientStore({name!r}): there are {index} stores; use maps of one")
-        path = storetable.table_path(self.directory, name)
-        table, words = None, self.members.mail.words
-        if path and path.exists() and not anew:
-            table = Table(words, index, path)
-            if table.saved(ATTEMPT) == self.members.attempt:  # of a program that has ended
-                table = None
-        if table is None:
-            table = self._make(index, name, active)
-        else:
-            table.renew()
-            self._seat(table, active if len(active) >= table.get(SHELVES)
-                       else seats_of(table.seats(), active))
-        table.put(ATTEMPT, self.members.attempt)
-        part = self._enter(index, name, table)
-        self.led[index] = Recovery(part, serve)
-        return part
-
-    def _make(self, index: int, name: str, active: list[int]) -> Table:
-        storetable.check_shelves(len(active))
-        if self.directory:
-            storetable.remove(self.directory, name)
-        path = storetable.table_path(self.directory, name)
-        table = Table(self.members.mail.words, index, path, make=True)
-        for word in range(storetable.BLOCK):
-            if word != IDENTITY:
-                table.put(word, 0)
-        table.put(SHELVES, len(active))
-        self._seat(table, active)
-        return table
-
-    def _seat(self, table: Table, places: list[int]) -> None:
-        """Give the shelves to places, as the group of an attempt orders them."""
-        for shelf in range(table.get(SHELVES)):
-            table.put(SEAT + shelf, places[shelf] + 1)
-
-    def _enter(self, index: int, name: str, table: Table) -> Part:
-        part, identity = self._kept.get(name), table.get(IDENTITY)
-        if part is None or part.identity != identity:
-            part = self._kept[name] = Part(name, identity)
-        part.enter(self.host, index, table)
-        self.parts[index] = part
-        return part
-
-    def take(self, source: int, message: tuple[Any, ...]) -> None:
-        """Take a message of stores; neither waits nor raises."""
-        index, what, *rest = message
-        if what == "done":
-            self.led[index].done[rest[0]] = rest[1]
-        elif index in self.parts:
-            self.parts[index].take(source, what, tuple(rest))
-        elif what in ("read", "write"):
-            self.host.mailroom.post(source, STORE, (index, "answer", rest[0], False, None))
-        elif what == "apply":
-            self.host.mailroom.post(source, STORE, (index, "refused", *rest[2:4], -1))
-
-
-def install(host: Any) -> Stores:
-    """Have a place serve stores, in an attempt of the program."""
-    host.stores = Stores(host, _kept)
-    return host.stores  # type: ignore[no-any-return]
-
-
-def _stores() -> Stores:
-    host = current()
-    return getattr(host, "stores", None) or install(host)
-
-
-def serve(index: int, name: str, root: int, *job: Any) -> None:
-    """Do a job of a recovery, as a task that the root has sent: see `storerecovery.do_job`."""
-    stores = _stores()
-    for place in stores.members.deaths():  # one of them may have died amid making a file
-        stores.bury(place)
-    do_job(stores.part(index, name), root, *job)
 
 
 def _attach(index: int, name: str, map_: str) -> ResilientMap:
     """Unpickle a store or a map of it, at any place."""
-    part = _stores().part(index, name)
+    part = stores_here().part(index, name)
     if map_:
         return ResilientMap(part, map_)
     store = ResilientStore.__new__(ResilientStore)
@@ -357,7 +235,8 @@ class ResilientMap:
 class ResilientStore(ResilientMap):
     """A store over the active places, which survives the death of any one place at a time.
 
-    It is made by the program at the root place, and travels to others as an argument of tasks. When
+    It is made by the program at the root place, and travels to others as an argument of tasks. A
+    program that runs ``everywhere`` makes it at all active places, each of which gets it. When
     the program begins again after the root's death, a store of the same name is attached to what
     the other places still have.
 
@@ -366,7 +245,8 @@ class ResilientStore(ResilientMap):
         name: of the store, of which an attempt of the program has one by a name.
 
     Raises:
-        ValueError: this is not the root place, or the name is in use.
+        ValueError: this is not the root place, unless the program runs everywhere; or the name is
+            in use.
         CatastrophicFailure: a store of that name is there, and shelves of it are lost.
 
     MPI: waits for all active places.
@@ -375,10 +255,10 @@ class ResilientStore(ResilientMap):
     """
 
     def __init__(self, places: Any, name: str = "store") -> None:
-        stores = _stores()
+        stores = stores_here()
         if stores.members.me != stores.members.root:
-            raise ValueError("ResilientStore(): a store is made at the root place, by main(); "
-                             "other places get it as an argument of a task")
+            self._follow(stores, name)
+            return
         active = places_of(places)
         with suppress(DeadPlaceException):  # accesses raise it, until recover()
             try:
@@ -387,6 +267,16 @@ class ResilientStore(ResilientMap):
             except Forgotten:
                 super().__init__(stores.lead(name, active, anew=True), "")
                 stores.led[self._part.index].run(active)
+
+    def _follow(self, stores: Stores, name: str) -> None:
+        """Be the store that the root makes at the same time."""
+        if not stores.host.everywhere:
+            raise ValueError("ResilientStore(): a store is made at the root place, by main(); "
+                             "other places get it as an argument of a task")
+        stores.host.scheduler.wait(lambda: stores.named(name) is not None)
+        part = stores.named(name)
+        assert part is not None
+        super().__init__(part, "")
 
     def map(self, name: str) -> ResilientMap:
         """Return another map of the store, by its name; each name has one.
@@ -434,7 +324,7 @@ class ResilientStore(ResilientMap):
         MPI: waits for all active places; at the root place.
         Fault: the store stays closed until a call has ended well; accesses raise meanwhile.
         """
-        led = _stores().led.get(self._part.index)
+        led = stores_here().led.get(self._part.index)
         if led is None:
             raise ValueError("ResilientStore.recover(): the root place leads it; call it in main()")
         led.run(places_of(changes))

@@ -313,6 +313,24 @@ def test_one_place() -> None:
     assert run(main, 1) == [0]
 
 
+def test_a_program_that_runs_everywhere() -> None:
+    """Law: each place makes the store, and all have one; a second store likewise."""
+    def main() -> Any:
+        me = apgas.here()
+        store = apgas.ResilientStore(apgas.places(), "first")
+        other = apgas.ResilientStore(apgas.places(), "second")
+        store.set("k", me)
+        other.set_remote((me + 1) % 3, "k", me)
+        while (value := other.get("k")) is None:
+            apgas.sleep(0.001)
+        return store.get("k"), value, store.get_remote(value, "k")
+
+    def be(members: Any) -> Any:
+        return run_at(members, main, everywhere=True)
+
+    assert run_places(3, be) == [(0, 2, 2), (1, 0, 0), (2, 1, 1)]
+
+
 def refuse(store: Any) -> None:
     with pytest.raises(FtrmaError, match="has no shelf of it"):
         store.set("k", 1)

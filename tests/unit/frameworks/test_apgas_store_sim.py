@@ -22,6 +22,7 @@ from tiers import tiers
 
 from ftrma.frameworks.apgas import shelf as shelves
 from ftrma.frameworks.apgas import store as stores
+from ftrma.frameworks.apgas import storetable
 from ftrma.frameworks.apgas.errors import DeadPlaceException
 from ftrma.frameworks.apgas.storeerrors import DeadPlaceAfterCommit, LostShelves
 from ftrma.frameworks.apgas.values import decode
@@ -278,7 +279,7 @@ class Program(Simulation):
         table = self.store._part.table
         have: Counter[int] = Counter()
         for dead in self.told:
-            assert not stores.storetable.files_of(self.directory, dead)
+            assert not storetable.files_of(self.directory, dead)
         for shelf, row in enumerate(table.rows()):
             part = self.places[row.holder].stores.part(0, "s")
             state = part.held[shelf]
