@@ -184,19 +184,24 @@ class Scheduler:
 
     def _ready(self) -> Worker | None:
         """Take a parked worker whose condition holds, or would raise, or whose time is over."""
-        now = -math.inf
+        first: Worker | None = None  # of those whose time may be over
+        found: Worker | None = None
         for worker in self.parked:
-            if worker.deadline < math.inf and now == -math.inf:
-                now = time.monotonic()
-            again = False
             try:
                 worker.ready = worker.until is not None and worker.until()
             except Exception:
-                again = True  # it asks again, and raises
-            if worker.ready or again or worker.deadline <= now:
-                self.parked.remove(worker)
-                return worker
-        return None
+                found = worker  # it asks again, and raises
+                break
+            if worker.ready:
+                found = worker
+                break
+            if worker.deadline < (first.deadline if first else math.inf):
+                first = worker
+        if found is None and first is not None and first.deadline <= time.monotonic():
+            found = first
+        if found is not None:
+            self.parked.remove(found)
+        return found
 
     def _choose(self, until: Until | None, deadline: float = math.inf
                 ) -> Callable[[], None] | Worker | None:

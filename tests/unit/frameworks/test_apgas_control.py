@@ -284,6 +284,29 @@ def test_a_task_in_a_dead_ring_is_told() -> None:
     assert run(main)[0] == [("busy",)]
 
 
+def wander(home: int) -> None:
+    with apgas.finish():
+        apgas.async_at(home, tell, "in a finish")
+    assert apgas.at(home, value, 1) == (home, 1)
+    apgas.at(home, apgas.async_, tell, "by at")
+    apgas.async_at(home, tell, "by async")
+
+
+@pytest.mark.parametrize("finish", FINISHES)
+def test_uncounted_tasks_may_do_all(finish: str) -> None:
+    """Law: a task that no finish waits for has finishes and ats of its own."""
+
+    def main() -> Any:
+        apgas.uncounted_async_at(1, wander, 0)
+        apgas.when(lambda: len(TOLD) == 3)
+        apgas.uncounted_async_at(0, wander, 2)
+        apgas.uncounted_async_at(1, fail, "told on stderr")
+        apgas.sleep(0.02)
+        return sorted(TOLD)
+
+    assert run(main, finish=finish)[0] == [("by async",), ("by at",), ("in a finish",)]
+
+
 @pytest.mark.parametrize("finish", FINISHES)
 def test_a_death_ends_all_waits(finish: str) -> None:
     """Law: nothing hangs, whatever the finish."""
