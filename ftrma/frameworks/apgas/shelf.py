@@ -77,14 +77,19 @@ class State:
         self.applied: dict[int, int] = {}
         self.number = 0
 
-    def make(self, change: Change) -> None:
-        """Make a commit; arrays are copied, into the ones that they replace where they fit."""
+    def make(self, change: Change, ours: bool = False) -> None:
+        """Make a commit; arrays are copied, into the ones that they replace where they fit.
+
+        Args:
+            ours: nobody else has the arrays, so they are taken as they are.
+        """
         for key, value in change.writes.items():
+            old = None if ours else self.values.get(key)
             if value is None:
                 self.values.pop(key, None)
-                continue
-            old = self.values.get(key)
-            if isinstance(old, np.ndarray) and _fits(old, value):
+            elif ours:
+                self.values[key] = value
+            elif isinstance(old, np.ndarray) and _fits(old, value):
                 np.copyto(old, value)
             else:
                 self.values[key] = own(value)
@@ -92,7 +97,7 @@ class State:
             for number in change.drops:
                 self.intents.pop(number, None)
         if change.intents:
-            self.intents.update({n: (s, m, k, v if v is None else own(v))
+            self.intents.update({n: (s, m, k, v if v is None or ours else own(v))
                                  for n, (s, m, k, v) in change.intents.items()})
         if change.applied:
             self.applied.update(change.applied)
@@ -355,7 +360,7 @@ def read_records(data: memoryview) -> State:
     state, at = State(), HEAD_BYTES
     while at < len(data):
         change, at = unpack(data, at)
-        state.make(change)
+        state.make(change, ours=True)
     return state
 
 
@@ -368,7 +373,8 @@ def _open_half(path: Path) -> tuple[int, memoryview]:
             return 0, memoryview(b"")
         if size < HEAD_BYTES:
             raise BrokenShelf(f"{path.name} has {size} bytes only")
-        data = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ))
+        data = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED | mmap.MAP_POPULATE,
+                                    mmap.PROT_READ))
     finally:
         os.close(descriptor)
     if data[:8] != MAGIC:
