@@ -22,9 +22,12 @@ from tiers import tiers
 
 from ftrma.frameworks.apgas import shelf as shelves
 from ftrma.frameworks.apgas import store as stores
-from ftrma.frameworks.apgas import storetable
+from ftrma.frameworks.apgas import storerecovery, storeregistry, storetable
 from ftrma.frameworks.apgas.errors import DeadPlaceException
+from ftrma.frameworks.apgas.shelf import State
 from ftrma.frameworks.apgas.storeerrors import DeadPlaceAfterCommit, LostShelves
+from ftrma.frameworks.apgas.storepart import Part
+from ftrma.frameworks.apgas.storetable import Table
 from ftrma.frameworks.apgas.values import decode
 from ftrma.host.errors import FtrmaError
 
@@ -342,6 +345,106 @@ def test_histories(block: int, root_dies: bool, tmp_path: Any, monkeypatch: Any)
     assert len(os.listdir("/proc/self/fd")) < 600
     print(dict(sorted(total.items())))
     assert total["ok"] > RUNS // 3
+
+
+# Rules, each of which is left out by a patch of the code.
+
+
+def no_replay(patch: Any) -> None:
+    patch.setitem(storerecovery.JOBS, "replay", lambda part, round_: None)
+
+
+def no_freeze(patch: Any) -> None:
+    patch.setitem(storerecovery.JOBS, "freeze", lambda part, round_: None)
+
+
+def no_loss_told(patch: Any) -> None:
+    patch.setattr(storerecovery.Recovery, "_refuse_loss", lambda *_: None)
+
+
+def no_lock(patch: Any) -> None:
+    patch.setattr(Part, "lock", lambda part: part.enter_access())
+
+
+def no_table_copy(patch: Any) -> None:
+    put = Table.put
+    patch.setattr(Table, "put", lambda table, word, value: put(table, word, value) if
+                  word < storetable.SEAT else table._words.store(table.base + word, value))
+
+
+def applied_is_not_looked_at(patch: Any) -> None:
+    apply = Part.inbox_of["apply"]
+
+    def forgetful(part: Any, *message: Any) -> None:
+        for state in part.held.values():
+            state.applied = {}
+        apply(part, *message)
+
+    patch.setitem(Part.inbox_of, "apply", forgetful)
+
+
+def intents_go_unanswered(patch: Any) -> None:
+    commit = Part.commit
+
+    def hasty(part: Any, shelf: int, change: Any) -> None:
+        part.acked[shelf] |= set(part.held[shelf].intents)
+        commit(part, shelf, change)
+
+    patch.setattr(Part, "commit", hasty)
+
+
+def forgotten_in_a_flip(name: str) -> Any:
+    def leave_out(patch: Any) -> None:
+        after = State.after
+
+        def forgetful(state: Any, change: Any) -> Any:
+            whole = after(state, change)
+            setattr(whole, name, {})
+            return whole
+
+        patch.setattr(State, "after", forgetful)
+
+    return leave_out
+
+
+def messages_pass_transactions(patch: Any) -> None:
+    def drain(part: Any) -> None:
+        while part.inbox:
+            source, what, rest = part.inbox.popleft()
+            part.inbox_of[what](part, source, *rest)
+
+    patch.setattr(Part, "drain", drain)
+
+
+def files_stay(patch: Any) -> None:
+    patch.setattr(storeregistry.Stores, "bury", lambda *_: None)
+
+
+RULES = {
+    "no_replay": no_replay, "no_freeze": no_freeze, "no_loss_told": no_loss_told,
+    "no_lock": no_lock, "no_table_copy": no_table_copy,
+    "applied_is_not_looked_at": applied_is_not_looked_at,
+    "intents_go_unanswered": intents_go_unanswered,
+    "flip_without_intents": forgotten_in_a_flip("intents"),
+    "flip_without_applied": forgotten_in_a_flip("applied"),
+    "messages_pass_transactions": messages_pass_transactions, "files_stay": files_stay,
+}
+
+
+LONG = {"no_freeze", "no_loss_told"}
+
+
+@pytest.mark.parametrize("rule", tiers(RULES, full=LONG, quick=sorted(RULES.keys() - LONG)))
+def test_each_rule_is_needed(rule: str, tmp_path: Any, monkeypatch: Any) -> None:
+    """Law: without the rule a law above does not hold."""
+    RULES[rule](monkeypatch)
+    for seed in range(1, 301):
+        try:
+            play(seed, tmp_path / str(seed), monkeypatch, root_dies=True)
+        except Exception as error:
+            print(f"seed {seed}: {error}"[:300])
+            return
+    raise AssertionError("nothing fails")
 
 
 def test_programs_after_each_other(tmp_path: Any, monkeypatch: Any) -> None:
