@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-MAIN = "main"  # the task of the program itself, which nobody spawns
+MAIN = "main"  # begins the names of programs themselves, which nobody spawns
 DPE = "DPE "  # begins the text of a DeadPlaceException, which a scope has among its `dpes`
 OF_TASKS = ("begin", "end", "step", "pause", "resume")
 
@@ -144,7 +144,7 @@ def begins_once(seen: Histories, _: float) -> Iterator[str]:
         if len(task.begins) > 1:
             yield f"task {name} begins {len(task.begins)} times"
         for begin in task.begins:
-            if name == MAIN:
+            if name.startswith(MAIN):
                 continue
             if task.spawn is None:
                 yield f"task {name} begins at place {begin.place}, and nobody has spawned it"

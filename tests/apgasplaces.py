@@ -22,6 +22,7 @@ import apgasrecorder
 from apgaschecker import Event, check
 from placeprocesses import Ended, run_places
 
+from ftrma.apgas import DeadPlaceException, MultipleExceptions
 from ftrma.framework import Members
 from ftrma.frameworks.apgas import records as ledger
 from ftrma.frameworks.apgas import runtime
@@ -58,7 +59,8 @@ class Outcome:
     """Outcome of a run.
 
     Attributes:
-        value: of the program at place zero.
+        value: of the program at place zero; with `everywhere` the texts of its exceptions, if there
+            are any.
         dead: the places that were killed.
         events: that all places have written.
     """
@@ -75,7 +77,7 @@ class Outcome:
 def run_apgas(
     main: Callable[[], Any], places: int, *, spares: int = 0, finish: str = "place0",
     kills: Mapping[int, Kill] | None = None, slow: Slow | None = None, records: int = 0,
-    timeout_s: float = 20.0,
+    everywhere: bool = False, timeout_s: float = 20.0,
 ) -> Outcome:
     """Run a program in so many places; every place but the killed ones must come to its end.
 
@@ -84,6 +86,7 @@ def run_apgas(
         slow: who stops now and then amid the protocol.
         records: so many of finishes has each place, so that they are used again soon; 0: as many
             as usual.
+        everywhere: each place runs the program.
     """
     kills = kills or {}
     with tempfile.TemporaryDirectory(prefix="history-") as home:
@@ -95,7 +98,13 @@ def run_apgas(
                 dawdle(random.Random(slow.number * 100 + members.me), slow)
             if records:
                 ledger.MOST_RECORDS = records
-            return runtime.run_at(members, main, finish=finish)
+            try:
+                return runtime.run_at(members, main, finish=finish, everywhere=everywhere)
+            except (DeadPlaceException, MultipleExceptions) as error:
+                if not everywhere:
+                    raise
+                leaves = error.leaves() if isinstance(error, MultipleExceptions) else [error]
+                return [apgasrecorder.text(leaf) for leaf in leaves]
 
         results = run_places(places, place, spares=spares, timeout_s=timeout_s)
         dead = tuple(p for p, result in enumerate(results) if isinstance(result, Ended))

@@ -11,11 +11,14 @@ import itertools
 import random
 from typing import Any
 
+import apgasrecorder as api
 import pytest
 from apgasplaces import Kill, Outcome, Slow, run_apgas
 from apgasprograms import adoption_fails, late_messages
 from apgasstorm import draw, forecast, weather
 from pairwise import pairwise
+
+from ftrma import apgas
 
 PLACES = 4
 POINTS = ("count", "append", "admit", "end", "adopt", "reply", "exception")
@@ -125,3 +128,25 @@ def test_all_stop_now_and_then(number: int) -> None:
     kills = {victim: Kill(f"apgas.{chance.choice(POINTS)}", chance.randint(1, 6))
              for victim in chance.sample((1, 2, 3), chance.randint(1, 2))}
     assert_right(number, run_storm(number, kills=kills, slow=Slow(number), records=30), kills)
+
+
+def own_weather(number: int) -> list[str]:
+    return weather(draw(number * PLACES + apgas.here(), PLACES, 1))
+
+
+@pytest.mark.parametrize("number", [
+    pytest.param(n, marks=pytest.mark.nightly if n > 2 else pytest.mark.full)
+    for n in range(1, 101)])
+def test_each_place_runs_a_program(number: int) -> None:
+    """A place that dies before its program has ended gives a DPE at place zero."""
+    chance = random.Random(number)
+    kills = {victim: Kill(f"apgas.{chance.choice(POINTS)}", chance.randint(1, 6))
+             for victim in chance.sample((1, 2, 3), chance.randint(0, 3))}
+    outcome = run_apgas(lambda: api.everywhere(own_weather, number), PLACES, everywhere=True,
+                        kills=kills, slow=Slow(number) if number % 2 else None)
+    assert outcome.violations() == []
+    if not outcome.dead:
+        assert outcome.value == forecast(draw(number * PLACES, PLACES, 1))
+    ended = {event.place for event in outcome.events if event.subject.startswith("main")
+             and event.kind == "end"}
+    assert {f"DPE {place}" for place in set(outcome.dead) - ended} <= set(outcome.value)
