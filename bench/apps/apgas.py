@@ -1,11 +1,11 @@
 """Programs over places that survive failures: the one that is asked for.
 
-What: KMeans, logistic regression and PageRank by executors with checkpoints; Unbalanced Tree Search
-by global load balancing. The last line on standard output is one JSON object.
+What: KMeans, logistic regression, PageRank and LULESH by executors with checkpoints; Unbalanced
+Tree Search by global load balancing. The last line on standard output is one JSON object.
 
 Why: they are the applications of Resilient X10, and what users begin with.
 
-Source: see ``kmeans.py``, ``logreg.py``, ``pagerank_apgas.py`` and ``uts.py``.
+Source: see ``kmeans.py``, ``logreg.py``, ``pagerank_apgas.py``, ``lulesh.py`` and ``uts.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import kmeans
 import logreg
+import lulesh
 import numpy as np
 import pagerank_apgas
 import uts
@@ -26,7 +27,7 @@ from ftrma import apgas
 from ftrma.host import outfile
 
 ITERATIVE = {"kmeans": kmeans.KMeans, "logreg": logreg.LogisticRegression,
-             "pagerank": pagerank_apgas.PageRank}
+             "pagerank": pagerank_apgas.PageRank, "lulesh": lulesh.Lulesh}
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,8 +41,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="apgas", description=__doc__, add_help=False, allow_abbrev=False)
     parser.add_argument("program", choices=(*ITERATIVE, "uts"))
     for name, default in (("points", 100_000), ("clusters", 30), ("dimensions", 10),
-                          ("samples", 50_000), ("features", 30), ("pages", 20_000), ("steps", 50),
-                          ("depth", 8)):
+                          ("samples", 50_000), ("features", 30), ("pages", 20_000), ("steps", 0),
+                          ("edge", 10), ("depth", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--checkpoint", default="10")
     parser.add_argument("--commit", type=float, default=0.05)
@@ -51,6 +52,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.checkpoint.isdigit():
         options.checkpoint = int(options.checkpoint)
+    if options.program != "lulesh":
+        options.steps = options.steps or 50
     return options
 
 
@@ -60,11 +63,13 @@ def made(options: argparse.Namespace) -> tuple[Any, ...]:
         return options.points, options.clusters, options.dimensions, options.steps
     if options.program == "logreg":
         return options.samples, options.features, options.steps
+    if options.program == "lulesh":
+        return options.edge, options.steps
     return options.pages, options.steps
 
 
-def ranks_here(name: str) -> dict[int, Any]:
-    """Ranks of this place's pages, by the first page of each block."""
+def blocks_here(name: str) -> dict[int, Any]:
+    """This place's blocks of the result, by the first row of each."""
     found: dict[int, Any] = apgas.local_app(name).result()
     return found
 
@@ -77,7 +82,7 @@ def result_of(options: argparse.Namespace, app: Any, name: str) -> Any:
         return app.weights
     blocks: dict[int, Any] = {}
     for place in apgas.group():
-        blocks |= apgas.at(place, ranks_here, name)
+        blocks |= apgas.at(place, blocks_here, name)
     return np.concatenate([blocks[first] for first in sorted(blocks)])
 
 
@@ -87,6 +92,8 @@ def oracle_of(options: argparse.Namespace, places: int) -> Any:
         return kmeans.oracle(places, *made(options))
     if options.program == "logreg":
         return logreg.oracle(places, *made(options))
+    if options.program == "lulesh":
+        return lulesh.oracle(*made(options)).e
     return pagerank_apgas.oracle(*made(options))
 
 
@@ -102,6 +109,8 @@ def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> d
     statistics = executor.statistics
     found: dict[str, Any] = {"steps": statistics.steps, "failures": statistics.failures,
                              **{name: round(value, 6) for name, value in statistics.rows()}}
+    if options.program == "lulesh":
+        found |= {"cycles": app.slab.cycle, "energy": float(values[0, 0, 0])}
     if options.check:
         expected = oracle_of(options, places)
         found["equal"] = values.tobytes() == expected.tobytes()

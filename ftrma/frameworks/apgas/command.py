@@ -7,21 +7,22 @@ import argparse
 from ...host.values import number, whole
 from .. import Invocation
 
-PROGRAMS = ("kmeans", "logreg", "pagerank", "uts")
-APPS = ("apgas.py", "kmeans.py", "logreg.py", "pagerank_apgas.py", "uts.py")
+PROGRAMS = ("kmeans", "logreg", "pagerank", "lulesh", "uts")
+APPS = ("apgas.py", "kmeans.py", "logreg.py", "pagerank_apgas.py", "lulesh.py", "uts.py")
 MOST = 10**9
 HELP = "KMeans, PageRank, tree search ... over places that survive failures"
 USAGE = "ftrma apgas PROGRAM -n N [--checkpoint K] [--out FILE] [options]"
 DESCRIPTION = (
-    "Run an application of Resilient X10 over places: kmeans, logreg (logistic regression) and"
-    " pagerank, with checkpoints; uts, the search of an unbalanced tree by work stealing. Spares"
-    " are reserves that replace dead places."
+    "Run an application of Resilient X10 over places: kmeans, logreg (logistic regression),"
+    " pagerank and lulesh (a blast wave), with checkpoints; uts, the search of an unbalanced tree"
+    " by work stealing. Spares are reserves that replace dead places."
 )
 SIZES = (
     ("points", "of kmeans, at each place (100000)"), ("clusters", "of kmeans (30)"),
     ("dimensions", "of kmeans (10)"), ("samples", "of logreg, at each place (50000)"),
     ("features", "of logreg (30)"), ("pages", "of pagerank, of all places (20000)"),
-    ("steps", "of kmeans, logreg and pagerank (50)"), ("depth", "of the tree of uts (8)"),
+    ("steps", "of kmeans, logreg and pagerank (50), of lulesh at most (to its end)"),
+    ("edge", "of lulesh, in elements (10)"), ("depth", "of the tree of uts (8)"),
 )
 
 
@@ -34,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " is committed (0.05)")
     add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
     add("--check", action="store_true", help="compute the result in one process, too, and compare")
-    add("--out", metavar="FILE", help="write the result of kmeans, logreg or pagerank, an .npy"
-        " file")
+    add("--out", metavar="FILE", help="write the result, an .npy file")
     add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
 
 
