@@ -336,12 +336,12 @@ class Part:
         self.post(source, "answer", number, True, dead)
 
     def _try(self, shelf: int, change: Change) -> int:
-        """Commit; the keeper that is dead, `FAILED` if memory is full, or -1."""
+        """Commit; the keeper that is dead, `FAILED` if memory or descriptors are short, or -1."""
         try:
             self.commit(shelf, change)
         except DeadPlaceException as error:
             return error.place
-        except FtrmaError:
+        except (FtrmaError, OSError):
             return FAILED
         return -1
 

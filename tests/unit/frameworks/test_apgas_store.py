@@ -14,7 +14,7 @@ from placeprocesses import Ended, run_places
 from ftrma import apgas
 from ftrma.frameworks.apgas import shelf, storepart, storerecovery
 from ftrma.frameworks.apgas.runtime import current, run_at
-from ftrma.host.errors import FtrmaError
+from ftrma.host.errors import FtrmaError, NoRoom
 
 KILLED = Ended(signal.SIGKILL)
 MODULES = (shelf, storepart, storerecovery)
@@ -311,6 +311,34 @@ def test_one_place() -> None:
         return store.get("number")
 
     assert run(main, 1) == [0]
+
+
+def fill_memory() -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    shelf.os.posix_fallocate = full  # type: ignore[assignment]
+
+
+def test_full_memory() -> None:
+    """Law: a value that finds no room is refused in words, here and from elsewhere; the store has
+    what it had, and goes on."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        each(apgas.places(), fill, store)
+        each(apgas.places(), fill_memory)
+        large = np.zeros(1 << 20)
+        for put in (lambda: store.set("number", large),
+                    lambda: store.set_remote(1, "number", large),
+                    lambda: store.set2("small", 1, 1, "number", large)):
+            with pytest.raises(NoRoom, match="shared memory is full"):
+                put()
+        store.set("small", 2)
+        store.set_remote(1, "small", 3)
+        assert store.get("small") == 2 and store.get_remote(1, "small") == 3
+        return [of(store, n) for n in range(2)]
+
+    assert run(main, 2)[0] == [expected(0), expected(1)]
 
 
 def test_a_program_that_runs_everywhere() -> None:
