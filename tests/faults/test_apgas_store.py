@@ -120,3 +120,41 @@ def test_the_root_dies_with_its_copy() -> None:
     result = job("1@apgas.half:9", "0@apgas.mirror:2")
     assert "LostShelves: store 'store': shelf 0 lost" in result.stderr
     assert "launching the job again" in result.stderr
+
+
+LATE = '''
+import json, os, signal, sys
+from ftrma import apgas
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    active = list(apgas.places())
+    store = apgas.ResilientStore(active)
+    for place in active:
+        apgas.at(place, store.set, "k", 10 * place)
+    late = apgas.add_places_and_wait(1)[0]
+    apgas.uncounted_async_at(1, die)
+    apgas.when(lambda: apgas.is_dead(1))
+    active[1] = late
+    store.recover(active)
+    found = [store.get_remote(shelf, "k") for shelf in range(3)]
+    apgas.at(late, store.set, "k", 77)
+    with open(f"{sys.argv[1]}/root.json", "w") as file:
+        json.dump([*found, store.get_remote(1, "k"), apgas.at(late, store.get, "k")], file)
+
+
+if __name__ == "__main__":
+    apgas.run(main)
+'''
+
+
+@pytest.mark.full
+def test_a_late_place_takes_a_shelf() -> None:
+    """Law: a place that has come later holds the shelf of a dead one as any reserve."""
+    result = run_job(LATE, 3, "--spares", "0")
+    assert result.status == 0, result
+    assert result.results["root"] == [0, 10, 20, 77, 77]

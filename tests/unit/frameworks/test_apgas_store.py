@@ -313,6 +313,19 @@ def test_one_place() -> None:
     assert run(main, 1) == [0]
 
 
+def test_a_finish_that_is_not_resilient() -> None:
+    """Law: a store needs no resilient finish to be recovered."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        each(apgas.places(), fill, store)
+        kill(1)
+        store.recover([0, 3, 2])
+        return [of(store, n) for n in range(3)]
+
+    found = run_places(3, lambda members: run_at(members, main, finish="none"), spares=1)
+    assert found[0] == [expected(n) for n in range(3)]
+
+
 def fill_memory() -> None:
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
