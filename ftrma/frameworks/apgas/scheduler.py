@@ -117,7 +117,7 @@ class Scheduler:
                 return False
             chosen = self._choose(until, deadline)
             if chosen is not None:
-                me.until, me.deadline = until, deadline
+                me.until, me.deadline, me.ready = until, deadline, False
                 self.parked.append(me)
                 self._switch(me, chosen)
                 me.until = None

@@ -173,6 +173,36 @@ def test_a_condition_raises_to_its_owner() -> None:
     assert alone(test) == "asked"
 
 
+def test_a_condition_raises_to_who_has_waited_before() -> None:
+    """Law: a wait that another thread ends by an exception does not return, as an earlier one did.
+    """
+
+    def test(scheduler: Scheduler) -> list[str]:
+        stage, told = 0, []
+
+        def broken() -> bool:
+            if stage == 2:
+                raise KeyError(stage)
+            return False
+
+        def task() -> None:
+            scheduler.wait(lambda: stage == 1)
+            told.append("goes on")
+            try:
+                scheduler.wait(broken)
+                told.append("returned")
+            except KeyError:
+                told.append("raised")
+
+        scheduler.spawn(task)
+        for stage in range(3):  # noqa: B007
+            scheduler.yield_()
+        scheduler.wait(lambda: len(told) == 2)
+        return told
+
+    assert alone(test) == ["goes on", "raised"]
+
+
 @pytest.mark.parametrize("where", ["main", "task"])
 def test_a_rollback_gets_all_out(where: str) -> None:
     """Law: parked and idle threads raise it, whoever has noticed it."""
