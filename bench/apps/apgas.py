@@ -46,6 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--checkpoint", default="10")
     parser.add_argument("--commit", type=float, default=0.05)
+    parser.add_argument("--reserves", type=int, default=0)
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--out")
@@ -136,7 +137,8 @@ def main() -> None:
     """Run one of them, at the place that leads."""
     try:
         options = parse(sys.argv[1:])
-        manager = apgas.PlaceManager(allow_shrinking=options.shrink)
+        manager = apgas.PlaceManager(spares=options.reserves,
+                                     allow_shrinking=options.shrink)
         run = run_uts if options.program == "uts" else run_iterative
         found = run(options, manager)
     except (ValueError, OSError) as error:

@@ -87,6 +87,14 @@ def test_fewer_places(program: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("kills", ("1@apgas.step:11", "1@apgas.step:11+2@apgas.restore"))
+def test_places_that_come_later(kills: str) -> None:
+    """Law: without a spare, places are started in place of dead ones."""
+    found = found_of(run("kmeans", *kills.split("+"), spares=0, more="--reserves 1"))
+    assert found["equal"] and found["places"] == 4
+
+
+@pytest.mark.full
 def test_intervals_by_the_mtbf() -> None:
     assert found_of(run("kmeans", more="--checkpoint daly --mtbf 60"))["equal"]
 

@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", metavar="K", help="steps between two, young or daly: by --mtbf (10)")
     add("--commit", metavar="S", help="of uts: seconds between two commits of a place, 0: nothing"
         " is committed (0.05)")
+    add("--reserves", metavar="K", help="reserves to keep: places are started where they are fewer"
+        " (0)")
     add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
     add("--check", action="store_true", help="compute the result in one process, too, and compare")
     add("--out", metavar="FILE", help="write the result, an .npy file")
@@ -52,6 +54,8 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         words += ["--checkpoint", word]
     if arguments.commit is not None:
         words += ["--commit", repr(number("--commit", arguments.commit, 0, 1e9, "seconds"))]
+    if arguments.reserves is not None:
+        words += ["--reserves", str(whole("--reserves", arguments.reserves, 0, MOST))]
     words += [f"--{name}" for name in ("shrink", "check") if getattr(arguments, name)]
     if arguments.out:
         if arguments.program == "uts":

@@ -133,10 +133,11 @@ class PlaceManager:
             on_place_removed(lambda place: self._replenish())
             self._replenish()
 
-    def _replenish(self) -> None:
+    def _replenish(self, needed: int = 0) -> None:
+        """Start places, so that the reserves are as many as are kept, or as are needed now."""
         members = runtime.current().members
         room = len(members.possible) - len(members.everyone)
-        lacking = min(room, self._spares - len(self.reserves()))
+        lacking = min(room, max(self._spares, needed) - len(self.reserves()))
         if lacking > 0:
             add_places(lacking)
 
@@ -151,12 +152,15 @@ class PlaceManager:
     def reserves(self) -> tuple[int, ...]:
         """Return the living places that are not active, in the order in which they are taken.
 
+        Places that are still starting are the last ones.
+
         MPI: local.
         Fault: nothing happens in it.
         """
         members = runtime.current().members
-        return tuple(place for place in members.everyone
-                     if place not in self._active and members.alive(place))
+        found = [place for place in members.everyone
+                 if place not in self._active and members.alive(place)]
+        return tuple(sorted(found, key=lambda place: not members.mail.joined(place)))
 
     def rebuild_active_places(self) -> ChangeDescription:
         """Replace dead places by living reserves, or leave them out, and tell what has changed.
@@ -172,6 +176,8 @@ class PlaceManager:
         """
         members = runtime.current().members
         old = self._active
+        if self._spares:
+            self._replenish(sum(not members.alive(place) for place in old))
         self._active, removed, added = change(old, members.alive, self.reserves(),
                                               self.allow_shrinking)
         set_group(PlaceGroup(self._active))

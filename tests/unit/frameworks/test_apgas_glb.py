@@ -74,12 +74,14 @@ KILLS: list[list[Kill]] = [
 ]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("kills", KILLS, ids=lambda kills: "+".join(
     f"{place}@{name}:{nth}" for place, name, nth in kills))
 def test_deaths(kills: list[Kill]) -> None:
     assert run_program(4, count, spares=3, kills=kills, surely=False)[0] == SIZE
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("kills", KILLS[:5], ids=str)
 def test_fewer_places(kills: list[Kill]) -> None:
     """Law: without reserves, a lost place's bag goes to the one that kept its copy, once."""

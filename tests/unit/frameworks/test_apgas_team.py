@@ -141,6 +141,7 @@ def until_told(team: Team, call: str) -> int:
     return -1
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("victim", (1, 2))
 def test_a_death_in_a_call(call: str, victim: int) -> None:
