@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -282,6 +285,25 @@ def test_values_are_packed_whole() -> None:
                 assert repr(found) == repr(value)
                 if isinstance(found, np.ndarray):
                     assert found.flags.writeable and found.ctypes.data % 8 == 0
+
+
+def test_cloudpickle_is_asked_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: what pickle refuses goes to cloudpickle, and is refused in words if that refuses it."""
+
+    def dumps(value: Any, protocol: int, buffer_callback: Any) -> bytes:
+        if value != "refused" and value[0](1) == 2:
+            return pickle.dumps((abs, value[1:]), protocol, buffer_callback=buffer_callback)
+        raise TypeError("cannot pickle it")
+
+    value = (lambda x: x + 1, np.arange(3))
+    with pytest.raises(TypeError, match=r"at\(2\): .*lambda.*pip install 'ftrma\[apgas\]'"):
+        monkeypatch.setitem(sys.modules, "cloudpickle", None)
+        pack(value, "at({})", about=2)
+    monkeypatch.setitem(sys.modules, "cloudpickle", SimpleNamespace(dumps=dumps))
+    function, (array,) = unpack(pack(value, "at({})", about=2))
+    assert function is abs and array.tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match=r"at\(2\): cannot pickle it. Give .* no files"):
+        pack((lambda x: x,), "at({})", about=2)
 
 
 def test_posts_never_block() -> None:
