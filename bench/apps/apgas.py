@@ -1,11 +1,13 @@
 """Programs over places that survive failures: the one that is asked for.
 
 What: KMeans, logistic regression, PageRank and LULESH by executors with checkpoints; Unbalanced
-Tree Search by global load balancing. The last line on standard output is one JSON object.
+Tree Search and the N queens by global load balancing. The last line on standard output is one JSON
+object.
 
 Why: they are the applications of Resilient X10, and what users begin with.
 
-Source: see ``kmeans.py``, ``logreg.py``, ``pagerank_apgas.py``, ``lulesh.py`` and ``uts.py``.
+Source: see ``kmeans.py``, ``logreg.py``, ``pagerank_apgas.py``, ``lulesh.py``,
+``uts.py`` and ``queens.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import logreg
 import lulesh
 import numpy as np
 import pagerank_apgas
+import queens
 import uts
 
 from ftrma import apgas
@@ -39,10 +42,10 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="apgas", description=__doc__, add_help=False, allow_abbrev=False)
-    parser.add_argument("program", choices=(*ITERATIVE, "uts"))
+    parser.add_argument("program", choices=(*ITERATIVE, "uts", "queens"))
     for name, default in (("points", 100_000), ("clusters", 30), ("dimensions", 10),
                           ("samples", 50_000), ("features", 30), ("pages", 20_000), ("steps", 0),
-                          ("edge", 10), ("depth", 8)):
+                          ("edge", 10), ("depth", 8), ("board", 9)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--checkpoint", default="10")
     parser.add_argument("--commit", type=float, default=0.05)
@@ -119,16 +122,19 @@ def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> d
     return found
 
 
-def run_uts(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
+def run_bag(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
     begin = time.perf_counter()
-    total, tallies = apgas.glb.run(uts.Nodes.root(options.depth), manager,
-                                   commit_s=options.commit or None)
+    is_uts = options.program == "uts"
+    bag = uts.Nodes.root(options.depth) if is_uts else queens.Boards(options.board)
+    total, tallies = apgas.glb.run(bag, manager, commit_s=options.commit or None)
     seconds = time.perf_counter() - begin
-    found = {"nodes": total, "seconds": seconds, "nodes_per_s": total / seconds,
+    found = {"nodes" if is_uts else "solutions": total, "seconds": seconds,
+             "found_per_s": total / seconds,
              "commits": sum(tally.commits for tally in tallies),
              "parts": sum(tally.given for tally in tallies)}
     if options.check:
-        expected = uts.SIZES.get(options.depth) or uts.sequential(options.depth)
+        expected = (uts.SIZES.get(options.depth) or uts.sequential(options.depth)) if is_uts \
+            else queens.SOLUTIONS.get(options.board) or queens.sequential(options.board)
         found["equal"] = found["close"] = total == expected
     return found
 
@@ -139,7 +145,7 @@ def main() -> None:
         options = parse(sys.argv[1:])
         manager = apgas.PlaceManager(spares=options.reserves,
                                      allow_shrinking=options.shrink)
-        run = run_uts if options.program == "uts" else run_iterative
+        run = run_iterative if options.program in ITERATIVE else run_bag
         found = run(options, manager)
     except (ValueError, OSError) as error:
         outfile.tell(f"error: {error}", who="apgas")

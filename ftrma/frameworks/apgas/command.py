@@ -7,15 +7,16 @@ import argparse
 from ...host.values import number, whole
 from .. import Invocation
 
-PROGRAMS = ("kmeans", "logreg", "pagerank", "lulesh", "uts")
-APPS = ("apgas.py", "kmeans.py", "logreg.py", "pagerank_apgas.py", "lulesh.py", "uts.py")
+PROGRAMS = ("kmeans", "logreg", "pagerank", "lulesh", "uts", "queens")
+APPS = ("apgas.py", "kmeans.py", "logreg.py", "pagerank_apgas.py", "lulesh.py", "uts.py",
+        "queens.py")
 MOST = 10**9
 HELP = "KMeans, PageRank, tree search ... over places that survive failures"
 USAGE = "ftrma apgas PROGRAM -n N [--checkpoint K] [--out FILE] [options]"
 DESCRIPTION = (
     "Run an application of Resilient X10 over places: kmeans, logreg (logistic regression),"
-    " pagerank and lulesh (a blast wave), with checkpoints; uts, the search of an unbalanced tree"
-    " by work stealing. Spares are reserves that replace dead places."
+    " pagerank and lulesh (a blast wave), with checkpoints; uts, the search of an unbalanced tree,"
+    " and queens, by work stealing. Spares are reserves that replace dead places."
 )
 SIZES = (
     ("points", "of kmeans, at each place (100000)"), ("clusters", "of kmeans (30)"),
@@ -23,6 +24,7 @@ SIZES = (
     ("features", "of logreg (30)"), ("pages", "of pagerank, of all places (20000)"),
     ("steps", "of kmeans, logreg and pagerank (50), of lulesh at most (to its end)"),
     ("edge", "of lulesh, in elements (10)"), ("depth", "of the tree of uts (8)"),
+    ("board", "of queens, in columns (9)"),
 )
 
 
@@ -31,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in SIZES:
         add(f"--{name}", metavar="K", help=text)
     add("--checkpoint", metavar="K", help="steps between two, young or daly: by --mtbf (10)")
-    add("--commit", metavar="S", help="of uts: seconds between two commits of a place, 0: nothing"
-        " is committed (0.05)")
+    add("--commit", metavar="S", help="of uts and queens: seconds between two commits of a place,"
+        " 0: nothing is committed (0.05)")
     add("--reserves", metavar="K", help="reserves to keep: places are started where they are fewer"
         " (0)")
     add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
@@ -58,8 +60,9 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         words += ["--reserves", str(whole("--reserves", arguments.reserves, 0, MOST))]
     words += [f"--{name}" for name in ("shrink", "check") if getattr(arguments, name)]
     if arguments.out:
-        if arguments.program == "uts":
-            raise ValueError("--out: uts has one number as its result, which is printed")
+        if arguments.program in ("uts", "queens"):
+            raise ValueError(f"--out: the result of {arguments.program} is one number, which is "
+                             "printed")
         words += ["--out", arguments.out]
     writes = (("--out", arguments.out),) if arguments.out else ()
     return Invocation(APPS, words, writes=writes)

@@ -14,6 +14,7 @@ from ftrma.frameworks.apgas import glb, stealing
 from ftrma.frameworks.apgas.placegroup import PlaceGroup
 
 sys.path.insert(0, str(ROOT / "bench" / "apps"))
+import queens
 import uts
 
 DEPTH = 7
@@ -44,6 +45,19 @@ def test_a_bag_is_divided() -> None:
             pass
         bag.merge(part)
     assert bag.result == uts.sequential(6)
+
+
+def test_known_numbers_of_solutions() -> None:
+    for size in (4, 5, 6, 7, 8):
+        assert queens.sequential(size) == queens.SOLUTIONS[size]
+
+
+@pytest.mark.parametrize("kills", ((), ((1, "apgas.deal", 1), (2, "apgas.commit", 3))))
+def test_queens(kills: tuple[Kill, ...]) -> None:
+    """Law: another bag than the tree's counts each solution once, too."""
+    found, _ = run_program(3, lambda: glb.run(queens.Boards(8), commit_s=COMMIT_S), spares=2,
+                           kills=kills, surely=False)
+    assert found == queens.SOLUTIONS[8]
 
 
 @pytest.mark.parametrize("size", range(1, 12))
