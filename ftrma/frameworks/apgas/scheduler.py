@@ -210,7 +210,7 @@ class Scheduler:
         while True:
             bell = mail.bell
             self._round(bell)
-            if until is not None and (until() or time.monotonic() >= deadline):
+            if until is not None and (until() or self._is_next(deadline)):
                 return None
             # Tasks that wake one another must not keep those in the queue from running.
             worker = None if self.queue and self._queue_next else self._ready()
@@ -226,6 +226,11 @@ class Scheduler:
                 mail.wait(bell, self.mailroom.patience_s(timeout))
                 if mail.bell == bell:
                     self._bell = None  # the time is over: look at all, ring or no ring
+
+    def _is_next(self, deadline: float) -> bool:
+        """The deadline is over, and no parked worker has an earlier one."""
+        return (deadline <= time.monotonic()
+                and all(worker.deadline >= deadline for worker in self.parked))
 
     def _switch(self, me: Worker, chosen: Callable[[], None] | Worker) -> None:
         """Hand the baton on, and wait until it comes back."""

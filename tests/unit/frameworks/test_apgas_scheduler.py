@@ -128,18 +128,28 @@ def test_threads_are_pooled() -> None:
     assert alone(test) == 1
 
 
-def test_sleepers_wake_in_time_order() -> None:
-    """Law: a sleep ends in its time, not before, and lets others run."""
+@pytest.mark.parametrize("late_s", [0.0, 0.1])
+def test_sleepers_wake_in_time_order(late_s: float) -> None:
+    """Law: a sleep ends in its time, not before, and lets others run; where the place comes late to
+    several of them, in the order of their times."""
 
     def test(scheduler: Scheduler) -> list[int]:
+        begun: list[int] = []
         woken: list[int] = []
 
         def task(n: int) -> None:
+            begun.append(n)
             began = time.monotonic()
             scheduler.sleep(n * 0.02)
             assert time.monotonic() - began >= n * 0.02
             woken.append(n)
 
+        def late() -> bool:
+            if len(begun) == 3 and not woken:
+                time.sleep(late_s)
+            return look()
+
+        look, scheduler.look = scheduler.look, late
         for n in (3, 1, 2):
             scheduler.spawn(lambda n=n: task(n))  # type: ignore[misc]
         scheduler.wait(lambda: len(woken) == 3)
