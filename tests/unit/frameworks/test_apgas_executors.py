@@ -17,6 +17,7 @@ from ftrma import apgas
 from ftrma.frameworks.apgas.localrun import runs
 from ftrma.frameworks.apgas.team import TeamRevoked
 
+pytestmark = pytest.mark.plain
 PLACES, STEPS, EVERY = 4, 23, 4
 
 

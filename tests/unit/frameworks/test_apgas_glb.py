@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "bench" / "apps"))
 import queens
 import uts
 
+pytestmark = pytest.mark.plain
 DEPTH = 7
 SIZE = uts.sequential(DEPTH)
 COMMIT_S = 0.002

@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT / "bench" / "apps"))
 import lulesh
 
 
-@pytest.mark.parametrize("edge", (5, 10, pytest.param(20, marks=pytest.mark.nightly)))
+@pytest.mark.parametrize("edge", (
+    5, pytest.param(10, marks=pytest.mark.plain), pytest.param(20, marks=pytest.mark.nightly)))
 def test_published_results(edge: int) -> None:
     slab = lulesh.oracle(edge)
     assert (slab.cycle, float(f"{slab.e[0, 0, 0]:.6e}")) == lulesh.PUBLISHED[edge]

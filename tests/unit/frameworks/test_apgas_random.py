@@ -25,6 +25,7 @@ from placeprocesses import Ended, run_places
 from ftrma import apgas, framework
 from ftrma.frameworks.apgas.runtime import run_at
 
+pytestmark = pytest.mark.plain
 PLACES = 4
 ROOM = 1 << 16  # bytes of notes of a place
 NOTE = struct.Struct("<qqq")  # when, what, number of the node
