@@ -95,14 +95,13 @@ class _Executor:
             arguments: for it.
 
         Raises:
-            MultipleExceptions: a step has raised something else than `DeadPlaceException`; or a
-                place has died before the first checkpoint was complete: the run can be started
-                again.
+            MultipleExceptions: a step has raised something else than `DeadPlaceException`.
             NotEnoughPlaces: no reserve is left, and the group may not shrink.
             CatastrophicFailure: a place and the keeper of what it had saved died at once.
 
         MPI: called in the place that runs ``main``.
-        Fault: all go back to the newest checkpoint. If this place dies, ``main`` begins again and
+        Fault: all go back to the newest checkpoint; before there is one, all make their objects
+            again. If this place dies, ``main`` begins again and
             comes to this run, which goes on from there.
         """
         # After the death of place zero a run has the number that it had before.
@@ -132,14 +131,25 @@ class _Executor:
     def _begin(self) -> Recovery | None:
         """Take the first checkpoint; if there is one already, return how to go back to it."""
         self._store = localrun.open_store(self.manager)
-        if self._flip() is not None:
-            self._committed = self.statistics.resumed = True
-            return self._recovery(())
-        group = self.manager.active_places()
-        everywhere(group, localrun.make, self.name, group, self._make, self._arguments)
-        self._group = group
-        self._take_checkpoint()
-        return None
+        patience, died = localrun.Patience(), False
+        while True:
+            try:
+                if died:
+                    localrun.recover_store(self._store, self.manager.rebuild_active_places())
+                    died = False
+                if self._flip() is not None:
+                    self._committed = self.statistics.resumed = True
+                    return self._recovery(())
+                group = self.manager.active_places()
+                everywhere(group, localrun.make, self.name, group, self._make, self._arguments)
+                self._group = group
+                self._take_checkpoint()
+                return None
+            except DEATHS as error:
+                if not only_deaths(error):
+                    raise
+                patience.spend(error)
+                died = True
 
     def _loop(self, recovery: Recovery | None) -> None:
         generation = runtime.current().members.generation

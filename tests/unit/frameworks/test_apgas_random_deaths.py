@@ -1,8 +1,8 @@
 """Executors and load balancing under deaths at any instruction: the result, or a loss that is told.
 
 A number draws a program, the places that die, and when; a timer's signal kills them. A program may
-end with its oracle's result, or say that places died before its first checkpoint, that reserves are
-short, or that neighbours died at once.
+end with its oracle's result, or say that reserves are short, that neighbours died at once, or that
+a place died behind the run.
 """
 
 from __future__ import annotations
