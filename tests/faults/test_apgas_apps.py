@@ -48,9 +48,9 @@ DEATHS = tiers(
      "0@apgas.record", "0@apgas.record:3", "2@apgas.step:11+0@apgas.rebuild",
      "1@apgas.step:11+0@apgas.rebuild",  # neighbours: the shelf is lost, the job launched again
      "1@apgas.step:11+0@apgas.remake", "1@apgas.step:11+0@apgas.restore"],
-    plain=["1@apgas.step:11+s0@apgas.remake", "0@apgas.record:3"],
+    plain=["1@apgas.step:11+s0@apgas.remake"],
     full=["2@apgas.team:22", "3@apgas.checkpoint:3", "1@apgas.step:11+3@apgas.restore",
-          "0@apgas.checkpoint", "1@apgas.step:11+0@apgas.restore"])
+          "0@apgas.record:3", "0@apgas.checkpoint", "1@apgas.step:11+0@apgas.restore"])
 
 
 @pytest.mark.parametrize("kills", DEATHS)
@@ -71,7 +71,7 @@ def test_others(program: str, kills: str) -> None:
 @pytest.mark.parametrize("kills", tiers(
     ["1@apgas.commit:4", "2@apgas.deal", "0@apgas.commit:6", "0@apgas.deal:2",
      "1@apgas.commit:4+s0@apgas.commit:2", "1@apgas.commit:4+0@apgas.commit:9"],
-    plain=["1@apgas.commit:4+0@apgas.commit:9"], full=["2@apgas.deal", "0@apgas.deal:2"]))
+    full=["1@apgas.commit:4+0@apgas.commit:9", "2@apgas.deal", "0@apgas.deal:2"]))
 def test_uts(kills: str) -> None:
     """Law: a place that never comes to its place of death lives on, with no harm done."""
     assert found_of(run("uts", *kills.split("+")))["equal"]

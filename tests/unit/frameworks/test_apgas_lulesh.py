@@ -12,7 +12,7 @@ import lulesh
 
 
 @pytest.mark.parametrize("edge", (
-    5, pytest.param(10, marks=pytest.mark.plain), pytest.param(20, marks=pytest.mark.nightly)))
+    5, pytest.param(10, marks=pytest.mark.full), pytest.param(20, marks=pytest.mark.nightly)))
 def test_published_results(edge: int) -> None:
     slab = lulesh.oracle(edge)
     assert (slab.cycle, float(f"{slab.e[0, 0, 0]:.6e}")) == lulesh.PUBLISHED[edge]

@@ -55,7 +55,7 @@ def told(program: Callable[[], bool]) -> Any:
         return error.only((apgas.DeadPlaceException, apgas.CatastrophicFailure)) or str(error)
 
 
-@pytest.mark.plain
+@pytest.mark.full
 @pytest.mark.parametrize("case", [0, *(pytest.param(case, marks=pytest.mark.nightly)
                                        for case in range(1, 10))])
 def test_random_deaths(case: int) -> None:
