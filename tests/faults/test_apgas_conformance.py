@@ -45,7 +45,8 @@ def deaths_of(names: list[str]) -> int:
     return sum(PROGRAMS[name].deaths for name in names)
 
 
-@pytest.mark.parametrize("share", tiers(range(4), plain=["0"], others="full"))
+@pytest.mark.full
+@pytest.mark.parametrize("share", range(4))
 def test_programs_that_lose_places(share: int) -> None:
     names = DEADLY[share::4]
     told = assert_sound(job(*names, spares=deaths_of(names)))

@@ -64,9 +64,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("what", [
-    "kill", pytest.param("mistakes", marks=pytest.mark.full),
-    pytest.param("replenish", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("what", ["kill", "mistakes", "replenish"])
 def test_places_come_later(what: str) -> None:
     """Law: a late place is a reserve like the others, without MPI; its death is told."""
     job = run_job(PROGRAM, 2, "--spares", "2", args=[what])

@@ -151,7 +151,7 @@ def test_one_death(point: str, victim: int) -> None:
 SECOND = {"apgas.remake": 1, "apgas.restore": 1}
 
 
-@pytest.mark.plain
+@pytest.mark.full
 @pytest.mark.parametrize("first", POINTS)
 @pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("victim", (3, 4))
