@@ -197,7 +197,7 @@ def test_two_slots_at_once(mode: str) -> None:
 # ---- one death after another ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("second", tiers([1, 3], plain=["1"], full=["3"]))
+@pytest.mark.parametrize("second", tiers([1, 3], full=["1", "3"]))
 def test_a_second_failure_after_a_checkpoint(second: int) -> None:
     """The checkpoint that follows a recovery makes up for the lost put log."""
     rules = kills("1@put:9", f"{second}@fence:60")
@@ -541,6 +541,7 @@ np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
 """
 
 
+@pytest.mark.full
 def test_puts_past_the_caches() -> None:
     result = run_job(LARGE_PUTS, 3, "--policy", "causal", "--kill", "1@put:15")
     assert result.status == 0, result

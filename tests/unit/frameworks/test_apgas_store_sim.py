@@ -331,7 +331,7 @@ def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool) -> Progra
 
 
 @pytest.mark.parametrize("root_dies", [False, True], ids=["others", "root"])
-@pytest.mark.parametrize("block", tiers(range(12), quick=["0"], full=["1", "2"]))
+@pytest.mark.parametrize("block", tiers(range(12), plain=["0"], full=["1", "2"]))
 def test_histories(block: int, root_dies: bool, tmp_path: Any, monkeypatch: Any) -> None:
     """Law: see above; and a place that dies is met in each part of the code."""
     total: Counter[str] = Counter()
