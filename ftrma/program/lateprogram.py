@@ -61,11 +61,11 @@ class LateSession:
 
     def member_facts(self, most: int) -> deathmail.MemberFacts:
         """See `session.Session.member_facts`."""
-        view, members = self.view, len(self.everyone)
-        late = deathmail.late(members, self.processes, most)
+        late, members = self.view, len(self.everyone)
+        numbers = deathmail.late(members, self.processes, most)
         return deathmail.MemberFacts(
-            view.proc, self.everyone, late, self.slots, view.words.attempt, view.directory,
-            check=view.check)
+            late.proc, self.everyone, numbers, self.slots, late.words.attempt, late.directory,
+            check=late.check)
 
     def note(self, entries: dict[str, Any]) -> None:
         """Drop what is to be noted: the notes are the slots'."""

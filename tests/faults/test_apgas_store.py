@@ -91,6 +91,7 @@ def job(*rules: str, spares: int = 3) -> Result:
     return result
 
 
+@pytest.mark.full
 def test_nobody_dies() -> None:
     """Law: the numbers are those that a sum on paper gives."""
     assert job().results["root"]["rounds"] == 0

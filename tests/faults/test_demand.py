@@ -63,7 +63,7 @@ def demands(result: Result) -> list[int]:
     return [c["slot"] for c in checkpoints if c["kind"] == "demand"]
 
 
-@pytest.mark.parametrize("mode", tiers(["bulk", "stream"], plain=["bulk"], full=["stream"]))
+@pytest.mark.parametrize("mode", tiers(["bulk", "stream"], full=["bulk", "stream"]))
 def test_each_slot_checkpoints_alone(mode: str) -> None:
     """Nobody is held up with it, no version is committed, and no log runs over."""
     result = run_small("fenced", mode=mode)

@@ -89,6 +89,7 @@ def matrix(graph: Any, *, counted: bool) -> scipy.sparse.csr_matrix:
                                    (graph.n, graph.n)).tocsr()
 
 
+@pytest.mark.full
 def test_oracles() -> None:
     """Law: PageRank as a loop over a matrix has it, distances as Dijkstra's, components as scipy's;
     each slot alone has what it owns of them."""

@@ -117,6 +117,7 @@ def assert_right(result: Result, names: tuple[str, ...]) -> None:
             assert (found == oracle(name)).all(), (name, result)
 
 
+@pytest.mark.full
 def test_oracles() -> None:
     """Law: without a failure all have what others have by other means, and what is written here of
     their rounds is so; there is much to find."""

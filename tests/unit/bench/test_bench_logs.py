@@ -428,7 +428,7 @@ def test_rounds_more_are_counted_with_the_one_that_was_broken_off(monkeypatch: A
 # ---- figures, options, smallest runs --------------------------------------------------------
 
 
-@pytest.mark.plain
+@pytest.mark.full
 def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "figure.png"

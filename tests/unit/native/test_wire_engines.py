@@ -68,7 +68,7 @@ def test_the_laws_hold_over_it(example: Path, laws: str) -> None:
     assert int(re.findall(r"(\d+) passed", said)[0]) > 0
 
 
-@pytest.mark.plain
+@pytest.mark.full
 def test_a_put_and_a_get_over_it(example: Path) -> None:
     """Law: the first of these laws, for whoever does not wait for all of them."""
     path = ROOT / "tests" / "unit" / "native" / "test_wire.py"
