@@ -261,7 +261,7 @@ told(lambda: fw.kept.update(x=1))
 told(lambda: fw.entries.put("x", 1))
 told(lambda: fw.confirm(0))
 told(lambda: fw.claim("Ring 1"))
-told(lambda: fw.claim("ring", "told"))
+told(lambda: fw.claim("ring", "asks"))
 fw.claim("ring")
 told(lambda: fw.claim("other"))
 told(lambda: fw.kept.update(comm=MPI.COMM_WORLD))
@@ -291,7 +291,7 @@ def test_mistakes_are_told() -> None:
             "FtrmaError: entries.put: a framework has to claim() the job's failures first",
             "FtrmaError: confirm: a framework has to claim() the job's failures first",
             "ValueError: claim('Ring 1'): a name has 1 to 31 small letters and underscores",
-            "ValueError: claim('ring', 'told'): the way is \"reentry\"",
+            "ValueError: claim('ring', 'asks'): the way is \"reentry\" or \"told\"",
             "FtrmaError: claim('other'): ring has claimed the job's failures already; use one of "
             "the two",
             "TypeError: kept['comm']: Intracomm; only numbers and arrays stay for the next "
