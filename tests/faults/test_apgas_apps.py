@@ -49,8 +49,8 @@ DEATHS = tiers(
      "1@apgas.step:11+0@apgas.rebuild",  # neighbours: the shelf is lost, the job launched again
      "1@apgas.step:11+0@apgas.remake", "1@apgas.step:11+0@apgas.restore"],
     plain=["1@apgas.step:11+s0@apgas.remake"],
-    full=["2@apgas.team:22", "3@apgas.checkpoint:3", "1@apgas.step:11+3@apgas.restore",
-          "0@apgas.record:3", "0@apgas.checkpoint", "1@apgas.step:11+0@apgas.restore"])
+    full=["2@apgas.team:22", "1@apgas.step:11+3@apgas.restore", "0@apgas.record:3",
+          "1@apgas.step:11+0@apgas.restore"])
 
 
 @pytest.mark.parametrize("kills", DEATHS)
