@@ -68,7 +68,7 @@ def at_all(function: Callable[..., None], *arguments: Any) -> None:
         apgas.async_at(place, function, *arguments)
 
 
-# What the finish is around.
+# The body of a finish, by the name of the pattern.
 PATTERNS: dict[str, Callable[[], None]] = {
     "local": lambda: apgas.async_(nothing),
     "single": lambda: apgas.async_at(other(), nothing),

@@ -595,8 +595,7 @@ struct ftrma_mail; /* as one process has opened it */
 int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t words);
 /* Map it, as process `me`. 0 or -errno. */
 int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail);
-void ftrma_mail_close(struct ftrma_mail *mail);
-/* Tell deaths that this process notices in this mail from now on, those of before, too; NULL: in none. */
+/* Tell deaths that this process notices in this mail from now on, those of before, too. */
 void ftrma_mail_attach(struct ftrma_mail *mail);
 /* Append a message for `to`: whole, or not at all. FTRMA_OK, FTRMA_MAIL_*, -EMSGSIZE, -EINVAL. One thread
    at a time calls this and the functions below. */

@@ -106,8 +106,8 @@ class Members:
 
     @property
     def everyone(self) -> tuple[int, ...]:
-        """Those of the slots in their order, then the spares, then those that came later; dead
-        ones, too."""
+        """Processes that run the program: those of the slots in their order, then the spares, then
+        those that came later; dead ones, too."""
         return self.possible[:self._first + self.mail.started]
 
     @property
@@ -120,7 +120,7 @@ class Members:
         self._facts.check()
 
     def deaths(self, since: int = 0) -> tuple[int, ...]:
-        """Those who have died, in one order for all, without the first `since` of them.
+        """List the processes that have died, in one order for all, without the first `since`.
 
         A new attempt begins with the deaths of before.
         """

@@ -72,9 +72,9 @@ void ftrma_note_death(int proc)
     /* Over several nodes nobody takes a seat while others change the seating. */
     int several = LOAD(&ftrma_ctl->nodes) > 1;
     int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
-    /* An end of its own making is no failure: the supervisor ends the job. */
     int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && !(slot && index == 0);
     int well = leaving == FTRMA_LEFT_BY_STATUS || leaving == FTRMA_LEFT_BY_EXIT;
+    /* An end of its own making is no failure: the supervisor ends the job. */
     if (slot && LOAD(&ftrma_ctl->supervisor) && !(told && well)
         && (leaving & FTRMA_LEFT_BY_STATUS
             || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {

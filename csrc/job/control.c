@@ -199,10 +199,10 @@ uint64_t ftrma_now_ns(void)
    compares the word; the waker changes the word, then looks for sleepers: so one of the two sees
    the other. A process that is killed asleep stays counted, which costs later wakers a system
    call each and nothing else. */
-static void nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
+void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    int32_t *waiting = &ftrma_ctl->proc[ftrma_me].waiting;
+    int32_t unseen, *waiting = ftrma_ctl ? &ftrma_ctl->proc[ftrma_me].waiting : &unseen;
     __atomic_store_n(waiting, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
@@ -239,7 +239,7 @@ void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen)
     } else if (*step < SPINS + YIELDS) {
         sched_yield();
     } else {
-        nap(bell, seen, NAP_NS);
+        ftrma_nap(bell, seen, NAP_NS);
         return;
     }
     ++*step;
@@ -252,7 +252,7 @@ void ftrma_ring(void)
 
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
 {
-    nap(&ftrma_ctl->bell, seen, timeout_us * 1000);
+    ftrma_nap(&ftrma_ctl->bell, seen, timeout_us * 1000);
 }
 
 /* ---- roles ---------------------------------------------------------------------------------- */

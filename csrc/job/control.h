@@ -54,6 +54,8 @@ int ftrma_open(const char *path, int flags);
    was before the condition was looked at. */
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
 void ftrma_wake(struct ftrma_bell *bell);
+/* Sleep until the bell is rung or the time is over; `seen` as above. */
+void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns);
 /* Have the node's agent look: something was stored in the control file that other nodes must
    see. Ringing a bell there does so, too. */
 void ftrma_tell_agent(void);

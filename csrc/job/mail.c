@@ -16,15 +16,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "control.h"
@@ -41,7 +37,7 @@ struct place {
     char pad[LINE - sizeof(struct ftrma_bell) - 8];
 };
 
-/* Both ends count bytes since the ring's begin of life; they lie on lines of their own. */
+/* Both ends count all bytes that have ever passed; each has cache lines of its own. */
 struct ring {
     uint64_t written;
     char pad1[LINE - 8];
@@ -151,20 +147,11 @@ int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail)
     return 0;
 }
 
-void ftrma_mail_close(struct ftrma_mail *m)
-{
-    munmap(m->h, m->file_bytes);
-    free(m);
-}
-
 /* ---- bells ------------------------------------------------------------------------------------ */
 
 static void ring_bell(struct ftrma_mail *m, int proc)
 {
-    struct ftrma_bell *bell = &m->place[proc].bell;
-    __atomic_add_fetch(&bell->word, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST))
-        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    ftrma_wake(&m->place[proc].bell);
 }
 
 static void ring_all(struct ftrma_mail *m)
@@ -183,37 +170,17 @@ uint32_t ftrma_mail_bell(const struct ftrma_mail *m)
     return LOAD(&m->place[m->me].bell.word);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Tell the supervisor that this process waits: see ftrma_proc.waiting. */
-static void say_waiting(int32_t waiting)
-{
-    if (ftrma_ctl)
-        __atomic_store_n(&ftrma_ctl->proc[ftrma_me].waiting, waiting, __ATOMIC_RELAXED);
-}
-
 void ftrma_mail_wait(struct ftrma_mail *m, uint32_t seen, uint64_t timeout_us)
 {
     struct ftrma_bell *bell = &m->place[m->me].bell;
-    uint64_t begin = now_ns(), most_ns = timeout_us * 1000, spent_ns = 0;
+    uint64_t begin = ftrma_now_ns(), most_ns = timeout_us * 1000, spent_ns = 0;
     while (LOAD(&bell->word) == seen && spent_ns < most_ns && spent_ns < SPIN_NS) {
         sched_yield();
-        spent_ns = now_ns() - begin;
+        spent_ns = ftrma_now_ns() - begin;
     }
     if (LOAD(&bell->word) != seen || spent_ns >= most_ns)
         return;
-    uint64_t left_ns = most_ns - spent_ns;
-    struct timespec t = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};
-    say_waiting(1);
-    __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
-    __atomic_sub_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
-    say_waiting(0);
+    ftrma_nap(bell, seen, most_ns - spent_ns);
 }
 
 /* ---- who comes later ---------------------------------------------------------------------------- */
@@ -279,7 +246,7 @@ void ftrma_mail_attach(struct ftrma_mail *m)
 {
     int index;
     STORE(&of_job, m);
-    for (int p = 0; m && p < (int)ftrma_ctl->nprocs; p++)
+    for (int p = 0; p < (int)ftrma_ctl->nprocs; p++)
         if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD
             && ftrma_role_of(ftrma_ctl, p, &index) != FTRMA_ROLE_CHECKSUM)
             ftrma_mail_note_death(m, p);

@@ -134,14 +134,6 @@ class Mail:
         """Have the deaths told here that this process notices, and those of before."""
         c.lib.ftrma_mail_attach(self._mail)
 
-    def detach(self) -> None:
-        """Have no deaths told here any more."""
-        c.lib.ftrma_mail_attach(c.ffi.NULL)
-
-    def close(self) -> None:
-        """Unmap the file; nothing of this object may be used any more."""
-        c.lib.ftrma_mail_close(self._mail)
-
     def append(self, to: int, kind: int, data: Any) -> Sent:
         """Append a message to a ring: whole, or not at all. Waits for nobody.
 

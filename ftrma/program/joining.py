@@ -171,7 +171,7 @@ def join_nodes(
             connection.send("abort", status=status, why=f"error: {why}")
         time.sleep(REFUSED_S)  # the supervisor ends all
         raise
-    except Exception:
+    except sys.modules["mpi4py.MPI"].Exception:
         # Most probably the MPI library tells of the end of a process that has said why it ends.
         time.sleep(REFUSED_S)
         raise
