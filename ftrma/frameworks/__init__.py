@@ -1,7 +1,8 @@
 """Frameworks: libraries that recover programs in their own way, each in a folder of its own.
 
-A framework uses the door `ftrma.framework` and nothing above it, and no other framework. Programs
-import a thin front beside this package: `ftrma.graph` has the names of `ftrma.frameworks.graph`.
+A framework uses the door `ftrma.framework` and nothing above it, and no other framework, but that
+`aic` uses the graphs of `graph`. Programs import a thin front beside this package: `ftrma.graph`
+has the names of `ftrma.frameworks.graph`.
 
 A folder with a module `command` adds a command to ``ftrma``. Nothing else lists the frameworks.
 """

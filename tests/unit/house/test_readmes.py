@@ -16,8 +16,8 @@ FRONT = "README.md"
 MOST_LINES = 220  # of the front page
 # The folders that explain themselves.
 ROOMS = ("ftrma", "ftrma/frameworks/graph",
-         "ftrma/frameworks/apgas", "ftrma/launch", "ftrma/protocol", "ftrma/reliability",
-         "ftrma/trace", "csrc", "bench", "tests")
+         "ftrma/frameworks/apgas", "ftrma/frameworks/aic", "ftrma/launch", "ftrma/protocol",
+         "ftrma/reliability", "ftrma/trace", "csrc", "bench", "tests")
 DOCS = "ftrma/docs"  # pages about all rooms
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS),
          *(f"{DOCS}/{path.name}" for path in sorted((ROOT / DOCS).glob("*.md"))))
