@@ -192,10 +192,10 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
         "reentry" None.
 
     Raises:
-        ValueError: the name or way is not allowed; the job's policy is "causal", which wants no
-            recovery but replay.
-        FtrmaError: another framework has claimed failures, or slots disagree; with "told" the job
-            runs over several nodes, or is not under ``ftrma run`` and has several processes.
+        ValueError: the name or way is not allowed.
+        FtrmaError: another framework has claimed failures, or slots disagree; the job's policy is
+            "causal", which wants no recovery but replay; with "told" the job runs over several
+            nodes, or is not under ``ftrma run`` and has several processes.
 
     MPI: collective over all slots; waits until all have come to it. Local on a spare.
     Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one

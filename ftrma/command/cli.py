@@ -68,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="instead of a script: run a module, as python -m does; its arguments follow",
     )
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    run.set_defaults(run=command_run, reads=(), writes=())
+    run.set_defaults(run=command_run, reads=(), writes=(), claims=False)
     for name, command in frameworks.commands():
         framework = commands.add_parser(name, help=command.HELP, usage=command.USAGE,
                                         description=command.DESCRIPTION)
@@ -192,6 +192,9 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
         for_agents = any(rule.agent for rule in options.kill)
         if for_agents and on_one_node(settings.split_mpirun(options.mpirun)):
             killrules.refuse_agents(options.kill)
+        if arguments.claims and options.policy == "causal":
+            raise ValueError(f"--policy causal: ftrma {arguments.command} recovers the job "
+                             "itself, and this policy wants replay alone; leave it out")
         if options.bind != listening.Bind():
             listening.check(options.bind, "--bind")
         outputs = check_outputs(arguments, options)
@@ -329,7 +332,7 @@ def command_framework(arguments: argparse.Namespace) -> int:
         raise ValueError(f"this installation lacks {' or '.join(asked.apps)} in "
                          f"{apps.HERE / 'apps'}; install it again")
     arguments.policy = arguments.policy or asked.policy or None
-    arguments.reads, arguments.writes = asked.reads, asked.writes
+    arguments.reads, arguments.writes, arguments.claims = asked.reads, asked.writes, asked.claims
     arguments.script, arguments.arguments = str(app), asked.words
     return command_run(arguments)
 

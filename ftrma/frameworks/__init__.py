@@ -28,6 +28,7 @@ class Invocation:
         reads, writes: files that it reads; options and files that it writes. They are looked at
             before the job starts.
         policy: of the job, unless the user gives one; "": the default.
+        claims: the program claims the job's failures, so ``--policy causal`` is refused.
     """
 
     apps: tuple[str, ...]
@@ -35,6 +36,7 @@ class Invocation:
     reads: tuple[str, ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
     policy: str = ""
+    claims: bool = True
 
 
 class Command(Protocol):

@@ -219,8 +219,8 @@ class Session:
         view = self.view
         view.unwind_if_alarmed()
         if self.options.policy == "causal":
-            raise ValueError(f"claim({name!r}): {name} recovers by having all slots enter the "
-                             "program again, and --policy causal wants replay alone: leave it out")
+            raise FtrmaError(f"claim({name!r}): {name} recovers the job itself, and --policy "
+                             "causal wants replay alone: leave it out")
         holder = view.claimant
         if holder not in ("", name):
             raise FtrmaError(f"claim({name!r}): {holder} has claimed the job's failures already; "

@@ -303,7 +303,9 @@ def test_mistakes_are_told() -> None:
         assert list(names) == ["n", "f", "a", "s"]
     refused = ring("--policy", "causal")
     assert refused.status == 1, refused
-    assert "--policy causal wants replay alone: leave it out" in refused.stderr
+    told = (r"ftrma: error: claim\('ring'\): ring recovers the job itself, and --policy causal "
+            r"wants replay alone: leave it out \(.*, line \d+\)\n")
+    assert re.fullmatch(told, refused.stderr), refused
     refused = run_job(UNLIKE, 2)
     assert refused.status == 1, refused
     told = r"claim\('ring'\): slot [01] claims otherwise than slot [01]. Claim alike, and in the "

@@ -69,7 +69,8 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
     writes = (("--out", arguments.out),) if arguments.out else ()
     # By "rollback" nothing is replayed, so nothing is logged.
     policy = "rollback" if arguments.recovery == "rollback" else ""
-    return Invocation(APPS, words, (arguments.graph,), writes, policy)
+    claims = arguments.recovery not in ("causal", "rollback")
+    return Invocation(APPS, words, (arguments.graph,), writes, policy, claims)
 
 
 def check_graph(word: str) -> None:

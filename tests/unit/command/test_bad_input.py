@@ -186,6 +186,25 @@ def test_a_wrong_variable_is_told_where_only_the_whole_is_wrong(
     refused(capsys, ["run", "-n", "4", "app.py"], "fifo")
 
 
+@pytest.mark.parametrize("words", [["graph", "pagerank", "path:9"], ["apgas", "kmeans"],
+                                   ["graph", "--recovery", "phoenix", "cc", "path:9"]])
+def test_frameworks_want_another_policy_than_causal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Law: a framework that recovers the job itself refuses ``--policy causal`` before the job
+    starts; a run of it that is replayed takes it."""
+    told = f"--policy causal: ftrma {words[0]} recovers the job itself", "leave it out"
+    refused(capsys, [*words, "-n", "2", "--policy", "causal"], *told)
+    monkeypatch.setenv("FTRMA_POLICY", "causal")
+    refused(capsys, [*words, "-n", "2"], *told, "in the environment: FTRMA_POLICY")
+    monkeypatch.setattr(supervisor, "run", lambda *_: (7, {}))
+    for taken in ([*words, "--policy", "auto"],
+                  ["graph", "--recovery", "causal", "cc", "path:9"]):
+        with pytest.raises(SystemExit) as done:
+            cli.main([*taken, "-n", "2"])
+        assert done.value.code == 7, capsys.readouterr().err
+
+
 # ---- words that are no options --------------------------------------------------------------
 
 ODD_WORDS = [
