@@ -24,14 +24,13 @@ class Kind(IntEnum):
     """The kinds of records."""
 
     DATA = 1  # messages of the workload
-    BEGIN = 2  # slot 0 begins a snapshot
-    CLEAR = 3  # the sender appends no data until all have staged; or its state is taken
+    RESUME = 2  # the sender's state is taken, and it appends data again
+    CLEAR = 3  # the sender takes part in a snapshot, and appends no data; or its state is taken
     STAGED = 4  # the sender has staged its part
     READY = 5  # the sender has stopped, and its channels are empty
     ASK = 6  # slot 0 asks for counts
-    REPORT = 7  # counts
-    END = 8  # slot 0 ends the run
-    STATUS = 9  # a workload's status, for slot 0
+    REPORT = 7  # counts, and the workload's status, for slot 0
+    END = 8  # slot 0 ends the run; the last record of the sender
 
 
 class Channels(Protocol):
@@ -64,6 +63,9 @@ class Channels(Protocol):
 
     def release(self) -> None:
         """Give back the room of the record that was taken."""
+
+    def behind(self) -> bool:
+        """Say that records are kept back for want of room; calls of the others move them on."""
 
     def wait(self, seconds: float) -> None:
         """Wait until something may have come, at most so long."""
