@@ -51,11 +51,18 @@ class Job(NamedTuple):
 def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
     """Give each shelf to an active place: its own one, if that is active still, else a new one.
 
+    New places get the shelves of those that have just died, whose part they go on with, and only
+    then shelves that belonged to nobody since the group had shrunk.
+
     Returns:
         Places by shelf; -1: there are fewer places than shelves.
     """
-    new = [place for place in active if place not in old]
-    return [place if place in active else new.pop(0) if new else -1 for place in old]
+    new = iter([place for place in active if place not in old])
+    seats = [place if place in active else -1 for place in old]
+    empty = [shelf for shelf, place in enumerate(seats) if place < 0]
+    for shelf in sorted(empty, key=lambda shelf: old[shelf] < 0):
+        seats[shelf] = next(new, -1)
+    return seats
 
 
 def holders_of(rows: Sequence[Row], seats: Sequence[int], active: Sequence[int],

@@ -222,6 +222,33 @@ def test_shrinking(kills: list[Kill]) -> None:
     assert run_program(PLACES, main, kills=kills) == (6 * STEPS, PLACES - len(kills))
 
 
+class Late(apgas.PlaceManager):
+    """Has no reserves before the group has shrunk: they come later, as by `apgas.add_places`."""
+
+    came = False
+
+    def reserves(self) -> tuple[int, ...]:
+        return super().reserves() if self.came else ()
+
+    def rebuild_active_places(self) -> apgas.ChangeDescription:
+        changes = super().rebuild_active_places()
+        self.came = self.came or bool(changes.shrunk)
+        return changes
+
+
+@pytest.mark.parametrize("victim", (2, 3))
+def test_a_reserve_that_comes_when_the_group_has_shrunk(victim: int) -> None:
+    """Law: it goes on with what the place has saved that it replaces, and not with the shelf of the
+    place that was left out, of which nothing is saved any more."""
+    def main() -> Any:
+        executor = apgas.SPMDIterativeExecutor(Late(allow_shrinking=True), EVERY)
+        return executor.run(Sum).total, tuple(apgas.group())
+
+    kills: list[Kill] = [(1, "apgas.step", 6), (victim, "apgas.step", 14)]
+    group = tuple(4 if place == victim else place for place in (0, 2, 3))
+    assert run_program(PLACES, main, spares=1, kills=kills) == (6 * STEPS, group)
+
+
 def test_no_reserve_is_left() -> None:
     def main() -> Any:
         with pytest.raises(apgas.NotEnoughPlaces, match="--spares"):

@@ -444,6 +444,14 @@ def test_places_keep_their_shelves() -> None:
     assert run(main, spares=1)[0] == "done"
 
 
+def test_new_places_get_the_shelves_of_the_dead_first() -> None:
+    """Law: a shelf that belonged to nobody has a new place only if no other one lacks its place."""
+    assert storerecovery.seats_of([0, -1, 2, 3], [0, 4, 2]) == [0, -1, 2, 4]
+    assert storerecovery.seats_of([-1, 1, 2, -1], [4, 5, 2]) == [5, 4, 2, -1]
+    assert storerecovery.seats_of([0, -1, 2], [2, 3, 0]) == [0, 3, 2]
+    assert storerecovery.seats_of([0, 1, 2], [2, 0]) == [0, -1, 2]
+
+
 def test_a_recovery_that_was_given_up() -> None:
     """Law: until a recovery has ended well, accesses raise and do not hang."""
     def main() -> Any:
