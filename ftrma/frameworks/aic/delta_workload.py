@@ -1,0 +1,278 @@
+"""The state of a delta-accumulative program in one slot, and its updates.
+
+The array *pending* has the deltas of the slot's own k vertices (the paper's I), then a place for
+each vertex elsewhere that an edge leads to, where messages are accumulated until they are sent (O).
+The program's zero says that there is none. So one pass over the edges of the updated vertices
+serves both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph import kernels
+from ..graph.parts import Part
+from ..graph.references import Ints, Mask
+from .delta_program import Block, DeltaProgram, WrongProgram
+from .kinds import AnyArray, Append, Floats
+
+SAMPLE = 1000  # priorities from which the most urgent portion is estimated
+MOST_EDGES = 1 << 22  # that an update of many vertices goes along: some milliseconds
+COUNT = np.dtype("u8")
+STATUS = ("pending", "updates", "values", "messages")  # see DeltaWorkload.status
+
+
+class Diverged(RuntimeError):
+    """The deltas of a program do not shrink, or are no numbers any more."""
+
+
+class DeltaWorkload:
+    """One slot's part of a program's run; implements `kinds.Workload`.
+
+    Args:
+        program: what is run.
+        part: the slot's part of the graph.
+        n: vertices of the graph.
+        rows: own vertices that each slot has edges to, by their local numbers, in the order of that
+            slot's targets.
+        me: this slot.
+        limit_bytes: of a record, at most.
+        eps: an update waits while the priority is not above this.
+        portion: of the vertices that an update takes, the most urgent ones; 1: all in turn.
+        send_portion: messages to a slot are due when so many of its vertices have one,
+        send_seconds: or when the last ones were sent so long ago.
+        most_updates: of this slot's vertices, before it is told that the run does not end.
+
+    Attributes:
+        value, pending: see the module.
+        updates: of vertices, made so far in this attempt.
+        messages: that were sent to other slots.
+    """
+
+    def __init__(self, program: DeltaProgram, part: Part, n: int, rows: Sequence[Ints], me: int,
+                 limit_bytes: int, *, eps: float, portion: float = 0.2,
+                 send_portion: float = 0.01, send_seconds: float = 0.5,
+                 most_updates: float = np.inf, seed: int = 1,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self.program, self.part, self.n, self.rows, self.me = program, part, n, rows, me
+        self.eps, self.portion, self.clock = eps, portion, clock
+        self.send_portion, self.send_seconds = send_portion, send_seconds
+        self.most_updates = most_updates
+        self._name = type(program).__name__
+        self.accumulate, self.dtype = type(program).accumulate, np.dtype(program.dtype)
+        self.zero: Any = np.array(program.zero).astype(self.dtype)[()]
+        self.k = k = len(part.ids)
+        self._receives = type(program).receive is not DeltaProgram.receive
+        self._places, self._to = _places(part, me, k, apart=self._receives)
+        size = self._to[-1].stop
+        self.pending = np.full(size + k * self._receives, self.zero, self.dtype)
+        self.value = np.full(k, self.zero, self.dtype)
+        self.got: Mask = np.zeros(len(self.pending), bool)
+        self._random = np.random.default_rng([seed, me])
+        self._most = max(1, k * MOST_EDGES // max(1, len(part.target)))
+        self._from = 0  # where the next update begins that does not take all
+        self._idle = False
+        self._sent_at = [clock()] * len(rows)
+        self._piece = (limit_bytes - 32) // (4 + self.dtype.itemsize)
+        self.updates = self.messages = 0
+        self.begin()
+
+    # -- the begin ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Set all as the program begins it."""
+        self.value[:], self.pending[:], self.got[:] = self.zero, self.zero, False
+        v = self._block(None)
+        self.program.init(v)
+        if v.value is not self.value or np.isnan(v.value).any() or np.isnan(v.delta).any():
+            raise WrongProgram(f"{self._name}.init: write numbers into v.value and v.delta, as in "
+                               "v.value[:] = 0")
+        self._idle = False
+
+    def begin_from(self, value: AnyArray) -> None:
+        """Go on from any values: find the deltas that they lack.
+
+        All slots do this. A vertex has all that it began with and all that was sent to it, of which
+        its value has taken in a part; the rest is its delta.
+        """
+        self.begin()
+        first = self.value.copy()
+        self.value[:] = value
+        had = self.value - first if self.accumulate is np.add else self.value
+        if self.accumulate is np.add:
+            self.pending[:self.k] -= had
+        rows = np.flatnonzero(had != self.zero)
+        self._send_along(rows, had[rows])
+        self.got[self.k:] = self.pending[self.k:] != self.zero
+
+    def _block(self, rows: Ints | None) -> Block:
+        delta = self.pending[:self.k]
+        if rows is None:
+            return Block(self.part.ids, self.part.degree, self.value, delta, self.n)
+        return Block(self.part.ids[rows], self.part.degree[rows], self.value[rows], delta[rows],
+                     self.n)
+
+    # -- updates ------------------------------------------------------------------------------
+
+    def compute(self) -> bool:
+        """Update the most urgent vertices."""
+        if self._idle:
+            return False
+        rows = self._choose()
+        if not len(rows):
+            self._idle = True
+            return False
+        self.updates += len(rows)
+        if self.updates > self.most_updates:
+            raise Diverged(f"{self._name}: slot {self.me} has made "
+                           f"{self.updates} updates, and deltas of {self._amount():.3g} are left: "
+                           "they do not shrink; check send(), or raise most_updates or eps")
+        delta = self.pending[rows]
+        self.pending[rows] = self.zero
+        before = self.value[rows]
+        after = self.accumulate(before, delta)
+        self.value[rows] = after
+        changed = np.flatnonzero(after != before)
+        if len(changed) < len(rows):
+            rows, delta = rows[changed], delta[changed]
+        self._send_along(rows, delta)
+        return True
+
+    def _choose(self) -> Ints:
+        """Rows whose update is due, ascending."""
+        priority = self.program.priority(self._block(None))
+        bound = self.eps
+        if self.portion < 1 and self.k > SAMPLE:
+            sample = priority[self._random.integers(0, self.k, SAMPLE)]
+            bound = max(bound, float(np.quantile(sample, 1 - self.portion)))
+            # Where more than the portion are equally urgent, all of those are taken.
+            rows = np.flatnonzero((priority >= bound) & (priority > self.eps))
+        else:
+            rows = np.flatnonzero(priority > bound)
+        if len(rows) > self._most:
+            rows = np.roll(rows, -int(np.searchsorted(rows, self._from)))[:self._most]
+            self._from = int(rows[-1]) + 1
+            rows.sort()
+        return rows
+
+    def _send_along(self, rows: Ints, delta: AnyArray) -> None:
+        """Accumulate a message of each of these rows along all of its edges."""
+        if not len(rows):
+            return
+        message = np.asarray(self.program.send(self._block(rows), delta))
+        if message.shape != rows.shape or message.dtype.kind not in "biuf":
+            raise WrongProgram(f"{self._name}.send: {message.shape} of "
+                               f"{message.dtype} for {len(rows)} vertices; give a number for each")
+        if message.dtype.kind == "f" and np.isnan(message).any():
+            raise Diverged(f"{self._name}.send: the message of vertex "
+                           f"{self.part.ids[rows[np.isnan(message)]][0]} is NaN; check that deltas "
+                           "shrink, and divisions by 0")
+        kernels.scatter(self.accumulate, self.pending, self.got, self.part.ptr, self._places,
+                        self.part.weight if self.program.weight else None, self.program.weight,
+                        rows, message.astype(self.dtype, copy=False))
+        if self._receives:
+            inbox = slice(len(self.pending) - self.k, len(self.pending))
+            mine = np.flatnonzero(self.got[inbox])
+            self._take_in(mine, self.pending[inbox][mine])
+            self.pending[inbox], self.got[inbox] = self.zero, False
+
+    def _take_in(self, rows: Ints, messages: AnyArray) -> None:
+        """Accumulate messages that have come to these rows."""
+        if self._receives:
+            messages = np.asarray(self.program.receive(self._block(rows), messages), self.dtype)
+        kernels.fold(self.accumulate, self.pending[:self.k], None, rows, messages, None)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def receive(self, source: int, data: memoryview) -> None:
+        """See `kinds.Workload.receive`."""
+        count = int(np.frombuffer(data[:8], COUNT)[0])
+        at = 8 + -(-count // 2) * 8
+        places = np.frombuffer(data[8:8 + 4 * count], "u4")
+        messages = np.frombuffer(data[at:at + count * self.dtype.itemsize], self.dtype)
+        self._take_in(self.rows[source][places], messages)
+        self._idle = False
+
+    def send(self, append: Append, *, all: bool = False) -> None:
+        """See `kinds.Workload.send`; all is due when nothing is left to compute."""
+        now = self.clock()
+        for slot, place in enumerate(self._to):
+            got = self.got[place]
+            count = int(np.count_nonzero(got))
+            if slot == self.me or not count:
+                continue
+            due = count > self.send_portion * len(got) or now - self._sent_at[slot] >= (
+                self.send_seconds)
+            if (all or self._idle or due) and self._send_to(append, slot, place):
+                self._sent_at[slot] = now
+
+    def _send_to(self, append: Append, slot: int, place: slice) -> bool:
+        """Hand on the messages to a slot; False if there was no room for all."""
+        values, got = self.pending[place], self.got[place]
+        there = np.flatnonzero(got)
+        for first in range(0, len(there), self._piece):
+            piece = there[first:first + self._piece]
+            count = len(piece)
+            record = np.zeros(8 + -(-count // 2) * 8 + count * self.dtype.itemsize, "u1")
+            record[:8].view(COUNT)[0] = count
+            record[8:8 + 4 * count].view("u4")[:] = piece
+            record[8 + -(-count // 2) * 8:].view(self.dtype)[:] = values[piece]
+            if not append(slot, record):
+                return False
+            values[piece], got[piece] = self.zero, False
+            self.messages += count
+        return True
+
+    def passive(self) -> bool:
+        """See `kinds.Workload.passive`."""
+        return self._idle and not self.got[self.k:].any()
+
+    # -- state --------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """The values and what is pending."""
+        return {"value": self.value, "pending": self.pending[:self._to[-1].stop]}
+
+    def load(self, arrays: Mapping[str, AnyArray]) -> None:
+        """See `kinds.Workload.load`."""
+        self.value[:] = arrays["value"]
+        self.pending[:self._to[-1].stop] = arrays["pending"]
+        self.got[self.k:] = self.pending[self.k:] != self.zero
+        self._idle = False
+
+    def _amount(self) -> float:
+        """Sum of what is pending here, without signs; of the finite ones."""
+        found = self.pending[self.pending != self.zero].astype(np.float64)
+        return float(np.abs(found[np.isfinite(found)]).sum())
+
+    def status(self) -> Floats:
+        """Amount pending, updates so far, sum of the finite values, messages sent."""
+        values = self.value[np.isfinite(self.value)] if self.dtype.kind == "f" else self.value
+        return np.array([self._amount(), self.updates, float(values.sum()), self.messages])
+
+    def ended(self, statuses: Floats) -> bool:
+        """See `kinds.Workload.ended`: this workload ends when all are passive."""
+        return False
+
+
+def _places(part: Part, me: int, k: int, *, apart: bool) -> tuple[AnyArray, list[slice]]:
+    """The place in `pending` of each edge's target, and the stretch of places of each slot.
+
+    Args:
+        apart: messages to own vertices have places of their own, behind all others.
+    """
+    place = np.empty(len(part.targets), np.uint32)
+    stretches, at = [], k
+    for slot in range(len(part.bounds) - 1):
+        targets = part.to(slot)
+        size = 0 if slot == me else targets.stop - targets.start
+        place[targets] = np.arange(at, at + targets.stop - targets.start)
+        stretches.append(slice(at, at + size))
+        at += size
+    own = part.targets[part.to(me)]
+    place[part.to(me)] = np.searchsorted(part.ids, own) + (at if apart else 0)
+    return place[part.target], stretches
