@@ -34,7 +34,7 @@ def receive() -> None:
         rings.release()
 
 
-while min(got) < records or min(sent) < records or rings.waiting():
+while min(got) < records or min(sent) < records or rings.behind():
     rings.check()
     fw.kill_place("rings.turn")
     for to in range(comm.size):

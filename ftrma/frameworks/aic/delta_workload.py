@@ -149,7 +149,7 @@ class DeltaWorkload:
         if self.portion < 1 and self.k > SAMPLE:
             sample = priority[self._random.integers(0, self.k, SAMPLE)]
             bound = max(bound, float(np.quantile(sample, 1 - self.portion)))
-            # Where more than the portion are equally urgent, all of those are taken.
+            # All that are as urgent as the bound are taken, also if they are more than the portion.
             rows = np.flatnonzero((priority >= bound) & (priority > self.eps))
         else:
             rows = np.flatnonzero(priority > bound)

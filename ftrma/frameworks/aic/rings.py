@@ -161,7 +161,7 @@ class Rings:
             self.window.Flush(to)
         self._held.clear()
 
-    def waiting(self) -> bool:
+    def behind(self) -> bool:
         """Say whether records that were accepted wait for room."""
         return any(self._behind)
 
