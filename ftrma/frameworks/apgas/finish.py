@@ -32,7 +32,7 @@ from . import kinds, tasks
 from .errors import DeadPlaceException, group
 from .mailroom import Mailroom, pack, unpack
 from .records import CUT, NOBODY, SERIAL, Records
-from .scheduler import Scheduler
+from .scheduler import Scheduler, Worker
 from .scopes import AtBody, Branch, Finish, Scope, Uncounted
 
 TASK_HEAD = struct.Struct("<QQ")  # record, serial
@@ -41,10 +41,10 @@ NO_RECORD_S = 20.0  # without a free record for so long, all of them wait for on
 
 
 class Call:
-    """An `at` that waits for its value."""
+    """An `at` that waits for its value, in a task that a worker runs."""
 
-    def __init__(self, record: int, serial: int, to: int) -> None:
-        self.record, self.serial, self.to = record, serial, to
+    def __init__(self, record: int, serial: int, to: int, worker: Worker) -> None:
+        self.record, self.serial, self.to, self.worker = record, serial, to, worker
         self.reply: tuple[bool, Any] | None = None
 
 
@@ -240,9 +240,9 @@ class SharedLedger:
             raise DeadPlaceException(to)
         self.await_record()
         record, serial = self.records.take(scope.nearest())
-        call = self.calls[record] = Call(record, serial, to)
+        call = self.calls[record] = Call(record, serial, to, self.scheduler.current())
         self._append(kinds.AT, record, to, AT_HEAD.pack(record, serial, *around) + data)
-        self.scheduler.wait(lambda: self._called(call))
+        self.scheduler.wait(lambda: self._called(call), told=True)
         del self.calls[record]
         self.retire(record)
         if call.reply is None:
@@ -298,6 +298,7 @@ class SharedLedger:
                 call.reply = unpack(view[TASK_HEAD.size:], type(view.obj) is bytearray)
             except Exception as error:
                 call.reply = False, error
+            self.scheduler.awake(call.worker)
 
 
 def _raise(error: Exception) -> None:

@@ -75,6 +75,7 @@ class Runtime:
         generation = self.members.generation
         settled = self.records.refresh(generation)
         if generation != self.polled:
+            self.scheduler.watch()
             self.members.poll()
             self.polled = generation
         return settled

@@ -6,6 +6,10 @@ own stack, until its own condition holds or something else can run. A new task n
 stack of one that waits, since that one could not go on before it had ended: it gets a thread of the
 pool. A thread whose task has ended pumps, too, and runs new tasks itself, which costs no switch.
 
+Of parked threads the one goes on first that has waited longest, among those whose condition holds.
+A condition that only `awake` can make true is not looked at before: thousands of `at` may wait
+inside of one another. From the first death on all conditions are looked at.
+
 Laws: conditions are looked at after all mail of the moment has been taken, and the bell is read
 before both, so no wake-up is lost. A rollback, or the program's end, gets all threads out: parked
 ones wake and raise it.
@@ -16,6 +20,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -36,12 +41,14 @@ class Worker:
         lock: taken while the thread is parked or runs; released by whoever hands over the baton.
         work: what it runs next, if it is idle.
         until, deadline: what its task waits for, and until when.
+        turn: number of this wait; greater than those that began before it.
         away: it is in a call that blocks, without the baton.
         ready: the condition held when the baton was handed over, and nothing has run since.
         scope: of the task that it runs (`finish`); None: of none.
     """
 
-    __slots__ = ("away", "deadline", "ident", "lock", "ready", "scope", "thread", "until", "work")
+    __slots__ = ("away", "deadline", "ident", "lock", "ready", "scope", "thread", "turn", "until",
+                 "work")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -49,6 +56,7 @@ class Worker:
         self.work: Callable[[], None] | None = None
         self.until: Until | None = None
         self.deadline = math.inf
+        self.turn = 0
         self.ready = self.away = False
         self.scope: Any = None
         self.thread: threading.Thread | None = None
@@ -72,7 +80,10 @@ class Scheduler:
         self.main = Worker()
         self.holder = self.main
         self.queue: deque[Callable[[], None] | Worker] = deque()  # can run
-        self.parked: list[Worker] = []  # wait for a condition
+        self.parked: list[Worker] = []  # wait for a condition, by their turns
+        self.told: set[Worker] = set()  # wait for a condition, and to be awakened
+        self.watchful = False  # a place has died: nobody waits to be awakened
+        self._turns = 0
         self.idle: list[Worker] = []
         self.threads: list[threading.Thread] = []
         self.over: BaseException | None = None
@@ -96,13 +107,15 @@ class Scheduler:
                                "started has none; start a task by async_()")
         return holder
 
-    def wait(self, until: Until, deadline: float = math.inf) -> bool:
+    def wait(self, until: Until, deadline: float = math.inf, *, told: bool = False) -> bool:
         """Wait until a condition holds, while other tasks run.
 
         Args:
             until: is called often, also in other threads of the place while nothing else runs; it
                 must not wait. An exception of it is raised here.
             deadline: of `time.monotonic()`.
+            told: without a death, whoever makes the condition true calls `awake`; there is no
+                deadline.
 
         Returns:
             The condition holds; False: the deadline is over.
@@ -118,12 +131,33 @@ class Scheduler:
             chosen = self._choose(until, deadline)
             if chosen is not None:
                 me.until, me.deadline, me.ready = until, deadline, False
-                self.parked.append(me)
+                self._park(me, told)
                 self._switch(me, chosen)
                 me.until = None
                 if me.ready:
                     return True
         return True
+
+    def _park(self, me: Worker, told: bool = False) -> None:
+        self._turns += 1
+        me.turn = self._turns
+        # Another one's condition may have taken mail since this one was looked at.
+        if told and not self.watchful and not (me.until and me.until()):
+            self.told.add(me)
+        else:
+            self.parked.append(me)
+
+    def awake(self, worker: Worker) -> None:
+        """Have a condition looked at that has become true, if a parked worker waits for it."""
+        if worker in self.told:
+            self.told.remove(worker)
+            insort(self.parked, worker, key=_turn)
+
+    def watch(self) -> None:
+        """Have all conditions looked at from now on: a place has died."""
+        self.watchful = True
+        for worker in list(self.told):
+            self.awake(worker)
 
     def refuse(self, what: str) -> None:
         """Raise if the task must not wait here."""
@@ -156,7 +190,7 @@ class Scheduler:
         self.refuse("blocking()")
         me.away = True
         me.until = lambda: not me.away
-        self.parked.append(me)
+        self._park(me)
         self._hand(_nothing)
 
     def come_back(self, me: Worker) -> None:
@@ -294,8 +328,9 @@ class Scheduler:
         """Get all threads out of their tasks: parked ones raise the error that ends all."""
         if self.over is None:
             self.over = error
-        others = [*self.parked, *self.idle, *(w for w in self.queue if isinstance(w, Worker))]
-        self.parked, self.idle = [], []
+        others = [*self.parked, *self.told, *self.idle,
+                  *(w for w in self.queue if isinstance(w, Worker))]
+        self.parked, self.told, self.idle = [], set(), []
         self.queue.clear()
         for worker in others:
             worker.lock.release()
@@ -306,6 +341,10 @@ class Scheduler:
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _turn(worker: Worker) -> int:
+    return worker.turn
 
 
 def _never() -> bool:

@@ -18,7 +18,7 @@ from ftrma.frameworks.apgas.errors import DeadPlaceException, MultipleExceptions
 from ftrma.frameworks.apgas.finish import Call, SharedLedger
 from ftrma.frameworks.apgas.mailroom import Mailroom
 from ftrma.frameworks.apgas.records import Records
-from ftrma.frameworks.apgas.scheduler import Scheduler
+from ftrma.frameworks.apgas.scheduler import Scheduler, Worker
 from ftrma.frameworks.apgas.scopes import AtBody
 from ftrma.native import loading, mail
 from ftrma.program.deathmail import MemberFacts
@@ -177,7 +177,7 @@ def test_an_at_waits_for_orphans(places: list[Place]) -> None:
     around = root.reference()
     ledger = places[0].ledger
     record, serial = places[0].records.take(root.nearest())
-    call = ledger.calls[record] = Call(record, serial, 1)
+    call = ledger.calls[record] = Call(record, serial, 1, Worker())
     ledger.words.add(places[0].records.sent(record, 0, 1))
     places[1].ledger.words.add(places[1].records.arrived(record, 0, 1))
     body = AtBody(places[1].ledger, around, record)

@@ -109,6 +109,80 @@ def test_those_who_wake_one_another_let_others_run() -> None:
     assert alone(test)
 
 
+def test_tasks_that_wait_to_be_told_are_not_looked_at() -> None:
+    """Law: tasks that wait inside of one another, two hundred deep, cost a few looks each."""
+    n = 200
+
+    def test(scheduler: Scheduler) -> tuple[list[int], int]:
+        workers: list[Any] = []
+        answers: set[int] = set()
+        ended: list[int] = []
+        looks = 0
+
+        def answered(me: int) -> bool:
+            nonlocal looks
+            looks += 1
+            return me in answers
+
+        def task(me: int) -> None:
+            workers.append(scheduler.current())
+            scheduler.spawn((lambda: task(me + 1)) if me < n - 1 else (lambda: answer(n - 1)))
+            scheduler.wait(lambda: answered(me), told=True)
+            ended.append(me)
+            answer(me - 1)
+
+        def answer(whom: int) -> None:
+            answers.add(whom)
+            if whom >= 0:
+                scheduler.awake(workers[whom])
+
+        scheduler.spawn(lambda: task(0))
+        scheduler.wait(lambda: len(ended) == n)
+        return ended, looks
+
+    ended, looks = alone(test)
+    assert ended == [*reversed(range(n))] and looks <= 6 * n
+
+
+@pytest.mark.parametrize("how", ["awake", "watch", "before"])
+def test_nobody_waits_in_vain_to_be_told(how: str) -> None:
+    """Law: an answer counts that comes before the task is parked, as does a death."""
+
+    def test(scheduler: Scheduler) -> list[str]:
+        ended: list[str] = []
+        answered = False
+
+        def asks() -> None:
+            nonlocal me
+            me = scheduler.current()
+            scheduler.wait(lambda: answered, told=True)
+            ended.append("asks")
+
+        def answer() -> bool:
+            nonlocal answered
+            answered = True
+            scheduler.awake(me)
+            return True
+
+        me = scheduler.current()
+        # The first task's condition is looked at between the look at the second's and its parking.
+        scheduler.spawn(lambda: scheduler.wait(lambda: how == "before" and me is not main
+                                               and answer()))
+        main = me
+        scheduler.spawn(asks)
+        if how != "before":
+            scheduler.wait(lambda: me is not main and not scheduler.queue)
+        if how == "awake":
+            answer()
+        elif how == "watch":
+            answered = True
+            scheduler.watch()
+        assert scheduler.wait(lambda: bool(ended), time.monotonic() + 5)
+        return ended
+
+    assert alone(test) == ["asks"]
+
+
 def test_threads_are_pooled() -> None:
     """Law: tasks that end give their threads back."""
 
