@@ -1,6 +1,6 @@
 /*
- * The costly loops of vertex programs: sums along edges, counting sorts, edge lists as text, a
- * generator. A library of its own, which uses nothing of the others; its only caller is
+ * The costly loops of vertex programs and of matrix completion: sums and factors along edges,
+ * counting sorts, edge lists as text, a generator. A library of its own, which uses nothing of the others; its only caller is
  * ftrma/frameworks/graph/kernels.py, which has a reference in NumPy for each function.
  *
  * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do
@@ -113,6 +113,28 @@ int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *re
  */
 void ftrma_graph_rmat(uint64_t seed, int scale, const uint8_t *pairs, uint64_t first, size_t count,
                       int64_t *source, int64_t *target);
+/* Known entries of a matrix, by column. */
+struct ftrma_graph_entries {
+    const int64_t *ptr;  /* where the entries of each column begin */
+    const uint32_t *row; /* of each entry */
+    const double *value; /* of each entry */
+    size_t rank;         /* factors of a row, and of a column */
+    size_t stride;       /* doubles from one column's factors to the next one's */
+};
+
+/*
+ * A step of stochastic gradient descent for each entry of some columns, one after the other, on the
+ * factors of its row and of its column.
+ *   rows            [in/out] rank factors of each row
+ *   columns         [in/out] rank factors of each of these columns, stride apart
+ *   which           [in]     numbers of these columns, n of them
+ *   step            [in]     of each of these columns
+ *   squares         [out]    of each of these columns: the sum of the squares of the errors, each
+ *                            before its step
+ */
+void ftrma_graph_visit(const struct ftrma_graph_entries *entries, double *rows, double *columns,
+                       const int64_t *which, size_t n, const double *step, double regularization,
+                       double *squares);
 /* CFFI-END */
 
 #endif

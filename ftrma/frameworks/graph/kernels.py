@@ -1,4 +1,4 @@
-"""Calls into ``csrc/graph/``: messages combined along edges, counting sorts, edge lists as text.
+"""Calls into ``csrc/graph/``: messages along edges, factors, counting sorts, edge lists as text.
 
 The library knows nothing of MPI and is loaded here, at its first use. It has loops for np.add,
 np.minimum and np.maximum of float64, float32, int64, int32 and uint64. For all others, and for
@@ -149,6 +149,43 @@ def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, thei
     _done(_lib().ftrma_graph_fold(
         how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", rows),
         len(rows), _at("char", sent), _at("uint8_t", there)))
+
+
+def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Floats,
+          regularization: float, squares: Floats) -> None:
+    """Take a step of stochastic gradient descent for each known entry of some columns of a matrix.
+
+    Entries are taken one after the other, those of a column in the order of `entries`.
+
+    Args:
+        entries: by column; the weights are the values. Its rows are not checked to be rows.
+        rows: factors of each row, (n, rank); changed.
+        columns: factors of these columns, (k, rank): a part of the rows of an array that lies in
+            one piece; changed.
+        which: numbers of these columns, (k,).
+        step: of each of them, (k,).
+        regularization: the share of a factor that a step of 1 takes away.
+        squares: (k,); becomes the sum of squares of the errors, each before its step.
+
+    Raises:
+        ValueError: lengths do not fit, or there is no such column.
+    """
+    if not len(which) == len(columns) == len(step) == len(squares) or (
+            columns.shape[1:] != rows.shape[1:] or entries.edge_weight is None):
+        raise ValueError(f"visit: {len(which)} columns, factors {columns.shape}, {len(step)} "
+                         f"steps, rows {rows.shape}")
+    if len(which) and not 0 <= which.min() <= which.max() < len(entries.ptr) - 1:
+        raise ValueError(f"visit: columns {which.min()} to {which.max()} of {len(entries.ptr) - 1}")
+    assert _plain((rows, np.float64), (which, np.int64), (step, np.float64), (squares, np.float64))
+    stride, rank = columns.strides[0] // 8, rows.shape[1]
+    assert columns.strides == (8 * stride, 8) or len(columns) < 2
+    known = _ffi.new("struct ftrma_graph_entries *", (
+        _at("int64_t", entries.ptr), _at("uint32_t", entries.row),
+        _at("double", entries.edge_weight), rank, stride))
+    _lib().ftrma_graph_visit(
+        known, _at("double", rows, True), _ffi.cast("double *", columns.ctypes.data),
+        _at("int64_t", which), len(which), _at("double", step), regularization,
+        _at("double", squares, True))
 
 
 def _check_use(op: str | None, weight: Floats | None) -> None:

@@ -83,6 +83,30 @@ def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, thei
     _combine(combine, values, got, rows, theirs, None, None)
 
 
+def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Floats,
+          regularization: float, squares: Floats) -> None:
+    """See `kernels.visit`."""
+    assert entries.edge_weight is not None
+    with np.errstate(all="ignore"):
+        for c, number in enumerate(which):
+            column, keep = columns[c], 1 - step[c] * regularization
+            squares[c] = 0.0
+            for e in range(entries.ptr[number], entries.ptr[number + 1]):
+                row = rows[entries.row[e]]
+                error = entries.edge_weight[e] - _in_lanes(row * column)
+                by = step[c] * error
+                squares[c] += error * error
+                row[:], column[:] = keep * row + by * column, keep * column + by * row
+
+
+def _in_lanes(products: Floats) -> np.float64:
+    """A sum in the order of C: four lanes, then these."""
+    lanes = np.zeros((1 + -(-len(products) // 4), 4))
+    lanes[1:].flat[:len(products)] = products
+    a, b, c, d = np.cumsum(lanes, axis=0)[-1]
+    return np.float64((a + b) + (c + d))
+
+
 def _combine(combine: np.ufunc, values: AnyArray, got: Mask | None, target: AnyArray,
              messages: AnyArray, op: str | None, weight: Floats | None) -> None:
     with np.errstate(all="ignore"):

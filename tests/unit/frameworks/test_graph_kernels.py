@@ -282,3 +282,32 @@ def test_what_does_not_fit_is_told(call: Any, words: str) -> None:
     """Law: C is not asked for what would lead out of an array."""
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_visit(seed: int) -> None:
+    """Law: factors after the steps along some columns, and their errors, are those of NumPy."""
+    random = np.random.default_rng(seed)
+    n, m, rank, k = (int(random.integers(1, most)) for most in (30, 12, 27, 9))
+    count = int(random.integers(0, 150))
+    ptr, row, value = references.csr(random.integers(0, m, count).astype(np.uint32),
+                                     random.integers(0, n, count).astype(np.uint32),
+                                     random.normal(0, 1, count), m)
+    entries = references.Columns(ptr, row, value)
+    rows, wide = random.normal(0, 1, (n, rank)), random.normal(0, 1, (k, rank + 2))
+    which, step = random.integers(0, m, k), random.random(k) / 10
+    results = []
+    for module in (kernels, references):
+        ours, theirs, squares = rows.copy(), wide.copy(), np.full(k, np.nan)
+        module.visit(entries, ours, theirs[:, 2:], which, step, 0.01, squares)
+        results.append((ours, theirs, squares))
+    assert all(same(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_visit_refuses_columns_that_are_none() -> None:
+    entries = references.Columns(np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1))
+    for which, length in (([1], 1), ([-1], 1), ([0], 2)):
+        with pytest.raises(ValueError, match="visit: "):
+            kernels.visit(entries, np.ones((1, 3)), np.ones((1, 3)), np.array(which),
+                          np.ones(length), 0.0, np.zeros(1))

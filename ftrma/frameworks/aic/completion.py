@@ -1,0 +1,234 @@
+"""Matrix completion: the model that users fit.
+
+The values are brought to mean 0 and standard deviation 1 first, so that one length of the steps
+fits all units; the factors that the model shows are of the values as they were given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .completion_workload import CompletionWorkload, Rules
+from .kinds import Floats
+from .matrices import MOST_IDS, Known, check_inside, ids_of, known_entries, values_of, whole
+
+OWNERS = ("random", "ring")
+
+
+class MatrixCompletion:
+    """A matrix of which some entries are known, approximated by factors of its rows and columns.
+
+    Entry (i, j) is approximated by ``mean_ + row_factors_[i] @ column_factors_[j]``. The factors
+    are found by NOMAD: slots keep the factors of rows, columns travel from slot to slot, and no
+    slot waits for another one. The order of the visits is by chance then, so two runs on several
+    slots have different factors, of about equal error. A run on one slot has the same ones always.
+
+    Parameters are checked by `fit`. `get_params`, `set_params` and scikit-learn's ``clone`` work as
+    for scikit-learn's estimators.
+
+    Args:
+        rank: factors of each row and of each column.
+        regularization: lambda, at each entry, for values of standard deviation 1.
+        step: eta, of the length of a step, ``1.5 * step / (1 + decay * t**1.5)``, for values of
+            standard deviation 1; t is the number of visits that the column has had for each slot.
+        decay: beta.
+        epochs: visits of each column for each slot, at the end of which the run ends.
+        rmse: the run ends earlier if the root of the mean square of the errors at the known entries
+            has come down to this, in the unit of the values; None: it does not.
+        seed: of the first factors, and of the ways of the columns; 0 to 2**32 - 1.
+        owner: slot of a column's next visit: "random": any; "ring": the next one.
+        snapshot: VirtualSnapshot, ChandyLamport, Synchronous or Hybrid; None: none is taken, and
+            after a failure all begin anew.
+
+    Attributes:
+        row_factors_: (n, rank); zeros in rows without a known entry.
+        column_factors_: (m, rank); zeros in columns without a known entry.
+        mean_: of the known values.
+        rmse_: the root of the mean square of the errors at the known entries.
+        updates_: entries on which a step was taken, all slots together.
+    """
+
+    mean_: float
+    rmse_: float
+    updates_: int
+    row_factors_: Floats
+    column_factors_: Floats
+
+    def __init__(self, rank: int = 20, *, regularization: float = 0.001, step: float = 0.03,
+                 decay: float = 0.01, epochs: int = 60, rmse: float | None = None, seed: int = 0,
+                 owner: str = "random", snapshot: Any = None) -> None:
+        self.rank, self.regularization = rank, regularization
+        self.step, self.decay, self.epochs, self.rmse = step, decay, epochs, rmse
+        self.seed, self.owner, self.snapshot = seed, owner, snapshot
+
+    # ---- scikit-learn's habits --------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        return {name: getattr(self, name) for name in _PARAMETERS}
+
+    def set_params(self, **params: Any) -> MatrixCompletion:
+        """Set parameters by name.
+
+        Raises:
+            ValueError: there is no such parameter.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        for name, value in params.items():
+            if name not in _PARAMETERS:
+                raise ValueError(f"MatrixCompletion has no parameter {name!r}; it has "
+                                 f"{', '.join(_PARAMETERS)}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        signature = inspect.signature(type(self).__init__).parameters
+        told = [f"{name}={value!r}" for name, value in self.get_params().items()
+                if value is not signature[name].default and value != signature[name].default]
+        return f"MatrixCompletion({', '.join(told)})"
+
+    # ---- fit and use ------------------------------------------------------------------------
+
+    def fit(self, rows: npt.ArrayLike, cols: npt.ArrayLike, values: npt.ArrayLike, *,
+            shape: tuple[int, int] | None = None) -> MatrixCompletion:
+        """Find the factors from known entries.
+
+        Each slot gives all entries, and takes those of its block of rows; blocks have about as many
+        entries each. Each slot has the whole result. A warning is given if `rmse` was not reached.
+
+        Args:
+            rows, cols: row and column of each entry, from 0, (k,) integers.
+            values: (k,) numbers.
+            shape: rows and columns of the matrix; None: up to the last ones that have an entry.
+
+        Raises:
+            TypeError: ids are not integers, or values no real numbers.
+            ValueError: there is no entry, one lies outside of the matrix or is NaN or infinite,
+                lengths differ, a parameter is out of its range, or the steps were too long.
+
+        MPI: collective over all slots; ends on all when the run has ended.
+        Fault: unwinds when all go back; the next attempt goes on from the newest snapshot.
+        """
+        known = known_entries(rows, cols, values, shape)
+        deviation = float(known.values.std()) or 1.0
+        rules = self._rules(deviation)
+        self._take(_run(rules, known.scaled(deviation), self.snapshot), known, rules, deviation)
+        if self.rmse is not None and self.rmse_ > self.rmse:
+            warnings.warn(f"rmse {self.rmse:g} was not reached: it is {self.rmse_:.4g} after "
+                          f"{self.epochs} epochs; give more epochs or a higher rank",
+                          stacklevel=2)
+        return self
+
+    def predict(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Floats:
+        """Return the approximations of some entries, (k,).
+
+        Args:
+            rows, cols: of each of them, as in `fit`.
+
+        Raises:
+            ValueError: the model is not fitted, lengths differ, or an id is not of the matrix.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        if not hasattr(self, "row_factors_"):
+            raise ValueError("predict: the model is not fitted yet; call fit(rows, cols, values)")
+        i, j = ids_of("rows", rows), ids_of("cols", cols)
+        if len(i) != len(j):
+            raise ValueError(f"predict: {len(i)} rows and {len(j)} columns: give one of each for "
+                             "each entry")
+        check_inside("predict", i, j, (len(self.row_factors_), len(self.column_factors_)))
+        found = np.einsum("ij,ij->i", self.row_factors_[i], self.column_factors_[j])
+        predicted: Floats = self.mean_ + found
+        return predicted
+
+    def score(self, rows: npt.ArrayLike, cols: npt.ArrayLike, values: npt.ArrayLike) -> float:
+        """Return minus the root of the mean square of the errors: the greater, the better.
+
+        It is scikit-learn's ``neg_root_mean_squared_error``, in the unit of the values, and not R2.
+
+        Args:
+            rows, cols, values: entries, as in `fit`; usually others than those.
+
+        Raises:
+            ValueError: as in `predict` and `fit`.
+
+        MPI: local.
+        Fault: nothing happens in it.
+        """
+        predicted = self.predict(rows, cols)
+        wanted = values_of(values)
+        if len(wanted) != len(predicted):
+            raise ValueError(f"score: {len(predicted)} entries and {len(wanted)} values: give a "
+                             "value for each entry")
+        if not len(wanted):
+            raise ValueError("score: no entries; give one at least")
+        return -float(np.sqrt(np.mean((predicted - wanted)**2)))
+
+    # ---- inner ------------------------------------------------------------------------------
+
+    def _rules(self, deviation: float) -> Rules:
+        """The parameters, checked, for values of standard deviation 1."""
+        rank = whole("rank", self.rank, 1, 10_000)
+        epochs = whole("epochs", self.epochs, 1, 10**9)
+        seed = whole("seed", self.seed, 0, MOST_IDS)
+        for name, value, least in (
+                ("regularization", self.regularization, "at least"), ("step", self.step, "above"),
+                ("decay", self.decay, "at least"), ("rmse", self.rmse, "above")):
+            if value is None and name == "rmse":
+                continue
+            if not isinstance(value, numbers.Real) or not 0 <= value < np.inf or (
+                    value == 0 and least == "above"):
+                raise ValueError(f"{name}={value!r}: give a finite number, {least} 0")
+        if self.owner not in OWNERS:
+            raise ValueError(f"owner={self.owner!r}: give \"random\" or \"ring\"")
+        return Rules(rank, float(self.regularization), float(self.step), float(self.decay), epochs,
+                     (self.rmse or 0.0) / deviation, seed, self.owner)
+
+    def _take(self, found: Found, known: Known, rules: Rules, deviation: float) -> None:
+        """Have the factors that were found, of the values as they were given."""
+        if found.diverged:
+            raise ValueError(f"step={self.step:g}: the errors grow without bound; give a smaller "
+                             f"step, {self.step / 3:.2g} say")
+        self.mean_, self.updates_ = known.mean, found.updates
+        self.row_factors_ = found.rows
+        self.row_factors_[np.bincount(known.rows, minlength=known.shape[0]) == 0] = 0.0
+        self.column_factors_ = deviation * found.columns
+        self.rmse_ = -self.score(known.rows, known.cols, known.values)
+
+
+_PARAMETERS = tuple(inspect.signature(MatrixCompletion.__init__).parameters)[1:]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a run: factors of all rows and columns, of scaled values."""
+
+    rows: Floats
+    columns: Floats
+    updates: int
+    diverged: bool
+
+
+def _run(rules: Rules, known: Known, snapshot: Any) -> Found:
+    """Find the factors, on all slots together."""
+    workload = CompletionWorkload(rules, known.share(0, 1), 0, 1)
+    while workload.compute() and not workload.ended(workload.status()[None]):
+        pass
+    columns = np.zeros((known.shape[1], rules.rank))
+    tokens = workload.columns()
+    columns[tokens[:, 0].astype(np.int64)] = tokens[:, 2:]
+    return Found(workload.row_factors, columns, workload.updates, workload.diverged)
