@@ -1,0 +1,168 @@
+"""The end of a run: slot 0 counts in waves, and ends it when nothing can happen any more.
+
+In a *wave* slot 0 asks all slots (ASK), and each answers (REPORT) with the number of data records
+that it has appended and taken, and whether it is passive. The run is over if in two waves after
+each other all are passive and the sums are equal, those of both kinds and of both waves: between
+the waves nobody has appended or taken anything then, so no record was under way and nobody has been
+woken. One wave does not suffice: a record may pass from a slot that is asked late to one that has
+been asked early.
+
+The workload may also want an end, by the statuses of all slots. In both cases slot 0 appends END
+to all channels, and each slot does at its first END; it leaves when it has taken END from all.
+Channels are empty then, and all messages are in the state. Slot 0 does not end a run while a
+snapshot is open, and begins none while an end is near, else the two would keep each other out.
+
+Source: F. Mattern, "Algorithms for distributed termination detection", Distributed Computing 1987.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from .kinds import Channels, Floats, Kind
+
+ASK_S = 0.05  # between two waves, if the end is not near; chosen: 20 small records a second
+_ASK = struct.Struct("=q")
+_REPORT = struct.Struct("=qqqqq")
+
+
+class Reason(IntEnum):
+    """The reasons for which a run ends."""
+
+    QUIESCENT = 1  # nothing is left to do
+    ENDED = 2  # by the statuses of all slots
+
+
+class Counts(NamedTuple):
+    """A slot's report in a wave.
+
+    Attributes:
+        passive: it has nothing to compute and nothing to send.
+        sent: data records that it has appended.
+        received: those that it has taken.
+        updates: that it has made.
+    """
+
+    passive: bool
+    sent: int
+    received: int
+    updates: int
+
+
+class Ending:
+    """A slot's part in the end of a run.
+
+    Args:
+        channels: of the slot.
+        clock: seconds.
+        ended: the workload's own end, by the statuses of all slots.
+
+    Attributes:
+        reason: why the run ends, as far as this slot has heard; None: it goes on.
+        statuses: the newest ones of all slots, at slot 0; NaN where none has come.
+        updates: of all slots, by the newest reports, at slot 0.
+        waves: those that are complete, at slot 0.
+    """
+
+    def __init__(self, channels: Channels, clock: Callable[[], float],
+                 ended: Callable[[Floats], bool]) -> None:
+        self._channels, self._clock, self._ended = channels, clock, ended
+        self.reason: Reason | None = None
+        self.statuses: Floats = np.empty((channels.size, 0))
+        self.updates = 0
+        self.waves = 0
+        self._decided: Reason | None = None
+        self._reports: dict[int, Counts] = {}
+        self._asked_s: float | None = None
+        self._asking = False  # a wave is under way
+        self._sums: tuple[int, int] | None = None  # of the newest wave, if all were passive
+        self._said = False  # this slot has appended its END
+        self._ends: set[int] = set()
+
+    # At slot 0
+    def near(self) -> bool:
+        """Say that the end may be near, so no snapshot should begin."""
+        if self._decided or self._sums is not None:
+            return True
+        return self._asking and all(report.passive for report in self._reports.values())
+
+    def step(self, open: bool) -> None:
+        """Ask in a new wave, or end the run, if it is time.
+
+        Args:
+            open: a snapshot is open.
+        """
+        if self.reason:
+            return
+        if self._decided and not open:
+            self.reason = self._decided
+        elif not self._asking and not self._decided and self._time_to_ask():
+            self._asking, self._asked_s, self._reports = True, self._clock(), {}
+            for to in range(self._channels.size):
+                self._channels.append(to, Kind.ASK, _ASK.pack(self.waves))
+
+    def _time_to_ask(self) -> bool:
+        if self._sums is not None or self._asked_s is None:
+            return True
+        return self._clock() - self._asked_s >= ASK_S
+
+    def _count(self) -> None:
+        """Judge a wave that is complete."""
+        self._asking = False
+        self.waves += 1
+        reports = self._reports.values()
+        sums = sum(r.sent for r in reports), sum(r.received for r in reports)
+        self.updates = sum(r.updates for r in reports)
+        quiet = all(r.passive for r in reports) and sums[0] == sums[1]
+        if quiet and self._confirmed(sums):
+            self._decided = Reason.QUIESCENT
+        elif self._ended(self.statuses):
+            self._decided = Reason.ENDED
+        self._sums = sums if quiet else None
+
+    def _confirmed(self, sums: tuple[int, int]) -> bool:
+        """Say that the wave before had these sums, too."""
+        return sums == self._sums
+
+    # At all slots
+    def receive(self, source: int, kind: int, data: memoryview,
+                report: Callable[[], tuple[Counts, Floats]]) -> None:
+        """Take a record of the kinds ASK, REPORT and END.
+
+        Args:
+            source: its sender.
+            kind: of the record.
+            data: its bytes.
+            report: makes this slot's counts and status.
+        """
+        if kind == Kind.ASK:
+            counts, status = report()
+            wave, = _ASK.unpack(data)
+            self._channels.append(source, Kind.REPORT, _REPORT.pack(wave, *counts)
+                                  + np.asarray(status, np.float64).tobytes())
+        elif kind == Kind.REPORT:
+            wave, passive, *others = _REPORT.unpack_from(data)
+            status = np.frombuffer(data, np.float64, offset=_REPORT.size)
+            if self.statuses.shape[1] != status.size:
+                self.statuses = np.full((self._channels.size, status.size), np.nan)
+            self.statuses[source] = status
+            self._reports[source] = Counts(bool(passive), *others)
+            if len(self._reports) == self._channels.size:
+                self._count()
+        else:
+            self._ends.add(source)
+            self.reason = self.reason or Reason(data[0])
+
+    def leave(self) -> bool:
+        """Append END to all channels, once; say that all have, and this slot can leave."""
+        assert self.reason
+        if not self._said:
+            self._said = True
+            for to in range(self._channels.size):
+                self._channels.append(to, Kind.END, bytes([self.reason]))
+        return len(self._ends) == self._channels.size and not self._channels.behind()

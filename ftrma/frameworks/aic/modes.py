@@ -1,0 +1,215 @@
+"""The modes of snapshots that users choose from, and when the next snapshot is due.
+
+| mode | a slot's state is taken | meanwhile |
+|---|---|---|
+| `VirtualSnapshot` | when all channels to it are empty | it computes, and appends nothing |
+| `ChandyLamport` | at once; records that are under way are logged | it computes and appends |
+| `Synchronous` | when all channels to all slots are empty | it stops |
+| `Hybrid` | as in `VirtualSnapshot`; where a slot is late, as in `ChandyLamport` | as there |
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+DALY = "daly"
+FIRST_S = 1.0  # until the first snapshot by Daly's rule; its cost is measured then
+
+
+@dataclass(frozen=True)
+class SnapshotMode:
+    """A mode of snapshots, which says how often they are taken; its subclasses say how.
+
+    Args:
+        seconds: from the begin of a snapshot to that of the next one, > 0; "daly": Daly's interval,
+            from what snapshots cost and the mean time between failures (``--mtbf``). At least half
+            of a run is without a snapshot, however short the interval is.
+        updates: a snapshot begins after so many updates of all slots together, > 0, instead.
+
+    Raises:
+        ValueError: neither or both are given, or one is out of range.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+
+    seconds: float | str | None = None
+    updates: int | None = field(default=None, kw_only=True)
+    name: ClassVar[str] = ""
+    aggregate: ClassVar[bool] = True  # messages are combined while nothing is appended
+    stops: ClassVar[bool] = False  # nothing is computed while a snapshot is open
+    patience_s: ClassVar[float] = math.inf  # after it channels that are not empty are logged
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if (self.seconds is None) == (self.updates is None):
+            raise ValueError(f"{kind}: give seconds=, or updates=, or \"daly\"")
+        if isinstance(self.seconds, str):
+            if self.seconds != DALY:
+                raise ValueError(f"{kind}({self.seconds!r}): give seconds, or \"daly\"")
+        elif self.seconds is not None and not (
+                isinstance(self.seconds, numbers.Real) and 0 < self.seconds < math.inf):
+            raise ValueError(f"{kind}(seconds={self.seconds!r}): give a finite number above 0")
+        if self.updates is not None and not (
+                isinstance(self.updates, numbers.Integral) and self.updates > 0):
+            raise ValueError(f"{kind}(updates={self.updates!r}): give a whole number above 0")
+
+
+@dataclass(frozen=True)
+class VirtualSnapshot(SnapshotMode):
+    """Take snapshots of states from different moments, between which no message is under way.
+
+    Args:
+        seconds: see `SnapshotMode`.
+        updates: see `SnapshotMode`.
+        aggregate: messages of the time in which a slot appends none are combined; False: they are
+            kept one by one (the paper's FAIC-D).
+
+    MPI: local.
+    Fault: nothing happens in it.
+    Source: section 3 of the paper.
+    """
+
+    aggregate: bool = field(default=True, kw_only=True)  # type: ignore[misc]
+    name: ClassVar[str] = "virtual"
+
+
+@dataclass(frozen=True)
+class ChandyLamport(SnapshotMode):
+    """Take each slot's state at once, and log the messages that are under way.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    Source: K. M. Chandy, L. Lamport, "Distributed Snapshots", ACM TOCS 1985.
+    """
+
+    name: ClassVar[str] = "chandy-lamport"
+    patience_s: ClassVar[float] = -1.0
+
+
+@dataclass(frozen=True)
+class Synchronous(SnapshotMode):
+    """Stop all slots, let their messages arrive, and take their states.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+
+    name: ClassVar[str] = "synchronous"
+    stops: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Hybrid(SnapshotMode):
+    """Begin as `VirtualSnapshot`; log the channels from slots that are late, and go on.
+
+    Args:
+        seconds: see `SnapshotMode`.
+        updates: see `SnapshotMode`.
+        aggregate: see `VirtualSnapshot`.
+        patience_s: a slot that has appended nothing for so long goes on.
+
+    Raises:
+        ValueError: also if `patience_s` is negative or infinite.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+
+    aggregate: bool = field(default=True, kw_only=True)  # type: ignore[misc]
+    patience_s: float = field(default=0.1, kw_only=True)  # type: ignore[misc]
+    name: ClassVar[str] = "hybrid"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.patience_s < math.inf:
+            raise ValueError(f"Hybrid(patience_s={self.patience_s!r}): give seconds, 0 or more")
+
+
+MODES: dict[str, type[SnapshotMode]] = {
+    mode.name: mode for mode in (VirtualSnapshot, ChandyLamport, Synchronous, Hybrid)}
+SEPARATE = "faic-d"  # the paper's name of VirtualSnapshot(aggregate=False)
+
+
+def make(text: str) -> SnapshotMode | None:
+    """Read a mode as it is written on a command line.
+
+    Args:
+        text: a name of `MODES` or "faic-d", a colon, and seconds, "daly", or updates and a "u":
+            "virtual:2", "hybrid:daly", "faic-d:20000u"; or "none".
+
+    Raises:
+        ValueError: there is no such mode, or its number is none.
+    """
+    name, _, value = text.partition(":")
+    if text == "none":
+        return None
+    if name not in (*MODES, SEPARATE) or not value:
+        raise ValueError(f"{text!r}: give none, or one of {', '.join(MODES)}, {SEPARATE} with "
+                         "seconds, such as virtual:2, or virtual:daly, or updates: virtual:20000u")
+    try:
+        options: dict[str, Any] = (
+            {"seconds": DALY} if value == DALY else
+            {"updates": int(value[:-1])} if value.endswith("u") else {"seconds": float(value)})
+        if name == SEPARATE:
+            return VirtualSnapshot(**options, aggregate=False)
+        return MODES[name](**options)
+    except ValueError:
+        raise ValueError(f"{text!r}: {value!r} is neither seconds above 0, nor \"daly\", nor "
+                         "updates such as 20000u") from None
+
+
+def daly_interval(cost_s: float, mtbf_s: float) -> float:
+    """Return the best time between two snapshots, in seconds.
+
+    Args:
+        cost_s: time that a snapshot holds a slot up, > 0.
+        mtbf_s: mean time between failures of the whole job, > 0.
+
+    Source: Daly 2006, equation 37.
+    """
+    if cost_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = cost_s / (2 * mtbf_s)
+    return math.sqrt(2 * cost_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost_s
+
+
+class Schedule:
+    """A clock that tells slot 0 when a snapshot is due.
+
+    Args:
+        mode: says how often.
+        now_s: by the clock of `due`.
+        mtbf_s: mean time between failures of the whole job, for Daly's interval; 0: not known.
+
+    Attributes:
+        cost_s: of the newest snapshot, for Daly's interval; 0: there is none.
+
+    Raises:
+        ValueError: Daly's interval is asked for, and the time between failures is not known.
+    """
+
+    def __init__(self, mode: SnapshotMode, now_s: float, mtbf_s: float) -> None:
+        if mode.seconds == DALY and mtbf_s <= 0:
+            raise ValueError(f"{type(mode).__name__}(\"daly\"): the mean time between failures is "
+                             "not known; start the job with --mtbf SECONDS, or give seconds")
+        self._mode, self._mtbf_s, self.cost_s = mode, mtbf_s, 0.0
+        self._began_s, self._began_updates = now_s, 0.0
+
+    def due(self, now_s: float, updates: float) -> bool:
+        """Say that a snapshot is due, after so many updates of all slots."""
+        if self._mode.updates is not None:
+            return updates - self._began_updates >= self._mode.updates
+        return now_s - self._began_s >= self._interval_s()
+
+    def begun(self, now_s: float, updates: float) -> None:
+        """Note that a snapshot has begun."""
+        self._began_s, self._began_updates = now_s, updates
+
+    def _interval_s(self) -> float:
+        if self._mode.seconds == DALY:
+            return daly_interval(self.cost_s, self._mtbf_s) if self.cost_s > 0 else FIRST_S
+        return float(self._mode.seconds or 0.0)
