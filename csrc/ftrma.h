@@ -273,6 +273,7 @@ struct ftrma_trace_record {
     uint64_t ec, gc, sc, gnc;
     uint64_t value[2];         /* atomics up to 8 bytes: old, new; Apply: source slot, its event;
                                   Checkpoint, Commit, Rollback: version; Replay: and horizon;
+                                  Checkpoint: and 1 if the slot waited for no other;
                                   of others see ftrma/trace/records.py */
     uint64_t spare;
 };
@@ -323,6 +324,8 @@ struct ftrma_proc {
     uint64_t syncs;         /* synchronizations in this attempt, if events are not counted */
     uint64_t busy_ns;       /* time when it was last seen to compute, or in MPI, while a repair
                                waits for it */
+    uint64_t rebuilding;    /* 1: it reads the copies of its group's members while slots go on, for
+                               the checksum rank whose seat it has taken */
     int32_t node;           /* the node on which it runs */
     int32_t pad;
 };
@@ -655,8 +658,9 @@ int ftrma_end(void);
 int ftrma_arrive(uint64_t ordinal, int targeted);
 /* Wait for all slots to have staged `version`: FTRMA_OK or FTRMA_ALARM. */
 int ftrma_await_staged(uint64_t version);
-/* Announce staging of `version` and wait until every parity is at version - 1. */
-int ftrma_admit(uint64_t version);
+/* Announce staging of `version`, once every parity is at version - 1 and none is being computed:
+   FTRMA_OK. wait: until then, or FTRMA_ALARM. Without: FTRMA_TIMEOUT if that is not so now. */
+int ftrma_admit(uint64_t version, int wait);
 
 /* ---- job/world.c, job/board.c, job/errors.c; interpose/ends.c, interpose/partitioned.c ---------- */
 
@@ -750,8 +754,9 @@ void ftrma_log_stop(void);
 /* Begin the logs of an attempt that is entered live with this version: they are empty, and
    events count from 0. If this is never called, no events are counted and nothing is logged. */
 void ftrma_log_start(uint64_t version);
-/* Mark both logs: `version` belongs here. Called by all slots between the same accesses. */
-void ftrma_log_mark(uint64_t version);
+/* Mark both logs: `version` belongs here. Called by all slots between the same accesses, unless
+   alone: then what is consistent is a framework's affair, and no log is read from here. */
+void ftrma_log_mark(uint64_t version, int alone);
 /* End the prefix: whatever came so far comes again in every attempt. */
 void ftrma_log_prefix(void);
 /* Begin a demand checkpoint of this slot (demand.c): its number, or 0 if it makes no sense now;

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from .native.mail import Mail
     from .program.deathmail import MemberFacts
     from .program.session import Session
+    from .program.staging import SlotStaging
 
 __all__ = [
     "Members", "attempt", "claim", "committed", "confirm", "due", "entries", "kept", "kill_place",
-    "note", "restored", "safepoint",
+    "note", "restored", "safepoint", "staging",
 ]
 
 
@@ -296,7 +297,8 @@ class SavedEntries:
     def read(self, key: str) -> npt.NDArray[Any]:
         """Return a saved entry: a view that is valid until the next checkpoint, not to be written.
 
-        At the begin of an attempt it shows the committed copy, later the newest one.
+        At the begin of an attempt it shows the committed copy, later the newest one, also while
+        that is being staged (`staging`).
 
         Raises:
             KeyError: no checkpoint has such an entry.
@@ -318,12 +320,116 @@ class SavedEntries:
         return session is not None and key in session.entries.saved
 
 
+class Staging:
+    """Checkpoints that no slot waits for: each stages its part when it likes.
+
+    A version is begun, perhaps added to, and ended, and between these steps the program goes on.
+    Checksum ranks commit it once all slots have ended it; `committed` and `confirm` tell of that.
+    Only one version is on its way at a time. Whether the parts of all slots belong together is the
+    framework's affair, also with windows and state that the program protects: they are staged as
+    they are at `begin`.
+
+    A repair in which nobody goes back, in a job over several nodes say, undoes what is not
+    committed, on all slots: what is staged by half, and what some have ended and others have not.
+    A slot sees that by `generation`. Where all go back, all enter the program again, with what is
+    committed then: that may be a version that all had ended when the failure came.
+
+    Under plain ``mpiexec`` `begin` gives True, and nothing is saved.
+
+    MPI: local; no call of it waits for another process.
+    Fault: unwinds when all go back.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Number that rises with each repair that this slot has gone through.
+
+        Slots that have gone through the same repairs have the same number. So what a slot sends
+        along with its number tells the receiver whether a repair came between.
+        """
+        session = _session()
+        return session.generation if session else 0
+
+    def prepare(self) -> None:
+        """Take the memory of a first version ahead, for all that is put and protected by now.
+
+        Else `begin` has to take it. It is taken by a thread of low priority, as far as there is
+        some.
+        """
+        session = _claimed("staging.prepare")
+        if session:
+            session.preallocate()
+
+    def ready(self) -> bool:
+        """Say that no version is on its way: the newest is committed, with all its parities.
+
+        One slot asks this before it has all begin the next one. Another slot may see that a moment
+        later, in a job over several nodes: its `begin` gives False until then.
+        """
+        staging = _staging("ready")
+        return staging is None or staging.ready()
+
+    def begin(self) -> bool:
+        """Begin the next version: stage all entries that are put, windows and declared state.
+
+        Entries are staged as they are now, also where arrays go on changing.
+
+        Returns:
+            False: not now, and nothing has happened. The version before is on its way, or a
+            spare computes the parity of a checksum rank that died: ask again later.
+
+        Raises:
+            FtrmaError: a version is begun already.
+        """
+        staging = _staging("begin")
+        return staging is None or staging.begin()
+
+    def add(self) -> None:
+        """Stage the entries that were put since `begin`, or since the last `add`, as well.
+
+        Nothing is done if a repair has undone the version.
+
+        Raises:
+            FtrmaError: no version is begun.
+        """
+        staging = _staging("add")
+        if staging:
+            staging.add()
+
+    def end(self) -> int:
+        """End the version: this slot's part is whole.
+
+        Entries that were put since `begin` and not added belong to the next version.
+
+        Returns:
+            The version, which is committed when all slots have ended it, unless a repair undoes it
+            before. 0: a repair has undone it already.
+
+        Raises:
+            FtrmaError: no version is begun.
+        """
+        staging = _staging("end")
+        return int(staging.end()) if staging else 0
+
+
+def _staging(what: str) -> SlotStaging | None:
+    session = _claimed(f"staging.{what}")
+    if session and session.mail:
+        raise FtrmaError(f"staging.{what}: a framework that is told of deaths has no checkpoints; "
+                         "claim() in the way \"reentry\"")
+    return session.staging if session else None
+
+
 kept = Kept()
 entries = SavedEntries()
+staging = Staging()
 
 
 def safepoint(take: bool | None = None) -> int:
     """Mark a place where all that is saved is consistent, as `ftrma.safepoint`.
+
+    All slots must have ended the same versions of `staging` before a safepoint that takes a
+    checkpoint, which waits until these are committed.
 
     Args:
         take: True: all slots take a checkpoint now; False: none is taken here; None: one is taken
@@ -354,7 +460,7 @@ def committed() -> int:
     """Return the newest version that is committed; 0: none is.
 
     A checkpoint that has been taken is committed soon after, by the checksum ranks; `confirm` waits
-    for that.
+    for that. One that slots stage by `staging` is committed when all have ended it.
 
     MPI: local.
     Fault: unwinds when all go back.
@@ -364,7 +470,7 @@ def committed() -> int:
 
 
 def confirm(version: int) -> bool:
-    """Wait until a version is committed that `safepoint` has returned.
+    """Wait until a version is committed that `safepoint` or `staging.end` has returned.
 
     A checkpoint that has been taken can be undone by a repair, also if nobody goes back. So data
     that must not be lost is saved by ``while not confirm(safepoint(take=True))``.
@@ -376,7 +482,7 @@ def confirm(version: int) -> bool:
     Raises:
         FtrmaError: nothing has been claimed: in a replay the same safepoint may take none.
 
-    MPI: local; waits for the checksum ranks.
+    MPI: local; waits for the checksum ranks, and for slots that have not ended the version.
     Fault: unwinds when all go back.
     """
     session = _claimed("confirm")

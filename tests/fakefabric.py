@@ -56,6 +56,7 @@ class FakeProcessWords:
     protect_hash: int = 0
     reported: int = 0
     syncs: int = 0
+    rebuilding: int = 0
     pid: int = 0
     dead: bool = False
     lacked_memory: bool = False
@@ -417,7 +418,7 @@ class FakeView:
         self.words.me.arrived = ordinal
         return self._await(lambda words: words.arrived >= ordinal)
 
-    def admit(self, version: Version) -> bool:
+    def admit(self, version: Version, *, wait: bool = True) -> bool:
         return True  # there are no parities
 
     def await_staged(self, version: Version) -> bool:

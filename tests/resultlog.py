@@ -106,7 +106,7 @@ class Slot:
         """A checkpoint inside a safepoint; one that is not committed, or is later."""
         version = self.version + 1
         self.begin(0, SAFEPOINT)
-        self.lib.ftrma_log_mark(version)
+        self.lib.ftrma_log_mark(version, 0)
         image = self.ffi.new("uint8_t[]", 1000)
         size = self.lib.ftrma_counters_save(image, 1000)
         self.images[version] = bytes(image)[:size]

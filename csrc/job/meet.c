@@ -138,30 +138,40 @@ int ftrma_await_staged(uint64_t version)
     }
 }
 
-/* Announce staging, and wait for rebuilds. A checksum rank that takes a vacant seat computes the
-   parity from its members' copies, and must not read one that is being written. Both sides
-   announce before they look: the slot its staging, the checksum rank (by role and a cleared
-   `ready`) its rebuild. The side that finds the other one first waits; a slot that has to wait
-   takes its announcement back. */
-int ftrma_admit(uint64_t version)
+/* 1 if no parity hinders slots from staging a version. One that is still to be computed, of the
+   version before, does not hinder them: it begins when nobody writes. Read `rebuilding` first:
+   after it, whatever the parity was computed from is in its words. */
+static int parities_admit(uint64_t version)
+{
+    const struct ftrma_ctl *c = ftrma_ctl;
+    const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
+    for (uint32_t k = 0; k < c->nchecksums; k++) {
+        const struct ftrma_proc *p = &c->proc[roles->checksum_proc[k]];
+        int rebuilding = LOAD(&p->rebuilding) != 0;
+        uint64_t at = LOAD(&p->ready) ? LOAD(&p->folded) : LOAD(&c->commit) >> 1;
+        if (rebuilding || LOAD(&p->state) != FTRMA_ALIVE || at + 1 < version)
+            return 0;
+    }
+    return 1;
+}
+
+/* A checksum rank that takes a vacant seat computes the parity from its members' copies, and must
+   not read one that is being written. Both sides announce before they look: the slot its staging,
+   the checksum rank its rebuild. The side that finds the other one takes its announcement back. */
+int ftrma_admit(uint64_t version, int wait)
 {
     struct ftrma_ctl *c = ftrma_ctl;
     struct ftrma_proc *me = &c->proc[ftrma_me];
     uint32_t seen = LOAD(&c->bell.word);
     for (unsigned step = 0;; seen = LOAD(&c->bell.word)) {
         STORE(&me->staging, version);
-        const struct ftrma_roles *roles = ftrma_roles(c);
-        uint32_t at = 0;
-        for (uint32_t k = 0; k < c->nchecksums; k++) {
-            const struct ftrma_proc *p = &c->proc[roles->checksum_proc[k]];
-            at += LOAD(&p->state) == FTRMA_ALIVE && LOAD(&p->ready)
-                  && LOAD(&p->folded) + 1 >= version;
-        }
-        if (at == c->nchecksums)
+        if (parities_admit(version))
             return FTRMA_OK;
         STORE(&me->staging, 0);
         if (ftrma_pending())
             return FTRMA_ALARM;
+        if (!wait)
+            return FTRMA_TIMEOUT;
         ftrma_wait_step(&step, &c->bell, seen);
     }
 }

@@ -110,12 +110,13 @@ void ftrma_log_start(uint64_t version)
         ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
 }
 
-/* Trace the mark: a record for each window, with the number of the last access to its part. */
-static void trace_mark(uint64_t version)
+/* Trace the mark: a record for each window, with the number of the last access to its part; of a
+   slot that waits for no other, one without a window. */
+static void trace_mark(uint64_t version, int alone)
 {
     struct window *w;
     int none = 1;
-    for (int i = 0; (w = ftrma_window_number(i)); i++) {
+    for (int i = 0; !alone && (w = ftrma_window_number(i)); i++) {
         if (!w->in_use)
             continue;
         struct ftrma_trace_record record = {
@@ -129,12 +130,12 @@ static void trace_mark(uint64_t version)
         struct ftrma_trace_record record = {
             .what = FTRMA_WHAT_CHECKPOINT, .window = -1, .target = -1,
             .event = ftrma_event_clock.events + 1, .clock = ftrma_event_clock.clock,
-            .value = {version, 0}};
+            .value = {version, (uint64_t)alone}};
         ftrma_trace_write(&record);
     }
 }
 
-void ftrma_log_mark(uint64_t version)
+void ftrma_log_mark(uint64_t version, int alone)
 {
     struct ftrma_event_clock *t = &ftrma_event_clock;
     if (!t->on)
@@ -153,7 +154,7 @@ void ftrma_log_mark(uint64_t version)
              ftrma_mix(t->hash, t->signature));
     STORE(&t->slot->asked, 0);
     if (ftrma_tracing)
-        trace_mark(version);
+        trace_mark(version, alone);
     ftrma_log_trim_committed();
 }
 

@@ -11,8 +11,9 @@
  * version can be rebuilt completely, and all groups agree which.
  *
  * Undoing and folding can be killed, too, and are done again by who takes the vault over.  Adding a
- * delta twice would take it back, so the header names the block that is being added to and the
- * checksum that it comes to: by these it is found how far the addition has come.
+ * delta twice would take it back, so the header names the delta that is being added, by its place in
+ * the dirty list, and the checksum that its block comes to: by these it is found how far the
+ * addition has come.  A slot that stages in steps may stage a block several times: a delta each.
  */
 #include <errno.h>
 #include <string.h>
@@ -74,21 +75,21 @@ static void add_words(unsigned char *at, const unsigned char *delta, long first,
         block[i] ^= add[i];
 }
 
-/* Add a delta to a block, which has the checksum `crc` then; go on with it if a process was
-   killed while it did this. The caller stores the checksum, takes the block off its list, and
-   only then begins another one. */
-static void add_once(struct ftrma_vault *v, uint32_t b, const unsigned char *delta, uint32_t crc)
+/* Add the delta at place d of the dirty list to its block, which has the checksum `crc` then; go on
+   with it if a process was killed while it did this. The caller stores the checksum, takes the
+   delta off its list, and only then begins another one. */
+static void add_once(struct ftrma_vault *v, uint64_t d, const unsigned char *delta, uint32_t crc)
 {
     struct vault_header *h = v->header;
-    unsigned char *at = v->copy + (uint64_t)b * BLOCK;
-    if (__atomic_load_n(&h->torn, __ATOMIC_ACQUIRE) == b + 1ull) {
+    unsigned char *at = v->copy + (uint64_t)v->dirty[d] * BLOCK;
+    if (__atomic_load_n(&h->torn, __ATOMIC_ACQUIRE) == d + 1) {
         long front = torn_words(at, delta, (uint32_t)h->torn_crc, 1);
         if (front >= 0)
             add_words(at, delta, front, WORDS);
         return;
     }
     h->torn_crc = crc;
-    __atomic_store_n(&h->torn, b + 1ull, __ATOMIC_RELEASE);
+    __atomic_store_n(&h->torn, d + 1, __ATOMIC_RELEASE);
     ftrma_xor_into(at, delta, BLOCK);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
@@ -122,12 +123,12 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
         uint64_t d = h->ndirty - 1;
         uint32_t b = v->dirty[d], was = v->crc[b] ^ ftrma_block_crc(v->stage + d * BLOCK);
         const unsigned char *at = v->copy + (uint64_t)b * BLOCK;
-        if (h->torn == b + 1ull)
+        if (h->torn == d + 1)
             was = (uint32_t)h->torn_crc;
         /* The checksum of the newest block may not have been brought up to date yet. */
         else if (newest && ftrma_block_crc(at) == was)
             was = v->crc[b];
-        add_once(v, b, v->stage + d * BLOCK, was);
+        add_once(v, d, v->stage + d * BLOCK, was);
         v->crc[b] = was;
         __atomic_store_n(&h->ndirty, d, __ATOMIC_RELEASE);
     }
@@ -216,9 +217,9 @@ void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
         const unsigned char *delta = p->stage + (uint64_t)b * BLOCK;
         if (!p->touched[b])
             continue; /* folded before the process was killed */
-        uint32_t now = p->header->torn == b + 1ull ? (uint32_t)p->header->torn_crc
-                                                   : crc[b] ^ ftrma_block_crc(delta);
-        add_once(p, b, delta, now);
+        uint32_t now = p->header->torn == d + 1 ? (uint32_t)p->header->torn_crc
+                                                : crc[b] ^ ftrma_block_crc(delta);
+        add_once(p, d, delta, now);
         crc[b] = now;
         __atomic_store_n(&p->touched[b], 0, __ATOMIC_RELEASE);
     }

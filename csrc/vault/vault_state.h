@@ -37,9 +37,9 @@ struct vault_header {
     uint64_t stage_room;    /* blocks of the stage for which memory is taken */
     struct ftrma_vault_words words;
     uint64_t stage_version; /* version being staged or summed; 0: nothing is */
-    uint64_t torn;          /* block + 1 to which a delta is being added, until it is known to be
-                               done; 0: none is */
-    uint64_t torn_crc;      /* checksum that this block has then; written before `torn` */
+    uint64_t torn;          /* 1 + the place in the dirty list of the delta that is being added,
+                               until it is known to be done; 0: none is */
+    uint64_t torn_crc;      /* checksum that its block has then; written before `torn` */
     size_t ndirty;
     uint64_t npending[MAX_MEMBERS]; /* parity: blocks of each member in the sum */
 };

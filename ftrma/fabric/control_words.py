@@ -46,6 +46,7 @@ class ControlProcessWords:
     protect_hash: int = _word("protect_hash")
     reported: int = _word("reported")
     syncs: int = _word("syncs")
+    rebuilding: int = _word("rebuilding")
 
     def __init__(self, struct: Process) -> None:
         self.struct = struct

@@ -239,8 +239,8 @@ class OneNodeView:
     def arrive(self, ordinal: int, *, targeted: bool) -> job.Wait:
         return job.arrive(ordinal, targeted=targeted)
 
-    def admit(self, version: Version) -> bool:
-        return job.admit(version)
+    def admit(self, version: Version, *, wait: bool = True) -> bool:
+        return job.admit(version, wait=wait)
 
     def await_staged(self, version: Version) -> bool:
         return job.await_staged(version)

@@ -209,8 +209,16 @@ class Meeting(Protocol):
             OK; ALARM at a failure; TIMEOUT if no checkpoint is taken at this safepoint.
         """
 
-    def admit(self, version: Version) -> bool:
-        """Wait until all parities are at the version before; False if a failure came first."""
+    def admit(self, version: Version, *, wait: bool = True) -> bool:
+        """Announce that this slot stages a version, once no parity hinders it.
+
+        Args:
+            wait: until all parities are at the version before and none is being computed; else
+                only look whether it is so now.
+
+        Returns:
+            False if a failure came first, or it is not so now.
+        """
 
     def await_staged(self, version: Version) -> bool:
         """Wait until all slots have staged a version; False if a failure came first."""

@@ -28,6 +28,7 @@ class ProcessWords(Protocol):
         protect_hash: hash of the names that were declared so far.
         reported: 1: the death is in the job's story.
         syncs: synchronizations in this attempt, where events are not counted.
+        rebuilding: 1: a spare that has taken a checksum rank's seat reads its members' copies.
     """
 
     ordinal: int
@@ -45,6 +46,7 @@ class ProcessWords(Protocol):
     protect_hash: int
     reported: int
     syncs: int
+    rebuilding: int
 
     @property
     def pid(self) -> int:

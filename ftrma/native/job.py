@@ -464,9 +464,16 @@ def arrive(ordinal: int, *, targeted: bool) -> Wait:
     return Wait(c.lib.ftrma_arrive(ordinal, targeted))
 
 
-def admit(version: Version) -> bool:
-    """Wait for all parities to have the version before; False if a failure came first."""
-    return bool(c.lib.ftrma_admit(version) == Wait.OK)
+def admit(version: Version, *, wait: bool) -> bool:
+    """Announce the staging of a version, once all parities have the version before.
+
+    Args:
+        wait: until then; else only look whether it is so now.
+
+    Returns:
+        False if a failure came first, or it is not so now.
+    """
+    return bool(c.lib.ftrma_admit(version, wait) == Wait.OK)
 
 
 def await_staged(version: Version) -> bool:

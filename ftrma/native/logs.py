@@ -131,8 +131,13 @@ def log_start(version: Version) -> None:
     c.lib.ftrma_log_start(version)
 
 
-def log_mark(version: Version) -> None:
-    c.lib.ftrma_log_mark(version)
+def log_mark(version: Version, *, alone: bool = False) -> None:
+    """Mark the place of a version in the slot's logs.
+
+    Args:
+        alone: the slot waits for no other.
+    """
+    c.lib.ftrma_log_mark(version, alone)
 
 
 def log_prefix() -> None:

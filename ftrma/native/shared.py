@@ -81,6 +81,7 @@ class Process(Protocol):
     making: int
     syncs: int
     busy_ns: int
+    rebuilding: int
     node: int
     pad: int
 

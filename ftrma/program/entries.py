@@ -65,6 +65,7 @@ class EntryStore:
     ) -> None:
         self.saved, self.view = dict(saved), view
         self.bound: dict[str, BoundArray] = {}
+        self.fresh: set[str] = set()  # those that were put since entries were staged
         # The arrays that were saved before the newest version was staged, which may be undone.
         self.before: tuple[Version, dict[str, Form]] | None = None
 
@@ -81,6 +82,7 @@ class EntryStore:
             raise ValueError(f"entry {key!r}: {array.nbytes} bytes are less than are saved "
                              "already; one of kind \"append\" only grows: drop it first")
         self.bound[key] = entry
+        self.fresh.add(key)
 
     def read(self, key: str) -> AnyArray:
         """See `ftrma.framework.SavedEntries`."""
@@ -93,38 +95,54 @@ class EntryStore:
     def drop(self, key: str) -> None:
         """See `ftrma.framework.SavedEntries`."""
         self.saved.pop(key, None)
+        if self.before:
+            self.before[1].pop(key, None)
         self.bound.pop(key, None)
+        self.fresh.discard(key)
 
     # -- a checkpoint -----------------------------------------------------------------------------
 
-    def forms(self) -> dict[str, Form]:
-        """Forms of the arrays that the next checkpoint has, for its record."""
-        bound = {key: (e.kind, e.array.dtype, e.array.shape) for key, e in self.bound.items()}
-        return {**self.saved, **bound}
+    def forms(self, *, fresh: bool = False) -> dict[str, Form]:
+        """Forms of the arrays that the next checkpoint has, for its record.
 
-    def regions(self, committed: Version) -> list[Region]:
-        """Regions of the arrays that the next checkpoint has.
+        Args:
+            fresh: of those alone that were put since entries were staged.
+        """
+        bound = {key: (e.kind, e.array.dtype, e.array.shape) for key, e in self.bound.items()
+                 if not fresh or key in self.fresh}
+        return bound if fresh else {**self.saved, **bound}
+
+    def regions(self, committed: Version, *, fresh: bool = False) -> list[Region]:
+        """Regions of these arrays.
 
         Args:
             committed: the committed version.
+            fresh: as in `forms`.
         """
         for key, bound in list(self.bound.items()):
             bound.note_committed(committed)
             if bound.kind == "static" and bound.committed_bytes == bound.array.nbytes > 0:
                 del self.bound[key]  # the committed copy is enough
         found = []
-        for key, form in self.forms().items():
+        for key, form in self.forms(fresh=fresh).items():
             size_bytes, entry = size_of(form), self.bound.get(key)
             where = (entry.array.ctypes.data, size_bytes, entry.clean_bytes) if entry else (
                 0, size_bytes, size_bytes)
             found.append(Region(("entry", key), *where))
         return found
 
-    def staged(self, version: Version) -> None:
-        """Note that all arrays were staged for a version, which may not be committed yet."""
-        self.before, self.saved = (version, self.saved), self.forms()
-        for entry in self.bound.values():
-            entry.staged = version, entry.array.nbytes
+    def staged(self, version: Version, *, fresh: bool = False) -> None:
+        """Note that arrays were staged for a version, which may not be committed yet.
+
+        Args:
+            fresh: as in `forms`, for the version for which all others were staged.
+        """
+        if not fresh:
+            self.before = version, self.saved
+        self.saved = {**self.saved, **self.forms(fresh=fresh)}
+        for key in self.fresh if fresh else self.bound:
+            self.bound[key].staged = version, self.bound[key].array.nbytes
+        self.fresh = set()
 
     def undone(self, version: Version) -> None:
         """Go back to what was saved in this version, since what was staged after it is undone."""

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..fabric.one_node import LOOK_S
 from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.view import JobView
-from ..host.errors import CATASTROPHE, FtrmaError, NoRoom, Rollback, on_host
+from ..host.errors import FtrmaError, Rollback
 from ..native import job, logs
 from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, ROLE_NAMES, WHAT
 from ..native.mail import Mail
@@ -29,7 +28,7 @@ from ..protocol.checkpoint_policy import CheckpointPolicy
 from ..protocol.demand import DemandStore
 from ..protocol.preallocation import preallocate
 from ..protocol.repair import repair
-from ..protocol.repair_round import LaunchEnded, Repaired
+from ..protocol.repair_round import Repaired
 from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
@@ -40,11 +39,11 @@ from .notices import Notices
 from .openfiles import OpenFiles
 from .replay import Replay
 from .slot_log import SlotLog
+from .staging import COMMIT_LOOK_S, SlotStaging, ending_if_full
 from .state import State
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
-COMMIT_LOOK_S = 0.001  # between looks whether one is committed
 current: Session | None = None
 
 
@@ -78,6 +77,8 @@ class Session:
         restoring: windows and state that are declared get the checkpoint's contents.
         reentered: all slots have run the program before.
         claimed: a framework has claimed the job's failures in this attempt.
+        staging: versions that this slot stages alone; None for a spare.
+        generation: number of the round in which the newest repair has ended for this process.
         ordinal: of the last safepoint, from 1.
         replay: that this process is in; None if it is in none.
         repaired: by the last repair.
@@ -99,6 +100,8 @@ class Session:
         self.states: dict[str, State] = {}
         self.callbacks: list[Callable[[FailureEvent], object]] = []
         self.entries = EntryStore({}, lambda key, size_bytes: b"")
+        self.staging: SlotStaging | None = None
+        self.generation = 0
         self.claimed = False
         self.mail: Mail | None = None  # of a framework that is told of deaths
         self.ordinal = 0
@@ -153,7 +156,7 @@ class Session:
             self.source.load_state(name, state)
         self.view.barrier()
         logs.log_prefix()
-        self._preallocate()
+        self.preallocate()
         return state
 
     def safepoint(self, take: bool | None = None) -> Version:
@@ -167,12 +170,13 @@ class Session:
         self.ordinal += 1
         self.restoring = False
         if self.ordinal == 1:
-            self._preallocate()
+            self.preallocate()
         done, taken = logs.event_begin(SAFEPOINT), NONE
         if done > 1:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
-        if not done and coordinated.arrive_if_due(self.view, *asked, take):
+        settle = self.staging.settle if self.staging else None
+        if not done and coordinated.arrive_if_due(self.view, *asked, take, settle):
             taken = self._checkpoint()
         elif not done and self.demands.asked():
             self.files.flush()
@@ -303,8 +307,12 @@ class Session:
     def _size_bytes(self) -> int:
         return sum(self._sizes_bytes())
 
-    def _preallocate(self) -> None:
-        """Take memory for the first checkpoint while the program computes."""
+    def preallocate(self) -> None:
+        """Take memory for the first checkpoint while the program computes.
+
+        MPI: local; waits for nobody.
+        Fault: nothing happens in it.
+        """
         if self.vault and self.policy.interval != "never":
             forms = self.entries.forms().values()
             sizes_bytes = self._sizes_bytes() + [size_of(form) for form in forms]
@@ -331,6 +339,12 @@ class Session:
         record["counters"] = logs.counters_save()
         return regions, record
 
+    def _protected_now(self) -> tuple[list[Region], dict[str, Any]]:
+        """Regions and record for a checkpoint of which this slot stages its part alone."""
+        self.files.flush()
+        self.restoring = False
+        return self._protected()
+
     def _bytes_of(self, key: Any, size_bytes: int) -> Buffer:
         """View of the vault's bytes of a region."""
         assert self.vault
@@ -341,17 +355,8 @@ class Session:
         assert self.vault
         self.files.flush()
         regions, record = self._protected()
-        try:
-            taken, held_s = coordinated.take_checkpoint(
-                self.view, self.vault, regions, record)
-        except NoRoom as error:
-            # Not the program's error to handle: the other slots are waiting in the checkpoint.
-            while not self.view.claim_error(meanwhile=self.view.unwind_if_alarmed):
-                time.sleep(LOOK_S)
-            why = on_host(error, self.view.host_of(self.view.proc))
-            self.view.tell(f"error: slot {self.slot} cannot checkpoint: {why}")
-            self.view.abort(CATASTROPHE)
-            raise LaunchEnded from None
+        with ending_if_full(self.view):
+            taken, held_s = coordinated.take_checkpoint(self.view, self.vault, regions, record)
         if taken:
             self.entries.staged(taken)
         self.checkpoints += 1
@@ -403,11 +408,15 @@ class Session:
         Fault: another death begins the repair anew.
         """
         self.vault, self.repaired = repair(self.view, self.vault)
+        self.generation = self.repaired.round
         self.after_repair(self.repaired)
         self.unwound = self.repaired.kind != "causal"
         if self.vault and not self.unwound:
-            self.vault.undone(Version(self.view.words.me.staged))
-            self.entries.undone(Version(self.view.words.me.staged))
+            version = Version(self.view.words.me.staged)
+            self.vault.undone(version)
+            self.entries.undone(version)
+            if self.staging:
+                self.staging.undo(version)
         return not self.unwound
 
     def _interrupted(self) -> bool:
@@ -459,6 +468,9 @@ class Session:
             self.source = CheckpointSource(self.slot, self.vault, record)
         entries = self.source.record["entries"] if self.source else {}
         self.entries = EntryStore(entries, self._bytes_of)
+        if self.vault:
+            self.staging = SlotStaging(
+                view, self.vault, self.entries, self.policy, self._protected_now)
         self.policy.last = time.monotonic()
         if replay:
             self._begin_replay()
@@ -484,6 +496,7 @@ class Session:
         deathmail.show_world()
         self.states, self.ordinal, self.names_hash = {}, 0, 0
         self.source, self.replay, self.claimed, self.mail = None, None, False, None
+        self.staging = None
 
     def _begin_replay(self) -> None:
         """Begin as the replacement of a slot that is replayed."""

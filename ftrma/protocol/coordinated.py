@@ -22,18 +22,17 @@ until the last slot has staged; the checksum ranks sum, commit and fold while it
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ..fabric.view import JobView
-from ..host.errors import CorruptVault, FtrmaError
+from ..host.errors import FtrmaError
 from ..native import job, logs
 from ..native.shared import Slot, Version
 from ..vault.vault import Regions, Vault
 from .checkpoint_policy import CheckpointPolicy
+from .staging import parities_are_folded, publish, writing
 
 
 def choose_target(view: JobView) -> None:
@@ -51,6 +50,7 @@ def choose_target(view: JobView) -> None:
 def arrive_if_due(
     view: JobView, policy: CheckpointPolicy, slot: Slot, ordinal: int,
     size_bytes: Callable[[], int], take: bool | None = None,
+    settle: Callable[[int], None] | None = None,
 ) -> bool:
     """Say whether all slots checkpoint at this safepoint; waits for the others if so.
 
@@ -58,6 +58,7 @@ def arrive_if_due(
         ordinal: of this safepoint, from 1.
         size_bytes: see `CheckpointPolicy.due`.
         take: what the program says, the same on all slots; None: it leaves that to the policy.
+        settle: called with `ordinal` before the others are waited for, see `SlotStaging.settle`.
     """
     view.words.me.ordinal = ordinal
     if take is False:
@@ -69,6 +70,8 @@ def arrive_if_due(
         return False
     if slot == 0 or take:
         policy.last = time.monotonic()
+    if settle:
+        settle(ordinal)
     return arrive(view, ordinal, targeted=not together)
 
 
@@ -94,13 +97,6 @@ def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
         if ended is not job.Wait.ALARM:
             return ended is job.Wait.OK
         view.unwind_if_alarmed()
-
-
-def parities_are_folded(view: JobView) -> bool:
-    """Say whether all checksum ranks live and have folded the committed version."""
-    committed = view.words.committed
-    return all(view.ready(p) and view.words.process(p).folded == committed
-               for p in view.checksum_holders())
 
 
 def take_checkpoint(view: JobView, vault: Vault, regions: Regions,
@@ -142,34 +138,13 @@ def stage(view: JobView, vault: Vault, version: Version, regions: Regions,
         view.unwind_if_alarmed()
         return False
     logs.log_mark(version)
-    with view.critical:
-        vault.words.version = view.words.committed
-        try:
-            size_bytes, dirty_bytes = vault.stage(
-                version, regions, record, view.seal(version), lambda: view.visit("stage")
-            )
-        except CorruptVault as error:
-            # A rollback would keep the damage, with a checksum that matches it.
-            vault.words.version = vault.words.complete = Version(0)
-            step_down(view, error)
-            raise
+    with writing(view, vault):
+        sizes_bytes = vault.stage(
+            version, regions, record, view.seal(version), lambda: view.visit("stage"))
         vault.words.complete = version
     view.visit("staged")
-    view.words.me.blocks = vault.extents.end
-    view.words.me.bytes = size_bytes
-    view.words.me.dirty_bytes = dirty_bytes
-    view.words.me.block_ns = job.now_ns() - began
-    view.words.me.staged = version
+    publish(view, vault, version, sizes_bytes, job.now_ns() - began)
     if not view.await_staged(version):
         view.unwind_if_alarmed()
         return False
     return True
-
-
-def step_down(view: JobView, error: CorruptVault) -> None:
-    """End this slot's process, since a damaged vault counts as lost.
-
-    The parity still has the slot's last checkpoint, and its replacement is rebuilt from there.
-    """
-    view.tell(f"slot {view.role()[1]}: {error}; its process gives up its place")
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -162,6 +162,6 @@ def outcome(now: RepairRound) -> Repaired:
     back = "reentry" if view.claimant else "rollback"
     silent = view.plan.calm and not progress.went_back and not progress.eventful
     return Repaired(
-        now.leads, back if progress.went_back else "causal", view.words.committed, seconds, phases,
-        silent=silent, died=progress.died,
+        now.leads, now.number, back if progress.went_back else "causal", view.words.committed,
+        seconds, phases, silent=silent, died=progress.died,
     )

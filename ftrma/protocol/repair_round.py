@@ -27,6 +27,7 @@ class Repaired:
 
     Attributes:
         leader: this process has led the repair.
+        round: number of the round in which it ended, which rises from repair to repair.
         kind: "causal": lost slots are replayed, the others go on; "rollback": all go back;
             "reentry": all go back, and a framework recovers.
         version: of the checkpoint that they go on from; 0 is the start of the program.
@@ -36,6 +37,7 @@ class Repaired:
     """
 
     leader: bool
+    round: int
     kind: str
     version: Version
     seconds: float

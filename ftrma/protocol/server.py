@@ -150,7 +150,7 @@ class Server:
         self.vault = self.vault or own_vault(view, create=True)
         take_checksum_seat(view, vacant)
         job.arm()
-        while not self.nobody_stages(view.layout.group_of_checksum(vacant)):
+        while not self.announce_rebuild(view.layout.group_of_checksum(vacant)):
             if view.alarmed():
                 return True
             view.wait_for_bell(view.bell, 1000)
@@ -158,6 +158,8 @@ class Server:
             rebuild_parity(view, self.vault, vacant)
         except RoundChanged:
             return True
+        finally:
+            self.withdraw_rebuild()
         view.put_vault_aside(dead)
         view.free_lost_vaults()
         took = time.monotonic() - began
@@ -194,6 +196,24 @@ class Server:
                 group = Group(view, number)
                 for element in filter(group.is_local, range(group.k + group.m)):
                     vaults.map_in_use(group[element])
+
+    def announce_rebuild(self, group: int) -> bool:
+        """Keep a group's members from beginning to stage, if none is in the middle of it.
+
+        A member that is may wait for others to begin, so they are not kept from it meanwhile.
+        """
+        if not self.nobody_stages(group):
+            return False
+        self.view.words.me.rebuilding = 1
+        if self.nobody_stages(group):
+            return True
+        self.withdraw_rebuild()
+        return False
+
+    def withdraw_rebuild(self) -> None:
+        """Let the members stage again."""
+        self.view.words.me.rebuilding = 0
+        self.view.ring()
 
     def nobody_stages(self, group: int) -> bool:
         """Say whether no member of a group is in the middle of staging."""

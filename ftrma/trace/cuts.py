@@ -11,6 +11,9 @@ target's checkpoint into the origin's.
 The numbers of the checkpoint itself are judged in the same way: clock, GC and GNC are neither
 behind an access that the checkpoint holds nor ahead of one that it does not hold (section 4.1). And
 no slot is within an exclusive lock (section 3.1.2, LC = 0).
+
+A version of which slots have staged their parts alone is no cut through accesses: a framework makes
+its parts consistent. All slots must have staged it before it is committed, as any other.
 """
 
 from __future__ import annotations
@@ -56,6 +59,11 @@ class Cut:
 
     def any_of(self, slot: int) -> Record:
         return next(iter(self.parts[slot].values()))
+
+    @property
+    def alone(self) -> bool:
+        """A slot has staged its part without waiting for the others."""
+        return any(self.any_of(slot).value1 for slot in self.parts)
 
     def event(self, slot: int) -> int:
         return self.any_of(slot).event
@@ -112,8 +120,8 @@ def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
         if r.what == What.Checkpoint:
             slots = staged.setdefault(r.value0, {})
             old = slots.get(r.slot, {})
-            again = any((o.entry, o.proc, o.event) != (r.entry, r.proc, r.event)
-                        for o in old.values())
+            again = any((o.entry, o.proc, o.event, o.value1)
+                        != (r.entry, r.proc, r.event, r.value1) for o in old.values())
             slots[r.slot] = {r.window: r} if again else {**old, r.window: r}
         elif r.value0 and (r.value0 in staged or r.value0 not in cuts):
             slots = staged.pop(r.value0, {})
@@ -209,6 +217,8 @@ def inconsistencies(trace: Trace, cuts: dict[int, Cut]) -> Iterator[Violation]:
     """Yield the first violation of each version that has one."""
     lived: dict[int, LiveEvents] = {}
     for cut in cuts.values():
+        if cut.alone:
+            continue
         if cut.attempt not in lived:
             lived[cut.attempt] = LiveEvents(trace.records, cut.attempt)
         problem = inconsistency(cut, lived[cut.attempt])

@@ -22,7 +22,8 @@ Conventions of the records:
 * The two values are old and new value of an atomic of at most 8 bytes; when a Put to another node
   was known to be done, and 0; 1 and 0 for Lock if it is exclusive, for Flush and Flush_all if they
   are not local, for Wait if it has found all; source slot and its event for Apply; version and
-  horizon for Replay; the version for Checkpoint, Commit and Rollback.
+  horizon for Replay; the version for Checkpoint, Commit and Rollback, and 1 for Checkpoint if the
+  slot waited for no other, which then has no windows.
 * Collective is one exchange of all members of a communicator: ``at`` is the communicator, 0 for
   ftrma's own barrier of all slots, ``seq`` the number of the exchange there. Its values are 0: all
   learn from all; 1 and a slot: all from that one; 2 and a slot: that one from all.

@@ -50,18 +50,7 @@ def blocks(size_bytes: int) -> int:
     return -(-size_bytes // BLOCK)
 
 
-class CopyPlan(NamedTuple):
-    """The copies that a checkpoint makes into the vault.
-
-    Attributes:
-        places: first block, address and size in bytes of each copy.
-        size_bytes: that are protected.
-        kept: memory of the record and of block 0, at addresses in `places`.
-    """
-
-    places: list[tuple[int, int, int]]
-    size_bytes: int
-    kept: tuple[bytes, bytes]
+Place = tuple[int, int, int]  # first block, address and size in bytes of a copy into the vault
 
 
 class Extents:
@@ -116,6 +105,10 @@ class Vault:
         self.extents = Extents()
         # The extents before this version was begun, which may be undone and begun again.
         self.before: tuple[Version, Extents] | None = None
+        # Of the version that is being staged: its regions so far with their sizes in bytes, and the
+        # blocks that their stage may take.
+        self.open_sizes: dict[Any, int] = {}
+        self.open_blocks = 0
 
     def undone(self, version: Version) -> None:
         """Go back to the map of this version, since what was staged after it is undone."""
@@ -217,17 +210,60 @@ class Vault:
         Raises:
             CorruptVault: a block of the copy was damaged; what is staged now is worthless.
         """
+        self.begin_stage(version, regions, middle)
+        return self.end_stage(record, seal)
+
+    def begin_stage(self, version: Version, regions: Regions,
+                    middle: Callable[[], None] = lambda: None) -> None:
+        """Begin to stage a checkpoint, by these regions; others and the record come later.
+
+        Args, Raises:
+            See `stage`.
+        """
         if not self.before or self.before[0] != version:
             self.before = version, self.extents
         self.extents = Extents(self.before[1].regions, self.before[1].end)
-        plan = self._plan_copies(regions, record, seal)
-        staging = sum(blocks(size_bytes) for _, _, size_bytes in plan.places)
-        self.reserve(self.extents.end, staging=staging)
+        self.open_sizes, self.open_blocks = {}, 0
+        places = self._plan_regions(regions)
+        self.extents.keep({region.key for region in regions} | {"record"})
+        self._reserve_stage(places)
         vaults.stage_begin(self.c, version)
-        corrupt = self._each(plan, vaults.stage, middle)
+        self._stage_copies(places, middle)
+
+    def add_to_stage(self, regions: Regions) -> None:
+        """Stage further regions of the checkpoint that was begun, or some of its regions anew.
+
+        Raises:
+            CorruptVault: see `stage`.
+        """
+        places = self._plan_regions(regions)
+        self._reserve_stage(places)
+        self._stage_copies(places)
+
+    def end_stage(self, record: dict[str, Any], seal: Seal) -> tuple[int, int]:
+        """Stage the record and block 0: the checkpoint that was begun is whole.
+
+        Args, Returns, Raises:
+            See `stage`.
+        """
+        text, head = self._plan_record(record, seal)
+        places = self._places_of(text, head)
+        self._reserve_stage(places)
+        self._stage_copies(places)
+        size_bytes = sum(self.open_sizes.values()) + len(text)
+        return size_bytes, vaults.stage_end(self.c) * BLOCK
+
+    def _reserve_stage(self, places: Sequence[Place]) -> None:
+        """Take memory for copies of the version that is being staged, behind those before."""
+        self.open_blocks += sum(blocks(size_bytes) for _, _, size_bytes in places)
+        self.reserve(self.extents.end, staging=self.open_blocks)
+
+    def _stage_copies(
+        self, places: Sequence[Place], middle: Callable[[], None] = lambda: None
+    ) -> None:
+        corrupt = self._each(places, vaults.stage, middle)
         if corrupt:
             raise CorruptVault(f"{corrupt} blocks of the vault do not match their checksums")
-        return plan.size_bytes, vaults.stage_end(self.c) * BLOCK
 
     def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
@@ -236,15 +272,20 @@ class Vault:
         Args, Returns:
             See `stage`; here no region has clean bytes.
         """
-        plan = self._plan_copies(regions, record, seal)
+        places = self._plan_regions(regions)
+        self.extents.keep({region.key for region in regions} | {"record"})
+        text, head = self._plan_record(record, seal)
         self.reserve(self.extents.end)
-        changed = self._each(plan, vaults.write, middle)
-        return plan.size_bytes, changed * BLOCK
+        changed = self._each(places, vaults.write, middle)
+        changed += self._each(self._places_of(text, head), vaults.write)
+        size_bytes = sum(region.size_bytes for region in regions) + len(text)
+        return size_bytes, changed * BLOCK
 
-    def _plan_copies(self, regions: Regions, record: dict[str, Any], seal: Seal) -> CopyPlan:
-        """Give blocks to all regions and the record, and make block 0, which tells where it is."""
+    def _plan_regions(self, regions: Regions) -> list[Place]:
+        """Give blocks to regions; returns the copies that are to be made of them."""
         places = []
         for region in regions:
+            self.open_sizes[region.key] = region.size_bytes
             before = self.extents.regions.get(region.key)
             first, clean = self.extents.allocate(region.key, region.size_bytes), region.clean_bytes
             if not before or before[0] != first:
@@ -254,23 +295,28 @@ class Vault:
                 skip = clean // BLOCK
                 places.append((first + skip, region.address + skip * BLOCK,
                                region.size_bytes - skip * BLOCK))
-        self.extents.keep({region.key for region in regions} | {"record"})
+        return places
+
+    def _plan_record(self, record: dict[str, Any], seal: Seal) -> tuple[bytes, bytes]:
+        """Give blocks to the record; returns it, and block 0, which tells where it is."""
         text = self._record(record, seal)
         at = self.extents.regions["record"][0]
-        head = HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
-        places += [(at, vaults.address_of(text), len(text)), (0, vaults.address_of(head), BLOCK)]
-        size_bytes = sum(region.size_bytes for region in regions)
-        return CopyPlan(places, size_bytes + len(text), (text, head))
+        return text, HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
 
-    def _each(self, plan: CopyPlan, function: Callable[[Handle, int, int, int], int],
-              middle: Callable[[], None]) -> int:
+    def _places_of(self, text: bytes, head: bytes) -> list[Place]:
+        """List the copies of the record and of block 0, whose memory the caller keeps."""
+        at = self.extents.regions["record"][0]
+        return [(at, vaults.address_of(text), len(text)), (0, vaults.address_of(head), BLOCK)]
+
+    def _each(self, places: Sequence[Place], function: Callable[[Handle, int, int, int], int],
+              middle: Callable[[], None] = lambda: None) -> int:
         """Call `vaults.stage` or `vaults.write` for each copy; returns the sum of its results."""
-        total = 0
-        for i, (block, address, size_bytes) in enumerate(plan.places):
-            if i == (len(plan.places) - 2) // 2:
-                middle()
-            total += function(self.c, address, size_bytes, block)
-        return total
+        half = len(places) // 2
+        total = sum(function(self.c, address, size_bytes, block)
+                    for block, address, size_bytes in places[:half])
+        middle()
+        return total + sum(function(self.c, address, size_bytes, block)
+                           for block, address, size_bytes in places[half:])
 
     def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
         # The record contains the map, which changes when the record gets blocks: so it gets them

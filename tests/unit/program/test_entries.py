@@ -20,7 +20,7 @@ from ftrma.vault.vault import BLOCK, Region, Vault
 SIZES = (0, 1, 7, BLOCK // 8, BLOCK // 8 + 1, 5 * BLOCK // 8 + 3)  # elements of 8 bytes
 STEPS = st.lists(
     st.sampled_from(["put", "put", "change", "drop", "commit", "undo", "again", "give_up", "enter",
-                     "lose"]),
+                     "lose", "in_steps", "in_steps"]),
     min_size=10, max_size=40)
 
 
@@ -110,12 +110,56 @@ class Slot:
         self.stage()
         if self.random.integers(2):
             self.entries.staged(Version(self.group.version + 1))
+        self.undone()
+
+    def undone(self) -> None:
         self.group.drop()
         self.group.undo()
         self.vault.undone(Version(self.group.version))
         self.entries.undone(Version(self.group.version))
         for key in self.entries.saved.keys() & self.committed.keys():
             assert self.entries.read(key).tolist() == self.committed[key].tolist()
+
+    def in_steps(self) -> None:
+        """One whose entries are staged as they are put, while others change; it may be undone at
+        any step."""
+        before, version = Version(self.group.version), Version(self.group.version + 1)
+        forms, steps = self.entries.forms(), int(self.random.integers(5))
+        self.vault.begin_stage(version, self.entries.regions(before))
+        self.entries.staged(version)
+        staged = {key: array.copy() for key, array in self.arrays.items()}
+        for step in range(3):
+            self.change()
+            if self.random.integers(3) == 0:
+                self.drop()
+            if step == steps:
+                break
+            self.put()
+            if step < 2:  # the last one belongs to the next version
+                fresh = self.entries.forms(fresh=True)
+                forms.update(fresh)
+                self.vault.add_to_stage(self.entries.regions(before, fresh=True))
+                self.entries.staged(version, fresh=True)
+                staged.update({key: self.arrays[key].copy() for key in fresh})
+        if steps >= 3:
+            assert all(self.entries.read(key).tolist() == staged[key].tolist()
+                       for key in self.entries.saved)
+            self.vault.end_stage({"entries": forms}, SEAL)
+        if steps < 4:
+            self.undone()
+            return
+        self.other[self.random.integers(self.other.size)] += 1
+        others = [Region("o", self.other.ctypes.data, self.other.nbytes)]
+        self.group.members[1].stage(version, others, {}, SEAL)
+        self.group.sum()
+        self.group.commit()
+        self.group.fold()
+        self.committed = staged
+        assert not any(self.group.scrub_all())
+        found = EntryStore(self.vault.read_record(SEAL)["entries"],
+                           lambda key, n: self.vault.bytes_of(key, n))
+        assert {key: found.read(key).tolist() for key in found.saved} == {
+            key: array.tolist() for key, array in staged.items()}
 
     def lose(self) -> None:
         self.group.lose(0)

@@ -1,0 +1,161 @@
+"""Versions that a slot stages alone, for a framework, in one attempt of the program.
+
+`protocol.staging` has the steps; here is what the program may do in which order, and what becomes
+of a version that a repair undoes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..fabric.one_node import LOOK_S
+from ..fabric.view import JobView
+from ..host.errors import CATASTROPHE, FtrmaError, NoRoom, on_host
+from ..native.shared import Version
+from ..protocol import staging
+from ..protocol.checkpoint_policy import CheckpointPolicy
+from ..protocol.repair_round import LaunchEnded
+from ..protocol.staging import OpenVersion
+from ..vault.vault import Region, Vault
+from .entries import EntryStore
+
+NONE = Version(0)
+COMMIT_LOOK_S = 0.001  # between looks whether a version is committed
+
+
+class SlotStaging:
+    """The versions that this slot stages alone, in one attempt.
+
+    Args:
+        view: of this process.
+        vault: of this slot.
+        entries: that are saved.
+        policy: is told when a checkpoint was taken, and how long it held the program up.
+        protected: flushes files; gives the regions and the record of all that is protected.
+
+    Attributes:
+        open: the version that is being staged; None: none is.
+        undone: a repair has undone the version that was begun last, before its end.
+        newest: the newest version that was staged, unless it was undone; 0: none.
+        taken: number of versions that were staged.
+    """
+
+    def __init__(
+        self, view: JobView, vault: Vault, entries: EntryStore, policy: CheckpointPolicy,
+        protected: Callable[[], tuple[list[Region], dict[str, Any]]],
+    ) -> None:
+        self.view, self.vault, self.entries, self.policy = view, vault, entries, policy
+        self.protected = protected
+        self.open: OpenVersion | None = None
+        self.undone = False
+        self.newest, self.taken = NONE, 0
+
+    def ready(self) -> bool:
+        """See `ftrma.framework.Staging`."""
+        self.view.unwind_if_alarmed()
+        return staging.is_ready(self.view)
+
+    def begin(self) -> bool:
+        """See `ftrma.framework.Staging`."""
+        view = self.view
+        view.unwind_if_alarmed()
+        if self.open:
+            raise FtrmaError(f"staging.begin(): version {self.open.version} is begun; end() it")
+        version = Version(view.words.me.staged + 1)
+        if view.words.committed + 1 < version:
+            return False
+        regions, record = self.protected()  # it may run code of the program: admit() comes behind
+        if not view.admit(version, wait=False):
+            return False
+        view.visit("checkpoint")
+        self.undone, self.policy.last = False, time.monotonic()
+        with ending_if_full(view):
+            self.open = staging.begin(view, self.vault, version, regions, record)
+        self.entries.staged(version)
+        return True
+
+    def add(self) -> None:
+        """See `ftrma.framework.Staging`."""
+        self.view.unwind_if_alarmed()
+        opened = self._opened("add")
+        if not opened:
+            return
+        opened.record["entries"].update(self.entries.forms(fresh=True))
+        regions = self.entries.regions(self.view.words.committed, fresh=True)
+        with ending_if_full(self.view):
+            staging.add(self.view, self.vault, opened, regions)
+        self.entries.staged(opened.version, fresh=True)
+
+    def end(self) -> Version:
+        """See `ftrma.framework.Staging`."""
+        self.view.unwind_if_alarmed()
+        opened = self._opened("end")
+        self.open, self.undone = None, False
+        if not opened:
+            return NONE
+        with ending_if_full(self.view):
+            staging.end(self.view, self.vault, opened)
+        self.newest, self.taken = opened.version, self.taken + 1
+        if self.taken > 1:  # the first one also takes the memory, once and for all
+            self.policy.delta_s = opened.held_ns / 1e9
+        return opened.version
+
+    def _opened(self, what: str) -> OpenVersion | None:
+        """The version that is being staged; None if a repair has undone it.
+
+        Raises:
+            FtrmaError: none was begun.
+        """
+        if not self.open and not self.undone:
+            raise FtrmaError(f"staging.{what}(): no version is begun; begin() first")
+        return self.open
+
+    def undo(self, committed: Version) -> None:
+        """Forget what a repair has undone, in which nobody goes back."""
+        self.undone |= self.open is not None
+        self.open = None
+        if self.newest > committed:
+            self.newest = NONE
+
+    def settle(self, ordinal: int) -> None:
+        """Wait, before all meet for a checkpoint, until what this slot has staged is committed.
+
+        Args:
+            ordinal: of the safepoint.
+
+        Raises:
+            FtrmaError: a version is begun, or another slot has not staged it and waits already.
+        """
+        view = self.view
+        if self.open:
+            raise FtrmaError(f"safepoint(): version {self.open.version} is begun; end() it first")
+        while self.newest > view.words.committed:
+            for slot, proc in enumerate(view.slot_holders()):
+                words = view.words.process(proc)
+                if words.arrived >= ordinal and words.staged < self.newest:
+                    raise FtrmaError(
+                        f"safepoint(): slot {slot} takes a checkpoint here without having staged "
+                        f"version {self.newest}, as slot {view.role()[1]} has: end() it on all "
+                        "slots before")
+            time.sleep(COMMIT_LOOK_S)
+            view.unwind_if_alarmed()
+
+
+@contextlib.contextmanager
+def ending_if_full(view: JobView) -> Iterator[None]:
+    """End the job, and say why, if a checkpoint finds no memory.
+
+    It is not the program's error to handle: the other slots wait for this one's part.
+    """
+    try:
+        yield
+    except NoRoom as error:
+        while not view.claim_error(meanwhile=view.unwind_if_alarmed):
+            time.sleep(LOOK_S)
+        why = on_host(error, view.host_of(view.proc))
+        view.tell(f"error: slot {view.role()[1]} cannot checkpoint: {why}")
+        view.abort(CATASTROPHE)
+        raise LaunchEnded from None

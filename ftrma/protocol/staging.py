@@ -1,0 +1,126 @@
+"""A slot's part of a checkpoint: staged in one go (`coordinated`), or in steps, alone.
+
+A slot that stages alone waits for no other slot, neither before nor after. Who makes the parts of
+all slots consistent with each other is a framework (`ftrma.framework.staging`). It may stage some
+regions, let the program go on, and stage more of the same version. The servers take no notice of
+the difference: each group is summed when all its members have staged, the version is committed when
+all groups are summed, and a repair undoes what is staged by half, or by some.
+
+Two rules keep slots that stage alone apart from others. A slot begins version v + 1 only when all
+parities are at v, so never two versions are on their way. And a spare that takes a checksum rank's
+vacant seat reads the members' copies only while none of them is being written: a member that is
+amid a version may take its time, so others may begin that version meanwhile, and it may even wait
+for them (`Server.take_vacant_seat`, ``ftrma_admit`` in ``csrc/job/meet.c``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..fabric.view import JobView
+from ..host.errors import CorruptVault
+from ..native import job, logs
+from ..native.shared import Version
+from ..vault.vault import Regions, Vault
+
+
+@dataclass
+class OpenVersion:
+    """A version that this slot is staging in steps.
+
+    Attributes:
+        version: number of the version.
+        record: that describes its regions so far.
+        held_ns: for which its steps have held the program up.
+    """
+
+    version: Version
+    record: dict[str, Any]
+    held_ns: int = 0
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the time of a step to `held_ns`."""
+        began = job.now_ns()
+        yield
+        self.held_ns += job.now_ns() - began
+
+
+def parities_are_folded(view: JobView) -> bool:
+    """Say whether all checksum ranks live and have folded the committed version."""
+    committed = view.words.committed
+    return all(view.ready(p) and view.words.process(p).folded == committed
+               for p in view.checksum_holders())
+
+
+def is_ready(view: JobView) -> bool:
+    """Say whether no version is on its way, as this process sees it."""
+    slots = [view.words.process(p) for p in view.slot_holders()]
+    committed = view.words.committed
+    return parities_are_folded(view) and all(
+        words.staged == committed and words.staging <= committed for words in slots)
+
+
+def begin(view: JobView, vault: Vault, version: Version, regions: Regions,
+          record: dict[str, Any]) -> OpenVersion:
+    """Begin to stage a version alone, which was admitted."""
+    opened = OpenVersion(version, record)
+    with opened.timed():
+        logs.log_mark(version, alone=True)
+        with writing(view, vault):
+            vault.begin_stage(version, regions, lambda: view.visit("stage"))
+    return opened
+
+
+def add(view: JobView, vault: Vault, opened: OpenVersion, regions: Regions) -> None:
+    """Stage more of a version."""
+    with opened.timed(), writing(view, vault):
+        vault.add_to_stage(regions)
+
+
+def end(view: JobView, vault: Vault, opened: OpenVersion) -> None:
+    """Stage the record of a version: the slot's part is whole, and the servers go on with it."""
+    with opened.timed(), writing(view, vault):
+        sizes_bytes = vault.end_stage(opened.record, view.seal(opened.version))
+        vault.words.complete = opened.version
+    view.visit("staged")
+    publish(view, vault, opened.version, sizes_bytes, opened.held_ns)
+    view.ring()
+
+
+@contextlib.contextmanager
+def writing(view: JobView, vault: Vault) -> Iterator[None]:
+    """Write to the vault's stage and copy."""
+    with view.critical:
+        vault.words.version = view.words.committed
+        try:
+            yield
+        except CorruptVault as error:
+            # A rollback would keep the damage, with a checksum that matches it.
+            vault.words.version = vault.words.complete = Version(0)
+            step_down(view, error)
+            raise
+
+
+def publish(view: JobView, vault: Vault, version: Version, sizes_bytes: tuple[int, int],
+            held_ns: int) -> None:
+    """Let the servers know that this slot has staged a version."""
+    me = view.words.me
+    me.blocks = vault.extents.end
+    me.bytes, me.dirty_bytes = sizes_bytes
+    me.block_ns = held_ns
+    me.staged = version
+
+
+def step_down(view: JobView, error: CorruptVault) -> None:
+    """End this slot's process, since a damaged vault counts as lost.
+
+    The parity still has the slot's last checkpoint, and its replacement is rebuilt from there.
+    """
+    view.tell(f"slot {view.role()[1]}: {error}; its process gives up its place")
+    os.kill(os.getpid(), signal.SIGKILL)
