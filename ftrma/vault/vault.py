@@ -105,8 +105,8 @@ class Vault:
         self.extents = Extents()
         # The extents before this version was begun, which may be undone and begun again.
         self.before: tuple[Version, Extents] | None = None
-        # Of the version that is being staged: its regions so far with their sizes in bytes, and the
-        # blocks that their stage may take.
+        # Sizes in bytes of the regions that the version being staged has so far, and the blocks
+        # that its stage may take.
         self.open_sizes: dict[Any, int] = {}
         self.open_blocks = 0
 
