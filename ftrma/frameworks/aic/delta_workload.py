@@ -128,9 +128,10 @@ class DeltaWorkload:
             return False
         self.updates += len(rows)
         if self.updates > self.most_updates:
-            raise Diverged(f"{self._name}: slot {self.me} has made "
-                           f"{self.updates} updates, and deltas of {self._amount():.3g} are left: "
-                           "they do not shrink; check send(), or raise most_updates or eps")
+            left = self.amount(self.pending)
+            raise Diverged(f"{self._name}: slot {self.me} has made {self.updates} updates, and "
+                           f"deltas of {left:.3g} are left: they do not shrink; check send(), or "
+                           "raise most_updates or eps")
         delta = self.pending[rows]
         self.pending[rows] = self.zero
         before = self.value[rows]
@@ -244,15 +245,16 @@ class DeltaWorkload:
         self.got[self.k:] = self.pending[self.k:] != self.zero
         self._idle = False
 
-    def _amount(self) -> float:
-        """Sum of what is pending here, without signs; of the finite ones."""
-        found = self.pending[self.pending != self.zero].astype(np.float64)
+    def amount(self, pending: AnyArray) -> float:
+        """Sum of deltas and messages without signs; of the finite ones."""
+        found = pending[pending != self.zero].astype(np.float64)
         return float(np.abs(found[np.isfinite(found)]).sum())
 
     def status(self) -> Floats:
         """Amount pending, updates so far, sum of the finite values, messages sent."""
         values = self.value[np.isfinite(self.value)] if self.dtype.kind == "f" else self.value
-        return np.array([self._amount(), self.updates, float(values.sum()), self.messages])
+        return np.array([self.amount(self.pending), self.updates, float(values.sum()),
+                         self.messages])
 
     def ended(self, statuses: Floats) -> bool:
         """See `kinds.Workload.ended`: this workload ends when all are passive."""

@@ -108,3 +108,25 @@ def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
             yield source, random.integers(0, n, len(source)), None
 
     return Graph(n, chunks, "lognormal", key=f"lognormal {mu!r} {sigma!r} {seed}")
+
+
+def power_law(n: int, alpha: float = 2.3, seed: int = 1) -> Graph:
+    """A graph whose vertices have d edges with a probability as d**-alpha, to any vertices.
+
+    Each vertex has an edge at least, and n - 1 at most.
+
+    Raises:
+        ValueError: there is no vertex, or alpha is not above 1.
+    """
+    if not 1 < alpha < np.inf:
+        raise ValueError(f"power_law: alpha {alpha}; give a number above 1")
+
+    def chunks() -> Iterator[EdgeArrays]:
+        for first in range(0, n, VERTICES):
+            random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
+            ids = np.arange(first, min(first + VERTICES, n))
+            degree = random.zipf(alpha, len(ids)).clip(1, max(1, n - 1))
+            source = np.repeat(ids, degree)
+            yield source, random.integers(0, n, len(source)), None
+
+    return Graph(n, chunks, "power_law", key=f"power_law {alpha!r} {seed}")

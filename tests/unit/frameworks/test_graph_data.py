@@ -257,6 +257,17 @@ def test_rmat_is_the_same_by_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None
         assert all_edges(data.rmat(7, degree=3, seed=5)) == whole
 
 
+def test_power_law() -> None:
+    """Law: each vertex has an edge, and degree d comes as often as d**-alpha says."""
+    graph = data.power_law(20_000, 2.3, seed=3)
+    source = np.concatenate([source for source, _, _ in graph.chunks()])
+    degree = np.bincount(source, minlength=graph.n)
+    assert degree.min() == 1
+    assert (degree == 2).sum() / (degree == 1).sum() == pytest.approx(2**-2.3, rel=0.1)
+    again = np.concatenate([target for _, target, _ in data.power_law(20_000, 2.3, 3).chunks()])
+    assert (again == np.concatenate([target for _, target, _ in graph.chunks()])).all()
+
+
 def test_lognormal() -> None:
     """Law: degrees have the distribution that is asked for; the same seed gives the same edges."""
     graph = data.lognormal(10_000, 1.0, 0.5, seed=3)
@@ -300,6 +311,7 @@ def test_slots_may_have_nothing(bounds: list[int], owners: list[int]) -> None:
     (lambda at: data.rmat(3, degree=-1), "rmat: degree -1; give 0 or more"),
     (lambda at: data.grid(0, 4), "grid: 0 rows of 4"),
     (lambda at: data.lognormal(5, 1, -1), "lognormal: mu 1, sigma -1"),
+    (lambda at: data.power_law(5, 1.0), "power_law: alpha 1.0"),
     (lambda at: data.relabel(data.path(1)), "path: has no edges"),
     (lambda at: Partition("odd", 3, 1), "partition 'odd': give"),
     (lambda at: Partition("edges", 3, 1), r"partition 'edges' needs bounds: partition_of\(\)"),

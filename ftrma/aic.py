@@ -1,0 +1,35 @@
+"""Asynchronous iterative computation: the names that programs use, as ``from ftrma import aic``.
+
+The code is in `ftrma.frameworks.aic`.
+"""
+
+from __future__ import annotations
+
+from .frameworks.aic.delta_program import Block, DeltaProgram
+from .frameworks.aic.delta_workload import Diverged
+from .frameworks.aic.engine import PeekedValues, Progress, Result, peek, run
+from .frameworks.aic.modes import (
+    ChandyLamport,
+    Hybrid,
+    SnapshotMode,
+    Synchronous,
+    VirtualSnapshot,
+)
+from .frameworks.graph.data import (
+    Graph,
+    grid,
+    load,
+    lognormal,
+    of_edges,
+    path,
+    power_law,
+    relabel,
+    rmat,
+    symmetric,
+)
+
+__all__ = [
+    "Block", "ChandyLamport", "DeltaProgram", "Diverged", "Graph", "Hybrid", "PeekedValues",
+    "Progress", "Result", "SnapshotMode", "Synchronous", "VirtualSnapshot", "grid", "load",
+    "lognormal", "of_edges", "path", "peek", "power_law", "relabel", "rmat", "run", "symmetric",
+]

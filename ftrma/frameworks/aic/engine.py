@@ -1,0 +1,294 @@
+"""Runs delta-accumulative programs over the slots of a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...framework import entries, kept
+from ..graph.part_store import PartStore
+from ..graph.parts import Graph, Part, Partition, check_kind
+from ..graph.references import Ints
+from ..graph.runner import Settings
+from .delta_program import DeltaProgram, check_eps, check_program, check_weights
+from .delta_workload import STATUS, DeltaWorkload
+from .execution import Execution, Moment, Outcome, peeks
+from .kinds import AnyArray, Workload
+from .modes import SnapshotMode, VirtualSnapshot
+from .rings import Rings
+from .worker import Worker
+
+PROGRESS_S = 0.5  # between two lines
+MOST_PER_VERTEX = 100_000  # updates of a vertex, on average, before a run is given up
+DEFAULT_SNAPSHOT = VirtualSnapshot(seconds=2.0)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run as slot 0 sees it.
+
+    Attributes:
+        seconds: since this attempt began the run.
+        updates: of vertices, of all slots, in this attempt.
+        pending: sum of all deltas and messages that are not handed on, without signs; of those
+            in channels it knows nothing.
+        bound: on the sum of all errors of values; inf where the program has no `factor`.
+        total: sum of all values that are finite.
+        snapshots: that have begun in this attempt.
+    """
+
+    seconds: float
+    updates: int
+    pending: float
+    bound: float
+    total: float
+    snapshots: int
+
+
+class Result:
+    """The values of a program that has ended.
+
+    Attributes:
+        ids: the slot's own vertices, ascending, (k,) int64.
+        values: their values, (k,).
+        bound: on the sum of all errors of all values, from what was left below eps: n eps /
+            (1 - factor); 0 for minima and maxima with eps 0; inf where the program has no
+            `factor`.
+        stats: numbers of the run, of all slots together: "seconds", "updates", "messages",
+            "records", "bytes", "snapshots", "snapshot_bytes", "computing_s", "idle_s". Only
+            "ended_before" for a run that had ended before a failure.
+        outcome: the run as this slot has seen it.
+        history: at slot 0 the progress of this attempt.
+
+    MPI: local, but for `gather`.
+    Fault: a program that is entered again comes by its result again.
+    """
+
+    def __init__(self, comm: Any, n: int, ids: Ints, values: AnyArray, bound: float,
+                 stats: Mapping[str, float], outcome: Outcome, history: list[Progress]) -> None:
+        self._comm, self._n, self.ids, self.values = comm, n, ids, values
+        self.bound, self.stats, self.outcome, self.history = bound, stats, outcome, history
+
+    def gather(self) -> AnyArray | None:
+        """All values, (n,), at slot 0; None elsewhere.
+
+        MPI: collective over all slots.
+        """
+        parts = self._comm.gather((self.ids, self.values), root=0)
+        if parts is None:
+            return None
+        whole = np.zeros(self._n, self.values.dtype)
+        for ids, values in parts:
+            whole[ids] = values
+        return whole
+
+
+@dataclass(frozen=True)
+class PeekedValues:
+    """A slot's part of a snapshot, of a run that goes on.
+
+    Attributes:
+        snapshot: its number, from 1 in each attempt.
+        ids: the slot's own vertices, (k,) int64.
+        values: in the snapshot, (k,).
+        bound: those of all slots together bound the sum of all errors of values; inf where the
+            program has no `factor`.
+    """
+
+    snapshot: int
+    ids: Ints
+    values: AnyArray
+    bound: float
+
+
+def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: float = 0.2,
+        send_portion: float = 0.01, send_seconds: float = 0.5,
+        snapshot: SnapshotMode | None = DEFAULT_SNAPSHOT, recovery: str = "all",
+        partition: str = "hash", topology: str | None = None,
+        cache: str | os.PathLike[str] | None = None, pace: float | list[float] = 0.0,
+        progress: bool | Callable[[Progress], object] = False, most_updates: float | None = None,
+        seed: int = 1) -> Result:
+    """Run a delta-accumulative program until no vertex has a priority above `eps`.
+
+    Args:
+        program: what is run.
+        graph: see `ftrma.graph`; each slot makes its own part.
+        eps: a vertex waits while its priority is not above this, 0 or more.
+        portion: of the vertices that an update takes, the most urgent ones, above 0; 1: all in
+            turn.
+        send_portion: messages to a slot leave when so many of its vertices have one, from 0 to 1,
+        send_seconds: or when the last ones left so long ago, in seconds; or when nothing else is
+            left to do.
+        snapshot: how snapshots are taken; None: none is, and a failure begins the run anew.
+        recovery: "all": after a failure all load the newest snapshot; "survivors": they keep their
+            values, and only the vertices of lost slots begin anew, or from the newest snapshot.
+        partition, topology, cache: as `ftrma.graph.Engine` has them.
+        pace: seconds that a piece of work takes at least, by sleeping, to emulate slow machines; a
+            list has one of each slot.
+        progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with it.
+        most_updates: of vertices, of this slot, before it is told that deltas do not shrink; by
+            default 100,000 for each vertex.
+        seed: of the samples by which urgent vertices are found.
+
+    Raises:
+        ValueError: an argument, the program or the graph is wrong; with the remedy.
+        RuntimeError: deltas do not shrink, or are no numbers; or another program was run before a
+            failure.
+
+    MPI: collective over all slots; no slot waits for another one until the end. Claims the job's
+        failures.
+    Fault: unwinds when all go back. In the next attempt the run goes on from the newest snapshot.
+    """
+    from ftrma import MPI
+
+    comm = MPI.COMM_WORLD
+    check_program(program, recovery)
+    _check(eps, portion, send_portion, send_seconds, snapshot, partition, topology)
+    paces = [float(pace)] * comm.size if isinstance(pace, int | float) else [*map(float, pace)]
+    if len(paces) != comm.size or min(paces) < 0:
+        raise ValueError(f"pace {pace!r}: give seconds, or a list of {comm.size}, none negative")
+    tells = _Tells(program, progress) if comm.rank == 0 else None
+    words = (type(program).__name__, np.dtype(program.dtype), graph.n, partition, comm.size, eps)
+    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank],
+                          tell=tells.tell if tells else None)
+    parts = PartStore(comm, Settings("aic", None, partition, topology,
+                                     None if cache is None else os.fspath(cache), None, 0),
+                      by_default=True)
+    placed = parts.partition(graph, execution.run)
+    ids = placed.ids(comm.rank)
+    outcome = execution.saved()
+    if outcome is None:
+        part = parts.part(graph, placed, execution.run)
+        check_weights(program, part, graph.what)
+        if snapshot is not None:
+            parts.save(graph, part, execution.run, entries, heavy=False)
+        options = dict(eps=eps, portion=portion, send_portion=send_portion,
+                       send_seconds=send_seconds, seed=seed,
+                       most_updates=most_updates or MOST_PER_VERTEX * max(1, len(part.ids)))
+        outcome = _carry_out(execution, program, graph, placed, part, recovery, options)
+    parts.end(execution.run)
+    values = outcome.arrays["value"]
+    exact = eps == 0 and type(program).accumulate is not np.add
+    bound = 0.0 if exact else _bound(program, eps * graph.n)
+    return Result(comm, graph.n, ids, values, bound, _stats(comm, outcome), outcome,
+                  tells.history if tells else [])
+
+
+def _check(eps: float, portion: float, send_portion: float, send_seconds: float,
+           snapshot: SnapshotMode | None, partition: str, topology: str | None) -> None:
+    for name, value, least, most in (("portion", portion, 0, 1),
+                                     ("send_portion", send_portion, 0, 1),
+                                     ("send_seconds", send_seconds, 0, np.inf)):
+        if not least <= value <= most or (name == "portion" and value == 0):
+            raise ValueError(f"{name} {value}: give {'more than ' if name == 'portion' else ''}"
+                             f"{least} {'or more' if most == np.inf else f'to {most}'}")
+    if snapshot is not None and not isinstance(snapshot, SnapshotMode):
+        raise ValueError(f"snapshot {snapshot!r}: give None, or one such as "
+                         "VirtualSnapshot(seconds=2)")
+    if topology not in (None, "parity", "files", "loader"):
+        raise ValueError(f"topology {topology!r}: give \"parity\", \"files\" or \"loader\"")
+    check_kind(partition)
+
+
+def _carry_out(execution: Execution, program: DeltaProgram, graph: Graph, placed: Partition,
+               part: Part, recovery: str, options: Mapping[str, Any]) -> Outcome:
+    comm = execution.comm
+    key = f"{execution.prefix}value"
+    survivor = recovery == "survivors" and key in kept
+    values: AnyArray | None = kept[key] if survivor else None
+    survivors = recovery == "survivors" and any(comm.allgather(survivor))
+    asked = comm.alltoall([part.targets[part.to(slot)] for slot in range(comm.size)])
+    rows = [placed.local(ids) for ids in asked]
+
+    def make(rings: Rings) -> DeltaWorkload:
+        made = DeltaWorkload(program, part, graph.n, rows, comm.rank, rings.limit_bytes,
+                             **options)
+        check_eps(program, options["eps"], made.pending[:made.k])
+        execution.view = lambda peek: PeekedValues(
+            peek.number, part.ids, peek.arrays["value"],
+            bound=_bound(program, made.amount(peek.arrays["pending"])))
+        return made
+
+    def begin(made: Workload, worker: Worker, saved: Mapping[str, AnyArray] | None) -> None:
+        assert isinstance(made, DeltaWorkload)
+        if survivors:
+            found = values if values is not None else saved["value"] if saved else made.value
+            made.begin_from(found.copy())
+        elif saved is not None:
+            worker.restore(saved)
+        if recovery == "survivors":
+            kept[key] = made.value
+
+    def result(made: Workload) -> dict[str, AnyArray]:
+        assert isinstance(made, DeltaWorkload)
+        if key in kept:
+            del kept[key]
+        return {"value": made.value}
+
+    return execution.carry_out(make, begin, result)
+
+
+def _bound(program: DeltaProgram, pending: float) -> float:
+    """The sum of all errors, where so much is pending: each delta goes on as a geometric series."""
+    return np.inf if program.factor is None else pending / (1 - program.factor)
+
+
+def _stats(comm: Any, outcome: Outcome) -> dict[str, float]:
+    """Numbers of a run, of all slots together.
+
+    MPI: collective over all slots.
+    """
+    if outcome.ended_before:
+        return {"ended_before": True}
+    mine = {"updates": outcome.updates, "records": outcome.records, "bytes": outcome.bytes,
+            "messages": outcome.messages, "computing_s": outcome.computing_s,
+            "idle_s": outcome.idle_s,
+            "snapshot_bytes": sum(s.size_bytes for s in outcome.snapshots)}
+    every = comm.allgather(mine)
+    found: dict[str, float] = {name: sum(slot[name] for slot in every) for name in mine}
+    return {"seconds": outcome.seconds, "snapshots": len(outcome.snapshots), **found}
+
+
+class _Tells:
+    """Turns moments of a run into progress, at slot 0."""
+
+    def __init__(self, program: DeltaProgram,
+                 progress: bool | Callable[[Progress], object]) -> None:
+        self.program, self.progress = program, progress
+        self.history: list[Progress] = []
+        self._told_s = float("-inf")
+
+    def tell(self, moment: Moment) -> None:
+        status = dict(zip(STATUS, np.nansum(moment.statuses, axis=0).tolist(), strict=True))
+        now = Progress(moment.seconds, int(status["updates"]), status["pending"],
+                       _bound(self.program, status["pending"]), status["values"],
+                       moment.snapshots)
+        self.history.append(now)
+        if callable(self.progress):
+            self.progress(now)
+        elif self.progress and moment.seconds - self._told_s >= PROGRESS_S:
+            self._told_s = moment.seconds
+            error = "" if np.isinf(now.bound) else f", error <= {now.bound:.3g}"
+            print(f"aic: {now.seconds:.1f} s, {now.updates:,} updates, {now.pending:.3g} pending"
+                  f"{error}, {now.snapshots} snapshots", file=sys.stderr, flush=True)
+
+
+def peek() -> Any:
+    """Read this slot's part of the newest snapshot, while a run goes on.
+
+    Other threads than the one that called `run` wait until the worker answers, some milliseconds,
+    or until a snapshot that is being taken is safe.
+
+    Returns:
+        For `run` a `PeekedValues`; for a `MatrixCompletion` an `execution.Peek`; None: there is no
+        snapshot yet, or no run.
+
+    MPI: local; may wait for this slot's worker.
+    Fault: None, if all go back.
+    """
+    return peeks.read()

@@ -1,0 +1,324 @@
+"""Carries out a run of a workload in a job: channels, snapshots, the way back, the result.
+
+After a failure all slots enter the program again. A run that had ended gives its saved result; the
+run that was interrupted loads the newest snapshot, or finds out from what survivors have kept which
+messages are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ... import framework
+from ...framework import entries
+from ..graph.runs import runs
+from .kinds import AnyArray, Floats, Workload
+from .modes import SnapshotMode
+from .rings import Rings, allocate
+from .snapshots import LOG, SnapshotStatistics
+from .worker import HELD, Worker
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A run as slot 0 sees it at some moment.
+
+    Attributes:
+        seconds: since this attempt began the run.
+        statuses: the newest one of each slot, (slots, numbers), see `kinds.Workload.status`.
+        snapshots: that have begun in this attempt.
+    """
+
+    seconds: float
+    statuses: Floats
+    snapshots: int
+
+
+@dataclass
+class Outcome:
+    """The end of a run in one slot.
+
+    Attributes:
+        arrays: the result.
+        ended_before: it is the result of a run that had ended before a failure; what follows is
+            empty then.
+        seconds: that this attempt took for it.
+        records, bytes: of data that this slot has sent.
+        messages, updates: as the workload counts them.
+        computing_s, idle_s: of `seconds`.
+        snapshots: that this slot took part in.
+        moments: of slot 0.
+    """
+
+    arrays: Mapping[str, AnyArray]
+    ended_before: bool = False
+    seconds: float = 0.0
+    records: int = 0
+    bytes: int = 0
+    messages: int = 0
+    updates: int = 0
+    computing_s: float = 0.0
+    idle_s: float = 0.0
+    snapshots: list[SnapshotStatistics] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+
+
+class JobStore:
+    """Snapshots of a run as entries of the job's checkpoints; implements `kinds.Store`.
+
+    Args:
+        prefix: of the names of entries.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix, self._before = prefix, framework.committed()
+        self._open, self._version = False, 0  # a snapshot is being staged; the newest staged one
+
+    @property
+    def generation(self) -> int:
+        return framework.staging.generation
+
+    def ready(self) -> bool:
+        return framework.staging.ready()
+
+    def begin(self, arrays: Mapping[str, AnyArray]) -> bool:
+        self._put(arrays)
+        self._open = framework.staging.begin()
+        return self._open
+
+    def add(self, arrays: Mapping[str, AnyArray]) -> None:
+        self._put(arrays)
+        framework.staging.add()
+
+    def end(self, note: Mapping[str, int]) -> bool:
+        entries.put(self.prefix + "note", np.array(list(note.values()), np.int64))
+        framework.staging.add()
+        self._open, self._version = False, framework.staging.end()
+        return self._version > 0 or framework.attempt() == 0
+
+    def committed(self) -> int:
+        return framework.committed() - self._before
+
+    def settled(self) -> bool:
+        """Say that entries read as in the newest snapshot that is safe."""
+        return not self._open and framework.committed() >= self._version
+
+    def _put(self, arrays: Mapping[str, AnyArray]) -> None:
+        for name, array in arrays.items():
+            entries.put(self.prefix + name, array)
+
+    def newest(self, names: Iterable[str]) -> dict[str, AnyArray] | None:
+        """Read the newest snapshot; None: there is none.
+
+        Args:
+            names: of the workload's arrays.
+        """
+        if self.prefix + "note" not in entries:
+            return None
+        return {name: entries.read(self.prefix + name) for name in (*names, LOG, HELD)
+                if self.prefix + name in entries}
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Have the next checkpoint go without the snapshot."""
+        for name in (*names, LOG, HELD, "note"):
+            entries.drop(self.prefix + name)
+
+
+class Execution:
+    """A run of a workload.
+
+    Args:
+        comm: of all slots.
+        words: tell this run from other ones: after a failure they have to be the same.
+        mode: of snapshots; None: there are none.
+        pace_s: that a piece of work takes at least, by sleeping.
+        tell: takes a moment of the run, at slot 0, some times a second.
+
+    Attributes:
+        run: its number in the job, from 1.
+        store: keeps its snapshots.
+        view: makes of a `Peek` what users get.
+
+    MPI: collective over all slots; claims the job's failures.
+    Fault: unwinds when all go back.
+    """
+
+    def __init__(self, comm: Any, words: Sequence[object], mode: SnapshotMode | None, *,
+                 pace_s: float = 0.0, tell: Callable[[Moment], None] | None = None) -> None:
+        framework.claim("aic")
+        self.comm, self.mode, self.pace_s, self._tell = comm, mode, pace_s, tell
+        self.run = runs.next()
+        self._identity = zlib.crc32(" ".join(map(str, words)).encode())
+        self.prefix = f"aic {self.run} "
+        self.store = JobStore(self.prefix)
+        self._moments: list[Moment] = []
+        self._worker: Worker | None = None
+        self._names: list[str] = []
+        self.view: Callable[[Peek], Any] = lambda peek: peek
+
+    def saved(self) -> Outcome | None:
+        """The result of this run, if it had ended before a failure.
+
+        Raises:
+            RuntimeError: that run was another one.
+
+        MPI: collective over all slots.
+        """
+        if self.prefix + "ended" not in entries:
+            return None
+        identity, count = entries.read(self.prefix + "ended")
+        if int(identity) != self._identity:
+            raise RuntimeError(f"run {self.run} of the job was of another program or graph before a"
+                               " failure: a program makes the same runs, in the same order, each "
+                               "time it is entered")
+        names = [bytes(entries.read(f"{self.prefix}name {i}")).decode() for i in range(int(count))]
+        allocate(self.comm, 0).Free()  # windows are known by their order
+        return Outcome({name: entries.read(f"{self.prefix}result {name}").copy()
+                        for name in names}, ended_before=True)
+
+    def carry_out(self, make: Callable[[Rings], Workload],
+                  begin: Callable[[Workload, Worker, Mapping[str, AnyArray] | None], None],
+                  result: Callable[[Workload], Mapping[str, AnyArray]]) -> Outcome:
+        """Run a workload to its end, and save its result.
+
+        Args:
+            make: makes it, for these channels.
+            begin: has it go on from the newest snapshot, if there is one.
+            result: gives the arrays that are the result of a workload that has ended.
+
+        MPI: collective over all slots.
+        """
+        rings = Rings(self.comm)
+        workload = make(rings)
+        names = self._names = list(workload.arrays())
+        worker = self._worker = Worker(
+            rings, workload, self.store, self.mode, pace_s=self.pace_s,
+            on_statuses=self._hear if self.comm.rank == 0 else None)
+        begin(workload, worker, self.store.newest(names))
+        began = time.monotonic()
+        peeks.begin(self)
+        try:
+            while worker.turn():
+                peeks.serve()
+        finally:
+            peeks.end()
+        seconds = time.monotonic() - began
+        arrays = dict(result(workload))
+        self.store.forget(names)
+        self._save(arrays)
+        snapshots = worker.snapshots.history if worker.snapshots else []
+        messages = int(getattr(workload, "messages", rings.sent_records))
+        outcome = Outcome(arrays, False, seconds, rings.sent_records, rings.sent_bytes, messages,
+                          worker.updates, worker.computing_s, worker.idle_s, snapshots,
+                          self._moments)
+        rings.free()
+        return outcome
+
+    def _save(self, arrays: Mapping[str, AnyArray]) -> None:
+        """Save the result, until it is committed."""
+        for i, (name, array) in enumerate(arrays.items()):
+            entries.put(f"{self.prefix}name {i}", np.frombuffer(name.encode(), "u1"), "static")
+            entries.put(f"{self.prefix}result {name}", array, "static")
+        entries.put(self.prefix + "ended", np.array([self._identity, len(arrays)]), "static")
+        framework.kill_place("aic.end")
+        while not framework.confirm(framework.safepoint(take=True)):
+            pass
+
+    def _hear(self, statuses: Floats) -> None:
+        assert self._worker
+        snapshots = self._worker.snapshots
+        moment = Moment(time.monotonic() - self._worker.begun_s, statuses.copy(),
+                        len(snapshots.history) if snapshots else 0)
+        self._moments.append(moment)
+        if self._tell:
+            self._tell(moment)
+
+    def peek(self) -> Any:
+        """Copy this slot's part of the newest snapshot that is safe; None: there is none.
+
+        Raises:
+            NotNow: the newest one is not safe yet.
+        """
+        assert self._worker
+        if not self.store.settled():
+            raise NotNow
+        found = self.store.newest(self._names)
+        if found is None:
+            return None
+        number = int(entries.read(self.prefix + "note")[0])
+        return self.view(Peek(number, {name: array.copy() for name, array in found.items()}))
+
+
+@dataclass(frozen=True)
+class Peek:
+    """A slot's part of a snapshot.
+
+    Attributes:
+        number: of the snapshot, from 1 in each attempt.
+        arrays: copies of the workload's arrays.
+    """
+
+    number: int
+    arrays: Mapping[str, AnyArray]
+
+
+class NotNow(Exception):
+    """No snapshot can be read at this moment."""
+
+
+class Peeks:
+    """Readers of snapshots: other threads are answered between two turns of the worker."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._execution: Execution | None = None
+        self._thread = 0
+        self._asked = 0  # requests that are not answered yet
+        self._answers = 0  # answers so far
+        self._newest: Any = None  # as `Execution.view` makes it
+
+    def begin(self, execution: Execution) -> None:
+        """Serve readers from now on, in this thread."""
+        with self._changed:
+            self._execution, self._thread = execution, threading.get_ident()
+
+    def serve(self) -> None:
+        """Answer those who wait, if there is a snapshot to be read now."""
+        if self._asked and self._execution:
+            with contextlib.suppress(NotNow):
+                self._answer(self._execution.peek())
+
+    def end(self) -> None:
+        """Serve nobody any more; who waits gets the newest answer."""
+        self._answer(self._newest)
+        self._execution = None
+
+    def _answer(self, newest: Any) -> None:
+        with self._changed:
+            self._newest, self._asked, self._answers = newest, 0, self._answers + 1
+            self._changed.notify_all()
+
+    def read(self) -> Any:
+        """See `engine.peek`."""
+        if self._execution is None:
+            return None
+        if threading.get_ident() == self._thread:
+            with contextlib.suppress(NotNow):
+                self._newest = self._execution.peek()
+            return self._newest
+        with self._changed:
+            self._asked += 1
+            seen = self._answers
+            self._changed.wait_for(lambda: self._answers > seen or self._execution is None)
+            return self._newest
+
+
+peeks = Peeks()
