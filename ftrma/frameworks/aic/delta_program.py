@@ -8,7 +8,7 @@ order of updates does not matter, and nobody waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,22 +22,44 @@ SAMPLES = 64  # values on which the algebra of a program is tried
 RECOVERIES = ("all", "survivors")
 
 
-@dataclass
 class Block:
-    """Some vertices of a slot, as a program sees them.
+    """Some vertices of a slot, as a program sees them; arrays are made when they are asked for.
+
+    Args:
+        part: of the graph.
+        rows: numbers of the vertices among those of the slot; None: all.
+        value, delta: of all vertices of the slot.
+        n: number of vertices of the graph.
 
     Attributes:
         ids: of the vertices, (k,) int64.
         degree: number of edges that leave each vertex, (k,) int64.
         value, delta: of each vertex, (k,); only `DeltaProgram.init` writes them.
-        n: number of vertices of the graph.
+        n: see above.
     """
 
-    ids: npt.NDArray[np.int64]
-    degree: npt.NDArray[np.int64]
-    value: AnyArray
-    delta: AnyArray
-    n: int
+    def __init__(self, part: Part, rows: npt.NDArray[np.int64] | None, value: AnyArray,
+                 delta: AnyArray, n: int) -> None:
+        self._part, self._rows, self._of, self.n = part, rows, (value, delta), n
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.int64]:
+        return self._pick(self._part.ids)
+
+    @cached_property
+    def degree(self) -> npt.NDArray[np.int64]:
+        return self._pick(self._part.degree)
+
+    @cached_property
+    def value(self) -> AnyArray:
+        return self._pick(self._of[0])
+
+    @cached_property
+    def delta(self) -> AnyArray:
+        return self._pick(self._of[1])
+
+    def _pick(self, array: AnyArray) -> AnyArray:
+        return array if self._rows is None else array[self._rows]
 
 
 class DeltaProgram:

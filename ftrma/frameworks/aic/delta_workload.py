@@ -110,11 +110,7 @@ class DeltaWorkload:
         self.got[self.k:] = self.pending[self.k:] != self.zero
 
     def _block(self, rows: Ints | None) -> Block:
-        delta = self.pending[:self.k]
-        if rows is None:
-            return Block(self.part.ids, self.part.degree, self.value, delta, self.n)
-        return Block(self.part.ids[rows], self.part.degree[rows], self.value[rows], delta[rows],
-                     self.n)
+        return Block(self.part, rows, self.value, self.pending[:self.k], self.n)
 
     # -- updates ------------------------------------------------------------------------------
 
