@@ -241,6 +241,14 @@ class DeltaWorkload:
         self.got[self.k:] = self.pending[self.k:] != self.zero
         self._idle = False
 
+    def entries(self) -> int:
+        """Count the deltas and messages that wait here."""
+        return int(np.count_nonzero(self.pending != self.zero))
+
+    def entries_of(self, data: memoryview) -> int:
+        """Count the messages in a record."""
+        return int(np.frombuffer(data[:8], COUNT)[0])
+
     def amount(self, pending: AnyArray) -> float:
         """Sum of deltas and messages without signs; of the finite ones."""
         found = pending[pending != self.zero].astype(np.float64)

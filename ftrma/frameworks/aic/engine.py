@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ... import framework
 from ...framework import entries, kept
 from ..graph.part_store import PartStore
 from ..graph.parts import Graph, Part, Partition, check_kind
@@ -40,6 +42,8 @@ class Progress:
         bound: on the sum of all errors of values; inf where the program has no `factor`.
         total: sum of all values that are finite.
         snapshots: that have begun in this attempt.
+        attempt: number of the attempt, from 1; 0: nothing is protected.
+        time: of day, in seconds since the epoch.
     """
 
     seconds: float
@@ -48,6 +52,8 @@ class Progress:
     bound: float
     total: float
     snapshots: int
+    attempt: int
+    time: float
 
 
 class Result:
@@ -60,10 +66,10 @@ class Result:
             (1 - factor); 0 for minima and maxima with eps 0; inf where the program has no
             `factor`.
         stats: numbers of the run, of all slots together: "seconds", "updates", "messages",
-            "records", "bytes", "snapshots", "snapshot_bytes", "computing_s", "idle_s". Only
-            "ended_before" for a run that had ended before a failure.
+            "records", "bytes", "snapshots", "snapshot_bytes", "snapshot_entries", "computing_s",
+            "idle_s", and "attempts". Only "ended_before" for a run that had ended before a failure.
         outcome: the run as this slot has seen it.
-        history: at slot 0 the progress of this attempt.
+        history: at slot 0 the progress of all attempts that its process has seen.
 
     MPI: local, but for `gather`.
     Fault: a program that is entered again comes by its result again.
@@ -152,10 +158,10 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
     paces = [float(pace)] * comm.size if isinstance(pace, int | float) else [*map(float, pace)]
     if len(paces) != comm.size or min(paces) < 0:
         raise ValueError(f"pace {pace!r}: give seconds, or a list of {comm.size}, none negative")
-    tells = _Tells(program, progress) if comm.rank == 0 else None
     words = (type(program).__name__, np.dtype(program.dtype), graph.n, partition, comm.size, eps)
-    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank],
-                          tell=tells.tell if tells else None)
+    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank])
+    tells = _Tells(program, progress, f"{execution.prefix}history")
+    execution.tell = tells.tell
     parts = PartStore(comm, Settings("aic", None, partition, topology,
                                      None if cache is None else os.fspath(cache), None, 0),
                       by_default=True)
@@ -176,7 +182,7 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
     exact = eps == 0 and type(program).accumulate is not np.add
     bound = 0.0 if exact else _bound(program, eps * graph.n)
     return Result(comm, graph.n, ids, values, bound, _stats(comm, outcome), outcome,
-                  tells.history if tells else [])
+                  tells.history)
 
 
 def _check(eps: float, portion: float, send_portion: float, send_seconds: float,
@@ -248,27 +254,39 @@ def _stats(comm: Any, outcome: Outcome) -> dict[str, float]:
     mine = {"updates": outcome.updates, "records": outcome.records, "bytes": outcome.bytes,
             "messages": outcome.messages, "computing_s": outcome.computing_s,
             "idle_s": outcome.idle_s,
-            "snapshot_bytes": sum(s.size_bytes for s in outcome.snapshots)}
+            "snapshot_bytes": sum(s.size_bytes for s in outcome.snapshots),
+            "snapshot_entries": sum(getattr(s, "entries", 0) for s in outcome.snapshots)}
     every = comm.allgather(mine)
     found: dict[str, float] = {name: sum(slot[name] for slot in every) for name in mine}
-    return {"seconds": outcome.seconds, "snapshots": len(outcome.snapshots), **found}
+    return {"seconds": outcome.seconds, "snapshots": len(outcome.snapshots),
+            "attempts": framework.attempt(), **found}
 
 
 class _Tells:
-    """Turns moments of a run into progress, at slot 0."""
+    """Turns moments of a run into progress, at slot 0.
 
-    def __init__(self, program: DeltaProgram,
-                 progress: bool | Callable[[Progress], object]) -> None:
-        self.program, self.progress = program, progress
-        self.history: list[Progress] = []
+    Args:
+        key: under which the progress is kept for later attempts.
+    """
+
+    def __init__(self, program: DeltaProgram, progress: bool | Callable[[Progress], object],
+                 key: str) -> None:
+        self.program, self.progress, self._key = program, progress, key
         self._told_s = float("-inf")
+
+    @property
+    def history(self) -> list[Progress]:
+        rows = kept[self._key].tolist() if self._key in kept else []
+        return [Progress(s, int(u), p, b, t, int(k), int(a), when)
+                for s, u, p, b, t, k, a, when in rows]
 
     def tell(self, moment: Moment) -> None:
         status = dict(zip(STATUS, np.nansum(moment.statuses, axis=0).tolist(), strict=True))
         now = Progress(moment.seconds, int(status["updates"]), status["pending"],
                        _bound(self.program, status["pending"]), status["values"],
-                       moment.snapshots)
-        self.history.append(now)
+                       moment.snapshots, framework.attempt(), time.time())
+        row = np.array([list(vars(now).values())], np.float64)
+        kept[self._key] = np.concatenate([kept[self._key], row]) if self._key in kept else row
         if callable(self.progress):
             self.progress(now)
         elif self.progress and moment.seconds - self._told_s >= PROGRESS_S:

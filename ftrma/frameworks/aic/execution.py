@@ -90,6 +90,7 @@ class JobStore:
         return framework.staging.ready()
 
     def begin(self, arrays: Mapping[str, AnyArray]) -> bool:
+        entries.drop(self.prefix + LOG)  # that of the snapshot before
         self._put(arrays)
         self._open = framework.staging.begin()
         return self._open
@@ -143,6 +144,7 @@ class Execution:
         tell: takes a moment of the run, at slot 0, some times a second.
 
     Attributes:
+        tell: see above.
         run: its number in the job, from 1.
         store: keeps its snapshots.
         view: makes of a `Peek` what users get.
@@ -154,7 +156,7 @@ class Execution:
     def __init__(self, comm: Any, words: Sequence[object], mode: SnapshotMode | None, *,
                  pace_s: float = 0.0, tell: Callable[[Moment], None] | None = None) -> None:
         framework.claim("aic")
-        self.comm, self.mode, self.pace_s, self._tell = comm, mode, pace_s, tell
+        self.comm, self.mode, self.pace_s, self.tell = comm, mode, pace_s, tell
         self.run = runs.next()
         self._identity = zlib.crc32(" ".join(map(str, words)).encode())
         self.prefix = f"aic {self.run} "
@@ -238,8 +240,8 @@ class Execution:
         moment = Moment(time.monotonic() - self._worker.begun_s, statuses.copy(),
                         len(snapshots.history) if snapshots else 0)
         self._moments.append(moment)
-        if self._tell:
-            self._tell(moment)
+        if self.tell:
+            self.tell(moment)
 
     def peek(self) -> Any:
         """Copy this slot's part of the newest snapshot that is safe; None: there is none.
