@@ -5,9 +5,11 @@ The code is in `ftrma.frameworks.aic`.
 
 from __future__ import annotations
 
+from .frameworks.aic.completion import MatrixCompletion
 from .frameworks.aic.delta_program import Block, DeltaProgram
 from .frameworks.aic.delta_workload import Diverged
 from .frameworks.aic.engine import PeekedValues, Progress, Result, peek, run
+from .frameworks.aic.matrices import Planted, planted
 from .frameworks.aic.modes import (
     ChandyLamport,
     Hybrid,
@@ -29,7 +31,8 @@ from .frameworks.graph.data import (
 )
 
 __all__ = [
-    "Block", "ChandyLamport", "DeltaProgram", "Diverged", "Graph", "Hybrid", "PeekedValues",
-    "Progress", "Result", "SnapshotMode", "Synchronous", "VirtualSnapshot", "grid", "load",
-    "lognormal", "of_edges", "path", "peek", "power_law", "relabel", "rmat", "run", "symmetric",
+    "Block", "ChandyLamport", "DeltaProgram", "Diverged", "Graph", "Hybrid", "MatrixCompletion",
+    "PeekedValues", "Planted", "Progress", "Result", "SnapshotMode", "Synchronous",
+    "VirtualSnapshot", "grid", "load", "lognormal", "of_edges", "path", "peek", "planted",
+    "power_law", "relabel", "rmat", "run", "symmetric",
 ]
