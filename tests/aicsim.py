@@ -29,6 +29,7 @@ PLACES = [f"aic.{name}" for name in
           ("append", "drain", "begin", "clear", "half", "staged", "forward", "quiet")]
 MODES = ("virtual", "separate", "chandy-lamport", "synchronous", "hybrid", "none")
 MOST_TURNS = 60_000
+MOST_IDLE = 10_000  # turns in which no slot gets on: nobody ever will
 RECORD_BYTES = 8  # of a record, beside its data
 
 
@@ -188,7 +189,7 @@ class SimChannels:
         used = sum(len(record[1]) + RECORD_BYTES for record in ring)
         if ring and used + len(data) + RECORD_BYTES > sim.room:
             return False
-        after = sim.turn + (sim.random.randrange(200) if sim.random.random() < sim.delays else 0)
+        after = sim.turn + (sim.random.randrange(60) if sim.random.random() < sim.delays else 0)
         record = (kind, data, sim.store.passed[self.me], after)
         if sim.overtakes and kind != Kind.DATA and sim.random.random() < 0.5:
             ring.appendleft(record)
@@ -308,8 +309,10 @@ class SimStore:
             return False
         self._half = {name: np.array(array) for name, array in arrays.items()}
         self._begun = self.core.passed[self.me]
-        self.sim.call(self.me)  # a repair may come in it, after or before the arrays are staged
-        if self.sim.random.random() < 0.5:
+        if self.sim.repairs and self.sim.random.random() < 0.1:  # amid of it
+            self.sim.repair()
+            self.core.come(self.me)
+        if self.sim.random.random() < 0.5:  # the arrays are staged after it
             self._begun = self.core.passed[self.me]
         return True
 
@@ -339,19 +342,19 @@ class Simulation:
     Args:
         seed: of all choices.
         mode: of `MODES`.
-        overtakes: records of the protocol may overtake data (a rule that is left out).
-        mixed: slots load the newest part that each has staged (a rule that is left out).
+        tuned: attributes that are not drawn.
 
     Attributes:
+        overtakes: records of the protocol may overtake data (a rule that is left out).
+        mixed: slots load the newest part that each has staged (a rule that is left out).
         counts: what has happened.
     """
 
-    def __init__(self, seed: int, mode: str, *, overtakes: bool = False,
-                 mixed: bool = False) -> None:
+    def __init__(self, seed: int, mode: str, **tuned: Any) -> None:
         self.random = choose = random.Random(f"{seed} {mode}")
-        self.overtakes, self.mixed = overtakes, mixed
-        self.slots = choose.choice([1, 2, 2, 3, 3, 4])
-        self.mode = self._mode(mode)
+        self.overtakes = self.mixed = False
+        self.slots = tuned.get("slots") or choose.choice([1, 2, 2, 3, 3, 4])
+        self.mode = self._mode(mode, tuned.pop("how", {}))
         self.tokens, self.visits = choose.randrange(1, 7), choose.choice([5, 20, 60])
         self.amount = 2 ** choose.choice([8, 16, 30])
         endless = choose.random() < 0.3
@@ -368,19 +371,22 @@ class Simulation:
         self.rate = choose.choice([0.0005, 0.005])
         self.focus = choose.choice(PLACES)  # where most deaths happen
         self.commits = choose.choice([0.5, 0.02])  # how fast they are
+        self.ask_s = choose.choice([0.001, 0.05])
+        vars(self).update(tuned)
         self.now, self.turn = 0.0, 0
         self.counts: Counter[str] = Counter()
         self.rings: dict[tuple[int, int], deque[Any]] = {}
         self.store = Core(self)
         self._enter()
 
-    def _mode(self, name: str) -> Any:
+    def _mode(self, name: str, tuned: dict[str, Any]) -> Any:
         choose = self.random
         if name == "none":
             return None
         options: dict[str, Any] = {"seconds": choose.choice([1e-9, 0.05, 0.2])}
         if choose.random() < 0.2:
             options = {"updates": choose.randrange(1, 20)}
+        options = dict(tuned or options)
         if name == "hybrid":
             options["patience_s"] = choose.choice([0, 0.005, 0.05])
             options["aggregate"] = choose.random() < 0.7
@@ -395,6 +401,8 @@ class Simulation:
         self.workers = [Worker(SimChannels(self, me), self.workloads[me], SimStore(self, me),
                                self.mode, clock=lambda: self.now, visit=self.visitor(me))
                         for me in range(self.slots)]
+        for worker in self.workers:
+            worker.ending.ask_s = self.ask_s
         self.left: set[int] = set()
         self.decided = False
         self.store.passed = [self.store.generation] * self.slots
@@ -411,6 +419,10 @@ class Simulation:
             if self.deaths and self.random.random() < (0.1 if name == self.focus else 0):
                 self._die(name)
         return visit
+
+    def repair(self) -> None:
+        self.repairs -= 1
+        self.store.repair()
 
     def call(self, me: int) -> None:
         """Be in a call of a slot, in which it may die or come to a repair."""
@@ -430,20 +442,24 @@ class Simulation:
         Raises:
             AssertionError: a law does not hold.
         """
+        moved, newest = 0, 0
         while len(self.left) < self.slots:
             self.turn += 1
-            assert self.turn < MOST_TURNS, "does not end"
+            done = sum(worker.updates + worker.received + worker.sent for worker in self.workers)
+            if done != newest:
+                moved, newest = self.turn, done
+            assert self.turn < MOST_TURNS and self.turn - moved < MOST_IDLE, "does not end"
             self.now += self.random.random() * 0.002
             if self.store.whole() and self.random.random() < self.commits:
                 self.store.commit()
             if self.repairs and self.random.random() < self.rate:
-                self.repairs -= 1
-                self.store.repair()
+                self.repair()
             me = self.random.choices(range(self.slots), self.weights)[0]
             if me not in self.left:
                 self._turn(me)
         assert not any(self.rings.values()), "records are left behind"
         assert not any(worker.snapshots and worker.snapshots.epoch for worker in self.workers)
+        assert not self.store.open.parts or self.store.whole(), "a part of no snapshot is staged"
         self._law()
 
     def _turn(self, me: int) -> None:

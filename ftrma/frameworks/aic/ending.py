@@ -9,8 +9,9 @@ been asked early.
 
 The workload may also want an end, by the statuses of all slots. In both cases slot 0 appends END
 to all channels, and each slot does at its first END; it leaves when it has taken END from all.
-Channels are empty then, and all messages are in the state. Slot 0 does not end a run while a
-snapshot is open, and begins none while an end is near, else the two would keep each other out.
+Channels are empty then, and all messages are in the state. A slot that has a
+snapshot open appends END when it is closed: STAGED of all is under way, since a slot's END is its
+last record.
 
 Source: F. Mattern, "Algorithms for distributed termination detection", Distributed Computing 1987.
 """
@@ -26,7 +27,7 @@ import numpy as np
 
 from .kinds import Channels, Floats, Kind
 
-ASK_S = 0.05  # between two waves, if the end is not near; chosen: 20 small records a second
+ASK_S = 0.05  # between two waves, unless one was quiet; chosen: 20 small records a second
 _ASK = struct.Struct("=q")
 _REPORT = struct.Struct("=qqqqq")
 
@@ -67,6 +68,7 @@ class Ending:
         statuses: the newest ones of all slots, at slot 0; NaN where none has come.
         updates: of all slots, by the newest reports, at slot 0.
         waves: those that are complete, at slot 0.
+        ask_s: seconds between two waves.
     """
 
     def __init__(self, channels: Channels, clock: Callable[[], float],
@@ -75,8 +77,7 @@ class Ending:
         self.reason: Reason | None = None
         self.statuses: Floats = np.empty((channels.size, 0))
         self.updates = 0
-        self.waves = 0
-        self._decided: Reason | None = None
+        self.waves, self.ask_s = 0, ASK_S
         self._reports: dict[int, Counts] = {}
         self._asked_s: float | None = None
         self._asking = False  # a wave is under way
@@ -85,23 +86,9 @@ class Ending:
         self._ends: set[int] = set()
 
     # At slot 0
-    def near(self) -> bool:
-        """Say that the end may be near, so no snapshot should begin."""
-        if self._decided or self._sums is not None:
-            return True
-        return self._asking and all(report.passive for report in self._reports.values())
-
-    def step(self, open: bool) -> None:
-        """Ask in a new wave, or end the run, if it is time.
-
-        Args:
-            open: a snapshot is open.
-        """
-        if self.reason:
-            return
-        if self._decided and not open:
-            self.reason = self._decided
-        elif not self._asking and not self._decided and self._time_to_ask():
+    def step(self) -> None:
+        """Ask in a new wave, if it is time."""
+        if not self.reason and not self._asking and self._time_to_ask():
             self._asking, self._asked_s, self._reports = True, self._clock(), {}
             for to in range(self._channels.size):
                 self._channels.append(to, Kind.ASK, _ASK.pack(self.waves))
@@ -109,7 +96,7 @@ class Ending:
     def _time_to_ask(self) -> bool:
         if self._sums is not None or self._asked_s is None:
             return True
-        return self._clock() - self._asked_s >= ASK_S
+        return self._clock() - self._asked_s >= self.ask_s
 
     def _count(self) -> None:
         """Judge a wave that is complete."""
@@ -120,9 +107,9 @@ class Ending:
         self.updates = sum(r.updates for r in reports)
         quiet = all(r.passive for r in reports) and sums[0] == sums[1]
         if quiet and self._confirmed(sums):
-            self._decided = Reason.QUIESCENT
+            self.reason = Reason.QUIESCENT
         elif self._ended(self.statuses):
-            self._decided = Reason.ENDED
+            self.reason = Reason.ENDED
         self._sums = sums if quiet else None
 
     def _confirmed(self, sums: tuple[int, int]) -> bool:

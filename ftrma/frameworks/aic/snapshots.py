@@ -308,11 +308,11 @@ def pack(records: Sequence[tuple[int, bytes]]) -> AnyArray:
 
 
 def unpack(array: AnyArray) -> Iterator[tuple[int, memoryview]]:
-    """List slots and records that `pack` was given."""
+    """List slots and records that `pack` was given; records are aligned as those of a channel."""
     data = np.ascontiguousarray(array, np.uint8).data
     count, at = _ENTRY.unpack_from(data)[0], _ENTRY.size
     for _ in range(count):
         slot, length = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
-        yield slot, data[at:at + length]
+        yield slot, memoryview(bytes(data[at:at + length]))
         at += length

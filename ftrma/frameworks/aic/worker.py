@@ -206,11 +206,11 @@ class Worker:
             self._waves = self.ending.waves
             if self._on_statuses:
                 self._on_statuses(self.ending.statuses)
-        if snapshots and schedule and not self.ending.reason and not self.ending.near():
+        self.ending.step()
+        if snapshots and schedule and not self.ending.reason:
             updates = max(self.ending.updates, self.updates)
             if not snapshots.epoch and schedule.due(now, updates) and snapshots.begin():
                 schedule.begun(now, updates)
-        self.ending.step(snapshots is not None and snapshots.epoch is not None)
 
     def _leave(self) -> bool:
         """Leave the run, if all do and nothing is under way; False: not yet."""
