@@ -32,12 +32,12 @@ changed. All slots meet in a repair, so nobody hears of a generation that it has
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from .kinds import AnyArray, Channels, Kind, Store
+from .kinds import AnyArray, Bytes, Channels, Kind, Store
 from .modes import SnapshotMode
 
 LOG = "log"  # name of the array with records that were logged
@@ -58,6 +58,8 @@ class SnapshotStatistics:
         open_s: from the begin until all had staged.
         idle_s: in which the slot had nothing to do, while it was open.
         size_bytes: of the state and the log.
+        entries: messages in them: places that hold one, and those of records that were logged or
+            kept back.
         logged: records in the log.
         updates: that this slot has made while it was open.
         void: a repair has undone it.
@@ -71,6 +73,7 @@ class SnapshotStatistics:
     open_s: float = 0.0
     idle_s: float = 0.0
     size_bytes: int = 0
+    entries: int = 0
     logged: int = 0
     updates: int = 0
     void: bool = False
@@ -117,8 +120,10 @@ class Snapshots:
         store: for its parts.
         mode: of all snapshots.
         arrays: gives the slot's state.
+        entries: counts the messages in the state, or, given records, in these.
         clock: seconds.
         visit: is called with names of places where a process may be killed.
+        number: of the newest snapshot before.
 
     Attributes:
         epoch: the snapshot that is open; None: none is.
@@ -126,10 +131,12 @@ class Snapshots:
     """
 
     def __init__(self, channels: Channels, store: Store, mode: SnapshotMode,
-                 arrays: Callable[[], Mapping[str, AnyArray]], *, clock: Callable[[], float],
-                 visit: Callable[[str], None], number: int = 0) -> None:
+                 arrays: Callable[[], Mapping[str, AnyArray]],
+                 entries: Callable[[Iterable[Bytes] | None], int], *,
+                 clock: Callable[[], float], visit: Callable[[str], None],
+                 number: int = 0) -> None:
         self._channels, self._store, self._mode = channels, store, mode
-        self._arrays, self._clock, self._visit = arrays, clock, visit
+        self._arrays, self._entries, self._clock, self._visit = arrays, entries, clock, visit
         self._number = number  # of the newest snapshot that this slot has heard of
         self.epoch: Epoch | None = None
         self.history: list[SnapshotStatistics] = []
@@ -254,6 +261,7 @@ class Snapshots:
         if epoch.cut:
             statistics.flushing_s = began - statistics.begun_s
             statistics.size_bytes = sum(array.nbytes for array in arrays.values())
+            statistics.entries = self._entries(None)
             self._visit("aic.half")
         statistics.staging_s += self._clock() - began
         self._leave_void()
@@ -267,6 +275,7 @@ class Snapshots:
             log = pack(epoch.log)
             statistics.logged, statistics.size_bytes = (
                 len(epoch.log), statistics.size_bytes + log.nbytes)
+            statistics.entries += self._entries(data for _, data in epoch.log)
             self._store.add({LOG: log})
         epoch.log = []
         note = {"number": epoch.number, "generation": epoch.generation}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...framework import kill_place
 from .ending import Counts, Ending, Reason
@@ -39,6 +39,7 @@ class Worker:
         visit: is called with names of places where a process may be killed.
         pace_s: an update takes so long, by sleeping; 0: as long as it takes.
         mtbf_s: mean time between failures of the job, for Daly's interval; 0: not known.
+        number: of the newest snapshot before, whose state is restored; 0: there is none.
         on_statuses: is called at slot 0 with the statuses of all slots, several times a second.
 
     Attributes:
@@ -63,11 +64,12 @@ class Worker:
         self._clock, self._sleep, self._visit = clock, sleep, visit
         self._pace_s, self._on_statuses = pace_s, on_statuses
         self.ending = Ending(channels, clock, workload.ended)
-        self.snapshots = Snapshots(channels, store, mode, self._arrays, clock=clock, visit=visit,
-                                   number=number) if mode else None
+        self.snapshots = Snapshots(channels, store, mode, self._arrays, self._entries, clock=clock,
+                                   visit=visit, number=number) if mode else None
         self._schedule = Schedule(mode, clock(), mtbf_s) if mode else None
         self._held: deque[tuple[int, bytes]] = deque()
         self._pieces = self.sent = self.received = self._waves = 0
+        self._updates = 0  # those of the attempt before, which were restored
         self.begun_s, self.computing_s, self.idle_s = clock(), 0.0, 0.0
 
     @property
@@ -79,6 +81,13 @@ class Worker:
         """Why the run has ended; None: it has not."""
         return self.ending.reason
 
+    def lost_updates(self) -> float:
+        """Estimate the updates that snapshots have cost: had it computed as beside of them."""
+        history = self.snapshots.history if self.snapshots else []
+        open_s, inside = sum(s.open_s for s in history), sum(s.updates for s in history)
+        beside_s = self._clock() - self.begun_s - open_s
+        return (self.updates - self._updates - inside) * open_s / max(beside_s, 1e-9) - inside
+
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from the arrays of a snapshot."""
         self._workload.load({name: array for name, array in arrays.items()
@@ -87,6 +96,7 @@ class Worker:
             self._workload.receive(source, data)
         for to, data in unpack(arrays[HELD]) if HELD in arrays else ():
             self._held.append((to, bytes(data)))
+        self._updates = self.updates
 
     def run(self) -> Reason:
         """Take turns until the run ends.
@@ -198,6 +208,14 @@ class Worker:
         if self._mode and not self._mode.aggregate:
             arrays[HELD] = pack(self._held)
         return arrays
+
+    def _entries(self, records: Iterable[Bytes] | None = None) -> int:
+        """Count the messages in the state, or in records, if the workload can."""
+        count_one = getattr(self._workload, "entries_of", lambda _: 1)
+        if records is not None:
+            return sum(int(count_one(data)) for data in records)
+        of_state = int(getattr(self._workload, "entries", int)())
+        return of_state + sum(int(count_one(data)) for _, data in self._held)
 
     def _lead(self) -> None:
         """Begin a snapshot or a wave, or end the run, as slot 0."""
