@@ -369,20 +369,25 @@ class Staging:
         staging = _staging("ready")
         return staging is None or staging.ready()
 
-    def begin(self) -> bool:
+    def begin(self, generation: int | None = None) -> bool:
         """Begin the next version: stage all entries that are put, windows and declared state.
 
         Entries are staged as they are now, also where arrays go on changing.
 
+        Args:
+            generation: begin only if this is the slot's `generation` still, since a version that is
+                begun has to be ended; a repair may come at the begin of this call.
+
         Returns:
-            False: not now, and nothing has happened. The version before is on its way, or a
-            spare computes the parity of a checksum rank that died: ask again later.
+            False: not now, and nothing has happened. The version before is on its way, a spare
+            computes the parity of a checksum rank that died, or there is another generation.
 
         Raises:
             FtrmaError: a version is begun already.
         """
         staging = _staging("begin")
-        return staging is None or staging.begin()
+        return staging is None or staging.begin(
+            lambda: generation is None or generation == self.generation)
 
     def add(self) -> None:
         """Stage the entries that were put since `begin`, or since the last `add`, as well.

@@ -303,27 +303,34 @@ class SimStore:
         self._call()
         return not self.core.open.parts
 
-    def begin(self, arrays: Mapping[str, Any]) -> bool:
+    def begin(self, arrays: Mapping[str, Any], generation: int) -> bool:
         self._call()
+        self._repair()
         if self.sim.random.random() < self.sim.refusals:
             return False
+        if not self.sim.heedless and self.generation != generation:
+            return False
         self._half = {name: np.array(array) for name, array in arrays.items()}
-        self._begun = self.core.passed[self.me]
-        if self.sim.repairs and self.sim.random.random() < 0.1:  # amid of it
+        self._begun = self.generation
+        self._repair()
+        return True
+
+    def _repair(self) -> None:
+        """Have a repair come in the call."""
+        if self.sim.repairs and self.sim.random.random() < 0.05:
             self.sim.repair()
             self.core.come(self.me)
-        if self.sim.random.random() < 0.5:  # the arrays are staged after it
-            self._begun = self.core.passed[self.me]
-        return True
 
     def add(self, arrays: Mapping[str, Any]) -> None:
         assert self._half is not None, "add without begin"
         self._call()
+        self._repair()
         self._half.update({name: np.array(array) for name, array in arrays.items()})
 
     def end(self, note: Mapping[str, int]) -> bool:
         assert self._half is not None, "end without begin"
         self._call()
+        self._repair()
         half, self._half = self._half, None
         if self._begun != self.core.passed[self.me]:
             return False
@@ -345,6 +352,7 @@ class Simulation:
         tuned: attributes that are not drawn.
 
     Attributes:
+        heedless: the store begins parts of void snapshots (a rule that is left out).
         overtakes: records of the protocol may overtake data (a rule that is left out).
         mixed: slots load the newest part that each has staged (a rule that is left out).
         counts: what has happened.
@@ -352,7 +360,7 @@ class Simulation:
 
     def __init__(self, seed: int, mode: str, **tuned: Any) -> None:
         self.random = choose = random.Random(f"{seed} {mode}")
-        self.overtakes = self.mixed = False
+        self.overtakes = self.mixed = self.heedless = False
         self.slots = tuned.get("slots") or choose.choice([1, 2, 2, 3, 3, 4])
         self.mode = self._mode(mode, tuned.pop("how", {}))
         self.tokens, self.visits = choose.randrange(1, 7), choose.choice([5, 20, 60])
@@ -384,8 +392,8 @@ class Simulation:
         if name == "none":
             return None
         options: dict[str, Any] = {"seconds": choose.choice([1e-9, 0.05, 0.2])}
-        if choose.random() < 0.2:
-            options = {"updates": choose.randrange(1, 20)}
+        if choose.random() < 0.3:
+            options = choose.choice([{"updates": choose.randrange(1, 20)}, {"seconds": "daly"}])
         options = dict(tuned or options)
         if name == "hybrid":
             options["patience_s"] = choose.choice([0, 0.005, 0.05])
@@ -399,7 +407,8 @@ class Simulation:
         self.rings = {(a, b): deque() for a in range(self.slots) for b in range(self.slots)}
         self.workloads = [self.make(self, me) for me in range(self.slots)]
         self.workers = [Worker(SimChannels(self, me), self.workloads[me], SimStore(self, me),
-                               self.mode, clock=lambda: self.now, visit=self.visitor(me))
+                               self.mode, clock=lambda: self.now, visit=self.visitor(me),
+                               due=lambda: self.random.random() < 0.01)
                         for me in range(self.slots)]
         for worker in self.workers:
             worker.ending.ask_s = self.ask_s

@@ -58,8 +58,12 @@ class SlotStaging:
         self.view.unwind_if_alarmed()
         return staging.is_ready(self.view)
 
-    def begin(self) -> bool:
-        """See `ftrma.framework.Staging`."""
+    def begin(self, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """See `ftrma.framework.Staging`.
+
+        Args:
+            wanted: says, after a repair that may come first, that it is to be begun still.
+        """
         view = self.view
         view.unwind_if_alarmed()
         if self.open:
@@ -68,7 +72,7 @@ class SlotStaging:
         if view.words.committed + 1 < version:
             return False
         regions, record = self.protected()  # it may run code of the program: admit() comes behind
-        if not view.admit(version, wait=False):
+        if not wanted() or not view.admit(version, wait=False):
             return False
         view.visit("checkpoint")
         self.undone, self.policy.last = False, time.monotonic()

@@ -89,10 +89,10 @@ class JobStore:
     def ready(self) -> bool:
         return framework.staging.ready()
 
-    def begin(self, arrays: Mapping[str, AnyArray]) -> bool:
+    def begin(self, arrays: Mapping[str, AnyArray], generation: int) -> bool:
         entries.drop(self.prefix + LOG)  # that of the snapshot before
         self._put(arrays)
-        self._open = framework.staging.begin()
+        self._open = framework.staging.begin(generation)
         return self._open
 
     def add(self, arrays: Mapping[str, AnyArray]) -> None:

@@ -119,8 +119,8 @@ class Store(Protocol):
     def ready(self) -> bool:
         """Say that the newest snapshot is safe, so another one may begin."""
 
-    def begin(self, arrays: Mapping[str, AnyArray]) -> bool:
-        """Stage arrays; False: not now, ask again."""
+    def begin(self, arrays: Mapping[str, AnyArray], generation: int) -> bool:
+        """Stage arrays; False: not now, ask again, or the generation is not this one any more."""
 
     def add(self, arrays: Mapping[str, AnyArray]) -> None:
         """Stage more arrays, of other names, of the snapshot that was begun."""

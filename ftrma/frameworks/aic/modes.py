@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 DALY = "daly"
-FIRST_S = 1.0  # until the first snapshot by Daly's rule; its cost is measured then
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class SnapshotMode:
     """A mode of snapshots, which says how often they are taken; its subclasses say how.
 
     Args:
-        seconds: from the begin of a snapshot to that of the next one, > 0; "daly": Daly's interval,
-            from what snapshots cost and the mean time between failures (``--mtbf``). At least half
-            of a run is without a snapshot, however short the interval is.
+        seconds: from the begin of a snapshot to that of the next one, > 0; "daly": as
+            ``--interval`` says, by default Daly's interval from what snapshots cost and ``--mtbf``.
+            At least half of a run is without a snapshot, however short the interval is.
         updates: a snapshot begins after so many updates of all slots together, > 0, instead.
 
     Raises:
@@ -162,54 +162,27 @@ def make(text: str) -> SnapshotMode | None:
                          "updates such as 20000u") from None
 
 
-def daly_interval(cost_s: float, mtbf_s: float) -> float:
-    """Return the best time between two snapshots, in seconds.
-
-    Args:
-        cost_s: time that a snapshot holds a slot up, > 0.
-        mtbf_s: mean time between failures of the whole job, > 0.
-
-    Source: Daly 2006, equation 37.
-    """
-    if cost_s >= 2 * mtbf_s:
-        return mtbf_s
-    ratio = cost_s / (2 * mtbf_s)
-    return math.sqrt(2 * cost_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost_s
-
-
 class Schedule:
     """A clock that tells slot 0 when a snapshot is due.
 
     Args:
         mode: says how often.
         now_s: by the clock of `due`.
-        mtbf_s: mean time between failures of the whole job, for Daly's interval; 0: not known.
-
-    Attributes:
-        cost_s: of the newest snapshot, for Daly's interval; 0: there is none.
-
-    Raises:
-        ValueError: Daly's interval is asked for, and the time between failures is not known.
+        by_interval: says that one is due by ``--interval``, for "daly".
     """
 
-    def __init__(self, mode: SnapshotMode, now_s: float, mtbf_s: float) -> None:
-        if mode.seconds == DALY and mtbf_s <= 0:
-            raise ValueError(f"{type(mode).__name__}(\"daly\"): the mean time between failures is "
-                             "not known; start the job with --mtbf SECONDS, or give seconds")
-        self._mode, self._mtbf_s, self.cost_s = mode, mtbf_s, 0.0
+    def __init__(self, mode: SnapshotMode, now_s: float, by_interval: Callable[[], bool]) -> None:
+        self._mode, self._by_interval = mode, by_interval
         self._began_s, self._began_updates = now_s, 0.0
 
     def due(self, now_s: float, updates: float) -> bool:
         """Say that a snapshot is due, after so many updates of all slots."""
         if self._mode.updates is not None:
             return updates - self._began_updates >= self._mode.updates
-        return now_s - self._began_s >= self._interval_s()
+        if self._mode.seconds == DALY:
+            return self._by_interval()
+        return now_s - self._began_s >= float(self._mode.seconds or 0.0)
 
     def begun(self, now_s: float, updates: float) -> None:
         """Note that a snapshot has begun."""
         self._began_s, self._began_updates = now_s, updates
-
-    def _interval_s(self) -> float:
-        if self._mode.seconds == DALY:
-            return daly_interval(self.cost_s, self._mtbf_s) if self.cost_s > 0 else FIRST_S
-        return float(self._mode.seconds or 0.0)

@@ -257,19 +257,16 @@ class Snapshots:
         """Stage the state, if the store can."""
         began, statistics = self._clock(), epoch.statistics
         arrays = self._arrays()
-        epoch.cut = self._store.begin(arrays)
+        epoch.cut = self._store.begin(arrays, epoch.generation)
         if epoch.cut:
             statistics.flushing_s = began - statistics.begun_s
             statistics.size_bytes = sum(array.nbytes for array in arrays.values())
             statistics.entries = self._entries(None)
             self._visit("aic.half")
         statistics.staging_s += self._clock() - began
-        self._leave_void()
 
     def _stage(self, epoch: Epoch) -> None:
         """Complete this slot's part."""
-        if self.epoch is not epoch:
-            return
         began, statistics = self._clock(), epoch.statistics
         if self._mode.patience_s < np.inf:
             log = pack(epoch.log)

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from ...framework import kill_place
+from ... import framework
 from .ending import Counts, Ending, Reason
 from .kinds import AnyArray, Bytes, Channels, Floats, Kind, Store, Workload
 from .modes import Schedule, SnapshotMode
@@ -37,8 +37,8 @@ class Worker:
         clock: seconds; for timers and statistics.
         sleep: for `pace_s`.
         visit: is called with names of places where a process may be killed.
+        due: says that a snapshot is due by ``--interval``, for the mode's "daly".
         pace_s: an update takes so long, by sleeping; 0: as long as it takes.
-        mtbf_s: mean time between failures of the job, for Daly's interval; 0: not known.
         number: of the newest snapshot before, whose state is restored; 0: there is none.
         on_statuses: is called at slot 0 with the statuses of all slots, several times a second.
 
@@ -57,8 +57,8 @@ class Worker:
                  mode: SnapshotMode | None = None, *,
                  clock: Callable[[], float] = time.monotonic,
                  sleep: Callable[[float], None] = time.sleep,
-                 visit: Callable[[str], None] = kill_place, pace_s: float = 0.0,
-                 mtbf_s: float = 0.0, number: int = 0,
+                 visit: Callable[[str], None] = framework.kill_place,
+                 due: Callable[[], bool] = framework.due, pace_s: float = 0.0, number: int = 0,
                  on_statuses: Callable[[Floats], None] | None = None) -> None:
         self._channels, self._workload, self._mode = channels, workload, mode
         self._clock, self._sleep, self._visit = clock, sleep, visit
@@ -66,7 +66,7 @@ class Worker:
         self.ending = Ending(channels, clock, workload.ended)
         self.snapshots = Snapshots(channels, store, mode, self._arrays, self._entries, clock=clock,
                                    visit=visit, number=number) if mode else None
-        self._schedule = Schedule(mode, clock(), mtbf_s) if mode else None
+        self._schedule = Schedule(mode, clock(), due) if mode else None
         self._held: deque[tuple[int, bytes]] = deque()
         self._pieces = self.sent = self.received = self._waves = 0
         self._updates = 0  # those of the attempt before, which were restored
