@@ -25,6 +25,7 @@ QUESTIONS = {
     "lwcp": "what checkpoints and logs of vertex programs cost, light and heavy",
     "phoenix": "what Phoenix costs without a failure, and how many rounds more with one",
     "apgas": "what resilient finishes, calls and the store of apgas cost",
+    "aic": "what snapshots of asynchronous computations cost, archive and save",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 
