@@ -39,7 +39,7 @@ while min(got) < records or min(sent) < records or rings.behind():
     fw.kill_place("rings.turn")
     for to in range(comm.size):
         if sent[to] < records:
-            kind = Kind.DATA if random.random() < 0.8 else Kind.STATUS
+            kind = Kind.DATA if random.random() < 0.8 else Kind.REPORT
             size = 1 + int(random.integers(rings.limit_bytes // 8 if kind == Kind.DATA else 20))
             if rings.append(to, kind, np.full(size, sent[to])):
                 made[to].append(kind)

@@ -36,8 +36,8 @@ FRAMEWORKS = {path.parent.name for path in (PACKAGE / "frameworks").glob("*/__in
 DOOR = {FRONT, "host"}  # what they may use
 # Frameworks that use modules of another one: graphs are the same for both.
 BORROWED = {"aic": {f"frameworks.graph.{name}" for name in
-                    ("data", "files", "generate", "kernels", "part_store", "parts", "references",
-                     "runner", "runs")}}
+                    ("cache", "data", "files", "generate", "kernels", "part_store", "parts",
+                     "references", "runner", "runs", "spill")}}
 
 
 def name_of(path: Path) -> str:
