@@ -26,6 +26,7 @@ QUESTIONS = {
     "phoenix": "what Phoenix costs without a failure, and how many rounds more with one",
     "apgas": "what resilient finishes, calls and the store of apgas cost",
     "aic": "what snapshots of asynchronous computations cost, archive and save",
+    "completion": "what matrix completion costs beside other libraries",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

@@ -6,6 +6,7 @@ The code is in `ftrma.frameworks.aic`.
 from __future__ import annotations
 
 from .frameworks.aic.completion import MatrixCompletion
+from .frameworks.aic.completion_run import CompletionProgress
 from .frameworks.aic.delta_program import Block, DeltaProgram
 from .frameworks.aic.delta_workload import Diverged
 from .frameworks.aic.engine import PeekedValues, Progress, Result, peek, run
@@ -31,8 +32,8 @@ from .frameworks.graph.data import (
 )
 
 __all__ = [
-    "Block", "ChandyLamport", "DeltaProgram", "Diverged", "Graph", "Hybrid", "MatrixCompletion",
-    "PeekedValues", "Planted", "Progress", "Result", "SnapshotMode", "Synchronous",
-    "VirtualSnapshot", "grid", "load", "lognormal", "of_edges", "path", "peek", "planted",
-    "power_law", "relabel", "rmat", "run", "symmetric",
+    "Block", "ChandyLamport", "CompletionProgress", "DeltaProgram", "Diverged", "Graph", "Hybrid",
+    "MatrixCompletion", "PeekedValues", "Planted", "Progress", "Result", "SnapshotMode",
+    "Synchronous", "VirtualSnapshot", "grid", "load", "lognormal", "of_edges", "path", "peek",
+    "planted", "power_law", "relabel", "rmat", "run", "symmetric",
 ]

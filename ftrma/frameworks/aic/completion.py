@@ -9,16 +9,19 @@ from __future__ import annotations
 import inspect
 import numbers
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .completion_workload import CompletionWorkload, Rules
+from .completion_run import CompletionProgress, Found, Told, find
+from .completion_workload import Rules
 from .kinds import Floats
 from .matrices import MOST_IDS, Known, check_inside, ids_of, known_entries, values_of, whole
+from .modes import SnapshotMode, VirtualSnapshot
 
+DEFAULT_SNAPSHOT = VirtualSnapshot(seconds=2.0)
 OWNERS = ("random", "ring")
 
 
@@ -44,29 +47,43 @@ class MatrixCompletion:
             has come down to this, in the unit of the values; None: it does not.
         seed: of the first factors, and of the ways of the columns; 0 to 2**32 - 1.
         owner: slot of a column's next visit: "random": any; "ring": the next one.
-        snapshot: VirtualSnapshot, ChandyLamport, Synchronous or Hybrid; None: none is taken, and
-            after a failure all begin anew.
+        snapshot: how snapshots are taken; None: none is, and a failure begins the run anew.
+        pace: seconds that an update, a step on one entry, takes at least, by sleeping, to emulate
+            slow machines; a list has one of each slot. 0: as long as it takes.
+        progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with
+            `CompletionProgress`, some times a second.
 
     Attributes:
         row_factors_: (n, rank); zeros in rows without a known entry.
         column_factors_: (m, rank); zeros in columns without a known entry.
         mean_: of the known values.
         rmse_: the root of the mean square of the errors at the known entries.
-        updates_: entries on which a step was taken, all slots together.
+        stats_: numbers of the run, of all slots together: "updates" (entries on which a step was
+            taken) and "visits" of columns, with those before a snapshot that was loaded; of this
+            attempt "seconds", "records", "bytes", "snapshots", "snapshot_bytes",
+            "snapshot_entries" (columns in them that were queued, packed or under way),
+            "computing_s", "idle_s"; and "attempts". Of a run that had ended before a failure
+            "updates" and "visits" alone.
+        history_: at slot 0 the progress, over attempts as long as its process lives.
     """
 
     mean_: float
     rmse_: float
-    updates_: int
+    stats_: dict[str, float]
+    history_: list[CompletionProgress]
     row_factors_: Floats
     column_factors_: Floats
 
     def __init__(self, rank: int = 20, *, regularization: float = 0.001, step: float = 0.03,
                  decay: float = 0.01, epochs: int = 60, rmse: float | None = None, seed: int = 0,
-                 owner: str = "random", snapshot: Any = None) -> None:
+                 owner: str = "random",
+                 snapshot: SnapshotMode | None = DEFAULT_SNAPSHOT,
+                 pace: float | list[float] = 0.0,
+                 progress: bool | Callable[[CompletionProgress], object] = False) -> None:
         self.rank, self.regularization = rank, regularization
         self.step, self.decay, self.epochs, self.rmse = step, decay, epochs, rmse
         self.seed, self.owner, self.snapshot = seed, owner, snapshot
+        self.pace, self.progress = pace, progress
 
     # ---- scikit-learn's habits --------------------------------------------------------------
 
@@ -119,13 +136,18 @@ class MatrixCompletion:
             ValueError: there is no entry, one lies outside of the matrix or is NaN or infinite,
                 lengths differ, a parameter is out of its range, or the steps were too long.
 
-        MPI: collective over all slots; ends on all when the run has ended.
-        Fault: unwinds when all go back; the next attempt goes on from the newest snapshot.
+        MPI: collective over all slots; no slot waits for another one until the end. Claims the
+            job's failures.
+        Fault: unwinds when all go back. In the next attempt the run goes on from the newest
+            snapshot.
         """
         known = known_entries(rows, cols, values, shape)
         deviation = float(known.values.std()) or 1.0
         rules = self._rules(deviation)
-        self._take(_run(rules, known.scaled(deviation), self.snapshot), known, rules, deviation)
+        told = Told(self.progress, deviation)
+        found = find(rules, known.scaled(deviation), self.snapshot, self.pace, told)
+        self._take(found, known, deviation)
+        self.history_ = told.history
         if self.rmse is not None and self.rmse_ > self.rmse:
             warnings.warn(f"rmse {self.rmse:g} was not reached: it is {self.rmse_:.4g} after "
                           f"{self.epochs} epochs; give more epochs or a higher rank",
@@ -193,17 +215,20 @@ class MatrixCompletion:
             if not isinstance(value, numbers.Real) or not 0 <= value < np.inf or (
                     value == 0 and least == "above"):
                 raise ValueError(f"{name}={value!r}: give a finite number, {least} 0")
+        if self.snapshot is not None and not isinstance(self.snapshot, SnapshotMode):
+            raise ValueError(f"snapshot={self.snapshot!r}: give None, or one such as "
+                             "VirtualSnapshot(seconds=2)")
         if self.owner not in OWNERS:
             raise ValueError(f"owner={self.owner!r}: give \"random\" or \"ring\"")
         return Rules(rank, float(self.regularization), float(self.step), float(self.decay), epochs,
                      (self.rmse or 0.0) / deviation, seed, self.owner)
 
-    def _take(self, found: Found, known: Known, rules: Rules, deviation: float) -> None:
+    def _take(self, found: Found, known: Known, deviation: float) -> None:
         """Have the factors that were found, of the values as they were given."""
         if found.diverged:
             raise ValueError(f"step={self.step:g}: the errors grow without bound; give a smaller "
                              f"step, {self.step / 3:.2g} say")
-        self.mean_, self.updates_ = known.mean, found.updates
+        self.mean_, self.stats_ = known.mean, found.stats
         self.row_factors_ = found.rows
         self.row_factors_[np.bincount(known.rows, minlength=known.shape[0]) == 0] = 0.0
         self.column_factors_ = deviation * found.columns
@@ -211,24 +236,3 @@ class MatrixCompletion:
 
 
 _PARAMETERS = tuple(inspect.signature(MatrixCompletion.__init__).parameters)[1:]
-
-
-@dataclass(frozen=True)
-class Found:
-    """The result of a run: factors of all rows and columns, of scaled values."""
-
-    rows: Floats
-    columns: Floats
-    updates: int
-    diverged: bool
-
-
-def _run(rules: Rules, known: Known, snapshot: Any) -> Found:
-    """Find the factors, on all slots together."""
-    workload = CompletionWorkload(rules, known.share(0, 1), 0, 1)
-    while workload.compute() and not workload.ended(workload.status()[None]):
-        pass
-    columns = np.zeros((known.shape[1], rules.rank))
-    tokens = workload.columns()
-    columns[tokens[:, 0].astype(np.int64)] = tokens[:, 2:]
-    return Found(workload.row_factors, columns, workload.updates, workload.diverged)

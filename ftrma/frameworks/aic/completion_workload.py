@@ -23,7 +23,7 @@ import numpy as np
 
 from ..graph import kernels
 from ..graph.references import Columns, Ints
-from .kinds import AnyArray, Append, Floats
+from .kinds import AnyArray, Append, Bytes, Floats
 
 HEAD = 2  # numbers in front of a token's factors: the column, and its visits so far
 WORK = 50_000  # entries in one piece of work: about 1 ms (measured: 17 ns each at rank 20)
@@ -145,6 +145,7 @@ class CompletionWorkload:
         share: this slot's.
         me, size: number of this slot, and of all slots.
         limit_bytes: longest record that `send` appends.
+        work: entries in one piece of work, if one column does not have more.
 
     Attributes:
         row_factors: of the slot's rows, (rows, rank).
@@ -157,8 +158,9 @@ class CompletionWorkload:
     """
 
     def __init__(self, rules: Rules, share: Share, me: int, size: int,
-                 limit_bytes: int = 65536) -> None:
+                 limit_bytes: int = 65536, work: int = WORK) -> None:
         self.rules, self.share, self.me, self.size = rules, share, me, size
+        self._work = work
         self.width = HEAD + rules.rank
         if limit_bytes < 8 * self.width:
             raise ValueError(f"rank={rules.rank}: a column takes {8 * self.width} bytes, and a "
@@ -192,7 +194,7 @@ class CompletionWorkload:
             return False
         column = self.queue.rows[:MOST_TOKENS, 0].astype(np.int64)
         entries = self._length[column].cumsum()
-        count = max(1, int(np.searchsorted(entries, WORK, "right")))
+        count = max(1, int(np.searchsorted(entries, self._work, "right")))
         tokens, column = self.queue.rows[:count].copy(), column[:count]
         self.queue.drop(count)
         squares = np.empty(count)
@@ -260,6 +262,14 @@ class CompletionWorkload:
         """All tokens that are here: the column, its visits, its factors."""
         return np.concatenate([self.queue.rows, self.finished.rows,
                                *(tokens.rows for tokens in self._packed)])
+
+    def entries(self) -> int:
+        """Number of columns here that are messages: queued, or packed for another slot."""
+        return len(self.queue) + sum(map(len, self._packed))
+
+    def entries_of(self, data: Bytes) -> int:
+        """Number of columns in a record."""
+        return len(np.frombuffer(data, np.float64)) // self.width
 
     def _sort(self, tokens: Floats) -> None:
         """Bring tokens to the place of their next visit, or to the end."""

@@ -485,11 +485,13 @@ SMALLEST = {
     "phoenix": "cc -n 2 --graph rmat:8 --repeat 0",
     "lwcp": "-n 2 --graph rmat:8 --every 3 --kill 5 --steps 8",
     "apgas": "-n 2 --seconds 0.01",
+    "completion": "--rows 300 --cols 40 --rank 3 -n 2",
 }
 
 
 @pytest.mark.parametrize("name", tiers(
-    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "apgas"],
+    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "apgas",
+     "completion"],
     full=["dht", "apgas"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)

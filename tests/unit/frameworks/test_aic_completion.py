@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
+from collections import Counter, deque
 from itertools import pairwise
 from typing import Any
 
+import aicsim
 import numpy as np
 import pytest
 
 from ftrma.frameworks.aic.completion import MatrixCompletion
 from ftrma.frameworks.aic.completion_workload import HEAD, CompletionWorkload, Rules, Tokens
+from ftrma.frameworks.aic.ending import Reason
 from ftrma.frameworks.aic.kinds import Floats
 from ftrma.frameworks.aic.matrices import Known, known_entries, planted
+from ftrma.frameworks.aic.snapshots import LOG, unpack
+from ftrma.frameworks.aic.worker import HELD
 
 RULES = Rules(rank=5, regularization=0.001, step=0.03, decay=0.01, epochs=30, rmse=0.0, seed=3,
               owner="random")
@@ -108,17 +112,20 @@ def test_each_column_is_at_one_place(size: int, owner: str) -> None:
 
 def test_a_snapshot_is_exact() -> None:
     """Law: slots that have loaded a state go on as those from which it is, bit by bit."""
-    slots = Slots(small(seed=1), 4, RULES, seed=2)
-    for _ in range(8):
-        for _ in range(100):
-            slots.turn()
+    slots = Slots(small(seed=1), 4, Rules(**{**vars(RULES), "epochs": 3}), seed=2)
+    finished = 0
+    while not slots.over():
+        finished = max(finished, len(slots.slots[0].finished))
         other = slots.restored()
         assert other.state() == slots.state()
-        for _ in range(200):
+        for _ in range(100):
             slots.turn()
             other.turn()
         assert other.state() == slots.state()
         assert (other.tokens() == slots.tokens()).all()
+        for _ in range(40):
+            slots.turn()
+    assert finished  # some states have columns that stay
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -300,3 +307,54 @@ def test_an_error_that_is_not_reached_is_told() -> None:
 def test_bad_plans(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give a"):
         planted(**{"n": 5, "m": 5, **bad})
+
+
+# ---- under the worker, with snapshots and deaths ------------------------------------------------
+
+
+class Simulated(CompletionWorkload):
+    """A slot of a small completion in a simulation, with the law that its snapshots keep."""
+
+    known = small(seed=9, n=12, m=7)
+
+    def __init__(self, sim: aicsim.Simulation, me: int) -> None:
+        endless = sim.visits > 1000
+        rules = Rules(**{**vars(RULES), "rank": 2, "epochs": 10**6 if endless else 6,
+                         "rmse": 0.9 if endless else 0.0})
+        super().__init__(rules, self.known.share(me, sim.slots), me, sim.slots, 64, work=5)
+
+    def law(self, parts: list[dict[str, Any]]) -> str:
+        """Say what is wrong with a snapshot; empty if nothing is."""
+        found = []
+        for part in parts:
+            found += [part["queue"], part["packed"], part["finished"]]
+            found += [np.frombuffer(data).reshape(-1, self.width)
+                      for name in (LOG, HELD) if name in part for _, data in unpack(part[name])]
+        columns = sorted(np.concatenate(found)[:, 0])
+        return "" if columns == [*range(7)] else f"columns {columns}"
+
+
+class CompletionSimulation(aicsim.Simulation):
+    def _enter(self) -> None:
+        self.make = Simulated
+        super()._enter()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("mode", aicsim.MODES)
+def test_snapshots_have_each_column_once(mode: str) -> None:
+    """Law: every committed snapshot has each column exactly once; so has the end, however many
+    processes die; columns that have had all their visits end a run."""
+    counts: Counter[str] = Counter()
+    for seed in range(16):
+        sim = CompletionSimulation(seed, mode)
+        sim.run()
+        counts.update(sim.counts)
+        tokens = np.concatenate([workload.columns() for workload in sim.workloads])
+        assert sorted(tokens[:, 0]) == [*range(7)]
+        if sim.workers[0].reason == Reason.QUIESCENT:
+            assert (tokens[:, 1] == 6 * sim.slots).all()
+            counts["quiescent"] += 1
+    assert 0 < counts["quiescent"] < 16
+    assert mode == "none" or counts["committed"] > 8
+    assert [name for name in counts if name.startswith("death at ")]
