@@ -56,7 +56,8 @@ def imports_of(path: Path) -> set[str]:
             above = package[: len(package) + 1 - node.level] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])
             found |= {f"{base}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+        elif (isinstance(node, ast.Call)
+              and "import_module" in {getattr(node.func, "id", ""), getattr(node.func, "attr", "")}):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 
