@@ -31,8 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Where PYTHONDONTWRITEBYTECODE is set, thousands of processes would compile what they import,
-    # and each run all tests.
+    # With PYTHONDONTWRITEBYTECODE thousands of processes would compile what they import, and each
+    # run all tests.
     compileall.compile_dir(ROOT / "ftrma", quiet=2)
     sys.dont_write_bytecode = False
     asked = config.option.markexpr

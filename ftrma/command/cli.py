@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, NoReturn
 
 from .. import frameworks
@@ -46,6 +47,7 @@ class Parser(argparse.ArgumentParser):
         outfile.say(message.rstrip("\n"))  # argparse would not tell that it cannot write
 
 
+@cache
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ftrma", description="MPI one-sided programs that survive the death of a process."

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tree import ROOT
+from tree import ROOT, statements
 
 PACKAGE = ROOT / "ftrma"
 
@@ -49,15 +49,16 @@ def imports_of(path: Path) -> set[str]:
     """Absolute names of all that a module imports, inside of functions too."""
     package = ["ftrma", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    nodes = ast.walk if "import_module" in text else statements
+    for node in nodes(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) + 1 - node.level] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])
             found |= {f"{base}.{alias.name}" for alias in node.names}
-        elif (isinstance(node, ast.Call)
-              and "import_module" in {getattr(node.func, "id", ""), getattr(node.func, "attr", "")}):
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 

@@ -8,6 +8,7 @@ has made for itself.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ SOURCES = sorted(path for folder in ("ftrma", "bench") for path in (ROOT / folde
 WRITERS = {"write_text", "write_bytes", "savetxt", "save", "savez", "savez_compressed", "tofile",
            "savefig", "touch", "mkfifo", "mknod", "copyfile", "copy2", "copytree", "copyfileobj",
            "move", "symlink", "symlink_to", "hardlink_to", "link", "memmap", "dump", "FileIO"}
+OPENS = re.compile(rf"\b(?:open|ZipFile|{'|'.join(WRITERS)})\(")
 OURS = {"job.write_bytes", "self.inventory.open", "self.open"}  # in shared memory: words, vaults
 FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC", "flags")
 
@@ -49,11 +51,14 @@ ALLOWED: dict[str, dict[str, str] | str] = {
 def calls(path: Path) -> Iterator[tuple[str, ast.Call, set[str]]]:
     """Each call with the function that it is in, and the names that outfile has opened there."""
 
+    text = path.read_text()
+    in_memory = "io.BytesIO()" in text
+
     def walk(node: ast.AST, where: tuple[str, ...], given: set[str]) -> Iterator[
             tuple[str, ast.Call, set[str]]]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             where = (*where, node.name)
-        if isinstance(node, ast.FunctionDef):
+        if in_memory and isinstance(node, ast.FunctionDef):
             given = given | {
                 target.id for inner in ast.walk(node) if isinstance(inner, ast.Assign)
                 and ast.unparse(inner.value) == "io.BytesIO()"
@@ -68,13 +73,16 @@ def calls(path: Path) -> Iterator[tuple[str, ast.Call, set[str]]]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child, where, given)
 
-    yield from walk(ast.parse(path.read_text()), (), set())
+    if OPENS.search(text):
+        yield from walk(ast.parse(text), (), set())
 
 
 def writes(call: ast.Call, given: set[str]) -> bool:
     """A call opens for writing, by itself or perhaps."""
+    name = getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    if not OPENS.fullmatch(f"{name}("):
+        return False
     whole = ast.unparse(call.func)
-    name = whole.rpartition(".")[2]
     words = [ast.unparse(word) for word in (*call.args, *(k.value for k in call.keywords))]
     if whole in OURS or (words and words[0] in {*given, "os.devnull"}):
         return False

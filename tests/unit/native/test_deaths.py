@@ -25,7 +25,6 @@ PROCS = {"0": 0, "1": 1, "c0": 2, "c1": 3, **SPARES}
 
 def is_called(directory: Path, deaths: tuple[str, ...], spares: int) -> bool:
     """In a process of its own: whether the alarm rings when these have been noticed."""
-    loading.load()
     processes = SLOTS + CHECKSUMS + spares
     ctl = job.make_control(directory / "control", processes, SLOTS, 1, CHECKSUMS, SLOTS, 16)
     ctl.nodes = 1
@@ -70,6 +69,7 @@ print(ctl.alarm)
 def test_all_are_called_when_a_place_stays_vacant(
     tmp_path: Path, spares: int, deaths: tuple[str, ...]
 ) -> None:
+    loading.load()  # once, and not in each child
     living = spares - sum(name in SPARES for name in deaths)
     vacant = sum(name.startswith("c") for name in deaths)
     child = os.fork()
