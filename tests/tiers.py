@@ -59,7 +59,7 @@ def tiers(cases: Iterable[Any], others: str = "nightly", **named: Iterable[str])
     found = []
     for case in cases:
         tier = tier_of.pop(name_of(case), others)
-        marks = [] if tier == "plain" else [getattr(pytest.mark, tier)]
+        marks = [getattr(pytest.mark, tier)]
         if isinstance(case, tuple) and hasattr(case, "marks"):
             found.append(pytest.param(*case.values, id=case.id, marks=[*case.marks, *marks]))
         else:

@@ -82,7 +82,7 @@ FROM_THE_START = [
 
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
-    FROM_THE_START, quick=["fenced-put:20-0"],
+    FROM_THE_START, plain=["fenced-put:20-0"],
     full=["locked-lock-held:1-2"]))
 def test_an_unmodified_program(program: str, place: str, slot: int) -> None:
     """It has one version, its start, and is replayed from there."""

@@ -32,7 +32,7 @@ PLACES = [(program, place) for program, places in SLOT_PLACES.items() for place 
 @pytest.mark.parametrize(("program", "place", "slot", "policy"), tiers(
     [(*case, slot, policy) for case in PLACES for slot in (0, 2)
      for policy in ("auto", "rollback")],
-    quick=["stencil-put:30-0-rollback"],
+    quick=["stencil-put:30-0-auto", "stencil-put:30-0-rollback"],
     full=["stencil-start-0-auto", "mixed-get:10-0-rollback"]))
 def test_slot(program: str, place: str, slot: int, policy: str) -> None:
     result = run(program, "--interval", "0", "--policy", policy, "--kill", f"{slot}@{place}")

@@ -234,7 +234,7 @@ def parsed(module: Any, text: bytes, weighted: bool | None) -> Any:
         return str(error)
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(st.one_of(st.lists(LINES, max_size=3), st.lists(GOOD, max_size=6)),
        st.sampled_from([None, True, False]), st.sampled_from(["", "\n"]))
 @example(["0 1 1\x00"], None, "\n")
@@ -284,7 +284,6 @@ def test_what_does_not_fit_is_told(call: Any, words: str) -> None:
         call()
 
 
-@settings(max_examples=40)
 @given(SEEDS)
 def test_visit(seed: int) -> None:
     """Law: factors after the steps along some columns, and their errors, are those of NumPy."""

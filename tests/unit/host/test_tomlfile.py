@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.host.tomlfile import Keys, Table, TomlError, positions, read
@@ -99,7 +99,6 @@ VALUE = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(VALUE, max_size=5))
 def test_paths_of_generated_files_agree(values: list[str]) -> None:
     """Law: the scanner and the parser see the same paths in any file, and each key's place holds

@@ -25,9 +25,11 @@ def test_the_latest_of_several_tiers_counts() -> None:
 
 
 def test_cases_are_named_as_pytest_prints_them() -> None:
+    """Law: each case has the mark of its tier, "plain" too: in `tests/unit` no mark means quick."""
     cases = tiers([("put", 1), pytest.param("get", 2, id="second"), ("get", 3)],
                   plain=["put-1"], full=["second"])
-    assert [[mark.name for mark in case.marks] for case in cases] == [[], ["full"], ["nightly"]]
+    marks = [[mark.name for mark in case.marks] for case in cases]
+    assert marks == [["plain"], ["full"], ["nightly"]]
     assert [case.values for case in cases] == [("put", 1), ("get", 2), ("get", 3)]
 
 
@@ -80,3 +82,13 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
     status, told = run()
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
+
+
+@pytest.mark.nightly
+def test_properties_hold_for_many_examples() -> None:
+    """Law: what a run by day tries with a few examples is tried with many by night."""
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "hypothesis and quick", "-p", "no:cacheprovider",
+         str(TESTS / "unit")], cwd=ROOT, env={**os.environ, "FTRMA_EXAMPLES": "1000"},
+        capture_output=True, text=True, timeout=1800, check=False)
+    assert found.returncode == 0, found.stdout

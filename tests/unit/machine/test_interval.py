@@ -6,13 +6,12 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.machine.interval import daly_interval, expected_waste, young_interval
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 100), st.floats(1e4, 1e7))
 def test_young_is_dalys_first_order(delta_s: float, mtbf_s: float) -> None:
     """Law: they differ by less than 2/3 delta and a term of higher order."""
@@ -21,7 +20,6 @@ def test_young_is_dalys_first_order(delta_s: float, mtbf_s: float) -> None:
     assert young_interval(8, 100) == pytest.approx(40)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-2, 100), st.floats(1e3, 1e6), st.floats(0, 100))
 def test_dalys_interval_wastes_least(delta_s: float, mtbf_s: float, restart_s: float) -> None:
     """Law: to a thousandth, no other interval wastes less; Young's wastes no less either."""

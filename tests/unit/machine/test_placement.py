@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ftrma.machine.placement import Placement, choose_spare, level_held, place
@@ -91,7 +91,6 @@ def test_every_process_has_one_role(job: tuple[Layout, Domains], aware: str) -> 
 
 
 @given(jobs(), st.integers(0, 2))
-@settings(max_examples=300, deadline=None)
 def test_holds_as_high_as_any_seating_could(job: tuple[Layout, Domains], asked: int) -> None:
     """Law: the level held is the highest, up to the one asked for, at which brute force finds a
     seating with at most m of a group in an element; and if one with pairwise different elements

@@ -64,7 +64,8 @@ print(ctl.alarm)
 
 
 @pytest.mark.parametrize(("spares", "deaths"), [
-    (spares, deaths) for spares in range(3) for n in (1, 2, 3)
+    pytest.param(spares, deaths, marks=[pytest.mark.full] * (n == 3))
+    for spares in range(3) for n in (1, 2, 3)
     for deaths in itertools.permutations(("1", "c0", "c1", *list(SPARES)[:spares]), n)])
 def test_all_are_called_when_a_place_stays_vacant(
     tmp_path: Path, spares: int, deaths: tuple[str, ...]

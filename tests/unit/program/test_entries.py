@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vaultgroup import SEAL, Group
 
@@ -174,7 +174,6 @@ class Slot:
 
 
 @pytest.mark.plain
-@settings(deadline=None)
 @given(STEPS, st.integers(0, 2**32))
 def test_what_is_read_is_what_was_committed(steps: list[str], seed: int) -> None:
     """Law: whatever is put, changed, dropped, staged, undone and lost, an entry reads as it was

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.reliability import history, machine
@@ -172,7 +172,6 @@ def test_days_must_cover_the_record(tmp_path: Path) -> None:
 # ---- fits -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.floats(0.1, 1e3), st.floats(0.8, 2.5))
 def test_fits_find_what_made_the_record(rate: float, decay: float) -> None:
     """Law: counts that follow an exponential exactly (10^7 failures, rounded) give it back."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.reliability import machine, model, simulate
@@ -88,7 +88,6 @@ def share_of_subsets(count: int, x: int, sets: list[set[int]], m: int) -> Fracti
     return Fraction(sum(any(len(s & g) > m for g in sets) for s in subsets), len(subsets))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(2, 10), st.data())
 def test_aligned_is_counting(count: int, data: st.DataObject) -> None:
     """Law: equal to enumerating all failures of x elements, for blocks side by side."""
@@ -103,7 +102,6 @@ def test_aligned_is_counting(count: int, data: st.DataObject) -> None:
         assert found[x] == pytest.approx(float(share_of_subsets(count, x, sets, m)), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(2, 9), st.integers(1, 12), st.data())
 def test_scattered_is_counting(count: int, many: int, data: st.DataObject) -> None:
     """Law: with q the share of failures that one group does not survive, found by enumeration, it
@@ -120,7 +118,6 @@ def test_scattered_is_counting(count: int, many: int, data: st.DataObject) -> No
         assert found[x] == pytest.approx(1 - safe, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 60), st.integers(1, 30), st.integers(1, 4), st.integers(2, 400))
 def test_eq8_is_its_binomials(x: int, size: int, m: int, more: int) -> None:
     """Law: D C(|G|, s) C(H-s, x-s) / C(H, x) with s = m + 1, in exact integers."""
@@ -137,7 +134,6 @@ def test_eq8_is_its_binomials(x: int, size: int, m: int, more: int) -> None:
     assert found == pytest.approx(float(expected), rel=1e-12)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 20), st.integers(1, 60), st.integers(1, 3), st.integers(0, 300))
 def test_exact_probabilities_are_sound(size: int, many: int, m: int, more: int) -> None:
     """Law: within 0 and 1, growing with x, zero up to m; eq. (8) bounds aligned from above."""
@@ -218,7 +214,6 @@ def test_seeds_decide() -> None:
 # ---- distributions, layouts, speed ----------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 10), st.floats(1e-3, 5), st.integers(0, 50), st.integers(0, 200))
 def test_tails_are_sums(amplitude: float, decay: float, x: int, more: int) -> None:
     """Law: what lies beyond x is the sum of the values beyond x, up to the number of elements."""

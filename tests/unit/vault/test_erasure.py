@@ -24,9 +24,7 @@ from ftrma.vault import erasure
 KERNELS = ["portable", "ssse3", "avx2", "gfni256", "avx512", "gfni512"]
 STREAMED = (2 << 20) + 4133  # beyond what is stored through the caches
 # The kernel of a test is chosen once for all its examples.
-EXAMPLES = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 Rows = list[np.ndarray]
 
