@@ -3,8 +3,10 @@
 In each round one job runs delta PageRank to one error with each mode of snapshots, in turn and in
 another order each time: without snapshots, virtual, Chandy and Lamport's, synchronous, hybrid, and
 virtual without aggregation (the paper's FAIC-D). The cost of a snapshot is the time that a run
-takes more than the one without, divided by its snapshots, as in the paper; lost updates are those
-that would have been done in the time of the run.
+takes more than the one without, divided by its snapshots, as in the paper. It is a difference of
+two long times, and few messages may mean more updates. So the updates that a snapshot loses are
+counted, too: while it is open, a slot stands still as long as it stages, waits, or has nothing to
+do; without snapshots it has nothing to do for a part of the run, which is taken off.
 
 On few cores workers wait for cores and not for each other. So there are paced runs, too, an
 *emulation*: an update takes a fixed time, by sleeping, and on slow slots 1/0.6 of it, as on the
@@ -134,7 +136,7 @@ def costs(options: Namespace, part: str) -> JsonObject:
         found = launch(options, options.slots, [word_of(arm, options.interval) for arm in order],
                        paces(options, part, options.slots))
         rounds.append(dict(zip(order, found["runs"], strict=True)))
-    arms = {arm: cost_of(arm, rounds) for arm in MODES}
+    arms = {arm: cost_of(arm, options.slots, rounds) for arm in MODES}
     for arm in MODES[1:]:
         for what in ("cost_s", "lost", "archived_entries", "archived_bytes"):
             arms[arm][f"virtual / this, {what}"] = spread(
@@ -143,11 +145,11 @@ def costs(options: Namespace, part: str) -> JsonObject:
             "updates": spread(r["none"]["updates"] for r in rounds), "arms": arms}
 
 
-def cost_of(arm: str, rounds: Sequence[dict[str, JsonObject]]) -> JsonObject:
+def cost_of(arm: str, slots: int, rounds: Sequence[dict[str, JsonObject]]) -> JsonObject:
     """Figures of a mode, round by round and their spread.
 
-    ``cost_s``: of a snapshot; ``lost``: updates for each; ``percent``: of the run; archived entries
-    and bytes of each.
+    ``cost_s``: of a snapshot; ``lost``: updates for each; ``percent``: of the run; ``open_s``: of a
+    snapshot in a slot; archived entries and bytes of each.
     """
     each: dict[str, list[float]] = {}
     for found in rounds:
@@ -156,11 +158,13 @@ def cost_of(arm: str, rounds: Sequence[dict[str, JsonObject]]) -> JsonObject:
             raise BenchError(f"{arm}: a run of {run['seconds']:.2f} s has no snapshot; give a "
                              "shorter --interval")
         more = run["seconds"] - base["seconds"]
-        rate = base["updates"] / base["seconds"]
+        idle = base["idle_s"] / (base["idle_s"] + base["computing_s"])
+        still_s = run["still_s"] - idle * run["open_s"]
         for what, value in (
                 ("snapshots", run["snapshots"]), ("percent", 100 * more / base["seconds"]),
                 ("cost_s", more / run["snapshots"]),
-                ("lost", (rate * run["seconds"] - run["updates"]) / run["snapshots"]),
+                ("lost", still_s * run["updates"] / run["computing_s"] / run["snapshots"]),
+                ("open_s", run["open_s"] / run["snapshots"] / slots),
                 ("archived_entries", run["snapshot_entries"] / run["snapshots"]),
                 ("archived_bytes", run["snapshot_bytes"] / run["snapshots"])):
             each.setdefault(what, []).append(value)
@@ -250,11 +254,13 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
                        f"slots {SLOW:.2f} times as long"}[part]
     head = (f"{paced}. Without snapshots {common.with_range(found['seconds'])} s, "
             f"{found['updates']['median']:.3g} updates.")
-    rows = [["a snapshot", "number", "% of the run", "ms", "updates lost", "entries", "KiB",
-             "virtual / it: ms", "paper", "updates", "entries", "bytes"]]
+    rows = [["a snapshot", "number", "% of the run", "cost, ms", "open, ms", "updates lost",
+             "entries", "KiB",
+             "virtual / it: cost", "paper", "updates", "entries", "bytes"]]
     for arm, its in found["arms"].items():
         row = [arm, f"{its['snapshots']['median']:.0f}", common.with_range(its["percent"], 1),
-               common.with_range(scaled(its["cost_s"], 1e3), 1), common.with_range(its["lost"], 0),
+               common.with_range(scaled(its["cost_s"], 1e3), 1),
+               f"{1e3 * its['open_s']['median']:.1f}", common.with_range(its["lost"], 0),
                f"{its['archived_entries']['median']:.4g}",
                f"{its['archived_bytes']['median'] / 1024:.4g}"]
         if arm == "virtual":

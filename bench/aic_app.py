@@ -28,23 +28,19 @@ import aic_programs
 from ftrma import MPI, aic, framework
 from ftrma.frameworks.aic.modes import make
 
-LATE_S = 0.002  # that a sleep may be too long
 
-
-class Paced(aic_programs.PageRank):
-    """PageRank that takes its time.
+class Dying(aic_programs.PageRank):
+    """PageRank that keeps the time of its first begin in this process.
 
     Args:
-        pace_s: seconds of an update, by sleeping; 0: as long as it takes.
         most: updates behind which this process dies; None: it does not.
     """
 
-    def __init__(self, pace_s: float, most: int | None) -> None:
-        self.pace_s, self.left = pace_s, float("inf") if most is None else most
-        self.awake_s = 0.0  # when the updates so far are over
+    def __init__(self, most: int | None) -> None:
+        self.left = float("inf") if most is None else most
 
     def init(self, v: Any) -> None:
-        if "began" not in framework.kept:  # the first one in this process
+        if "began" not in framework.kept:
             framework.kept["began"] = time.time()
         super().init(v)
 
@@ -52,19 +48,21 @@ class Paced(aic_programs.PageRank):
         self.left -= len(delta)
         if self.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.pace_s:
-            # A sleep that was too long is made up for by the next one, but no idle time is.
-            now = time.monotonic()
-            self.awake_s = max(self.awake_s, now - LATE_S) + self.pace_s * len(delta)
-            time.sleep(max(self.awake_s - now, 0.0))
         return super().send(v, delta)
 
 
 def program_of(asked: dict[str, Any]) -> aic.DeltaProgram:
-    me, pace = MPI.COMM_WORLD.rank, asked["pace"]
     slot, updates = asked.get("die") or (-1, None)
-    dies = slot == me and framework.attempt() == 1
-    return Paced(pace[me] if isinstance(pace, list) else pace, updates if dies else None)
+    dies = slot == MPI.COMM_WORLD.rank and framework.attempt() == 1
+    return Dying(updates if dies else None)
+
+
+def amid(result: aic.Result) -> dict[str, float]:
+    """Seconds of all slots in which a snapshot was open, and in which they stood still for it: they
+    staged, waited, or had nothing to do."""
+    mine = [(one.open_s, one.staging_s + one.idle_s) for one in result.outcome.snapshots]
+    found = MPI.COMM_WORLD.allgather(np.array(mine).reshape(-1, 2).sum(axis=0))
+    return dict(zip(("open_s", "still_s"), map(float, sum(found)), strict=True))
 
 
 def power_iteration(graph: Any, expected: Any, error: float) -> dict[str, Any]:
@@ -87,10 +85,10 @@ def main() -> None:
     found, values, whole_s = [], [], 0.0
     for word in asked["runs"]:
         result = aic.run(program_of(asked), graph, eps=asked["eps"],
-                         snapshot=make(word))
+                         pace=asked["pace"], snapshot=make(word))
         whole_s = time.time() - float(framework.kept["began"])
         values.append(result.gather())
-        found.append({"snapshot": word, "bound": result.bound, **result.stats})
+        found.append({"snapshot": word, "bound": result.bound, **result.stats, **amid(result)})
     if MPI.COMM_WORLD.rank == 0:
         import aic_oracles  # here, since scipy takes a while
 

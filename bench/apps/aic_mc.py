@@ -140,8 +140,7 @@ def draw(options: argparse.Namespace, model: aic.MatrixCompletion) -> None:
     """Draw the error over time."""
     import aic_plot
 
-    rows = [(now.time, now.attempt, now.snapshots, now.rmse) for now in model.history_]
-    aic_plot.draw(np.array(rows), options.plot, f"completion of {options.matrix}", "rmse")
+    aic_plot.draw(model.history_, options.plot, f"completion of {options.matrix}", "rmse")
 
 
 def save(path: str, model: aic.MatrixCompletion) -> int:

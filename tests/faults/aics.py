@@ -1,14 +1,16 @@
 """An asynchronous program for tests, which looks into each snapshot that is committed.
 
-Arguments: the program, the snapshots and the recovery, as ``ftrma aic`` has them. Slot 0 writes the
-result and the bound of its error; each process writes down the sum of the values and that of what
-is under way, in its part of each version that it has seen committed.
+Arguments: the program, the snapshots and the recovery, as ``ftrma aic`` has them; then deaths, each
+as SLOT:ATTEMPT:SECONDS from the begin of the run: a timer's signal ends the process. Slot 0 writes
+the result and the bound of its error; each process writes down the sum of the values and that of
+what is under way, in its part of each version that it has seen committed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,11 +71,14 @@ def look_into_snapshots(directory: str, slot: int) -> None:
         version = framework.committed()
         value = read("value") if version not in seen else None
         if value is not None:
-            seen.add(version)
-            moving = read("pending").sum() + sum(
+            kept = float(value.sum())
+            moving = float(read("pending").sum()) + sum(
                 amount(records) for name in ("log", "held") if (records := read(name)) is not None)
+            if framework.committed() != version:  # checksum ranks commit at any time
+                return turn(self)
+            seen.add(version)
             with open(f"{directory}/sums-{slot}-{os.getpid()}.txt", "a") as file:
-                print(version, repr(float(value.sum())), repr(float(moving)), file=file)
+                print(version, repr(kept), repr(moving), file=file)
         return turn(self)
 
     worker.Worker.turn = looking  # type: ignore[method-assign]
@@ -81,14 +86,20 @@ def look_into_snapshots(directory: str, slot: int) -> None:
 
 def main() -> None:
     directory = sys.argv.pop(1)  # another one in each launch
-    name, snapshot, recovery = sys.argv[1:]
+    name, snapshot, recovery, *timed = sys.argv[1:]
     from ftrma import MPI
 
     look_into_snapshots(directory, MPI.COMM_WORLD.rank)
     choice = choice_of(name)
+    for death in timed:
+        slot, attempt, seconds = map(float, death.split(":"))
+        if (slot, attempt) == (MPI.COMM_WORLD.rank, framework.attempt()):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
     result = aic.run(choice.program, choice.graph, eps=0.0 if choice.norm is None else EPS,
                      snapshot=make(snapshot), recovery=recovery, pace=PACES[name])
     whole = result.gather()
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if whole is not None:
         np.save(f"{directory}/whole.npy", whole)
         with open(f"{directory}/run.json", "w") as file:

@@ -71,9 +71,14 @@ def kill(rules: Sequence[str]) -> list[str]:
 
 
 def run(name: str, mode: str, *rules: str, recovery: str = "all",
-        options: Sequence[str] = ("--spares", "1")) -> Result:
+        options: Sequence[str] = ("--spares", "1"), timed: Sequence[str] = ()) -> Result:
+    """Run a program on a number of slots.
+
+    Args:
+        timed: deaths of slots by a timer, see `aics`.
+    """
     return run_job(SCRIPT, SLOTS, *options, "--interval", "never", *kill(rules),
-                   args=words(name, mode, recovery))
+                   args=[*words(name, mode, recovery), *timed])
 
 
 def assert_right(name: str, result: Result) -> None:

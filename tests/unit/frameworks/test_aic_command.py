@@ -37,12 +37,25 @@ def test_snapshots(word: str) -> None:
     ("--snapshot virtual:0u", "--snapshot virtual 0u: expected seconds"),
     ("--portion 2", "--portion 2: expected a number, 1e-06 or more, at most 1"),
     ("--source -1", "--source -1: expected a whole number, 0 or more"),
+    ("--rank 3", "--rank: is not for pagerank; leave it out"),
     ("--every 0", "--every 0: expected a whole number, 1 or more"),
 ])
 def test_mistakes(words: str, told: str) -> None:
     name, value = words.split()
     with pytest.raises(ValueError, match=told):
         invoke("pagerank", "path:9", f"{name}={value}")
+
+
+def test_completion() -> None:
+    """Law: it has words of its own, and none of graphs'."""
+    found = invoke("mc", "planted:100x20", "--rank", "3", "--rmse", "0.2", "--snapshot", "none")
+    assert found.apps[0] == "aic_mc.py"
+    assert found.words == ["planted:100x20", "--snapshot", "none", "--rank", "3", "--rmse", "0.2"]
+    for wrong in (("--eps", "1e-3"), ("--recovery", "survivors"), ("--spill", "x")):
+        with pytest.raises(ValueError, match="is not for mc; leave it out"):
+            invoke("mc", "planted:100x20", *wrong)
+    with pytest.raises(ValueError, match=r"give a file, planted:ROWSxCOLUMNS"):
+        invoke("mc", "rmat:9")
 
 
 def test_a_graph_that_is_not_there() -> None:
