@@ -29,7 +29,7 @@ PLACES = [f"aic.{name}" for name in
           ("append", "drain", "begin", "clear", "half", "staged", "forward", "quiet")]
 MODES = ("virtual", "separate", "chandy-lamport", "synchronous", "hybrid", "none")
 MOST_TURNS = 60_000
-MOST_IDLE = 10_000  # turns in which no slot gets on: nobody ever will
+MOST_IDLE = 5_000  # turns in which no slot gets on: nobody ever will
 RECORD_BYTES = 8  # of a record, beside its data
 
 
@@ -363,10 +363,10 @@ class Simulation:
         self.overtakes = self.mixed = self.heedless = False
         self.slots = tuned.get("slots") or choose.choice([1, 2, 2, 3, 3, 4])
         self.mode = self._mode(mode, tuned.pop("how", {}))
-        self.tokens, self.visits = choose.randrange(1, 7), choose.choice([5, 20, 60])
+        self.tokens, self.visits = choose.randrange(1, 7), choose.choice([5, 10, 40])
         self.amount = 2 ** choose.choice([8, 16, 30])
         endless = choose.random() < 0.3
-        self.enough = choose.choice([20, 100]) * self.tokens if endless else 10**9
+        self.enough = choose.choice([10, 50]) * self.tokens if endless else 10**9
         if endless:
             self.visits = 10**9
         self.make = choose.choice([Tokens, Sums])

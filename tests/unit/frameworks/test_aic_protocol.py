@@ -46,7 +46,7 @@ EDGES: dict[str, dict[str, Any]] = {
     "a record fills a channel": {"room": 1, "slots": 3},
     "slots die in their first turns": {"deaths": 8, "rate": 2.0},
     "snapshots follow each other": {"how": {"seconds": 1e-9}, "commits": 1.0, "slots": 3},
-    "the store refuses": {"refusals": 0.95},
+    "the store refuses": {"refusals": 0.8},
     "repairs follow each other": {"repairs": 60, "rate": 0.1, "deaths": 0},
     "a slot hardly gets a turn": {"weights": [1, 0.02, 1], "slots": 3, "room": 100},
 }
@@ -57,7 +57,6 @@ def test_edges(edge: str) -> None:
     """Law: at the edges of what is drawn, too."""
     for mode in aicsim.MODES:
         run(SEED, mode, **EDGES[edge])
-        run(SEED + 1, mode, **EDGES[edge])
 
 
 def receive_without(kind: int) -> Callable[..., None]:
@@ -116,7 +115,7 @@ def always(value: bool) -> Any:
 
 LEFT_OUT = ("heedless", "mixed", "overtakes")  # rules of the simulator
 NEVER = 10**9  # visits of tokens
-FEW = {"slots": 3, "repairs": 20, "rate": 0.02, "deaths": 0}
+FEW = {"slots": 3, "repairs": 20, "rate": 0.02, "deaths": 0, "delays": 0.05}
 # Each rule: modes in which it is needed; what stands in its place; what is tuned to find that.
 RULES: dict[str, tuple[str, tuple[type, str, Any] | None, dict[str, Any]]] = {
     "the cut waits for CLEAR of all": (
