@@ -21,6 +21,7 @@ from ftrma.fabric.round_changed import RoundChanged
 from ftrma.host.errors import CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.native import job, loading, logs, vaults
 from ftrma.native.constants import CHECKSUM
+from ftrma.native.shared import Version
 from ftrma.protocol.repair_round import RepairRound
 from ftrma.protocol.repair_steps import settle_vault
 from ftrma.protocol.server import Server
@@ -334,6 +335,60 @@ def test_vault_that_grows_takes_the_parity_along(make: Callable[..., Group]) -> 
 
 
 # ---- files and records ----------------------------------------------------------------------
+
+
+def test_a_version_in_steps(make: Callable[..., Group]) -> None:
+    """Law: a version that is staged in steps is that of one step, whatever is staged again, moves
+    and grows; each step can be undone, with all before it."""
+    group = make([1, 1])
+    vault, other = group.members
+    arrays = {name: np.zeros(n, "u1") for name, n in (("a", 9000), ("b", 100), ("c", 3 * BLOCK))}
+    record = {"n": 0}
+
+    def regions(*names: str) -> list[Region]:
+        return [Region(name, arrays[name].ctypes.data, arrays[name].nbytes) for name in names]
+
+    def change(*names: str, grow: int = 0) -> None:
+        for name in names:
+            arrays[name] = np.frombuffer(group.random.bytes(arrays[name].nbytes + grow), "u1")
+
+    def holds(expected: dict[str, bytes]) -> None:
+        for name, array in expected.items():
+            assert bytes(vault.bytes_of(name, len(array))) == array, name
+
+    vault.stage(1, regions("a", "b", "c"), record, SEAL)
+    other.stage(1, [], record, SEAL)
+    group.sum(), group.commit(), group.fold()
+    before = {name: array.tobytes() for name, array in arrays.items()}
+    for steps in (1, 2, 3, 4, 5):
+        change("a")
+        begun = arrays["b"].tobytes()
+        vault.begin_stage(2, regions("a", "b"))  # c is gone
+        if steps > 1:
+            change("a", "c", grow=BLOCK)
+            vault.add_to_stage(regions("c", "a"))  # a is staged again, at another place
+        if steps > 2:
+            change("b", "c")
+            vault.add_to_stage(regions("c"))
+            vault.add_to_stage(regions("c"))  # which has not changed
+        staged = {name: arrays[name].tobytes() for name in ("a", "c")}
+        if steps < 5:
+            if steps > 3:
+                vault.end_stage(record, SEAL)
+            group.undo(0)
+            vault.undone(Version(1))
+            assert vault.read_record(SEAL)["n"] == 0
+            holds(before)
+    size_bytes, dirty_bytes = vault.end_stage({"n": 2}, SEAL)
+    assert sum(map(len, staged.values())) + 100 < size_bytes < dirty_bytes
+    other.stage(2, [], record, SEAL)
+    group.sum(), group.commit(), group.fold()
+    assert not any(group.scrub_all())
+    group.lose(0)
+    group.rebuild(0)
+    vault = group.members[0]
+    assert vault.read_record(SEAL)["n"] == 2
+    holds({**staged, "b": begun})
 
 
 def test_record_explains_a_rebuilt_vault(make: Callable[..., Group], tmp_path: Path) -> None:

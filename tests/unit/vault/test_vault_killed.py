@@ -76,17 +76,23 @@ def copy_of(vault: Path, path: Path) -> None:
 @pytest.mark.plain
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.full)],
                          ids=["once", "twice"])
+@pytest.mark.parametrize("in_steps", [False, True])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
-    make: Callable[..., Group], tmp_path: Path, again: bool
+    make: Callable[..., Group], tmp_path: Path, again: bool, in_steps: bool
 ) -> None:
     """Law: whoever takes over the vault of a process that was killed amid going back comes to the
-    committed version, bit for bit and with its checksums, also when he is killed as well."""
+    committed version, bit for bit and with its checksums, also when he is killed as well, and if
+    a block was staged several times."""
     group = make([4 * BLOCK], versions=2)
     vault, path = group.members[0], tmp_path / "taken-over"
     before = vaults.crcs(vault.c, -1, vault.used).copy()
     group.windows[0][[0, BLOCK + 7, 3 * BLOCK]] += 1
     group.stage()
     assert vault.staged_blocks().size == 3
+    if in_steps:
+        group.windows[0][3 * BLOCK :] += 7
+        vaults.stage(vault.c, group.windows[0].ctypes.data, 4 * BLOCK, 1)
+        assert vault.staged_blocks().tolist() == [1, 2, 4, 4]
     if again:
         stop = next(n for n in steps_of(group.undo, 1) if vault.staged_blocks().size == 2)
         print(f"killed after {stop} instructions")
