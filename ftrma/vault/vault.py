@@ -255,7 +255,8 @@ class Vault:
 
     def _reserve_stage(self, places: Sequence[Place]) -> None:
         """Take memory for copies of the version that is being staged, behind those before."""
-        self.open_blocks += sum(blocks(size_bytes) for _, _, size_bytes in places)
+        for _, _, size_bytes in places:
+            self.open_blocks += blocks(size_bytes)
         self.reserve(self.extents.end, staging=self.open_blocks)
 
     def _stage_copies(
@@ -311,12 +312,14 @@ class Vault:
     def _each(self, places: Sequence[Place], function: Callable[[Handle, int, int, int], int],
               middle: Callable[[], None] = lambda: None) -> int:
         """Call `vaults.stage` or `vaults.write` for each copy; returns the sum of its results."""
-        half = len(places) // 2
-        total = sum(function(self.c, address, size_bytes, block)
-                    for block, address, size_bytes in places[:half])
-        middle()
-        return total + sum(function(self.c, address, size_bytes, block)
-                           for block, address, size_bytes in places[half:])
+        total, vault = 0, self.c
+        if not places:
+            middle()
+        for i, (block, address, size_bytes) in enumerate(places):
+            if i == len(places) // 2:
+                middle()
+            total += function(vault, address, size_bytes, block)
+        return total
 
     def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
         # The record contains the map, which changes when the record gets blocks: so it gets them
