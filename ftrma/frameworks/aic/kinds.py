@@ -71,7 +71,7 @@ class Channels(Protocol):
         """Wait until something may have come, at most so long."""
 
     def check(self) -> None:
-        """Raise Rollback if all go back."""
+        """Have others see what was appended before; raise Rollback if all go back."""
 
 
 class Workload(Protocol):

@@ -116,6 +116,7 @@ class Worker:
             self.snapshots.step()
         if self._channels.me == 0:
             self._lead()
+        self._channels.check()  # others see CLEAR and STAGED now, not after a piece of work
         if self.ending.reason:
             if self._leave():
                 return False
