@@ -28,7 +28,8 @@ import numpy as np
 from .kinds import Channels, Floats, Kind
 
 ASK_S = 0.05  # between two waves, unless one was quiet; chosen: 20 small records a second
-_ASK = struct.Struct("=q")
+STATUS_SHARE = 0.02  # of slot 0's time, at most, in which it makes its status (chosen)
+_ASK = struct.Struct("=qq")
 _REPORT = struct.Struct("=qqqqq")
 
 
@@ -68,6 +69,7 @@ class Ending:
         statuses: the newest ones of all slots, at slot 0; NaN where none has come.
         updates: of all slots, by the newest reports, at slot 0.
         waves: those that are complete, at slot 0.
+        told: those among them that had statuses.
         ask_s: seconds between two waves.
     """
 
@@ -77,7 +79,8 @@ class Ending:
         self.reason: Reason | None = None
         self.statuses: Floats = np.empty((channels.size, 0))
         self.updates = 0
-        self.waves, self.ask_s = 0, ASK_S
+        self.waves, self.told, self.ask_s = 0, 0, ASK_S
+        self._statuses_due_s, self._full = clock(), False  # the wave under way has statuses
         self._reports: dict[int, Counts] = {}
         self._asked_s: float | None = None
         self._asking = False  # a wave is under way
@@ -90,8 +93,9 @@ class Ending:
         """Ask in a new wave, if it is time."""
         if not self.reason and not self._asking and self._time_to_ask():
             self._asking, self._asked_s, self._reports = True, self._clock(), {}
+            self._full = self._asked_s >= self._statuses_due_s
             for to in range(self._channels.size):
-                self._channels.append(to, Kind.ASK, _ASK.pack(self.waves))
+                self._channels.append(to, Kind.ASK, _ASK.pack(self.waves, self._full))
 
     def _time_to_ask(self) -> bool:
         if self._sums is not None or self._asked_s is None:
@@ -102,6 +106,7 @@ class Ending:
         """Judge a wave that is complete."""
         self._asking = False
         self.waves += 1
+        self.told += self._full
         reports = self._reports.values()
         sums = sum(r.sent for r in reports), sum(r.received for r in reports)
         self.updates = sum(r.updates for r in reports)
@@ -117,27 +122,33 @@ class Ending:
         return sums == self._sums
 
     # At all slots
-    def receive(self, source: int, kind: int, data: memoryview,
-                report: Callable[[], tuple[Counts, Floats]]) -> None:
+    def receive(self, source: int, kind: int, data: memoryview, counts: Callable[[], Counts],
+                status: Callable[[], Floats]) -> None:
         """Take a record of the kinds ASK, REPORT and END.
 
         Args:
             source: its sender.
             kind: of the record.
             data: its bytes.
-            report: makes this slot's counts and status.
+            counts: makes this slot's report.
+            status: makes the workload's, which may take long: it is not asked for in each wave.
         """
         if kind == Kind.ASK:
-            counts, status = report()
-            wave, = _ASK.unpack(data)
-            self._channels.append(source, Kind.REPORT, _REPORT.pack(wave, *counts)
-                                  + np.asarray(status, np.float64).tobytes())
+            wave, full = _ASK.unpack(data)
+            began = self._clock()
+            numbers = np.asarray(status() if full else [], np.float64)
+            if full:
+                spent_s = self._clock() - began
+                self._statuses_due_s = began + spent_s / STATUS_SHARE
+            self._channels.append(source, Kind.REPORT,
+                                  _REPORT.pack(wave, *counts()) + numbers.tobytes())
         elif kind == Kind.REPORT:
-            wave, passive, *others = _REPORT.unpack_from(data)
-            status = np.frombuffer(data, np.float64, offset=_REPORT.size)
-            if self.statuses.shape[1] != status.size:
-                self.statuses = np.full((self._channels.size, status.size), np.nan)
-            self.statuses[source] = status
+            _, passive, *others = _REPORT.unpack_from(data)
+            numbers = np.frombuffer(data, np.float64, offset=_REPORT.size)
+            if self.statuses.shape[1] != numbers.size and self._full:
+                self.statuses = np.full((self._channels.size, numbers.size), np.nan)
+            if self._full:
+                self.statuses[source] = numbers
             self._reports[source] = Counts(bool(passive), *others)
             if len(self._reports) == self._channels.size:
                 self._count()

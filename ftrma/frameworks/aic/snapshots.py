@@ -262,6 +262,8 @@ class Snapshots:
             statistics.flushing_s = began - statistics.begun_s
             statistics.size_bytes = sum(array.nbytes for array in arrays.values())
             statistics.entries = self._entries(None)
+            if epoch.resumed:
+                statistics.silent_s = statistics.flushing_s
             self._visit("aic.half")
         statistics.staging_s += self._clock() - began
 
@@ -287,7 +289,8 @@ class Snapshots:
     def _close(self, epoch: Epoch, void: bool = False) -> None:
         statistics = epoch.statistics
         statistics.void, statistics.open_s = void, self._since(epoch)
-        statistics.silent_s = statistics.silent_s or statistics.open_s
+        if not epoch.resumed:
+            statistics.silent_s = statistics.open_s
         self.epoch = None
         self._visit("aic.forward")
 

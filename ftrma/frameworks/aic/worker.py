@@ -68,7 +68,7 @@ class Worker:
                                    visit=visit, number=number) if mode else None
         self._schedule = Schedule(mode, clock(), due) if mode else None
         self._held: deque[tuple[int, bytes]] = deque()
-        self._pieces = self.sent = self.received = self._waves = 0
+        self._pieces = self.sent = self.received = self._told = 0
         self._updates = 0  # those of the attempt before, which were restored
         self.begun_s, self.computing_s, self.idle_s = clock(), 0.0, 0.0
 
@@ -149,14 +149,14 @@ class Worker:
             self._workload.receive(source, data)
             self._visit("aic.drain")
         elif kind in (Kind.ASK, Kind.REPORT, Kind.END):
-            self.ending.receive(source, kind, data, self._report)
+            self.ending.receive(source, kind, data, self._counts, self._workload.status)
         else:
             assert self.snapshots, "all slots have the same mode"
             self.snapshots.receive(source, kind, data)
 
-    def _report(self) -> tuple[Counts, Floats]:
+    def _counts(self) -> Counts:
         passive = self._workload.passive() and not self._held
-        return Counts(passive, self.sent, self.received, self.updates), self._workload.status()
+        return Counts(passive, self.sent, self.received, self.updates)
 
     def _work(self) -> bool:
         """Compute and hand on; False: there was nothing to do."""
@@ -221,8 +221,8 @@ class Worker:
     def _lead(self) -> None:
         """Begin a snapshot or a wave, or end the run, as slot 0."""
         snapshots, schedule, now = self.snapshots, self._schedule, self._clock()
-        if self.ending.waves > self._waves:
-            self._waves = self.ending.waves
+        if self.ending.told > self._told:
+            self._told = self.ending.told
             if self._on_statuses:
                 self._on_statuses(self.ending.statuses)
         self.ending.step()

@@ -15,7 +15,7 @@ import aicsim
 import numpy as np
 import pytest
 
-from ftrma.frameworks.aic.ending import _REPORT, Counts, Ending, Reason
+from ftrma.frameworks.aic.ending import _REPORT, STATUS_SHARE, Counts, Ending, Reason
 from ftrma.frameworks.aic.kinds import Kind
 from ftrma.frameworks.aic.snapshots import NAME, Snapshots
 from ftrma.frameworks.aic.worker import HELD, Worker
@@ -85,8 +85,7 @@ def counting(passive: bool | None = None, held: bool = True, sums: bool = True) 
     def report(self: Any) -> Any:
         idle = self._workload.passive() and not (held and self._held)
         sent, received = (self.sent, self.received) if sums else (0, 0)
-        return (Counts(idle if passive is None else passive, sent, received, self.updates),
-                self._workload.status())
+        return Counts(idle if passive is None else passive, sent, received, self.updates)
     return report
 
 
@@ -157,9 +156,9 @@ RULES: dict[str, tuple[str, tuple[type, str, Any] | None, dict[str, Any]]] = {
     "messages that are kept back are a part of the snapshot": (
         "separate", (Worker, "_arrays", arrays_without_held), {}),
     "a slot that keeps messages back is not passive": (
-        "separate", (Worker, "_report", counting(held=False)), {}),
-    "all are passive at the end": ("none", (Worker, "_report", counting(passive=True)), {}),
-    "sums are equal at the end": ("none", (Worker, "_report", counting(sums=False)), {}),
+        "separate", (Worker, "_counts", counting(held=False)), {}),
+    "all are passive at the end": ("none", (Worker, "_counts", counting(passive=True)), {}),
+    "sums are equal at the end": ("none", (Worker, "_counts", counting(sums=False)), {}),
     "a slot ends after its snapshot": (
         "virtual", (Worker, "_leave", leave_amid_a_snapshot), {"slots": 3}),
     "a slot leaves after END of all": ("none", (Ending, "leave", leave_at_once), {}),
@@ -195,7 +194,7 @@ def wave(ending: Ending, *reports: Counts) -> None:
     ending.step()
     for slot, counts in enumerate(reports):
         data = memoryview(_REPORT.pack(ending.waves, *counts))
-        ending.receive(slot, Kind.REPORT, data, lambda: (reports[0], np.empty(0)))
+        ending.receive(slot, Kind.REPORT, data, lambda: reports[0], lambda: np.empty(0))
 
 
 def test_one_wave_does_not_suffice() -> None:
@@ -216,3 +215,27 @@ def test_one_wave_does_not_suffice() -> None:
         assert ending.reason is None
         wave(ending, Counts(True, 2, 1, 0), Counts(True, 1, 2, 0))
     assert ending.reason == Reason.QUIESCENT
+
+
+def test_a_status_that_takes_long_is_made_seldom() -> None:
+    """Law: the statuses of a run take the share of its time that they may take, at most."""
+    now, made = [0.0], []
+
+    def status() -> Any:
+        made.append(now[0])
+        now[0] += 0.06  # as the sums over a million vertices take
+        return np.ones(2)
+
+    simulation = aicsim.Simulation(1, "none", slots=1, deaths=0, repairs=0, delays=0)
+    channels = aicsim.SimChannels(simulation, 0)
+    ending = Ending(channels, lambda: now[0], lambda statuses: False)
+    while now[0] < 60:
+        ending.step()
+        simulation.turn += 1
+        while record := channels.take():
+            ending.receive(*record, lambda: Counts(False, 0, 0, 0), status)
+            channels.release()
+        now[0] += 0.01
+    assert 0.9 * STATUS_SHARE < 0.06 * len(made) / now[0] < 1.1 * STATUS_SHARE
+    assert ending.told == len(made) < ending.waves / 10
+    assert ending.statuses.tolist() == [[1, 1]]
