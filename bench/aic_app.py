@@ -34,14 +34,19 @@ class Dying(aic_programs.PageRank):
 
     Args:
         most: updates behind which this process dies; None: it does not.
+
+    Attributes:
+        cpu_s: of this process when the run began.
     """
 
     def __init__(self, most: int | None) -> None:
+        self.cpu_s = 0.0
         self.left = float("inf") if most is None else most
 
     def init(self, v: Any) -> None:
         if "began" not in framework.kept:
             framework.kept["began"] = time.time()
+        self.cpu_s = time.process_time()
         super().init(v)
 
     def send(self, v: Any, delta: Any) -> Any:
@@ -51,7 +56,7 @@ class Dying(aic_programs.PageRank):
         return super().send(v, delta)
 
 
-def program_of(asked: dict[str, Any]) -> aic.DeltaProgram:
+def program_of(asked: dict[str, Any]) -> Dying:
     slot, updates = asked.get("die") or (-1, None)
     dies = slot == MPI.COMM_WORLD.rank and framework.attempt() == 1
     return Dying(updates if dies else None)
@@ -70,13 +75,14 @@ def power_iteration(graph: Any, expected: Any, error: float) -> dict[str, Any]:
     import aic_oracles
 
     step, begin = aic_oracles.pagerank_step(graph), np.full(graph.n, 1 - aic_programs.DAMPING)
-    x, seconds, steps = begin, 0.0, 0
+    x, seconds, cpu_s, steps = begin, 0.0, 0.0, 0
     while abs(x - expected).sum() > error:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         x = begin + step @ x
         seconds += time.perf_counter() - began
+        cpu_s += time.process_time() - cpu
         steps += 1
-    return {"seconds": seconds, "steps": steps}
+    return {"seconds": seconds, "cpu_s": cpu_s, "steps": steps}
 
 
 def main() -> None:
@@ -84,11 +90,14 @@ def main() -> None:
     graph = command.graph_of(asked["graph"])
     found, values, whole_s = [], [], 0.0
     for word in asked["runs"]:
-        result = aic.run(program_of(asked), graph, eps=asked["eps"],
+        program = program_of(asked)
+        result = aic.run(program, graph, eps=asked["eps"],
                          pace=asked["pace"], snapshot=make(word))
         whole_s = time.time() - float(framework.kept["began"])
+        cpu_s = time.process_time() - program.cpu_s
         values.append(result.gather())
-        found.append({"snapshot": word, "bound": result.bound, **result.stats, **amid(result)})
+        found.append({"snapshot": word, "bound": result.bound, **result.stats, **amid(result),
+                      "cpu_s": cpu_s})
     if MPI.COMM_WORLD.rank == 0:
         import aic_oracles  # here, since scipy takes a while
 

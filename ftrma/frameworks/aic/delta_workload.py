@@ -251,18 +251,25 @@ class DeltaWorkload:
 
     def amount(self, pending: AnyArray) -> float:
         """Sum of deltas and messages without signs; of the finite ones."""
-        found = pending[pending != self.zero].astype(np.float64)
-        return float(np.abs(found[np.isfinite(found)]).sum())
+        if self.zero == 0:
+            return finite_sum(np.abs(pending))
+        return finite_sum(np.abs(pending[pending != self.zero].astype(np.float64)))
 
     def status(self) -> Floats:
         """Amount pending, updates so far, sum of the finite values, messages sent."""
-        values = self.value[np.isfinite(self.value)] if self.dtype.kind == "f" else self.value
-        return np.array([self.amount(self.pending), self.updates, float(values.sum()),
+        return np.array([self.amount(self.pending), self.updates, finite_sum(self.value),
                          self.messages])
 
     def ended(self, statuses: Floats) -> bool:
         """See `kinds.Workload.ended`: this workload ends when all are passive."""
         return False
+
+
+def finite_sum(values: AnyArray) -> float:
+    """Sum of the finite ones; where all are, which is usual, it takes one pass."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum(dtype=np.float64))
+    return total if np.isfinite(total) else float(values[np.isfinite(values)].sum())
 
 
 def _places(part: Part, me: int, k: int, *, apart: bool) -> tuple[AnyArray, list[slice]]:
