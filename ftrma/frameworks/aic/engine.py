@@ -139,8 +139,8 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
         partition, topology, cache: as `ftrma.graph.Engine` has them.
         spill: a directory where snapshots go, too, each slot's in a file: a job that has lost more
             than its parity has goes on from there when it is started again, as graphs do.
-        pace: seconds that a piece of work takes at least, by sleeping, to emulate slow machines; a
-            list has one of each slot.
+        pace: seconds that an update of a vertex takes at least, by sleeping, to emulate slow
+            machines; a list has one of each slot.
         progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with it.
         most_updates: of vertices, of this slot, before it is told that deltas do not shrink; by
             default 100,000 for each vertex.

@@ -171,7 +171,7 @@ class Execution:
         comm: of all slots.
         words: tell this run from other ones: after a failure they have to be the same.
         mode: of snapshots; None: there are none.
-        pace_s: that a piece of work takes at least, by sleeping.
+        pace_s: that an update takes at least, by sleeping.
         tell: takes a moment of the run, at slot 0, some times a second.
         spill: a directory where snapshots go, too, and a key that tells the run from all others, in
             all jobs; None: they stay in memory.

@@ -69,7 +69,6 @@ class Worker:
         self._schedule = Schedule(mode, clock(), due) if mode else None
         self._held: deque[tuple[int, bytes]] = deque()
         self._pieces = self.sent = self.received = self._told = 0
-        self._updates = 0  # those of the attempt before, which were restored
         self.begun_s, self.computing_s, self.idle_s = clock(), 0.0, 0.0
 
     @property
@@ -81,13 +80,6 @@ class Worker:
         """Why the run has ended; None: it has not."""
         return self.ending.reason
 
-    def lost_updates(self) -> float:
-        """Estimate the updates that snapshots have cost: had it computed as beside of them."""
-        history = self.snapshots.history if self.snapshots else []
-        open_s, inside = sum(s.open_s for s in history), sum(s.updates for s in history)
-        beside_s = self._clock() - self.begun_s - open_s
-        return (self.updates - self._updates - inside) * open_s / max(beside_s, 1e-9) - inside
-
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from the arrays of a snapshot."""
         self._workload.load({name: array for name, array in arrays.items()
@@ -96,7 +88,6 @@ class Worker:
             self._workload.receive(source, data)
         for to, data in unpack(arrays[HELD]) if HELD in arrays else ():
             self._held.append((to, bytes(data)))
-        self._updates = self.updates
 
     def run(self) -> Reason:
         """Take turns until the run ends.
