@@ -41,6 +41,14 @@ def test_snapshots_and_the_end(mode: str) -> None:
         run(seed, mode)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", aicsim.MODES)
+def test_many_runs(mode: str) -> None:
+    """Law: in thousands of runs, too; the reports of who breaks it name the seed."""
+    for seed in range(SEED + 10**6, SEED + 10**6 + 500 * RUNS):
+        run(seed, mode)
+
+
 EDGES: dict[str, dict[str, Any]] = {
     "one slot": {"slots": 1},
     "a record fills a channel": {"room": 1, "slots": 3},
