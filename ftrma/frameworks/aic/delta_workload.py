@@ -21,7 +21,8 @@ from .delta_program import Block, DeltaProgram, WrongProgram
 from .kinds import AnyArray, Append, Floats
 
 SAMPLE = 1000  # priorities from which the most urgent portion is estimated
-MOST_EDGES = 1 << 22  # that an update of many vertices goes along: some milliseconds
+MOST_EDGES = 1 << 20  # that a piece of work goes along: some milliseconds
+PIECE_S = 0.003  # that a paced piece takes
 COUNT = np.dtype("u8")
 STATUS = ("pending", "updates", "values", "messages")  # see DeltaWorkload.status
 
@@ -42,10 +43,12 @@ class DeltaWorkload:
         me: this slot.
         limit_bytes: of a record, at most.
         eps: an update waits while the priority is not above this.
-        portion: of the vertices that an update takes, the most urgent ones; 1: all in turn.
+        portion: of the vertices that are chosen at a time, the most urgent ones; 1: all in turn.
+            They are updated in pieces.
         send_portion: messages to a slot are due when so many of its vertices have one,
         send_seconds: or when the last ones were sent so long ago.
         most_updates: of this slot's vertices, before it is told that the run does not end.
+        pace_s: that each update takes by sleeping, elsewhere: pieces are small by it.
 
     Attributes:
         value, pending: see the module.
@@ -56,7 +59,7 @@ class DeltaWorkload:
     def __init__(self, program: DeltaProgram, part: Part, n: int, rows: Sequence[Ints], me: int,
                  limit_bytes: int, *, eps: float, portion: float = 0.2,
                  send_portion: float = 0.01, send_seconds: float = 0.5,
-                 most_updates: float = np.inf, seed: int = 1,
+                 most_updates: float = np.inf, seed: int = 1, pace_s: float = 0.0,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self.program, self.part, self.n, self.rows, self.me = program, part, n, rows, me
         self.eps, self.portion, self.clock = eps, portion, clock
@@ -74,7 +77,9 @@ class DeltaWorkload:
         self.got: Mask = np.zeros(len(self.pending), bool)
         self._random = np.random.default_rng([seed, me])
         self._most = max(1, k * MOST_EDGES // max(1, len(part.target)))
-        self._from = 0  # where the next update begins that does not take all
+        if pace_s > 0:
+            self._most = max(1, min(self._most, int(PIECE_S / pace_s)))
+        self._chosen: Ints = np.zeros(0, np.int64)  # rows whose updates are left of a portion
         self._idle = False
         self._sent_at = [clock()] * len(rows)
         self._piece = (limit_bytes - 32) // (4 + self.dtype.itemsize)
@@ -86,6 +91,7 @@ class DeltaWorkload:
     def begin(self) -> None:
         """Set all as the program begins it."""
         self.value[:], self.pending[:], self.got[:] = self.zero, self.zero, False
+        self._chosen = self._chosen[:0]
         v = self._block(None)
         self.program.init(v)
         if v.value is not self.value or np.isnan(v.value).any() or np.isnan(v.delta).any():
@@ -115,10 +121,12 @@ class DeltaWorkload:
     # -- updates ------------------------------------------------------------------------------
 
     def compute(self) -> bool:
-        """Update the most urgent vertices."""
+        """Update some of the most urgent vertices."""
         if self._idle:
             return False
-        rows = self._choose()
+        if not len(self._chosen):
+            self._chosen = self._choose()
+        rows, self._chosen = self._chosen[:self._most], self._chosen[self._most:]
         if not len(rows):
             self._idle = True
             return False
@@ -140,7 +148,7 @@ class DeltaWorkload:
         return True
 
     def _choose(self) -> Ints:
-        """Rows whose update is due, ascending."""
+        """Rows whose updates are due, ascending."""
         priority = self.program.priority(self._block(None))
         bound = self.eps
         if self.portion < 1 and self.k > SAMPLE:
@@ -150,10 +158,6 @@ class DeltaWorkload:
             rows = np.flatnonzero((priority >= bound) & (priority > self.eps))
         else:
             rows = np.flatnonzero(priority > bound)
-        if len(rows) > self._most:
-            rows = np.roll(rows, -int(np.searchsorted(rows, self._from)))[:self._most]
-            self._from = int(rows[-1]) + 1
-            rows.sort()
         return rows
 
     def _send_along(self, rows: Ints, delta: AnyArray) -> None:
@@ -239,7 +243,7 @@ class DeltaWorkload:
         self.value[:] = arrays["value"]
         self.pending[:self._to[-1].stop] = arrays["pending"]
         self.got[self.k:] = self.pending[self.k:] != self.zero
-        self._idle = False
+        self._chosen, self._idle = self._chosen[:0], False
 
     def entries(self) -> int:
         """Count the deltas and messages that wait here."""

@@ -183,7 +183,7 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
         if snapshot is not None:
             parts.save(graph, part, execution.run, entries, heavy=False)
         options = dict(eps=eps, portion=portion, send_portion=send_portion,
-                       send_seconds=send_seconds, seed=seed,
+                       send_seconds=send_seconds, seed=seed, pace_s=paces[comm.rank],
                        most_updates=most_updates or MOST_PER_VERTEX * max(1, len(part.ids)))
         outcome = _carry_out(execution, program, graph, placed, part, recovery, options)
     parts.end(execution.run)
