@@ -255,11 +255,6 @@ class _Half:
         os.ftruncate(self._file, 0)
         self.capacity = 0
 
-    def unpublish(self) -> None:
-        """Have nothing of the half count."""
-        self.used = HEAD_BYTES
-        self._words[1] = 0
-
     def add(self, record: Record) -> None:
         """Write a record behind what counts; it does not count yet."""
         at = self.used
@@ -324,7 +319,7 @@ class ShelfFile:
         spare = min(need, max(SPARE_BYTES, need >> 2))
         if half.capacity < need + spare // 2:
             half.grow(max(LEAST_BYTES, need + spare))
-        half.unpublish()
+        half.used = HEAD_BYTES  # what was published here is older, and no longer read
         half.add(record)
         kill_place("apgas.flip")
         half.publish(serial)

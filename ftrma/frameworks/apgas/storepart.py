@@ -171,9 +171,7 @@ class Part:
         state, (file, row) = self.held[shelf], self.files[shelf]
         acked = self.acked[shelf]
         if acked:
-            change.drops = tuple(number for number in acked if number in state.intents)
-        if not change.number:
-            change.number = state.number
+            change.drops = tuple(acked)
         if file is not None and not self.members.alive(row.keeper):
             raise DeadPlaceException(row.keeper)
         if shelf not in self.dirty:
@@ -182,16 +180,13 @@ class Part:
         if file is not None:
             file.append(change, state)
             kill_place("apgas.published")
-            if not self.members.alive(row.keeper):
-                raise DeadPlaceException(row.keeper)  # so the file is lost, too
         state.make(change)
         if acked:
             acked.clear()
 
     def next_number(self, shelf: int) -> int:
         """Number of the next intent of a shelf."""
-        state = self.held[shelf]
-        return max(state.number, max(state.intents, default=0)) + 1
+        return self.held[shelf].number + 1
 
     def send_intent(self, origin: int, number: int, round_: int = 0) -> None:
         """Send an intent to the holder of its shelf, which applies it once.
@@ -317,7 +312,7 @@ class Part:
         ready = self.is_open()
         may = self.frozen == tag if replayed else ready and self.generation == tag
         dead = -1
-        if may and shelf in self.held and shelf in self.files:
+        if may and shelf in self.held:
             if number > self.held[shelf].applied.get(origin, 0):
                 dead = self._try(shelf, Change({key: value}, applied={origin: number}))
             if dead < 0:

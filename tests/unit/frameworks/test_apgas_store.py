@@ -12,7 +12,7 @@ import pytest
 from placeprocesses import Ended, run_places
 
 from ftrma import apgas
-from ftrma.frameworks.apgas import shelf, storepart, storerecovery
+from ftrma.frameworks.apgas import shelf, storepart, storerecovery, storetable
 from ftrma.frameworks.apgas.runtime import current, run_at
 from ftrma.host.errors import FtrmaError, NoRoom
 
@@ -188,6 +188,63 @@ def move(store: Any, to: int, n: int, wait: bool = True) -> None:
 
 def got(store: Any, shelf: int, source: int) -> list[int]:
     return [i for i in range(40) if store.get_remote(shelf, f"{source} {i}") is not None]
+
+
+def refuse_set(store: Any) -> None:
+    with pytest.raises(apgas.DeadPlaceException):
+        store.set("k", 1)
+
+
+def test_what_was_refused_is_no_loss() -> None:
+    """Law: a shelf is empty as long as all that was to be put there was refused."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        kill(2)
+        apgas.at(1, refuse_set, store)
+        kill(1)
+        store.recover([0, 3])
+        return store.get_remote(1, "k", "empty")
+
+    assert run(main, 4)[0] == "empty"
+
+
+def test_a_shelf_moves_behind_its_new_copy() -> None:
+    """Law: a shelf that an adopter holds, whose keeper has died, goes to its new place within one
+    recovery; the files are those that the table names."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        each(apgas.places(), fill, store)
+        kill(1)
+        store.recover([0, 2, 3])
+        kill(3)
+        store.recover([0, 2, 4, 5])
+        rows = store._part.table.rows()
+        assert {path.name[:-1] for path in current().members.directory.glob("apgas-shelf-*")} == {
+            store._part.path(shelf, row).name for shelf, row in enumerate(rows)}
+        assert [of(store, n) for n in range(4)] == [expected(n) for n in range(4)]
+        return {place: apgas.at(place, held, store) for place in (2, 4, 5)}
+
+    assert run(main, 4, spares=2)[0] == {2: (2,), 4: (3,), 5: (1,)}
+
+
+def hold(store: Any) -> None:
+    with store.transaction() as tx:
+        tx.set("t", 1)
+        apgas.sleep(0.05)
+
+
+def test_reads_come_behind_messages_that_wait() -> None:
+    """Law: a message that is sent behind a set2 finds its value, though a transaction is under way
+    where the value goes."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        with apgas.finish():
+            apgas.async_at(1, hold, store)
+            apgas.at(1, apgas.here)  # it has begun
+            store.set2("a", 1, 1, "b", 2, wait=False)
+            return apgas.at(1, store.get, "b")
+
+    assert run(main, 2)[0] == 2
 
 
 def test_set2_both_ways() -> None:
@@ -466,6 +523,23 @@ def test_a_recovery_that_was_given_up() -> None:
         with pytest.raises(apgas.DeadPlaceException):
             store.get_remote(1, "number")
         store.recover([0, 2])
+        assert not store._part.table.get(storetable.HALTED)  # the next one is waited for again
         return of(store, 1)
 
     assert run(main)[0] == expected(1)
+
+
+def test_a_recovery_that_fails() -> None:
+    """Law: after another error than a death accesses raise, too, and do not hang."""
+    def main() -> Any:
+        store = apgas.ResilientStore(apgas.places())
+        each(apgas.places(), fill, store)
+        kill(2)
+        each((0, 1), fill_memory)
+        with pytest.raises(NoRoom):
+            store.recover([0, 1])
+        with pytest.raises(FtrmaError, match="its recovery has failed"):
+            store.get("number")
+        return "done"
+
+    assert run(main)[0] == "done"

@@ -25,10 +25,10 @@ from ftrma.frameworks.apgas import store as stores
 from ftrma.frameworks.apgas import storerecovery, storeregistry, storetable
 from ftrma.frameworks.apgas.errors import DeadPlaceException
 from ftrma.frameworks.apgas.shelf import State
-from ftrma.frameworks.apgas.storeerrors import DeadPlaceAfterCommit, LostShelves
+from ftrma.frameworks.apgas.storeerrors import DeadPlaceAfterCommit, LostShelves, Refused
 from ftrma.frameworks.apgas.storepart import Part
 from ftrma.frameworks.apgas.storetable import Table
-from ftrma.frameworks.apgas.values import decode
+from ftrma.frameworks.apgas.values import decode, encode
 from ftrma.host.errors import FtrmaError
 
 SEED = int(os.environ.get("FTRMA_STORE_SEED", 1))
@@ -460,6 +460,8 @@ def test_programs_after_each_other(tmp_path: Any, monkeypatch: Any) -> None:
         for shelf in (0, 1):
             store.set_remote(shelf, "k", shelf)
         found.append([store.get_remote(shelf, "k") for shelf in (0, 1)])
+        dirty = [store._part.table.get(storetable.DIRTY + shelf) for shelf in (0, 1)]
+        assert dirty == [1, 1]  # also in the place of another store's shelves
 
     for attempt in (1, 1, 2):
         sim.attempt = attempt
@@ -468,3 +470,131 @@ def test_programs_after_each_other(tmp_path: Any, monkeypatch: Any) -> None:
         sim.spawn(sim.places[0], main)
         sim.run()
     assert found == [[None, None], [0, 1], [None, None], [0, 1], [0, 1], [0, 1]]
+
+
+class Alone:
+    """A part of a store at place 1, that a test asks what it wants; nobody else goes on.
+
+    Shelf 0 has place 0, shelf 1 place 1; each keeps the other one's.
+    """
+
+    def __init__(self, directory: Any, patch: Any) -> None:
+        self.sim = Simulation(SEED, directory, 2, 1, deaths=0)
+        self.sim.patch(patch)
+        self.sim.spawn(self.sim.places[0], lambda: stores.ResilientStore([0, 1], "s"))
+        self.sim.run()
+        self.place = self.sim.places[1]
+        self.part = self.place.stores.part(0, "s")
+        self.sim.slow = 0
+        assert self.part.is_open()
+
+    def take(self, what: str, *rest: Any) -> tuple[Any, ...]:
+        """Take a message of place 0; the answer."""
+        with self.sim.be(self.place):
+            self.part.take(0, what, rest)
+        _, data = self.sim.rings[1, 0].pop()
+        return tuple(pickle.loads(data)[1:])
+
+    def apply(self, tag: int, replayed: bool, number: int) -> str:
+        """Ask for an intent of shelf 0 to be applied; how it was answered."""
+        return str(self.take("apply", tag, replayed, 0, number, 1, ("", "x"), encode(number))[0])
+
+    def value(self) -> Any:
+        kept = self.part.held[1].values.get(("", "x"))
+        return kept and decode(kept)
+
+
+def test_a_frozen_part_serves_nobody(tmp_path: Any, monkeypatch: Any) -> None:
+    """Law: once frozen, a part neither applies nor writes nor reads, since another place may have
+    loaded its shelf; it applies what the same recovery replays. Intents of other generations
+    are refused, and so is what has waited for a transaction."""
+    alone = Alone(tmp_path, monkeypatch)
+    part, now = alone.part, alone.part.generation
+    assert alone.apply(now, False, 1) == "applied" and alone.value() == 1
+    assert alone.apply(now - 1, False, 2) == "refused"
+    with alone.sim.be(alone.place):
+        part.owner = -1  # a transaction is under way
+        part.take(0, "apply", (now, False, 0, 2, 1, ("", "x"), encode(2)))
+        assert not alone.sim.rings[1, 0]
+        part.freeze(now + 1)
+        part.owner = None
+    assert pickle.loads(alone.sim.rings[1, 0].pop()[1])[1] == "refused"
+    assert alone.apply(now, False, 2) == "refused"
+    assert alone.apply(now, True, 2) == "refused"
+    assert alone.take("write", 1, 1, {("", "x"): encode(5)}) == ("answer", 1, False, None)
+    assert alone.take("read", 2, 1, ("", "x")) == ("answer", 2, False, None)
+    assert alone.value() == 1
+    assert alone.apply(now + 1, True, 2) == "applied" and alone.value() == 2
+
+
+@pytest.mark.parametrize("meanwhile", ["the keeper dies", "a recovery ends", "the file is gone"])
+def test_a_file_that_is_removed_while_it_is_read(
+    tmp_path: Any, monkeypatch: Any, meanwhile: str
+) -> None:
+    """Law: what was read of a copy counts only if the copy counted to the end; no place becomes the
+    holder by a copy that did not."""
+    alone = Alone(tmp_path, monkeypatch)
+    part, sim = alone.part, alone.sim
+    now, row = part.generation, part.row(0)
+
+    def read(path: Any) -> State:
+        if meanwhile == "a recovery ends":
+            part.table.put(storetable.GENERATION, now + 1)
+            return State()
+        sim.told.append(row.keeper)
+        if meanwhile == "the keeper dies":
+            return State()
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(shelves, "read", read)
+    with sim.be(alone.place):
+        with pytest.raises(Refused if meanwhile == "a recovery ends" else DeadPlaceException):
+            part.read_file(0)
+        if meanwhile != "a recovery ends":
+            sim.told.clear()
+            with pytest.raises(DeadPlaceException):
+                storerecovery.load(part, now + 1, 0, True, True)
+            assert part.row(0) == part.table.row(0) == row and 0 not in part.held
+
+
+def test_the_copy_of_a_word_comes_first(tmp_path: Any) -> None:
+    """Law: whoever dies between the two stores has not shown others what the next attempt lacks."""
+    class Failing(storesim.Words):
+        def store(self, i: int, value: int) -> None:
+            raise KeyboardInterrupt
+
+    table = Table(storesim.Words(), 0, tmp_path / "table", make=True)
+    table._words = Failing()
+    with pytest.raises(KeyboardInterrupt):
+        table.put(storetable.SEAT, 5)
+    assert table.saved(storetable.SEAT) == 5
+
+
+def test_a_table_of_before_is_closed(tmp_path: Any) -> None:
+    """Law: a new attempt has the table of the one before, and opens it by a recovery."""
+    table = Table(storesim.Words(), 0, tmp_path / "table", make=True)
+    for word in (storetable.GENERATION, storetable.HALTED, storetable.SHELVES):
+        table.put(word, 3)
+    again = Table(storesim.Words(), 0, tmp_path / "table")
+    again.renew()
+    assert [again.get(word) for word in (storetable.GENERATION, storetable.HALTED,
+                                         storetable.SHELVES)] == [0, 0, 3]
+
+
+def test_all_holders_are_frozen(tmp_path: Any, monkeypatch: Any) -> None:
+    """Law: a living holder that is no longer active is frozen, too, before its shelf is loaded."""
+    asked: list[list[tuple[int, str]]] = []
+    call = storerecovery.Recovery._call
+
+    def noted(recovery: Any, jobs: Any) -> None:
+        asked.append([(job.place, job.what) for job in jobs])
+        call(recovery, jobs)
+
+    monkeypatch.setattr(storerecovery.Recovery, "_call", noted)
+    alone = Alone(tmp_path, monkeypatch)
+    asked.clear()
+    recovery = alone.sim.places[0].stores.led[0]
+    alone.sim.spawn(alone.sim.places[0], lambda: recovery.run([0, 2]))
+    alone.sim.run()
+    assert asked[0] == [(0, "freeze"), (1, "freeze"), (2, "freeze")]
+    assert (2, "load") in asked[1]
