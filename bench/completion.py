@@ -28,7 +28,7 @@ SCRIPT = HERE / "apps" / "aic_mc.py"
 REGULARIZATION = 0.001
 STEP = 0.03
 SURPRISE_EPOCHS = 6  # measured: enough for an error of 0.105 with noise of 0.1
-CMFREC_ITERATIONS = 5  # as above
+CMFREC_ITERATIONS = 7  # as above
 MOST_ITERATIONS = 50
 
 Factors = tuple[Any, Any]
@@ -143,7 +143,7 @@ def by_cmfrec(matrix: Planted, rank: int, threads: int) -> Factors:
 
     known = scipy.sparse.coo_matrix((matrix.values, (matrix.rows, matrix.cols)), matrix.shape)
     model = cmfrec.CMF(k=rank, lambda_=REGULARIZATION, niter=CMFREC_ITERATIONS, user_bias=False,
-                       item_bias=False, center=False, use_cg=False, nthreads=threads,
+                       item_bias=False, center=False, nthreads=threads,
                        verbose=False, precompute_for_predictions=False)
     model.fit(known)
     return model.A_, model.B_

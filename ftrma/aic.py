@@ -18,6 +18,7 @@ from .frameworks.aic.modes import (
     Synchronous,
     VirtualSnapshot,
 )
+from .frameworks.aic.ratings import Ratings, load_ratings
 from .frameworks.graph.data import (
     Graph,
     grid,
@@ -33,7 +34,7 @@ from .frameworks.graph.data import (
 
 __all__ = [
     "Block", "ChandyLamport", "CompletionProgress", "DeltaProgram", "Diverged", "Graph", "Hybrid",
-    "MatrixCompletion", "PeekedValues", "Planted", "Progress", "Result", "SnapshotMode",
-    "Synchronous", "VirtualSnapshot", "grid", "load", "lognormal", "of_edges", "path", "peek",
-    "planted", "power_law", "relabel", "rmat", "run", "symmetric",
+    "MatrixCompletion", "PeekedValues", "Planted", "Progress", "Ratings", "Result", "SnapshotMode",
+    "Synchronous", "VirtualSnapshot", "grid", "load", "load_ratings", "lognormal", "of_edges",
+    "path", "peek", "planted", "power_law", "relabel", "rmat", "run", "symmetric",
 ]

@@ -19,15 +19,17 @@ import json
 import re
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ftrma import MPI, aic
+from ftrma import MPI, aic, framework
 from ftrma.frameworks.aic.modes import make
 from ftrma.host import outfile
 
 Entries = tuple[Any, Any, Any]
+PLANTED, RATINGS = 0.001, 0.1  # lambda: for little noise; for ratings by people
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +46,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--density", type=float, default=0.3)
     parser.add_argument("--noise", type=float, default=0.1)
     parser.add_argument("--held-out", type=float, default=0.1)
-    parser.add_argument("--regularization", type=float, default=0.001)
+    parser.add_argument("--regularization", type=float)
+    parser.add_argument("--biases", choices=("yes", "no"))
     parser.add_argument("--step", type=float, default=0.03)
     parser.add_argument("--decay", type=float, default=0.01)
     parser.add_argument("--epochs", type=int, default=60)
@@ -68,8 +71,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def entries_of(options: argparse.Namespace) -> tuple[Entries, Entries, tuple[int, int] | None]:
-    """Known entries, those that are held out, and the shape if it is known.
+def entries_of(options: argparse.Namespace) -> tuple[aic.Planted | aic.Ratings, Entries, Entries]:
+    """The matrix, its known entries, and those that are held out.
 
     Raises:
         ValueError: the matrix is neither planted nor a file of entries; with the remedy.
@@ -78,62 +81,48 @@ def entries_of(options: argparse.Namespace) -> tuple[Entries, Entries, tuple[int
     if found:
         matrix = aic.planted(int(found[1]), int(found[2]), options.rank, density=options.density,
                              noise=options.noise, seed=options.seed)
-        return (matrix.rows, matrix.cols, matrix.values), matrix.held_out, matrix.shape
+        return matrix, (matrix.rows, matrix.cols, matrix.values), matrix.held_out
     if options.matrix.startswith("planted:"):
         raise ValueError(f"{options.matrix}: expected planted:ROWSxCOLUMNS, such as "
                          "planted:10000x200")
-    rows, cols, values = from_file(options.matrix)
-    if not len(rows) == len(cols) == len(values):
-        raise ValueError(f"{options.matrix}: {len(rows)} rows, {len(cols)} columns and "
-                         f"{len(values)} values; give one of each for each entry")
-    shape = int(rows.max(initial=-1)) + 1, int(cols.max(initial=-1)) + 1
-    out = np.random.default_rng(options.seed).random(len(values)) < options.held_out
-    known, held = ((rows[mask], cols[mask], values[mask]) for mask in (~out, out))
-    return known, held, shape
+    ratings = aic.load_ratings(options.matrix)
+    if MPI.COMM_WORLD.rank == 0 and framework.attempt() <= 1:
+        outfile.tell(f"{options.matrix}: read as {ratings.read_as}", who="aic")
+    out = np.random.default_rng(options.seed).random(len(ratings.values)) < options.held_out
+    known, held = (tuple(array[mask] for array in ratings) for mask in (~out, out))
+    return ratings, known, held  # type: ignore[return-value]
 
 
-def from_file(path: str) -> Entries:
-    """Entries of a file: an .npz file of rows, cols and values, or lines of the three.
-
-    Raises:
-        ValueError: it is no such file.
-    """
-    try:
-        if path.endswith(".npz"):
-            with np.load(path, allow_pickle=False) as file:
-                return file["rows"], file["cols"], file["values"]
-        lines = np.loadtxt(path, ndmin=2)
-    except KeyError as error:
-        raise ValueError(f"{path}: {error.args[0]}; give the arrays rows, cols and values"
-                         ) from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; give lines of a row, a column and a value") from None
-    if lines.shape[1:] != (3,) or (lines[:, :2] != np.floor(lines[:, :2])).any():
-        raise ValueError(f"{path}: give lines of a row, a column, both from 0, and a value")
-    return lines[:, 0].astype(np.int64), lines[:, 1].astype(np.int64), lines[:, 2]
-
-
-def fitted(options: argparse.Namespace) -> tuple[aic.MatrixCompletion, dict[str, Any]]:
-    """The model, and what is told of it."""
-    known, held_out, shape = entries_of(options)
+def fitted(options: argparse.Namespace) -> tuple[aic.MatrixCompletion, Any, dict[str, Any]]:
+    """The model, the ids of a file's rows and columns, and what is told of the run."""
+    matrix, known, held_out = entries_of(options)
+    people = isinstance(matrix, aic.Ratings)
+    if options.regularization is None:
+        options.regularization = RATINGS if people else PLANTED
     model = aic.MatrixCompletion(
         options.rank, regularization=options.regularization, step=options.step,
         decay=options.decay, epochs=options.epochs, rmse=options.rmse, seed=options.seed,
-        owner=options.owner, snapshot=make(options.snapshot), pace=options.pace,
-        progress=options.progress)
+        owner=options.owner, biases=people if options.biases is None else options.biases == "yes",
+        snapshot=make(options.snapshot), pace=options.pace, progress=options.progress)
     began = time.perf_counter()
-    model.fit(*known, shape=shape)
+    model.fit(*known, shape=matrix.shape)
     seconds = time.perf_counter() - began
     error = -model.score(*held_out) if len(held_out[2]) else None
-    right = {}
+    right: dict[str, Any] = {}
+    if model.biases and error is not None:
+        i, j, values = held_out
+        left = values - model.mean_ - model.row_biases_[i] - model.column_biases_[j]
+        right["held_out_rmse_of_biases"] = float(np.sqrt(np.mean(left**2)))
     if options.check:
         asked = options.rmse or 1.05 * options.noise
-        right = {"right": model.rmse_ <= asked and error is not None
-                 and error <= 2 * max(asked, options.noise)}
-    return model, {"matrix": options.matrix, "entries": len(known[2]), "rank": options.rank,
-                   "slots": MPI.COMM_WORLD.size, "snapshot": options.snapshot,
-                   "fit_s": seconds, "rmse": model.rmse_, "held_out_rmse": error,
-                   **model.stats_, **right}
+        right["right"] = model.rmse_ <= asked and error is not None and (
+            error <= 2 * max(asked, options.noise))
+    ids = {"row_ids": matrix.row_ids, "column_ids": matrix.column_ids} if isinstance(
+        matrix, aic.Ratings) else {}
+    return model, ids, {
+        "matrix": options.matrix, "entries": len(known[2]), "rank": options.rank,
+        "slots": MPI.COMM_WORLD.size, "snapshot": options.snapshot, "fit_s": seconds,
+        "rmse": model.rmse_, "held_out_rmse": error, **model.stats_, **right}
 
 
 def draw(options: argparse.Namespace, model: aic.MatrixCompletion) -> None:
@@ -143,14 +132,15 @@ def draw(options: argparse.Namespace, model: aic.MatrixCompletion) -> None:
     aic_plot.draw(model.history_, options.plot, f"completion of {options.matrix}", "rmse")
 
 
-def save(path: str, model: aic.MatrixCompletion) -> int:
-    """Write the factors; the exit status."""
+def save(path: str, model: aic.MatrixCompletion, ids: Mapping[str, Any]) -> int:
+    """Write the model, with the ids of a file; the exit status."""
     try:
         with outfile.opened(path) as file:
             np.savez(file, rows=model.row_factors_, columns=model.column_factors_,
-                     mean=model.mean_)
+                     mean=model.mean_, row_biases=model.row_biases_,
+                     column_biases=model.column_biases_, **ids)
     except OSError as error:
-        outfile.tell(f"error: --out {path}: {outfile.why(error)}", who="aic_mc")
+        outfile.tell(f"error: --out {path}: {outfile.why(error)}", who="aic")
         return 1
     return 0
 
@@ -160,16 +150,20 @@ def main(arguments: list[str]) -> int:
     slot, status = MPI.COMM_WORLD.rank, 0
     try:
         options = parse(arguments)
-        model, told = fitted(options)
+        model, ids, told = fitted(options)
         if slot == 0:
             if options.plot:
                 draw(options, model)
-            status = save(options.out, model) if options.out else 0
+            status = save(options.out, model, ids) if options.out else 0
             print(json.dumps(told, default=float), flush=True)
             status = status or int(not told.get("right", True))
-    except (ValueError, TypeError, OSError) as error:
+    except OSError as error:
         if slot == 0:
-            outfile.tell(f"error: {error}", who="aic_mc")
+            outfile.tell(f"error: {options.matrix}: {error.strerror or error}", who="aic")
+        return 2
+    except (ValueError, TypeError) as error:
+        if slot == 0:
+            outfile.tell(f"error: {error}", who="aic")
         return 2
     return status
 

@@ -2,8 +2,8 @@
 
 ``completions.py DIRECTORY PARAMETERS``: JSON, in which "matrix" is rows, columns and rank of a
 planted matrix, and "snapshot" a mode as on a command line. Files of slot s: ``model-s.npz``,
-factors and errors; ``loaded-s-a.npz``, the columns of the snapshot from which attempt a has gone
-on; ``peeked-s-a-e.npz``, those of snapshot e of attempt a.
+factors and errors; ``loaded-s-a.npz``, its part of the snapshot from which attempt a has gone on;
+``peeked-s-a-e.npz``, of snapshot e of attempt a.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ snapshot = modes.make(parameters.pop("snapshot"))
 rank = parameters["rank"] = parameters.get("rank", 5)
 
 
-def columns(arrays: Mapping[str, Any]) -> Any:
-    """The columns of a slot's part of a snapshot, with their visits."""
+def part(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """A slot's part of a snapshot: its columns, wherever they are, and what it has counted."""
     logged = [np.frombuffer(data).reshape(-1, rank + 2)
               for name in (LOG, HELD) if name in arrays for _, data in unpack(arrays[name])]
-    return np.concatenate([arrays["queue"], arrays["packed"], arrays["finished"], *logged])[:, :2]
+    return {"rows": arrays["row_factors"], "visits": arrays["numbers"][1],
+            "squares": arrays["errors"].sum(), "columns": np.concatenate(
+                [arrays["queue"], arrays["packed"], arrays["finished"], *logged])}
 
 
 def save(name: str, **arrays: Any) -> None:
@@ -51,7 +53,7 @@ def peek() -> None:
         found = aic.peek()
         if found is not None and found.number != seen:
             seen = found.number
-            save(f"peeked-{slot}-{framework.attempt()}-{seen}", columns=columns(found.arrays))
+            save(f"peeked-{slot}-{framework.attempt()}-{seen}", **part(found.arrays))
 
 
 restore = Worker.restore
@@ -60,7 +62,7 @@ restore = Worker.restore
 def restore_and_tell(worker: Worker, arrays: Mapping[str, Any]) -> None:
     restore(worker, arrays)
     assert isinstance(worker._workload, CompletionWorkload)
-    save(f"loaded-{slot}-{framework.attempt()}", columns=columns(arrays))
+    save(f"loaded-{slot}-{framework.attempt()}", **part(arrays))
 
 
 Worker.restore = restore_and_tell  # type: ignore[method-assign]

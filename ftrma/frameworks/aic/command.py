@@ -55,7 +55,7 @@ GRAPH_OPTIONS = (
 )
 COMPLETION_OPTIONS = (
     Option("rank", 1, 10_000, "of mc: factors of each row and column (20)"),
-    Option("regularization", 0.0, 1e9, "of mc: lambda (0.001)"),
+    Option("regularization", 0.0, 1e9, "of mc: lambda (0.1; of a planted matrix 0.001)"),
     Option("step", 1e-12, 1e9, "of mc: eta, of the first steps (0.03)"),
     Option("epochs", 1, MOST, "of mc: visits of each column for each slot, at most (60)"),
     Option("rmse", 1e-300, 1e300, "of mc: the error at known entries at which it ends"),

@@ -113,12 +113,14 @@ class Found:
         rows, columns: factors of each.
         stats: see `completion.MatrixCompletion`.
         diverged: the errors have grown beyond all bounds on some slot.
+        slot: this one.
     """
 
     rows: Floats
     columns: Floats
     stats: dict[str, float]
     diverged: bool
+    slot: int
 
 
 def find(rules: Rules, known: Known, snapshot: SnapshotMode | None, pace: float | list[float],
@@ -136,7 +138,7 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None, pace: float 
     """
     if not any(name in os.environ for name in LAUNCHED) and "mpi4py.MPI" not in sys.modules:
         (pace_s,) = _paces(pace, 1)
-        return _put_together(known, [_mine(_alone(rules, known, pace_s, told))])
+        return _put_together(known, [_mine(_alone(rules, known, pace_s, told))], 0)
     from ftrma import MPI
 
     comm = MPI.COMM_WORLD
@@ -147,7 +149,7 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None, pace: float 
     if comm.rank == 0:
         told.remember(f"{execution.prefix}progress")
     outcome = execution.saved() or _carry_out(execution, rules, known, paces[comm.rank])
-    return _put_together(known, comm.allgather(_mine(outcome)))
+    return _put_together(known, comm.allgather(_mine(outcome)), comm.rank)
 
 
 def _paces(pace: float | list[float], size: int) -> list[float]:
@@ -221,7 +223,7 @@ def _mine(outcome: Outcome) -> Part:
         "computing_s": outcome.computing_s, "idle_s": outcome.idle_s}
 
 
-def _put_together(known: Known, parts: list[Part]) -> Found:
+def _put_together(known: Known, parts: list[Part], slot: int) -> Found:
     """The result, from the parts of all slots."""
     rows, tokens, numbers = zip(*(arrays for arrays, _ in parts), strict=True)
     whole = np.concatenate(tokens)
@@ -234,4 +236,4 @@ def _put_together(known: Known, parts: list[Part]) -> Found:
     for name in parts[0][1]:
         each = [told[name] for _, told in parts]
         stats[name] = each[0] if name in ("seconds", "attempts", "snapshots") else sum(each)
-    return Found(np.concatenate(rows), columns, stats, bool(diverged))
+    return Found(np.concatenate(rows), columns, stats, bool(diverged), slot)

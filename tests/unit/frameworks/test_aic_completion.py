@@ -203,6 +203,21 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
     assert np.isclose(other.rmse_, 1000 * plain.rmse_)
 
 
+def test_biases_help_where_there_are_some() -> None:
+    """Law: rows and columns that are above the mean are found to be, and predicted so."""
+    random = np.random.default_rng(1)
+    matrix = planted(200, 60, 2, density=0.2, seed=1)
+    above = random.normal(0, 2, 200), random.normal(0, 2, 60)
+    values = matrix.values / 10 + above[0][matrix.rows] + above[1][matrix.cols]
+    held = (*matrix.held_out[:2], matrix.held_out[2] / 10 + above[0][matrix.held_out[0]]
+            + above[1][matrix.held_out[1]])
+    plain, model = (MatrixCompletion(2, biases=biases, regularization=0.05, epochs=20).fit(
+        matrix.rows, matrix.cols, values) for biases in (False, True))
+    assert model.score(*held) > 0.5 * plain.score(*held)
+    assert np.corrcoef(model.row_biases_, above[0])[0, 1] > 0.95
+    assert not plain.row_biases_.any() and not plain.column_biases_.any()
+
+
 def test_it_is_the_same_each_time_on_one_slot() -> None:
     """Law: equal parameters and entries give equal factors; another seed gives others."""
     matrix = planted(100, 40, 3, seed=5)
