@@ -153,7 +153,8 @@ class DeltaWorkload:
         bound = self.eps
         if self.portion < 1 and self.k > SAMPLE:
             sample = priority[self._random.integers(0, self.k, SAMPLE)]
-            bound = max(bound, float(np.quantile(sample, 1 - self.portion)))
+            place = int((1 - self.portion) * (SAMPLE - 1))
+            bound = max(bound, float(np.partition(sample, place)[place]))
             # All that are as urgent as the bound are taken, also if they are more than the portion.
             rows = np.flatnonzero((priority >= bound) & (priority > self.eps))
         else:
