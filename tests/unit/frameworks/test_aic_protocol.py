@@ -44,7 +44,7 @@ def test_snapshots_and_the_end(mode: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", aicsim.MODES)
 def test_many_runs(mode: str) -> None:
-    """Law: in thousands of runs, too; the reports of who breaks it name the seed."""
+    """Law: in thousands of runs, too; a failure names its seed."""
     for seed in range(SEED + 10**6, SEED + 10**6 + 500 * RUNS):
         run(seed, mode)
 
