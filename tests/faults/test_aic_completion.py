@@ -12,12 +12,14 @@ import json
 import random
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from jobs import Result, run_job, run_plain
+from nodes import remove_fake_ssh, run_on_nodes
 from programs import kinds
 from tiers import tiers
 
@@ -30,6 +32,13 @@ SPARES = ("--spares", "2")
 MODES = ("virtual:0.1", "chandy-lamport:0.1", "synchronous:0.1", "hybrid:0.1", "faic-d:0.1")
 PLACES = ("append", "drain", "begin", "clear", "half", "staged", "forward", "quiet", "end")
 PACE = 3e-6  # of an update: a run of about 1 s, so that there are snapshots
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
 
 
 def completion(*options: str, slots: int = SLOTS, run: Any = run_job, **parameters: Any) -> Result:
@@ -150,3 +159,30 @@ def test_steps_that_are_too_long() -> None:
     """Law: all slots say so, in one line each at most, and the job fails."""
     result = completion(step=3.0, pace=0.0)
     assert result.status != 0 and "give a smaller step, 1 say" in result.stderr, result
+
+
+@pytest.mark.full
+def test_a_lost_job_goes_on(tmp_path: Path) -> None:
+    """Law: by the same command, from the newest snapshot of which all slots have files."""
+    lost = completion("--kill", "0@aic.begin:6", "--kill", "1@repair", spill=str(tmp_path))
+    assert lost.status == 70, lost
+    result = completion(spill=str(tmp_path))
+    assert_right(result)
+    assert "goes on from snapshot" in result.stderr, result
+    assert assert_snapshots(result) > 0, result
+    again = completion(spill=str(tmp_path))  # it has ended
+    for name, array in again.of_slots("model", SLOTS)[0].items():
+        assert (array == result.results["model-0"][name]).all(), (name, again)
+    other = completion(spill=str(tmp_path), seed=5)  # it is another one
+    assert_right(other)
+    assert (other.results["model-0"]["rows"] != result.results["model-0"]["rows"]).any()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", MODES)
+def test_over_two_nodes(mode: str) -> None:
+    """Law: also over several nodes, without a failure and with one."""
+    for kill in ((), ("--kill", "1@aic.append:150")):
+        result = completion("--spares", "2", *kill, run=run_on_nodes, snapshot=mode)
+        assert_right(result)
+        assert kinds(result) == ["reentry"] * bool(kill), result

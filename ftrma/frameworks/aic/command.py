@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{option.name}", metavar="X" if isinstance(option.least, float) else "K",
             help=option.text)
     add("--spill", metavar="DIR", help="leave snapshots there, too: the same command goes on from"
-        " them if the job is lost (not mc)")
+        " them if the job is lost")
     add("--check", action="store_true", help="compare the result with scipy's, or with the noise of"
         " a planted matrix")
     add("--plot", metavar="FILE", help="draw the progress over time, with snapshots and failures"
@@ -99,9 +99,8 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         for option in options:
             words += words_of(option, getattr(arguments, option.name.replace("-", "_")), fit,
                               arguments.program)
-    if completes and (arguments.recovery == "survivors" or arguments.spill):
-        given = "--spill" if arguments.spill else "--recovery survivors"
-        raise ValueError(f"{given}: is not for mc; leave it out")
+    if completes and arguments.recovery == "survivors":
+        raise ValueError("--recovery survivors: is not for mc; leave it out")
     if arguments.progress or sys.stderr.isatty():
         words.append("--progress")
     if arguments.check:

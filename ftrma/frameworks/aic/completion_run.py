@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -123,14 +123,14 @@ class Found:
     slot: int
 
 
-def find(rules: Rules, known: Known, snapshot: SnapshotMode | None, pace: float | list[float],
-         told: Told) -> Found:
+def find(rules: Rules, known: Known, snapshot: SnapshotMode | None,
+         spill: str | os.PathLike[str] | None, pace: float | list[float], told: Told) -> Found:
     """Find the factors.
 
     Args:
         rules: the parameters.
         known: all known entries, of mean 0 and standard deviation 1.
-        snapshot, pace: see `completion.MatrixCompletion`.
+        snapshot, spill, pace: see `completion.MatrixCompletion`.
         told: takes the progress, at slot 0.
 
     MPI: collective over all slots.
@@ -143,8 +143,11 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None, pace: float 
 
     comm = MPI.COMM_WORLD
     paces = _paces(pace, comm.size)
-    words = ("MatrixCompletion", rules, known.shape, zlib.crc32(known.values.data), comm.size)
-    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank],
+    words = ("MatrixCompletion", rules, known.shape, known.digest(), comm.size)
+    files = None
+    if spill is not None:
+        files = os.fspath(spill), hashlib.sha256(repr(words).encode()).hexdigest()
+    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank], spill=files,
                           tell=told.tell if comm.rank == 0 else None)
     if comm.rank == 0:
         told.remember(f"{execution.prefix}progress")
