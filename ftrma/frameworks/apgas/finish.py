@@ -31,7 +31,7 @@ from ...host.errors import FtrmaError
 from . import kinds, tasks
 from .errors import DeadPlaceException, group
 from .mailroom import Mailroom, pack, unpack
-from .records import CUT, NOBODY, Records
+from .records import CUT, NOBODY, SERIAL, Records
 from .scheduler import Scheduler, Worker
 from .scopes import AtBody, Branch, Finish, Scope, Uncounted
 
@@ -153,13 +153,11 @@ class SharedLedger:
                 self.words.add(self.records.sent(0, 0, self.records.index[place]))
 
     def _admit(self, record: int, serial: int, source: int) -> bool:
-        """Count what has come; False: its source is cut off.
-
-        What comes to a finish that has ended is from a dead place, since all that living ones have
-        sent has ended before; and the record keeps its cut until all have taken that place's mail.
-        """
+        """Count what has come; False: its finish has ended, or its source is cut off."""
         words, records, s = self.words, self.records, self.records.index[source]
         head = records.head(record)
+        if words.load(head + SERIAL) != serial:
+            return False
         words.add(records.arrived(record, s, self.me))
         framework.kill_place("apgas.admit")
         if words.load(head + CUT) >> s & 1:

@@ -140,8 +140,13 @@ def test_a_task_in_a_dead_ring(places: list[Place], taken: str) -> None:
     told = places[0].close(finish)
     assert told == ([] if taken == "before" else [1] * len(told))
     assert bool(told) == (taken != "before")
+    arrived = places[2].records.arrived(finish.record or 0, 1, 2)
+    before = places[2].records.words.load(arrived)
     places[2].take()
     assert not places[2].scheduler.queue  # it never begins
+    # It does not count in a record that is in use no longer, nor does its home hear of it.
+    assert places[2].records.words.load(arrived) == before
+    assert not places[0].members.mail.holds(2)
 
 
 def test_orphans_are_adopted(places: list[Place]) -> None:
