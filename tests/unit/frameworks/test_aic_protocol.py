@@ -60,6 +60,7 @@ EDGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("edge", EDGES)
 def test_edges(edge: str) -> None:
     """Law: at the edges of what is drawn, too."""
@@ -177,6 +178,7 @@ RULES: dict[str, tuple[str, tuple[type, str, Any] | None, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str) -> None:
     """Law: without it some run breaks the law, in each mode that needs it, and with it none."""
