@@ -55,7 +55,8 @@ def assert_right(result: Result, slots: int = SLOTS) -> None:
     models = result.of_slots("model", slots)
     for name in models[0]:
         assert all((model[name] == models[0][name]).all() for model in models), (name, result)
-    # Seen: 0.088 to 0.091, and 0.13 to 0.15; few orders of the visits take longer.
+    # Seen: 0.086 to 0.091, and 0.13 to 0.15. Some orders of the visits are slower: of 15 simulated
+    # ones without a failure one had 0.10 and 0.16 after 40 epochs.
     assert 0.05 < models[0]["rmse"] < 1.2 * NOISE, (models[0]["rmse"], result)
     assert NOISE < models[0]["held_out"] < 2 * NOISE, (models[0]["held_out"], result)
     assert models[0]["visits"] == COLUMNS * EPOCHS * slots, result
@@ -123,7 +124,7 @@ def test_another_process_dies(victim: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("rules", tiers(
-    ["1@aic.append:150 2@aic.append:200", "1@aic.append:150 0@aic.begin:2",
+    ["1@aic.append:150 2@aic.append:200", "1@aic.append:150 0@aic.begin:8",
      "0@aic.forward:2 0@aic.drain:80 2@aic.half"], full=["1@aic.append:150 2@aic.append:200"]))
 def test_deaths_upon_deaths(rules: str) -> None:
     """Law: also of those that have come back from another one."""
