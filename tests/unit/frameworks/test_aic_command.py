@@ -51,7 +51,7 @@ def test_completion() -> None:
     found = invoke("mc", "planted:100x20", "--rank", "3", "--rmse", "0.2", "--snapshot", "none")
     assert found.apps[0] == "aic_mc.py"
     assert found.words == ["planted:100x20", "--snapshot", "none", "--rank", "3", "--rmse", "0.2"]
-    for wrong in (("--eps", "1e-3"), ("--recovery", "survivors"), ("--spill", "x")):
+    for wrong in (("--eps", "1e-3"), ("--recovery", "survivors")):
         with pytest.raises(ValueError, match="is not for mc; leave it out"):
             invoke("mc", "planted:100x20", *wrong)
     with pytest.raises(ValueError, match=r"give a file, planted:ROWSxCOLUMNS"):
