@@ -92,8 +92,7 @@ def error_of(rows: Any, tokens: Any) -> float:
     return float(((found - values)**2).sum())
 
 
-@pytest.mark.parametrize("run", tiers([run_plain, run_job], plain=["run_plain"],
-                                      full=["run_job"]))
+@pytest.mark.parametrize("run", tiers([run_plain, run_job], full=["run_plain", "run_job"]))
 def test_without_a_failure(run: Any) -> None:
     """Law: under a plain launcher, and in a job, whose snapshots can be read meanwhile."""
     result = completion(run=run)

@@ -30,6 +30,7 @@ def all_came(result: Result, slots: int, records: str = RECORDS) -> None:
         assert got.tolist() == [int(records)] * slots
 
 
+@pytest.mark.full
 def test_a_death_leaves_nothing_behind() -> None:
     """Law: the channels of a new attempt are empty, in survivors too."""
     result = run_job(APP, 3, "--spares", "1", "--kill", "1@rings.turn:200", args=[RECORDS])
