@@ -259,7 +259,8 @@ def kill_marked(mark: str) -> None:
 
 def command_line(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        # A process that is ending has no words any more.
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() or "?"
     except OSError:
         return "?"
 

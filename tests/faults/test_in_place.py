@@ -68,7 +68,7 @@ def assert_replaced(result: Result, *kills: str) -> None:
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in range(SLOTS)],
     quick=["stencil-put:30-2"],
-    full=["stencil-start-0", "lockall-flush:30-2"]))
+    full=["stencil-start-0"]))
 def test_replayed(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *HERE, "--kill", kill)
@@ -92,7 +92,7 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
     [(*case, slot) for case in ALL for slot in (0, 2)],
-    full=["stencil-start-0", "ft-put:50-2"]))
+    full=["ft-put:50-2"]))
 def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)
@@ -139,7 +139,7 @@ def test_spare() -> None:
     [pytest.param((*STRONG, "--policy", policy), second, id=f"{policy}-{second}")
      for second in ("2@repair:1", "c0@repair:1", "s1@restore:1", "s1@replay:5", "s0@repair:1",
                     "s1@repair:1", "1@restore:1", "2@fence:30") for policy in ("auto", "rollback")],
-    full=["auto-2@repair:1", "auto-s1@replay:5"]))
+    full=["auto-2@repair:1"]))
 def test_a_second_death(options: tuple[str, ...], second: str) -> None:
     """Another one dies amid the repair, or while a slot is replayed, or later."""
     result = run("stencil", *options, "--spares", "3", "--kill", "0@put:30", "--kill", second)
@@ -420,7 +420,7 @@ def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
     assert all(found["steps"] == 24 for found in result.of_slots("steps", slots))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_agent_without_processes_is_not_missed(tmp_path: Path) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
     not followed by another; then a slot dies."""

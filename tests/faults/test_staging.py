@@ -71,7 +71,7 @@ PLACES = ["checkpoint:3", "stage:3", "stagers.half:2", "staged:3"]
 
 @pytest.mark.parametrize(("place", "slot"), tiers(
     itertools.product(PLACES, (0, 3)), quick=["stagers.half:2-3"],
-    full=["staged:3-0", "stage:3-3", "checkpoint:3-0"]))
+    full=["staged:3-0"]))
 def test_a_slot_dies(place: str, slot: int) -> None:
     """Law: what is not committed is undone, and all read the version before."""
     result = stagers(*SPARES, *kill(f"{slot}@{place}"))
@@ -94,7 +94,7 @@ def test_a_checksum_rank_dies(place: str) -> None:
     "1@staged:2+3@reentry", "1@stagers.half:3+1@stagers.half:5", "2@stage:2+c0@repair",
     "0@stagers.half:2+c1@commit:3", "c0@sum:2+c1@fold:2", "c0@commit:2+1@staged:3",
     "c0@fold:3+0@stagers.half:4", "0@staged:4+s0@repair",
-], full=["1@stagers.half:3+3@repair", "c0@commit:2+1@staged:3"]))
+], full=["c0@commit:2+1@staged:3"]))
 def test_several_deaths(rules: str) -> None:
     """Law: also amid a recovery, and with m = 2 two at once."""
     rule = rules.split("+")
@@ -107,7 +107,7 @@ def test_several_deaths(rules: str) -> None:
     "3@stagers.half:3", "0@stagers.half:3", "1@staged:3", "2@stage:2", "c0@sum:2", "c1@sum:2",
     "c0@commit:2", "c1@folded:2", "a2@stagers.half:3", "1@stagers.half:3+2@reentry",
     "0@staged:3+c1@repair", "3@stagers.half:3+a3@repair",
-], full=["3@stagers.half:3", "c1@sum:2"]))
+], full=["3@stagers.half:3"]))
 def test_over_nodes(rules: str) -> None:
     """Law: the same over two nodes and with two groups, wherever the spare is."""
     need = len([rule for rule in rules.split("+") if rule[0] != "a"])
@@ -120,7 +120,7 @@ def test_over_nodes(rules: str) -> None:
 @pytest.mark.parametrize("rules", tiers([
     "3@stagers.half:3", "c1@commit:2", "c0@sum:3", "0@staged:2+2@stage:5",
 ], full=["c0@sum:3"]))
-@pytest.mark.parametrize("spares", tiers(["2", "0"], full=["2", "0"]))
+@pytest.mark.parametrize("spares", tiers(["2", "0"], full=["2"]))
 def test_two_groups(rules: str, spares: str) -> None:
     """Law: a group whose members have all staged is summed, and undone if another one's have not;
     without a spare the job is launched again."""
@@ -204,7 +204,7 @@ np.save(f"{sys.argv[1]}/committed-{me}.npy", fw.committed())
 @pytest.mark.parametrize("how", tiers([
     "0-ended-half-nothing", "2-half-half-half", "1-half-ended-ended", "1-ended-nothing-ended",
 ], full=["0-ended-half-nothing"]))
-@pytest.mark.parametrize("nodes", tiers([False, True], full=["False", "True"]))
+@pytest.mark.parametrize("nodes", tiers([False, True], full=["False"]))
 def test_a_repair_in_which_nobody_goes_back(how: str, nodes: bool) -> None:
     """Law: it undoes what is not committed on all slots, which tell by their number of repairs; the
     next version has that number again."""
