@@ -364,6 +364,7 @@ class Peeks:
         """Serve readers from now on, in this thread."""
         with self._changed:
             self._execution, self._thread = execution, threading.get_ident()
+            self._newest = None  # what is there is of another run, or of another attempt
 
     def serve(self) -> None:
         """Answer those who wait, if there is a snapshot to be read now."""
@@ -373,8 +374,9 @@ class Peeks:
 
     def end(self) -> None:
         """Serve nobody any more; who waits gets the newest answer."""
-        self._answer(self._newest)
-        self._execution = None
+        with self._changed:
+            self._execution = None  # before all are awakened, so nobody begins to wait behind it
+            self._answer(self._newest)
 
     def _answer(self, newest: Any) -> None:
         with self._changed:
