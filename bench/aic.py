@@ -187,7 +187,7 @@ def failures(options: Namespace) -> list[JsonObject]:
                             f"{options.rounds}")
             whole = launch(options, options.slots, ["none"], pace)["runs"][0]
             each["whole"].append(whole["seconds"])
-            # Of the updates of all, a slot has as many as its pace allows.
+            # A slot makes as many of all updates as its pace allows.
             mine = whole["updates"] / pace[1] / sum(1 / its for its in pace)
             for arm in ["none", *LOST][:: -1 if i % 2 else 1]:
                 run = launch(options, options.slots, [word_of(arm, options.interval)], pace,

@@ -115,6 +115,7 @@ def main(arguments: list[str]) -> int:
     slot, status = MPI.COMM_WORLD.rank, 0
     try:
         options = parse(arguments)
+        del sys.argv[1:]  # what tells a run from others is in the program and the graph
         choice, result = run(options)
         values = result.gather()
         if slot == 0:

@@ -14,7 +14,7 @@ import numpy as np
 from ... import framework
 from ...framework import kept
 from .completion_workload import HEAD, WORK, CompletionWorkload, Rules
-from .execution import Execution, Moment, Outcome
+from .execution import MOST_MOMENTS, Execution, Moment, Outcome
 from .kinds import AnyArray, Floats, Workload
 from .matrices import Known
 from .modes import SnapshotMode
@@ -95,6 +95,8 @@ class Told:
         rmse = self._deviation * float(np.sqrt(squares / entries))
         now = CompletionProgress(seconds, updates, rmse, moment.snapshots, framework.attempt(),
                                  time.time(), rate)
+        if len(self.history) >= MOST_MOMENTS:
+            del self.history[1::2]
         self.history.append(now)
         if self.key:
             kept[self.key] = np.array([[*vars(past).values()] for past in self.history])

@@ -21,7 +21,7 @@ from ..graph.runner import Settings
 from ..graph.spill import key_of
 from .delta_program import DeltaProgram, check_eps, check_program, check_weights
 from .delta_workload import STATUS, DeltaWorkload
-from .execution import Execution, Moment, Outcome, peeks
+from .execution import MOST_MOMENTS, Execution, Moment, Outcome, peeks
 from .kinds import AnyArray, Workload
 from .modes import SnapshotMode, VirtualSnapshot
 from .rings import Rings
@@ -71,7 +71,8 @@ class Result:
             "records", "bytes", "snapshots", "snapshot_bytes", "snapshot_entries", "computing_s",
             "idle_s", and "attempts". Only "ended_before" for a run that had ended before a failure.
         outcome: the run as this slot has seen it.
-        history: at slot 0 the progress of all attempts that its process has seen.
+        history: at slot 0 the progress of all attempts that its process has seen; of long runs
+            fewer moments, the older the fewer.
 
     MPI: local, but for `gather`.
     Fault: a program that is entered again comes by its result again.
@@ -295,7 +296,9 @@ class _Tells:
                        _bound(self.program, status["pending"]), status["values"],
                        moment.snapshots, framework.attempt(), time.time())
         row = np.array([list(vars(now).values())], np.float64)
-        kept[self._key] = np.concatenate([kept[self._key], row]) if self._key in kept else row
+        past = kept[self._key] if self._key in kept else row[:0]
+        thin = 2 if len(past) >= MOST_MOMENTS else 1
+        kept[self._key] = np.concatenate([past[::thin], row])
         if callable(self.progress):
             self.progress(now)
         elif self.progress and moment.seconds - self._told_s >= PROGRESS_S:

@@ -27,6 +27,8 @@ from .snapshots import LOG, SnapshotStatistics
 from .spill import END, SnapshotFiles
 from .worker import HELD, Worker
 
+MOST_MOMENTS = 4096  # of a history; at more, each second one is left out
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -56,7 +58,6 @@ class Outcome:
         messages, updates: as the workload counts them.
         computing_s, idle_s: of `seconds`.
         snapshots: that this slot took part in.
-        moments: of slot 0.
     """
 
     arrays: Mapping[str, AnyArray]
@@ -69,7 +70,6 @@ class Outcome:
     computing_s: float = 0.0
     idle_s: float = 0.0
     snapshots: list[SnapshotStatistics] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
 
 
 class JobStore:
@@ -195,7 +195,6 @@ class Execution:
         self._identity = zlib.crc32(" ".join(map(str, words)).encode())
         self.prefix = f"aic {self.run} "
         self.store = JobStore(self.prefix)
-        self._moments: list[Moment] = []
         self._worker: Worker | None = None
         self._names: list[str] = []
         self.view: Callable[[Peek], Any] = lambda peek: peek
@@ -284,8 +283,7 @@ class Execution:
         snapshots = worker.snapshots.history if worker.snapshots else []
         messages = int(getattr(workload, "messages", rings.sent_records))
         outcome = Outcome(arrays, False, seconds, rings.sent_records, rings.sent_bytes, messages,
-                          worker.updates, worker.computing_s, worker.idle_s, snapshots,
-                          self._moments)
+                          worker.updates, worker.computing_s, worker.idle_s, snapshots)
         rings.free()
         return outcome
 
@@ -301,11 +299,11 @@ class Execution:
     def _hear(self, statuses: Floats) -> None:
         assert self._worker
         snapshots = self._worker.snapshots
+        if self.tell is None:
+            return
         moment = Moment(time.monotonic() - self._worker.begun_s, statuses.copy(),
                         len(snapshots.history) if snapshots else 0)
-        self._moments.append(moment)
-        if self.tell:
-            self.tell(moment)
+        self.tell(moment)
 
     def peek(self) -> Any:
         """Copy this slot's part of the newest snapshot that is safe; None: there is none.
