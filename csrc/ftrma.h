@@ -308,6 +308,7 @@ struct ftrma_proc {
     uint64_t staged;        /* slot: version completely staged */
     uint64_t summed;        /* checksum: version whose deltas are summed */
     uint64_t folded;        /* checksum: version the parity is at */
+    uint64_t spilled;       /* slot: newest version of which its files are written */
     uint64_t ready;         /* 1: its vault holds all that its role must hold */
     uint64_t finished;      /* slot: number of the attempt in which the program has ended */
     uint64_t blocks;        /* blocks of its vault that are in use */
@@ -464,6 +465,12 @@ struct ftrma_ctl {
     struct ftrma_plan asked;
     uint64_t asker;             /* proc + 1; 0: nobody has asked */
     uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */
+    uint64_t spill;             /* newest version that is to be written to files; stored by slot 0
+                                   before it has staged the version */
+    uint64_t spilled;           /* newest version of which all files are written, manifest and
+                                   all; stored by slot 0 */
+    uint64_t halt;              /* 1: the job is to end behind its next checkpoint, in files if
+                                   there are any; stored for the supervisor */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all slots
                                    have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */

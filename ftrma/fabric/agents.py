@@ -423,12 +423,15 @@ class NodeAgent:
         except FileNotFoundError:
             return  # the job is over
         os.register_at_fork(after_in_child=partial(os.close, ledger))
-        why, alive = "", -1
+        why, alive, told = "", -1, False
         while tries < TRIES and not (tries and is_full(ledger)):
             began = time.monotonic()
             fcntl.flock(ledger, fcntl.LOCK_EX)  # an agent has this lock as long as it lives
             fcntl.flock(ledger, fcntl.LOCK_UN)
-            tries = tries + 1 if time.monotonic() - began < AGAIN_S else 0
+            if time.monotonic() - began < AGAIN_S:
+                tries += 1
+            else:
+                tries, told = 0, False
             if alive >= 0:
                 # An agent can take the ledger and fail behind that.
                 why = said_at_end(alive) if has_ended(alive) else why
@@ -439,8 +442,9 @@ class NodeAgent:
                 alive = self._start()
                 self._tell_hub()
                 if self._await_taking(alive, ledger):
-                    if tries <= 1:  # else agents die again and again
+                    if not told:  # one line for agents that die again and again
                         self.followed()
+                    told = True
                     continue
                 tries, why = tries + 1, said_at_end(alive)
                 os.close(alive)

@@ -67,6 +67,7 @@ class Process(Protocol):
     staged: Version
     summed: Version
     folded: Version
+    spilled: Version
     ready: int
     finished: int
     blocks: int
@@ -201,6 +202,9 @@ class Control(Protocol):
     asked: PlanPlace
     asker: int
     wanted: int
+    spill: Version
+    spilled: Version
+    halt: int
     taken: int
     log_bytes: int
     told_full: int
