@@ -34,11 +34,22 @@ def strike():
             time.sleep(0.001)
         os.kill(pid, signal.SIGKILL)
         struck.append(pid)
+
+def await_successor():  # until an agent serves the node again, and its keeper has seen that
+    with open(os.environ["FTRMA_JOB"] + "/ledger", "rb") as ledger:
+        while True:
+            try:
+                fcntl.flock(ledger, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(ledger, fcntl.LOCK_UN)
+                time.sleep(0.01)
+            except BlockingIOError:
+                break
+    time.sleep(0.1)
 """
 # Each way of access has cells of its own, and what ranks read does not depend on who came first.
 # Under ftrma a thread of rank 0 and one of rank 2 kill the agents of their nodes.
 PROGRAM = """
-import os, random, signal, sys, threading, time
+import fcntl, os, random, signal, sys, threading, time
 import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
@@ -78,6 +89,8 @@ for round in range(1, ROUNDS + 1):
     lent.Fence()
     assert own[1] - own[0] == round and own[4095] == 4095 * round + (me - 1) % n, own
 killer.join()
+if struck:
+    await_successor()
 comm.Barrier()
 total = sum(range(1, n + 1))
 assert cells[0] == round * total, (cells[0], round * total)
