@@ -22,6 +22,7 @@ DOCS = "ftrma/docs"  # pages about all rooms
 PAGES = (FRONT, *(f"{room}/README.md" for room in ROOMS),
          *(f"{DOCS}/{path.name}" for path in sorted((ROOT / DOCS).glob("*.md"))))
 GLOSSARY = f"{DOCS}/glossary.md"
+OPTIONS = f"{DOCS}/options.md"
 MOST_NOUNS = 15
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
@@ -53,9 +54,9 @@ def run_options() -> dict[str, argparse.Action]:
     return {flag: known[flag] for flag in known if flag not in ("-h", "--help", "-m")}
 
 
-def table() -> dict[str, str]:
-    """Rows of the front page's table of options, by option."""
-    rows = [line for line in text(FRONT).splitlines() if line.startswith("| `-")]
+def table(page: str = OPTIONS) -> dict[str, str]:
+    """Rows of a page's table of options, by option."""
+    rows = [line for line in text(page).splitlines() if line.startswith("| `-")]
     return {row.split("`")[1].split()[0]: row for row in rows}
 
 
@@ -145,11 +146,17 @@ def test_the_table_has_every_option() -> None:
     assert set(table()) == set(run_options())
 
 
+def test_the_front_page_has_rows_of_the_table() -> None:
+    """Law: who reads the front page reads of an option what the page of options says."""
+    front, whole = table(FRONT), table()
+    assert front and {flag: whole.get(flag) for flag in front} == front
+
+
 def test_options_without_a_twin_are_told() -> None:
-    """Law: the front page names the options that cannot be given in the environment."""
+    """Law: the page of options names those that cannot be given in the environment."""
     without = set(run_options()) - {option.flag for option in settings.OPTIONS}
     assert without == {"--resume", "--stats"}
-    assert "`--resume` and `--stats` have none" in " ".join(text(FRONT).split())
+    assert "`--resume` and `--stats` have none" in " ".join(text(OPTIONS).split())
 
 
 def test_the_table_has_the_choices() -> None:
