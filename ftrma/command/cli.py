@@ -17,7 +17,6 @@ from .. import frameworks
 from ..host import outfile, programwords, signals
 from ..host.errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host.outfile import tell
-from ..host.values import whole
 from ..host.version import VERSION
 from ..reliability import command as reliability
 from ..settings import options as settings
@@ -95,10 +94,11 @@ def build_parser() -> argparse.ArgumentParser:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a protected run."""
     for option in settings.OPTIONS:
-        action = "append" if option.attribute == "kill" else "store"
+        action: dict[str, Any] = {"action": "append" if option.attribute == "kill" else "store"}
+        if not option.metavar:
+            action = {"action": "store_const", "const": settings.YES}
         parser.add_argument(
-            option.flag, dest=option.attribute, metavar=option.metavar, action=action,
-            help=option.help,
+            option.flag, dest=option.attribute, metavar=option.metavar, help=option.help, **action
         )
     parser.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
 
@@ -224,7 +224,8 @@ def check_outputs(arguments: argparse.Namespace,
     Returns:
         For each output the option, the name, and the path of its regular file, or "".
     """
-    named = (("--trace", options.trace), ("--stats", arguments.stats), *arguments.writes)
+    named = (("--trace", options.trace), ("--stats", arguments.stats),
+             ("--log-file", options.log_file), *arguments.writes)
     read = (arguments.script, *arguments.reads, options.topology)
     return [(option, name, outfile.check(option, name, filter(None, read)))
             for option, name in named if name]
@@ -269,7 +270,7 @@ def refuse_changes(arguments: argparse.Namespace) -> None:
     found += [
         option.flag for option in settings.OPTIONS
         if getattr(arguments, option.attribute, None) is not None
-        and option.attribute not in ("trace", "max_relaunch")
+        and not option.anew
     ]
     if found:
         raise ValueError(
@@ -282,14 +283,14 @@ def resume(arguments: argparse.Namespace) -> int:
     from ..launch import supervisor
 
     refuse_changes(arguments)
-    for option, name in (("stats", arguments.stats), ("trace", arguments.trace)):
-        if name:
-            outfile.check(f"--{option}", name)
+    for option in ("stats", "trace", "log_file"):
+        if name := getattr(arguments, option):
+            outfile.check(f"--{option.replace('_', '-')}", name)
             setattr(arguments, option, os.path.abspath(name))  # the job goes on in its directory
-    limit = arguments.max_relaunch
-    relaunches = None if limit is None else whole("--max-relaunch", limit, 0, 10**6)
+    anew = {option.attribute: option.parse(option.flag, text) for option in settings.OPTIONS
+            if option.anew and (text := getattr(arguments, option.attribute)) is not None}
     try:
-        status, stats, file = supervisor.resume(arguments.resume, arguments.trace or "", relaunches)
+        status, stats, file = supervisor.resume(arguments.resume, anew)
     except (FtrmaError, OSError) as error:
         tell(f"error: {error}")
         return CATASTROPHE
@@ -310,20 +311,21 @@ def command_run(arguments: argparse.Namespace) -> int:
         return resume(arguments)
     words = words_of(arguments)
     options = prepare(arguments)
-    from ..launch import supervisor
+    from ..launch import narration, supervisor
 
-    strangers = settings.strangers()
-    if strangers:
-        tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
-    try:
-        status, stats = supervisor.run(
-            options, words, arguments.stats or ""
-        )
-    except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
-        tell(f"error: {error}")
-        return CATASTROPHE
-    write_stats(arguments.stats, stats)
-    return status
+    with narration.speaking(options):
+        strangers = settings.strangers()
+        if strangers:
+            tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
+        try:
+            status, stats = supervisor.run(
+                options, words, arguments.stats or ""
+            )
+        except (FtrmaError, ValueError, OSError) as error:  # no mistake of the words
+            tell(f"error: {error}")
+            return CATASTROPHE
+        write_stats(arguments.stats, stats)
+        return status
 
 
 def command_framework(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..host import lineoutput
+from ..host import lineoutput, messages
 from ..host.errors import Rollback
 from ..host.key import Key
 from ..host.lock import lock_shared
@@ -317,8 +317,9 @@ class OneNodeView:
         The program may have put anything in place of `sys.stderr`. Where the line cannot be
         written nobody is told.
         """
-        with contextlib.suppress(OSError):
-            lineoutput.put(2, f"ftrma: {text}\n".encode(errors="backslashreplace"))
+        if line := messages.line(text):
+            with contextlib.suppress(OSError):
+                lineoutput.put(2, line.encode(errors="backslashreplace"))
 
     def open_trace(self) -> None:
         logs.trace_open()

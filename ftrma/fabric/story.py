@@ -201,6 +201,19 @@ class Agentdeath(Event):
 
 
 @dataclass(frozen=True)
+class Line(Event):
+    """A process has told people something, in a job with a log.
+
+    Attributes:
+        text: the line, without who speaks. who: ftrma, or a framework. role: of the process.
+    """
+
+    text: str
+    who: str
+    role: str
+
+
+@dataclass(frozen=True)
 class Note(Event):
     """A framework's own event.
 
@@ -216,7 +229,7 @@ class Note(Event):
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
     for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored,
-                 Agentdeath, Note)
+                 Agentdeath, Line, Note)
 }
 
 
@@ -237,16 +250,38 @@ def emit(directory: Path, event: Event) -> None:
 
 def read(directory: Path) -> list[Event]:
     """Read all events so far, in order, without lines that are cut off or of an unknown kind."""
+    return read_on(directory, 0)[0]
+
+
+def read_on(directory: Path, begin: int) -> tuple[list[Event], int]:
+    """Read the events from a place in the story on; see `read`.
+
+    Args:
+        begin: bytes of the story that have been read before.
+
+    Returns:
+        The events, and the bytes that have been read then. A line that has not ended is left.
+    """
     try:
-        lines = (directory / "events").read_text().splitlines()
+        with (directory / "events").open("rb") as file:
+            file.seek(begin)
+            text = file.read()
     except FileNotFoundError:
-        return []
+        return [], begin
+    text = text[: text.rfind(b"\n") + 1]
     story = []
-    for line in lines:
+    for line in text.splitlines():
         with contextlib.suppress(ValueError):  # cut off where memory was full
             event = parse(json.loads(line))
             story += [event] if event else []
-    return story
+    return story, begin + len(text)
+
+
+def size_bytes(directory: Path) -> int:
+    """Return the bytes of the story so far."""
+    with contextlib.suppress(FileNotFoundError):
+        return (directory / "events").stat().st_size
+    return 0
 
 
 def plain(event: Event) -> dict[str, Any]:

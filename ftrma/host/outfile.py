@@ -28,6 +28,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import messages
+
 MOST_LINKS = 40  # as the kernel's
 BLOCK_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 16  # collected before they are written
@@ -134,6 +136,26 @@ def opened(name: str) -> Iterator[io.BufferedWriter]:
             with open(temporary, "rb") as written, _buffered(_open(target)) as into:
                 while block := written.read(BLOCK_BYTES):
                     into.write(block)
+
+
+def appended(name: str) -> io.FileIO:
+    """Open what a name leads to for adding to it; a file that is not there is made.
+
+    A FIFO without a reader is refused, and one whose reader does not read on takes no more bytes:
+    a write to what is opened here never waits.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = _find(name)
+    if target.descriptor is not None:
+        return io.FileIO(os.dup(target.descriptor), "ab")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    if not target.given:
+        flags |= os.O_NOFOLLOW
+    if target.found is None:
+        flags |= os.O_CREAT | os.O_EXCL
+    return io.FileIO(os.open(target.path, flags, 0o666), "ab")
 
 
 def why(error: OSError) -> str:
@@ -327,28 +349,25 @@ def _buffered(file: io.FileIO) -> io.BufferedWriter:
 
 # ---- the terminal ---------------------------------------------------------------------------
 
-LONGEST_WORD, LONGEST_LINE = 160, 1200  # a path fits; the beginning and the remedy are kept
+def tell(text: str, before: str = "", *, who: str = messages.FTRMA, needed: bool = False) -> None:
+    """Write a line to stderr, after what is to come before it; without stderr, nobody is told.
+
+    Args:
+        who, needed: see `messages.line`.
+    """
+    _to_stderr(before, messages.line(text, who=who, needed=needed))
 
 
-def one_line(text: str) -> str:
-    """Return a text on one line: no control characters, nothing without end."""
-    text = "".join(c if c.isprintable() else _escaped(c) for c in text)
-    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:100]}...{word[0][-40:]}",
-                  text)
-    return text if len(text) <= LONGEST_LINE else f"{text[:800]} ... {text[-300:]}"
+def tell_details(text: str, at: float = 0.0) -> None:
+    """Write a line that only the verbose and the log get; see `messages.detail`."""
+    _to_stderr("", messages.detail(text, at))
 
 
-def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is no text
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode()
-
-
-def tell(text: str, before: str = "", *, who: str = "ftrma") -> None:
-    """Write a line to stderr, after what is to come before it; without stderr, nobody is told."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{before}{who}: {one_line(text)}\n")
-        sys.stderr.flush()
+def _to_stderr(before: str, line: str) -> None:
+    if before or line:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"{before}{line}")
+            sys.stderr.flush()
 
 
 def say(text: str) -> None:

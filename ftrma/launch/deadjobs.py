@@ -22,8 +22,8 @@ from ..host import private, programwords
 from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..host.lock import changed_s, lock_alone
+from ..host.messages import one_line
 from ..host.nodedirectory import why_foreign
-from ..host.outfile import one_line
 
 SHARED = Path("/dev/shm")
 ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s

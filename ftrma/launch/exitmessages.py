@@ -27,7 +27,7 @@ def tell_not_started(launch: Launch, reason: str) -> int:
 def tell_own_end(end: JobEnd) -> int:
     """Say why the job ends by a process that ended itself."""
     if end.words:
-        tell(end.words)
+        tell(end.words, needed=True)
     return end.status
 
 

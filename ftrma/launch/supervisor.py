@@ -16,7 +16,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from .guardian import Guardian, remove_sessions
 from .job import SUPERVISOR_DIED, Job
 from .launch import Launch
 from .launchwatch import LaunchWatch
+from .narration import followed, speaking
 from .relaunch import relaunch
 from .signalforwarding import SignalForwarder
 from .stats import summary
@@ -134,12 +135,12 @@ def run(
             lock.close()
 
 
-def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[str, Any], str]:
+def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str]:
     """Go on with a job whose ``ftrma run`` was killed.
 
     Args:
         name: of the job.
-        trace, max_relaunch: take the place of the job's own options.
+        anew: values that take the place of the job's own options, by their attributes.
 
     Returns:
         Exit status and statistics, see `run`, and the file for statistics in the start record.
@@ -152,11 +153,12 @@ def resume(name: str, trace: str, max_relaunch: int | None) -> tuple[int, dict[s
     loading.load()
     mpirun.check_launcher()
     directory, start, key, lock = deadjobs.take_over(name)
-    with lock:
+    with lock, contextlib.ExitStack() as stack:
         os.chdir(start.cwd)
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
-        options.trace = trace or options.trace
-        options.max_relaunch = options.max_relaunch if max_relaunch is None else max_relaunch
+        for attribute, value in anew.items():
+            setattr(options, attribute, value)
+        stack.enter_context(speaking(options))
         made = Job(directory, key, options.layout(), options, start.program)
         finish_handover(made)
         signals = Signals()
@@ -182,9 +184,11 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
     guardian = Guardian(made.directory, lock)
     try:
         try:
-            status = _supervise(made, signals)
+            with followed(made.directory, made.layout, made.program):
+                status = _supervise(made, signals)
         except EndAsked as interruption:
             status = 128 + int(interruption.args[0])
+        outfile.tell_details(f"the job has ended with status {status}")
         slots = made.layout.slots
         if made.options.trace:
             _write_trace(made.directory, Path(made.options.trace), slots, signals)
@@ -219,6 +223,8 @@ def _supervise(made: Job, signals: Signals) -> int:
     made.ended = lambda: bool(signals.asked)
     while True:
         watch = LaunchWatch(Launch(made), signals.forwarder)
+        outfile.tell_details(f"launch {made.relaunches + 1}: the launcher is process "
+                             f"{watch.launch.mpirun.pid}")
         try:
             with signals.heeded():
                 reason = watch.wait()

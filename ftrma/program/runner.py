@@ -39,7 +39,7 @@ from ..native.shared import Proc, Slot
 from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.server import Served, Server
 from ..settings import options as settings
-from . import finalization, session
+from . import finalization, session, speaking
 from .ending import Ending
 from .imports import AheadImporter
 from .joining import join, take_stdin, take_terminal
@@ -325,14 +325,16 @@ def main(words: list[str]) -> None:
             "or in-place"
         )
     mine = UserProgram(words)
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    speaking.begin(options, rank)
     if supervised:
-        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         take_terminal(Path(options.job), key, rank)
     status = 1
     view, begun = None, False
     try:
         load_mpi()
         view, start = join(options, key)
+        speaking.go_on(options, view)
         open_trace(view, options)
         note_own_exit()
         vault = start()

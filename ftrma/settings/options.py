@@ -35,6 +35,9 @@ MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each p
 # Variables that are no options: those between the processes of a job, and those of the tests.
 INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
                "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK", "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
+YES = "yes"
+SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
+    ("no", "false", "off", "0"), False)
 Parser = Callable[[str, str], Any]
 
 
@@ -60,6 +63,9 @@ class Options:
     topology: str = ""
     aware: str = ""  # nodes, or none where there is one only
     trace: str = ""
+    quiet: bool = False
+    verbose: bool = False
+    log_file: str = ""
     job: str = ""
 
     def layout(self) -> Layout:
@@ -74,6 +80,8 @@ class Options:
             rule.check(layout)
         check_number(self.kill)
         self.check_levels()
+        if self.quiet and self.verbose:
+            raise ValueError("--quiet and --verbose: both are asked for; leave one of them out")
         return layout
 
     def check_levels(self) -> None:
@@ -154,6 +162,12 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise ValueError(f"{name} {text}: expected {YES} or no")
+    return SWITCH[text.lower()]
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of ``ftrma run``, which the environment gives as well.
@@ -161,9 +175,11 @@ class Option:
     Attributes:
         flag: on the command line.
         attribute: of `Options`.
-        metavar, help: as the command line explains it.
+        metavar, help: as the command line explains it; an option without a metavar takes no value
+            there, and `YES` or no elsewhere.
         parse: takes the name under which a value was given, and the value; its errors name both,
             and the remedy.
+        anew: it can be chosen anew when a killed job goes on.
     """
 
     flag: str
@@ -171,6 +187,7 @@ class Option:
     metavar: str
     help: str
     parse: Parser
+    anew: bool = False
 
     @property
     def variable(self) -> str:
@@ -251,7 +268,7 @@ OPTIONS = [
     Option(
         "--max-relaunch", "max_relaunch", "R",
         "how often the job may be launched again (default: 3)",
-        _count(0, MOST_RELAUNCHES),
+        _count(0, MOST_RELAUNCHES), anew=True,
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",
@@ -273,7 +290,22 @@ OPTIONS = [
     Option(
         "--trace", "trace", "FILE",
         "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer",
-        _text,
+        _text, anew=True,
+    ),
+    Option(
+        "--quiet", "quiet", "",
+        "of ftrma's own lines, show errors and warnings only",
+        _switch, anew=True,
+    ),
+    Option(
+        "--verbose", "verbose", "",
+        "begin ftrma's own lines with time, job and role, and tell of launches and checkpoints too",
+        _switch, anew=True,
+    ),
+    Option(
+        "--log-file", "log_file", "FILE",
+        "add all of ftrma's own lines to a file, with time, job and role",
+        _text, anew=True,
     ),
 ]
 
@@ -309,6 +341,8 @@ def to_environment(options: Options) -> dict[str, str]:
         value = getattr(options, option.attribute)
         if option.attribute == "kill":
             value = " ".join(rule.text for rule in value) or None
+        elif isinstance(value, bool):
+            value = YES if value else ""
         if value is not None and str(value):
             found[option.variable] = str(value)
     if options.job:

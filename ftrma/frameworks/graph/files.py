@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...host.outfile import one_line
+from ...host.messages import one_line
 from ...host.values import open_file
 from . import kernels, parts
 from .parts import DoesNotFit, Graph, MemoryWatch, check_room, of_edges

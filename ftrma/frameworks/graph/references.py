@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...host.outfile import one_line
+from ...host.messages import one_line
 
 AnyArray = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

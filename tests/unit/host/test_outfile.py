@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from ftrma.host import outfile
-from ftrma.host.outfile import check, one_line, write
+from ftrma.host.messages import one_line
+from ftrma.host.outfile import check, write
 
 ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not ROOT, reason="only root can make a link of another user's")

@@ -34,6 +34,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "ftrma/frameworks/graph/cache.py": {"leave": "what private.make has made, of mode 0600"},
     "ftrma/frameworks/graph/files.py": {"_unpack": "members of a zip file, which are read"},
     "ftrma/host/outfile.py": {"_temporary": "the way", "_open": "the way",
+                              "appended": "the way",
                               "open_terminal": "stdout and stderr"},
     "ftrma/host/private.py": {"make": "files of this user's alone, made anew"},
     "ftrma/host/userkey.py": {"read": "the user's key"},

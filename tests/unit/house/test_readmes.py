@@ -162,5 +162,5 @@ def test_options_without_a_twin_are_told() -> None:
 def test_the_table_has_the_choices() -> None:
     """Law: where an option takes one of several words, the table has them all."""
     for flag, action in run_options().items():
-        words = set(re.findall(r"\w[\w-]*", str(action.metavar)))
+        words = set(re.findall(r"\w[\w-]*", str(action.metavar or "")))
         assert words <= set(re.findall(r"\w[\w-]*", table()[flag])), flag

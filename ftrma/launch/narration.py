@@ -1,0 +1,121 @@
+"""Tells in full what happens in a job: in a log (``--log-file``), and to the verbose.
+
+The supervisor alone writes the log. Lines of other processes come to it as events of the job's
+story, from this node and from others, and are written with the time at which they were told. Events
+of which no process tells people, such as checkpoints, become lines here.
+
+Invariant: nothing here ends a job or makes it wait. A log that cannot be written to any more is
+told once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..fabric import story
+from ..fabric.story import Checkpoint, Event, Failure, Line, Restored
+from ..host import messages, outfile
+from ..host.helper import Helper
+from ..host.messages import Message, Voice
+from ..machine.topology import Layout
+from ..settings.options import Options
+
+LOOK_S = 0.25  # between two looks at the story
+SUPERVISOR = "supervisor"
+MIB = 2**20
+
+
+@dataclass
+class Log:
+    """A file that gets all lines of a job.
+
+    Args:
+        name: as the user gave it.
+        file: opened by `outfile.appended`.
+    """
+
+    name: str
+    file: io.FileIO
+    failed: bool = field(default=False, init=False)
+
+    def write(self, message: Message) -> None:
+        """Add a line in one call, so that lines of several writers do not mix."""
+        if self.failed:
+            return
+        text = f"{messages.in_full(message, messages.voice.job)}\n"
+        try:
+            self.file.write(text.encode(errors="backslashreplace"))
+        except OSError as error:
+            self.failed = True
+            outfile.tell(f"warning: no more lines in --log-file {self.name}: {outfile.why(error)}")
+
+
+@contextlib.contextmanager
+def speaking(options: Options) -> Iterator[None]:
+    """Have this process speak as the options want, in the block.
+
+    Raises:
+        OSError: the log cannot be opened.
+    """
+    with contextlib.ExitStack() as stack:
+        voice = Voice(options.quiet, options.verbose, role=lambda: SUPERVISOR)
+        if options.log_file:
+            file = stack.enter_context(outfile.appended(options.log_file))
+            voice.record = Log(options.log_file, file).write
+        stack.callback(messages.use, messages.use(voice))
+        yield
+
+
+@contextlib.contextmanager
+def followed(directory: Path, layout: Layout, program: list[str]) -> Iterator[None]:
+    """Tell, in the block, the events of a job's story from here on, if anybody wants to know."""
+    messages.voice.job = directory.name
+    outfile.tell_details(f"{layout.slots} slots, {layout.checksums} checksum "
+                         f"rank{'s' * (layout.checksums > 1)} and {layout.spares} "
+                         f"spare{'s' * (layout.spares != 1)} run {' '.join(program)}")
+    if not messages.voice.verbose and not messages.voice.record:
+        yield
+        return
+    over = threading.Event()
+    follower = Helper(_follow, directory, story.size_bytes(directory), over)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
+
+
+def _follow(directory: Path, read_bytes: int, over: threading.Event) -> None:
+    last = False
+    while not last:
+        last = over.wait(LOOK_S)
+        events, read_bytes = story.read_on(directory, read_bytes)
+        for event in events:
+            if isinstance(event, Line):
+                if messages.voice.record:
+                    said = Message(event.text, event.who, event.role, event.time)
+                    messages.voice.record(said)
+            elif text := in_words(event):
+                outfile.tell_details(text, event.time)
+
+
+def in_words(event: Event) -> str:
+    """Say an event in a line; "" if some process has told people of it."""
+    if isinstance(event, Checkpoint):
+        whose = "" if event.slot is None else f" of slot {event.slot}"
+        return (f"{event.kind} checkpoint{whose}, version {event.version}: "
+                f"{event.bytes / MIB:.1f} MiB protected, {event.dirty_bytes / MIB:.1f} MiB changed,"
+                f" held up for {event.seconds * 1e3:.1f} ms")
+    if isinstance(event, Failure):
+        at = "" if event.place == "unknown" else f" at {event.place}"
+        on = f" on {event.host}" * bool(event.host)
+        return f"{event.role} {event.index} (process {event.pid}{on}) died{at}"
+    if isinstance(event, Restored):
+        return f"the vault of {event.role} {event.index} was filled in {event.seconds:.2f} s"
+    return ""
