@@ -19,7 +19,9 @@ from ..host.errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host.outfile import tell
 from ..host.version import VERSION
 from ..reliability import command as reliability
+from ..settings import configuration
 from ..settings import options as settings
+from ..settings.configuration import Configuration
 from . import apps
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
@@ -57,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         "run", help="run a script protected",
         usage=RUN_USAGE,
         description="Run a Python MPI script protected. Options can also be set in the environment"
-        " (FTRMA_SPARES=2 for --spares 2); the command line wins.",
+        " (FTRMA_SPARES=2 for --spares 2) and in a file ftrma.toml; the command line wins.",
     )
     add_run_options(run)
     run.add_argument(
@@ -101,6 +103,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
             option.flag, dest=option.attribute, metavar=option.metavar, help=option.help, **action
         )
     parser.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
+    parser.add_argument(
+        "--config", metavar="FILE|none",
+        help="read options from this file in place of ./ftrma.toml and the user's own; none: from "
+        "no file",
+    )
+    parser.add_argument("--show-config", action="store_true",
+                        help="print all options and where their values come from, and run nothing")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -166,15 +175,19 @@ def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
             arguments.arguments = ["--", *arguments.arguments]
 
 
-def options_of(arguments: argparse.Namespace) -> settings.Options:
-    """Options from the command line, else from the environment, else the defaults."""
-    options = settings.from_environment({k: v for k, v in os.environ.items() if k != "FTRMA_JOB"})
-    for option in settings.OPTIONS:
-        text = getattr(arguments, option.attribute, None)
-        if text is not None:
-            text = " ".join(text) if isinstance(text, list) else text
-            setattr(options, option.attribute, option.parse(option.flag, text))
-    return options
+def configuration_of(arguments: argparse.Namespace) -> Configuration:
+    """The options from the command line, the environment and files, and where they come from."""
+    environ = {name: text for name, text in os.environ.items() if name != "FTRMA_JOB"}
+    return configuration.configure(vars(arguments), environ, arguments.config)
+
+
+def show_configuration(arguments: argparse.Namespace) -> int:
+    """Print the options of a run and where they come from, and run nothing."""
+    if arguments.resume:
+        raise ValueError(f"--show-config: the job {arguments.resume} goes on with the options that "
+                         "it was started with; leave one of them out")
+    outfile.say("\n".join(configuration_of(arguments).lines()))
+    return 0
 
 
 def prepare(arguments: argparse.Namespace) -> settings.Options:
@@ -188,8 +201,9 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     from ..native import loading, logs
     from ..settings import killrules
 
+    found = configuration_of(arguments)
+    options = found.options
     try:
-        options = options_of(arguments)
         options.check()
         for_agents = any(rule.agent for rule in options.kill)
         if for_agents and on_one_node(settings.split_mpirun(options.mpirun)):
@@ -204,7 +218,7 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
             loading.load()
             logs.check_budget(options.log_budget)
     except ValueError as error:
-        raise ValueError(f"{error}{from_where(arguments, str(error))}") from None
+        raise ValueError(f"{error}{found.where(str(error))}") from None
     for i, (option, name, path) in enumerate(outputs):
         for other, _, theirs in outputs[:i]:
             if path and path == theirs:
@@ -247,16 +261,6 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
     if arguments.script is not None or not arguments.module or not arguments.module[0]:
         raise Misuse("-m: a module is expected, and then its arguments", f"usage: {RUN_USAGE}\n")
     return [programwords.MODULE, *arguments.module]
-
-
-def from_where(arguments: argparse.Namespace, problem: str) -> str:
-    """Name the variables of the environment that gave the options which a problem names."""
-    names = [
-        option.variable for option in settings.OPTIONS
-        if re.search(rf"(?<![\w-]){option.flag}(?![\w-])", problem)
-        and os.environ.get(option.variable) and getattr(arguments, option.attribute) is None
-    ]
-    return f" (in the environment: {', '.join(names)})" if names else ""
 
 
 def refuse_changes(arguments: argparse.Namespace) -> None:
@@ -307,6 +311,8 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
 
 
 def command_run(arguments: argparse.Namespace) -> int:
+    if arguments.show_config:
+        return show_configuration(arguments)
     if arguments.resume:
         return resume(arguments)
     words = words_of(arguments)
@@ -330,6 +336,8 @@ def command_run(arguments: argparse.Namespace) -> int:
 
 def command_framework(arguments: argparse.Namespace) -> int:
     """Run the packaged program that a framework's command asks for, as ``ftrma run`` does."""
+    if arguments.show_config:
+        return show_configuration(arguments)
     asked = arguments.framework.invocation(arguments)
     app = apps.find_app(*asked.apps)
     if not app:

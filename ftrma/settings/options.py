@@ -33,8 +33,10 @@ UNITS = {"": 1, "b": 1} | {
 }
 MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
 # Variables that are no options: those between the processes of a job, and those of the tests.
-INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY", "FTRMA_MODEL_SEED",
-               "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK", "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
+INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY",
+               "FTRMA_MODEL_SEED", "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK",
+               "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
+CONFIG_VARIABLE = "FTRMA_CONFIG"  # the twin of --config, see `configuration`
 YES = "yes"
 SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
     ("no", "false", "off", "0"), False)
@@ -190,6 +192,11 @@ class Option:
     anew: bool = False
 
     @property
+    def key(self) -> str:
+        """Its name in a file ``ftrma.toml``."""
+        return self.attribute.replace("_", "-")
+
+    @property
     def variable(self) -> str:
         """Its name in the environment."""
         return f"FTRMA_{self.attribute.upper()}"
@@ -330,7 +337,7 @@ def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
     return [
         f"{name} (the nearest is {get_close_matches(name, sorted(known), 1, 0.0)[0]})"
         for name in sorted(environ)
-        if name.startswith("FTRMA_") and name not in known | INNER_NAMES
+        if name.startswith("FTRMA_") and name not in known | INNER_NAMES | {CONFIG_VARIABLE}
     ]
 
 

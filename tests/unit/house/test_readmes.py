@@ -155,8 +155,10 @@ def test_the_front_page_has_rows_of_the_table() -> None:
 def test_options_without_a_twin_are_told() -> None:
     """Law: the page of options names those that cannot be given in the environment."""
     without = set(run_options()) - {option.flag for option in settings.OPTIONS}
-    assert without == {"--resume", "--stats"}
-    assert "`--resume` and `--stats` have none" in " ".join(text(OPTIONS).split())
+    without -= {"--config"}  # FTRMA_CONFIG, which is no option of a job
+    assert without == {"--resume", "--stats", "--show-config"}
+    words = " ".join(text(OPTIONS).split())
+    assert "`--resume` and `--stats` have none, nor has `--show-config`" in words
 
 
 def test_the_table_has_the_choices() -> None:

@@ -135,7 +135,7 @@ def test_wrong_value_is_named_with_its_remedy(
         ["run", f"{option}={value}", "app.py"] if option != "-n" else ["run", "-n", value, "app.py"]
     )
     with pytest.raises(ValueError) as error:
-        cli.options_of(arguments)
+        cli.configuration_of(arguments)
     assert str(error.value).startswith(f"{option} {value}: expected ")
 
 
@@ -148,12 +148,13 @@ def test_command_line_beats_environment(monkeypatch: pytest.MonkeyPatch) -> None
     for name, value in given_.items():
         monkeypatch.setenv(name, value)
     parse = cli.build_parser().parse_args
-    options = cli.options_of(parse(["run", "--spares", "0", "--kill", "0@put", "--kill", "c0@sum",
-                                    "--interval", "2.5", "app.py", "--spares", "9"]))
+    options = cli.configuration_of(parse([
+        "run", "--spares", "0", "--kill", "0@put", "--kill", "c0@sum", "--interval", "2.5",
+        "app.py", "--spares", "9"])).options
     assert (options.slots, options.spares, options.interval) == (7, 0, 2.5)
     assert [rule.text for rule in options.kill] == ["0@put", "c0@sum"]
     assert options.mtbf == Options().mtbf and options.job == ""
-    plain = cli.options_of(parse(["run", "app.py"]))
+    plain = cli.configuration_of(parse(["run", "app.py"])).options
     assert (plain.slots, plain.spares, [r.text for r in plain.kill]) == (7, 3, ["1@fence"])
 
 

@@ -1,0 +1,210 @@
+"""The options of a run, from four sources: command line, environment, files, defaults.
+
+A value of the command line beats one of the environment, and so on in this order; a file
+``ftrma.toml`` in the current directory beats the user's own, ``$XDG_CONFIG_HOME/ftrma/ftrma.toml``.
+``--config FILE`` (or ``FTRMA_CONFIG``) names one file in place of both, and ``none`` stands for no
+file. Files have a table ``[run]``, whose keys are the options' names without dashes (``slots`` for
+``-n``), and a table ``[timeouts]``.
+
+A value in a file may be a command: ``mpirun`` names what is started. So a file that is found and
+not named has to belong to this user or to root, and nobody else may write to it.
+
+Invariant: of each value it is known where it was given, and an error says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..host import tomlfile
+from ..host.tomlfile import Table
+from .options import CONFIG_VARIABLE, OPTIONS, YES, Option, Options
+
+FILE = "ftrma.toml"
+NONE = "none"  # in place of a file's name
+RUN = "run"
+DEFAULT = "default"
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that was given, as a text.
+
+    Attributes:
+        name: under which it was given: ``--spares``, ``FTRMA_SPARES``, ``spares``.
+        text: of the value.
+        source: in words; of a file the name, the line and the column.
+    """
+
+    name: str
+    text: str
+    source: str
+
+
+@dataclass
+class Configuration:
+    """The options of a run, and where their values come from.
+
+    Attributes:
+        options: checked one by one, not yet against each other.
+        sources: by attribute, for each option that was given.
+        files: that were read, the strongest first.
+    """
+
+    options: Options
+    sources: dict[str, Given] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the configuration as a file ``ftrma.toml`` that tells of each value the source."""
+        yield f"# over each other: {', '.join((COMMAND_LINE, 'environment', *self.files, DEFAULT))}"
+        yield f"[{RUN}]"
+        for option in OPTIONS:
+            value = getattr(self.options, option.attribute)
+            given = self.sources.get(option.attribute)
+            shown = f"{option.key} = {literal(value)}"
+            if value is None or value == [] or str(value) == "":
+                shown = f"# {option.key} is not given"
+            yield f"{shown:<32}  # {given.source if given else DEFAULT}"
+
+    def where(self, problem: str) -> str:
+        """Name the sources, other than the command line, of the options that a problem names."""
+        named = [self.sources[option.attribute] for option in OPTIONS
+                 if option.attribute in self.sources
+                 and re.search(rf"(?<![\w-]){option.flag}(?![\w-])", problem)]
+        variables = [given.name for given in named if given.name.startswith("FTRMA_")]
+        places = [f"{given.name} in {given.source}" for given in named
+                  if given.source != COMMAND_LINE and given.name not in variables]
+        inside = [f"in the environment: {', '.join(variables)}"] * bool(variables)
+        return f" ({'; '.join(inside + places)})" if inside or places else ""
+
+
+def configure(
+    words: Mapping[str, str | list[str] | None], environ: Mapping[str, str] = os.environ,
+    config: str | None = None,
+) -> Configuration:
+    """Return the options of a run.
+
+    Args:
+        words: from the command line, by attribute; None: not given there.
+        environ: variables of the environment.
+        config: as ``--config`` gives it.
+
+    Raises:
+        ValueError: a value or a file is wrong; the text says where, what and how to put it right.
+    """
+    found = Configuration(Options())
+    tables = []
+    for path in chosen_files(config, environ):
+        root = tomlfile.read(path)
+        root.allow(RUN)
+        found.files.append(path)
+        if RUN in root:
+            table = root.table(RUN)
+            table.allow(*(option.key for option in OPTIONS))
+            tables.append(table)
+    # From the weakest to the strongest: values in files are checked even if they are beaten.
+    for table in reversed(tables):
+        for option in OPTIONS:
+            if option.key in table:
+                place = table.error(option.key, "")
+                given = Given(option.key, text_of(table, option.key), str(place).rstrip(": "))
+                try:
+                    take(found, option, given)
+                except ValueError as error:
+                    raise table.error(option.key, str(error)) from None
+    for option in OPTIONS:
+        if text := environ.get(option.variable):
+            take(found, option, Given(option.variable, text, f"environment: {option.variable}"))
+    for option in OPTIONS:
+        word = words.get(option.attribute)
+        if word is not None:
+            text = " ".join(word) if isinstance(word, list) else word
+            take(found, option, Given(option.flag, text, COMMAND_LINE))
+    return found
+
+
+def take(found: Configuration, option: Option, given: Given) -> None:
+    """Put a value in the place of a weaker one; ValueError if it is wrong."""
+    setattr(found.options, option.attribute, option.parse(given.name, given.text))
+    found.sources[option.attribute] = given
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+
+def chosen_files(config: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the files to be read, the strongest first.
+
+    Raises:
+        ValueError: a file that is found must not be trusted; the text says why and what helps.
+    """
+    named = config or environ.get(CONFIG_VARIABLE)
+    if named:
+        return [] if named == NONE else [named]
+    return [path for path in places(environ) if os.path.lexists(path) and trusted(path)]
+
+
+def places(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths at which files are looked for, the strongest first."""
+    yield FILE
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):  # as the XDG base directory specification demands
+        home = environ.get("HOME") or os.path.expanduser("~")
+        if not os.path.isabs(home):
+            return
+        base = os.path.join(home, ".config")
+    yield os.path.join(base, "ftrma", FILE)
+
+
+def trusted(path: str) -> bool:
+    """True if only this user and root can have written a file; a ValueError says who else can."""
+    shown = path if os.path.dirname(path) else f"./{path}"
+    other = f"give --config {NONE}"
+    remedy = f"give --config {shown} to take it, or --config {NONE}"
+    for look in (os.lstat, os.stat):  # a link, and what it leads to
+        try:
+            found = look(path)
+        except OSError as error:
+            raise ValueError(f"{shown}: cannot be read: {error.strerror}; put it right, or {other}"
+                             ) from None
+        if found.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"{shown}: belongs to user {found.st_uid}, who could choose by it "
+                             f"what your job starts; {remedy}")
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{shown}: is no regular file; remove it, or {other}")
+    if found.st_mode & stat.S_IWOTH:
+        raise ValueError(f"{shown}: everybody may write to it, and could choose by it what your "
+                         f"job starts; chmod o-w {shown}, or {remedy}")
+    return True
+
+
+def text_of(table: Table, key: str) -> str:
+    """Return a value of a file as the text that the command line would have."""
+    value = table.values[key]
+    listed = value if isinstance(value, list) else [value]
+    if value == "" or value == []:
+        raise table.error(key, f"{key}: the value is empty; give one, or leave the line out")
+    if isinstance(value, bool):
+        return YES if value else "no"
+    if any(isinstance(entry, bool) or not isinstance(entry, str | int | float) for entry in listed):
+        raise table.error(key, f"{key}: expected a number, true, false or a string in quotes")
+    return " ".join(map(str, listed))
+
+
+def literal(value: Any) -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(literal(getattr(entry, 'text', entry)) for entry in value)}]"
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
