@@ -34,6 +34,22 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Began(Event):
+    """``ftrma run`` has begun, or has gone on with a job whose supervisor was killed."""
+
+
+@dataclass(frozen=True)
+class Entered(Event):
+    """The processes of a launch have come up, and the slots enter the program.
+
+    Attributes:
+        version: of the checkpoint that the launch goes on from; 0: the program's start.
+    """
+
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class Failure(Event):
     """A process died.
 
@@ -66,6 +82,7 @@ class Checkpoint(Event):
         seconds: for which it held up the program, the longest of all slots.
         bytes: that it protects, of all slots; dirty_bytes: those that had changed.
         slot: that took a demand checkpoint; None: all slots took it together.
+        step: safepoints that a slot had passed then, since the program's start; 0: not told.
     """
 
     version: int
@@ -74,6 +91,7 @@ class Checkpoint(Event):
     bytes: int
     dirty_bytes: int
     slot: int | None = None
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -228,8 +246,8 @@ class Note(Event):
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
-    for kind in (Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub, Restored,
-                 Agentdeath, Line, Note)
+    for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub,
+                 Restored, Agentdeath, Line, Note)
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..fabric.absence import StoppedProcess
-from ..fabric.story import Event, Phases, Recovery, parse, plain
+from ..fabric.story import Entered, Event, Phases, Recovery, parse, plain
 from ..host.outfile import tell
 from ..native import job
 from ..native.shared import Proc
@@ -63,12 +63,14 @@ class RankMessages:
 
     def entered(self, _: Peer, message: Message) -> None:
         """The program runs (again): the story of a relaunch is complete."""
-        self.ranks.entered = True
-        if self.cause is None:
-            return
-        cause, version = self.cause, int(message["version"])
+        self.ranks.entered, version = True, int(message["version"])
+        if self.cause:
+            self.tell_relaunched(self.cause, version, float(message["restore_s"]))
+        self.story(Entered(version))
+
+    def tell_relaunched(self, cause: Cause, version: int, restore: float) -> None:
         seconds = time.monotonic() - cause.died_at
-        detect, restore = cause.noticed_at - cause.died_at, float(message["restore_s"])
+        detect = cause.noticed_at - cause.died_at
         phases = Phases(detect=detect, repair=seconds - detect - restore, restore=restore)
         self.story(Recovery(
             kind="relaunch", slots=cause.slots, version=version, seconds=seconds, phases=phases,

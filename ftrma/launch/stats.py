@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from ..fabric.story import Agentdeath, Checkpoint, Event, Failure, Note, Recovery, Reseat
+from ..fabric.story import Agentdeath, Checkpoint, Entered, Event, Failure, Note, Recovery, Reseat
 from ..machine.topology import Layout
+from .effectivetime import began, effective_time
 
 EventT = TypeVar("EventT", bound=Event)
 
 
-def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, Any]:
+def summary(
+    events: Sequence[Event], layout: Layout, status: int, ended: float | None = None
+) -> dict[str, Any]:
     """Statistics of a job from its events.
 
     Args:
         events: in the order in which they were written.
         layout: roles at the start.
         status: exit status of the program.
+        ended: when the job ended, seconds since 1970; None: now.
 
     Returns:
-        A dictionary with these keys.
+        A dictionary with these keys. Each event has ``at_s``: when it was told, or was over,
+        seconds since the job began.
 
         * ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``.
+        * ``began``: when the job began, seconds since 1970.
+        * ``effective``: the account of its time, see `effectivetime.EffectiveTime`.
+        * ``entered``: when the slots of each launch entered the program, and from which version.
         * ``checkpoints``: version, kind, seconds (the longest hold-up of a slot), bytes and
-          dirty_bytes (of all slots). A checkpoint of kind "demand" is of one ``slot`` alone; its
-          version is the one committed then.
+          dirty_bytes (of all slots), and step, the safepoints passed then. A checkpoint of kind
+          "demand" is of one ``slot`` alone; its version is the one committed then.
         * ``failures``: the role that died, the place, and the host in a job over several nodes.
         * ``agents``: in such a job, the hosts of agents that died and were replaced.
         * ``recoveries``: kind, slots, version, seconds, phases in seconds, reason; began_s, when
@@ -41,17 +50,26 @@ def summary(events: Sequence[Event], layout: Layout, status: int) -> dict[str, A
     """
     recoveries, reseats = _of_kind(events, Recovery), _of_kind(events, Reseat)
     degraded = sum(e.seconds for e in recoveries) + sum(e.seconds for e in reseats)
+    ended = time.time() if ended is None else ended
+    since = began(events, ended)
+
+    def timed(event: Event, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "at_s": max(0.0, event.time - since)}
+
     return {
         "slots": layout.slots,
         "checksums": layout.checksums,
         "spares": layout.spares,
         "group_size": layout.group_size,
         "exit": status,
-        "checkpoints": [_checkpoint(e) for e in _of_kind(events, Checkpoint)],
-        "failures": [_failure(e) for e in _of_kind(events, Failure)],
-        "agents": [{"host": e.host} for e in _of_kind(events, Agentdeath)],
-        "recoveries": [_recovery(e) for e in recoveries],
-        "reseats": [{"checksum": e.checksum, "seconds": e.seconds} for e in reseats],
+        "began": since,
+        "effective": effective_time(events, layout.slots, ended).plain(),
+        "entered": [timed(e, {"version": e.version}) for e in _of_kind(events, Entered)],
+        "checkpoints": [timed(e, _checkpoint(e)) for e in _of_kind(events, Checkpoint)],
+        "failures": [timed(e, _failure(e)) for e in _of_kind(events, Failure)],
+        "agents": [timed(e, {"host": e.host}) for e in _of_kind(events, Agentdeath)],
+        "recoveries": [timed(e, _recovery(e)) for e in recoveries],
+        "reseats": [timed(e, {"checksum": e.checksum, "seconds": e.seconds}) for e in reseats],
         "degraded_seconds": degraded,
         "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
     }
@@ -65,7 +83,7 @@ def _checkpoint(event: Checkpoint) -> dict[str, Any]:
     alone = {} if event.slot is None else {"slot": event.slot}
     return {
         "version": event.version, "kind": event.kind, **alone, "seconds": event.seconds,
-        "bytes": event.bytes, "dirty_bytes": event.dirty_bytes,
+        "bytes": event.bytes, "dirty_bytes": event.dirty_bytes, "step": event.step,
     }
 
 

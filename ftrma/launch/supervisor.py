@@ -182,6 +182,7 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
 def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, Any]]:
     """Launch the job as often as it takes, and tell what happened."""
     guardian = Guardian(made.directory, lock)
+    story.emit(made.directory, story.Began())
     try:
         try:
             with followed(made.directory, made.layout, made.program):

@@ -236,4 +236,5 @@ def record_checkpoint(view: JobView, version: int) -> None:
     view.emit(Checkpoint(
         version=version, kind="coordinated", seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
+        step=min(p.arrived for p in procs),  # a fast slot may have come to the next one
     ))

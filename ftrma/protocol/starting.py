@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ..fabric.round_changed import RoundChanged
-from ..fabric.story import Phases, Recovery, Relaunch
+from ..fabric.story import Entered, Phases, Recovery, Relaunch
 from ..fabric.view import JobView
 from ..host.errors import FtrmaError
 from ..native import job, vaults
@@ -48,6 +48,7 @@ def start_on_node(view: JobView) -> Vault | None:
             view.words.start_ns = job.now_ns()
             if view.words.resumed:
                 tell_relaunched(view, met_ns, restored_ns)
+            view.emit(Entered(view.words.committed))
     return vault
 
 

@@ -14,9 +14,12 @@ from ftrma.fabric import story
 from ftrma.fabric.story import (
     KINDS,
     Agentdeath,
+    Began,
     Checkpoint,
+    Entered,
     Event,
     Failure,
+    Line,
     Note,
     Phases,
     Recovery,
@@ -46,6 +49,10 @@ EVENTS: list[Event] = [
     Restored("slot", 0, 1.5),
     Agentdeath("node2"),
     Note(3, {"step": 7, "what": "emitted"}),
+    Line("warning: a line", "ftrma", "slot 3"),
+    Began(),
+    Entered(7),
+    Checkpoint(5, "coordinated", 0.5, 80, 8, step=17),
 ]
 
 
@@ -105,15 +112,24 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 
 
 def test_statistics() -> None:
-    """Law: `--stats` has these fields, with these names, in this order."""
-    found = summary(EVENTS, make_layout(4), 3)
-    assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "checkpoints",
-                           "failures", "agents", "recoveries", "reseats", "degraded_seconds",
-                           "notes"]
+    """Law: `--stats` has these fields, with these names, in this order; events have their time
+    since the job began."""
+    events = [dataclasses.replace(event, time=1000.5) for event in EVENTS]
+    found = summary([Began(time=1000.0), *events], make_layout(4), 3, ended=1002.0)
+    assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
+                           "effective", "entered", "checkpoints", "failures", "agents",
+                           "recoveries", "reseats", "degraded_seconds", "notes"]
+    assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
+    assert found["entered"] == [{"version": 7, "at_s": 0.5}]
+    timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats")
+    assert [entry.pop("at_s") for kind in timed for entry in found[kind]] == [0.5] * 11
     assert json.dumps(found["checkpoints"]) == json.dumps([
-        {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0},
+        {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0,
+         "step": 0},
         {"version": 4, "kind": "demand", "slot": 0, "seconds": 0.25, "bytes": 4096,
-         "dirty_bytes": 4096},
+         "dirty_bytes": 4096, "step": 0},
+        {"version": 5, "kind": "coordinated", "seconds": 0.5, "bytes": 80, "dirty_bytes": 8,
+         "step": 17},
     ])
     assert json.dumps(found["failures"]) == json.dumps([
         {"slot": 2, "place": "fence", "pid": 4711},

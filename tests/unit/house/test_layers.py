@@ -190,7 +190,8 @@ def test_pure_modules_stay_pure() -> None:
                                         "protocol.job_end", "protocol.salvage", "protocol.seating"}
     assert used_by("protocol.seating") <= {"machine.placement", "machine.topology",
                                            "native.shared", "protocol.salvage"}
-    assert used_by("launch.stats") <= {"fabric.story", "machine.topology"}
+    assert used_by("launch.effectivetime") == {"fabric.story"}
+    assert used_by("launch.stats") <= {"fabric.story", "machine.topology", "launch.effectivetime"}
     assert used_by("machine.placement") <= {"machine.topology"}
     assert used_by("protocol.salvage") <= {"host.errors", "machine.topology", "native.shared"}
 

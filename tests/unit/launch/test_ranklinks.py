@@ -23,7 +23,17 @@ from typing import Any
 import pytest
 
 from ftrma.fabric import link
-from ftrma.fabric.story import Checkpoint, Event, Failure, Recovery, Seats, emit, plain, read
+from ftrma.fabric.story import (
+    Checkpoint,
+    Entered,
+    Event,
+    Failure,
+    Recovery,
+    Seats,
+    emit,
+    plain,
+    read,
+)
 from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.host.listening import Bind
@@ -735,10 +745,10 @@ def test_story_of_a_relaunch(tmp_path: Path) -> None:
     connection, greeting = after.connect(0)
     assert greeting["resume"]
     connection.sendall(link.line("entered", version=4, restore_s=0.001))
-    after.until(lambda: bool(after.story))
+    after.until(lambda: len(after.story) == 2)
     after.close()
-    (recovery,) = after.story
-    assert isinstance(recovery, Recovery)
+    recovery, entered = after.story
+    assert isinstance(recovery, Recovery) and entered == Entered(4)
     assert (recovery.kind, recovery.slots, recovery.version) == ("relaunch", (1,), 4)
     assert recovery.reason == "slot 1 on node2 died"
     phases = dataclasses.astuple(recovery.phases)
