@@ -41,6 +41,10 @@
 #define FTRMA_REASON_BYTES 4096
 #define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
 
+/* In ftrma_proc.awaits: the kind of event that waits (enum ftrma_what), and the slot that is waited for
+   first; -1: no slot, or it is not known which. */
+#define FTRMA_AWAITED_SLOT 0xffffffff
+
 /* Life of a process, in ftrma_proc.state. */
 #define FTRMA_ABSENT 0
 #define FTRMA_ALIVE 1
@@ -329,6 +333,12 @@ struct ftrma_proc {
                                the checksum rank whose seat it has taken */
     int32_t node;           /* the node on which it runs */
     int32_t pad;
+    uint64_t awaits;        /* while it waits: FTRMA_AWAITS of what and of whom; else of the last wait */
+    uint64_t call;          /* address, in its memory, of the name of the library's call that it has
+                               entered last; 0: none yet */
+    uint64_t waited_ns;     /* time for which it has waited for others, as its waits have found */
+    uint64_t busy_until_ns; /* ftrma_now_ns: until then its program computes without a call, as it
+                               has said itself */
 };
 
 /* The seating: which process holds which role. There are two tables in the control file: a new

@@ -56,6 +56,7 @@ class FakeProcessWords:
     protect_hash: int = 0
     reported: int = 0
     syncs: int = 0
+    busy_until_ns: int = 0
     rebuilding: int = 0
     pid: int = 0
     dead: bool = False

@@ -28,7 +28,8 @@ static inline int atomic_begin(struct window *w, int target)
         int rc = ftrma_unwinding() ? ftrma_code_unwind : await_target(w, target);
         if (rc)
             return rc;
-        ftrma_wait_step(&step, &w->header->bell, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen,
+                        ftrma_awaits(FTRMA_WHAT_ACCUMULATE, nobody ? w->members[nobody - 1].slot : -1));
     }
 }
 

@@ -132,7 +132,8 @@ static int await(uint64_t number, int except, int agree)
         /* Another slot may wait for a message that this slot has begun to send. */
         if (step >= FTRMA_PATIENCE)
             ftrma_progress();
-        ftrma_wait_step(&step, bell, seen);
+        ftrma_wait_step(&step, bell, seen,
+                        ftrma_awaits(FTRMA_WHAT_COLLECTIVE, ftrma_on->spec.slots[first]));
     }
     return MPI_SUCCESS;
 }

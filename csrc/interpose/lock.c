@@ -34,6 +34,18 @@ static int finish_far(struct window *w, int target)
     return rc;
 }
 
+/* Describe a wait for a lock to others: by the slot that holds it, or one of them. It is looked for
+   only when the wait has been long. */
+static uint64_t awaits_lock(struct window *w, int target, unsigned step)
+{
+    for (int m = 0; step >= FTRMA_PATIENCE && m < w->n; m++) {
+        uint64_t holds = LOAD(&pair(w, m, target)->holds);
+        if (m != w->me && (holds == HOLDS_EXCLUSIVE || holds == HOLDS_SHARED))
+            return ftrma_awaits(FTRMA_WHAT_LOCK, w->members[m].slot);
+    }
+    return ftrma_awaits(FTRMA_WHAT_LOCK, -1);
+}
+
 /* Take the lock in one atomic step together with SC. The holder's name is in the word
    (exclusive) and in its pair (both kinds). The pair also says while the step is being taken, so
    that the repair can settle a death in the middle; the replacement then finds itself holding
@@ -61,7 +73,7 @@ static int take(struct window *w, int target, int exclusive)
         }
         if (ftrma_unwinding())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, &w->header->bell, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen, awaits_lock(w, target, step));
     }
     note_sc(w, target, LOCK_SC(LOAD(lock)));
     return MPI_SUCCESS;

@@ -68,19 +68,20 @@ int ftrma_window_barrier(struct window *w)
     for (unsigned step = 0; !all_arrived(w, &first); seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, bell, seen);
+        ftrma_wait_step(&step, bell, seen, ftrma_awaits(FTRMA_WHAT_FENCE, w->members[first].slot));
     }
     return MPI_SUCCESS;
 }
 
-/* Wait while *word, masked, is below what is wanted; unwind at a failure. */
-static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal)
+/* Wait while *word, masked, is below what is wanted; unwind at a failure. awaits: see
+   ftrma_awaits. */
+static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal, uint64_t awaits)
 {
     uint32_t seen = LOAD(&w->header->bell.word);
     for (unsigned step = 0; LOAD(word) < goal; seen = LOAD(&w->header->bell.word)) {
         if (ftrma_unwinding())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, &w->header->bell, seen);
+        ftrma_wait_step(&step, &w->header->bell, seen, awaits);
     }
     return MPI_SUCCESS;
 }
@@ -208,7 +209,8 @@ int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
         rc = ftrma_sync_begin(FTRMA_WHAT_START, w->ordinal, -1, 0);
     for (int t = 0; t < w->n && !rc; t++)
         if (w->started[t])
-            rc = wait_at_least(w, &pair(w, w->me, t)->posted, w->completed[t] + 1);
+            rc = wait_at_least(w, &pair(w, w->me, t)->posted, w->completed[t] + 1,
+                               ftrma_awaits(FTRMA_WHAT_START, w->members[t].slot));
     if (rc > 1)
         return rc;
     w->access_open = 1;
@@ -286,7 +288,8 @@ int MPI_Win_wait(MPI_Win win)
         rc = ftrma_sync_begin(FTRMA_WHAT_WAIT, w->ordinal, -1, 0);
     for (int o = 0; o < w->n && !rc; o++)
         if (w->exposed[o])
-            rc = wait_at_least(w, &pair(w, o, w->me)->completed, w->posted[o]);
+            rc = wait_at_least(w, &pair(w, o, w->me)->completed, w->posted[o],
+                               ftrma_awaits(FTRMA_WHAT_WAIT, w->members[o].slot));
     if (rc > 1)
         return rc;
     end_exposure(w);

@@ -19,7 +19,7 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000005ull /* "FTRMA", layout 5 */
+#define MAGIC 0x4654524d41000006ull /* "FTRMA", layout 6 */
 
 /* Looks of a waiter before it yields, and before it sleeps. Measured: more of them help only
    when every process has a core of its own, and cost the others their time slice when not. */
@@ -199,10 +199,12 @@ uint64_t ftrma_now_ns(void)
    compares the word; the waker changes the word, then looks for sleepers: so one of the two sees
    the other. A process that is killed asleep stays counted, which costs later wakers a system
    call each and nothing else. */
-void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns)
+void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns, uint64_t awaits)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     int32_t unseen, *waiting = ftrma_ctl ? &ftrma_ctl->proc[ftrma_me].waiting : &unseen;
+    if (ftrma_ctl)
+        __atomic_store_n(&ftrma_ctl->proc[ftrma_me].awaits, awaits, __ATOMIC_RELAXED);
     __atomic_store_n(waiting, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&bell->sleepers, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &bell->word, FUTEX_WAIT, seen, &t, NULL, 0);
@@ -230,19 +232,29 @@ void ftrma_wake(struct ftrma_bell *bell)
         syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen)
+/* Yield, or sleep; the time of this is time that the process has waited. */
+static void give_way(unsigned step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits)
+{
+    struct ftrma_proc alone, *me = ftrma_ctl ? &ftrma_ctl->proc[ftrma_me] : &alone;
+    uint64_t began = ftrma_now_ns();
+    alone.waited_ns = 0;
+    if (step < SPINS + YIELDS)
+        sched_yield();
+    else
+        ftrma_nap(bell, seen, NAP_NS, awaits);
+    __atomic_store_n(&me->waited_ns, me->waited_ns + (ftrma_now_ns() - began), __ATOMIC_RELAXED);
+}
+
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits)
 {
     if (*step < SPINS) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
-    } else if (*step < SPINS + YIELDS) {
-        sched_yield();
     } else {
-        ftrma_nap(bell, seen, NAP_NS);
-        return;
+        give_way(*step, bell, seen, awaits);
     }
-    ++*step;
+    *step += *step < SPINS + YIELDS;
 }
 
 void ftrma_ring(void)
@@ -252,7 +264,7 @@ void ftrma_ring(void)
 
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
 {
-    ftrma_nap(&ftrma_ctl->bell, seen, timeout_us * 1000);
+    ftrma_nap(&ftrma_ctl->bell, seen, timeout_us * 1000, ftrma_awaits(FTRMA_WHAT_COMMIT, -1));
 }
 
 /* ---- roles ---------------------------------------------------------------------------------- */

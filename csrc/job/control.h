@@ -38,6 +38,13 @@ static inline void ftrma_leave_call(void)
     __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP - 1, __ATOMIC_SEQ_CST);
 }
 
+/* Note by its name which call of the library this process enters. */
+static inline void ftrma_name_call(const char *name)
+{
+    if (ftrma_ctl)
+        __atomic_store_n(&ftrma_ctl->proc[ftrma_me].call, (uint64_t)(uintptr_t)name, __ATOMIC_RELAXED);
+}
+
 /* 1 if other threads of this process than the calling one are inside such a call. */
 static inline int ftrma_others_inside(void)
 {
@@ -50,12 +57,18 @@ void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
 int ftrma_open(const char *path, int flags);
 
+/* A wait of this kind of event for this slot, as others read it in ftrma_proc.awaits. */
+static inline uint64_t ftrma_awaits(enum ftrma_what what, int slot)
+{
+    return (uint64_t)what << 32 | (uint32_t)(slot + 1);
+}
+
 /* One step of a wait: spin, then yield, then sleep until the bell is rung; seen: bell->word as it
-   was before the condition was looked at. */
-void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen);
+   was before the condition was looked at; awaits: see ftrma_awaits. */
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits);
 void ftrma_wake(struct ftrma_bell *bell);
-/* Sleep until the bell is rung or the time is over; `seen` as above. */
-void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns);
+/* Sleep until the bell is rung or the time is over; `seen` and `awaits` as above. */
+void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns, uint64_t awaits);
 /* Have the node's agent look: something was stored in the control file that other nodes must
    see. Ringing a bell there does so, too. */
 void ftrma_tell_agent(void);

@@ -53,6 +53,7 @@ static inline int ftrma_go_in(void)
         if (unlikely(ftrma_finalized)) {                                                          \
             guarded_rc = ftrma_after_finalize();                                                  \
         } else if (ftrma_go_in()) {                                                               \
+            ftrma_name_call(__func__);                                                            \
             guarded_rc = (call);                                                                  \
             ftrma_leave_call();                                                                   \
             guarded_rc = ftrma_result(guarded_rc);                                                \

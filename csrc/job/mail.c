@@ -180,7 +180,7 @@ void ftrma_mail_wait(struct ftrma_mail *m, uint32_t seen, uint64_t timeout_us)
     }
     if (LOAD(&bell->word) != seen || spent_ns >= most_ns)
         return;
-    ftrma_nap(bell, seen, most_ns - spent_ns);
+    ftrma_nap(bell, seen, most_ns - spent_ns, ftrma_awaits(FTRMA_WHAT_MESSAGE, -1));
 }
 
 /* ---- who comes later ---------------------------------------------------------------------------- */

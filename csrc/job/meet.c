@@ -78,7 +78,7 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
            job is relaunched anyway. */
         if (step >= FTRMA_PATIENCE && !LOAD(&c->dynamic))
             ftrma_progress();
-        ftrma_wait_step(&step, &c->bell, seen);
+        ftrma_wait_step(&step, &c->bell, seen, ftrma_awaits(FTRMA_WHAT_RECOVERY, -1));
     }
 }
 
@@ -101,7 +101,7 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
     ftrma_wake(&c->barrier);
     for (unsigned step = 0;; seen = LOAD(&c->barrier.word)) {
         uint32_t here = 0;
-        int ended = 0;
+        int ended = 0, lacks = -1;
         if (ftrma_pending())
             return FTRMA_ALARM;
         for (uint32_t s = 0; s < c->nslots; s++) {
@@ -111,12 +111,13 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             int arrived = LOAD(&p->arrived) >= ordinal;
             here += (uint32_t)arrived;
             ended |= end && !arrived;
+            lacks = lacks < 0 && !arrived ? (int)s : lacks;
         }
         if (here == c->nslots)
             return FTRMA_OK;
         if (ended || (targeted && LOAD(&c->target) != ordinal))
             return FTRMA_TIMEOUT;
-        ftrma_wait_step(&step, &c->barrier, seen);
+        ftrma_wait_step(&step, &c->barrier, seen, ftrma_awaits(FTRMA_WHAT_SAFEPOINT, lacks));
     }
 }
 
@@ -134,7 +135,7 @@ int ftrma_await_staged(uint64_t version)
             s++;
         if (s == c->nslots)
             return FTRMA_OK;
-        ftrma_wait_step(&step, &c->barrier, seen);
+        ftrma_wait_step(&step, &c->barrier, seen, ftrma_awaits(FTRMA_WHAT_CHECKPOINT, (int)s));
     }
 }
 
@@ -172,7 +173,7 @@ int ftrma_admit(uint64_t version, int wait)
             return FTRMA_ALARM;
         if (!wait)
             return FTRMA_TIMEOUT;
-        ftrma_wait_step(&step, &c->bell, seen);
+        ftrma_wait_step(&step, &c->bell, seen, ftrma_awaits(FTRMA_WHAT_COMMIT, -1));
     }
 }
 
@@ -183,7 +184,7 @@ int ftrma_await_live(int slot)
     for (unsigned step = 0; LOAD(&ftrma_ctl->slots[slot].replaying); seen = LOAD(&bell->word)) {
         if (ftrma_unwinding())
             return ftrma_code_unwind;
-        ftrma_wait_step(&step, bell, seen);
+        ftrma_wait_step(&step, bell, seen, ftrma_awaits(FTRMA_WHAT_REPLAY, slot));
     }
     return MPI_SUCCESS;
 }
@@ -211,7 +212,7 @@ int ftrma_synchronize(void)
     for (unsigned step = 0; LOAD(ordered) < goal; seen = LOAD(&bell->word)) {
         if (ftrma_pending())
             return FTRMA_ALARM;
-        ftrma_wait_step(&step, bell, seen);
+        ftrma_wait_step(&step, bell, seen, ftrma_awaits(FTRMA_WHAT_ACK, -1));
     }
     return FTRMA_OK;
 }

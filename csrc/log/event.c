@@ -32,12 +32,13 @@ int ftrma_flags_of(int what)
 
 /* ---- barrier and end of all slots ----------------------------------------------------------- */
 
-static int all_arrived(void)
+/* The first slot that has not arrived; -1: all have. */
+static int who_lacks(void)
 {
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         if (__atomic_load_n(&ftrma_ctl->slots[s].arrived, __ATOMIC_SEQ_CST) < ftrma_barriers)
-            return 0;
-    return 1;
+            return (int)s;
+    return -1;
 }
 
 /* Each word has one writer and an absolute value: arriving once more changes nothing. */
@@ -56,14 +57,15 @@ int ftrma_slots_barrier(void)
     ftrma_my_role(&slot);
     uint32_t seen = LOAD(&c->barrier.word);
     STORE(&c->slots[slot].arrived, ++ftrma_barriers);
-    if (all_arrived())
+    int lacks = who_lacks();
+    if (lacks < 0)
         ftrma_wake(&c->barrier);
     else
         ftrma_tell_agent();
-    for (unsigned step = 0; !all_arrived(); seen = LOAD(&c->barrier.word)) {
+    for (unsigned step = 0; (lacks = who_lacks()) >= 0; seen = LOAD(&c->barrier.word)) {
         if (ftrma_unwinding())
             return FTRMA_ALARM;
-        ftrma_wait_step(&step, &c->barrier, seen);
+        ftrma_wait_step(&step, &c->barrier, seen, ftrma_awaits(FTRMA_WHAT_COLLECTIVE, lacks));
     }
     ftrma_event_end();
     return FTRMA_OK;
@@ -75,15 +77,17 @@ static int has_finished(int proc)
 }
 
 /* If a framework is told of deaths, the dead are not awaited, and spares that live run the program,
-   too. */
-static int all_finished(void)
+   too. [out] *lacks: the first slot that has not finished. */
+static int all_finished(int *lacks)
 {
     const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
     int index, told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD ? 1 : 0;
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
         if (!(told && LOAD(&ftrma_ctl->proc[roles->slot_proc[s]].state) == FTRMA_DEAD)
-            && !has_finished(roles->slot_proc[s]))
+            && !has_finished(roles->slot_proc[s])) {
+            *lacks = (int)s;
             return 0;
+        }
     for (int p = 0; told && p < (int)ftrma_ctl->nprocs; p++)
         if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE && !has_finished(p)
             && ftrma_role_of(ftrma_ctl, p, &index) == FTRMA_ROLE_SPARE)
@@ -112,10 +116,11 @@ int ftrma_end(void)
         /* A message that was sent to another node may need a call of the library to get there. */
         if (step >= FTRMA_PATIENCE && LOAD(&ftrma_ctl->nodes) > 1)
             ftrma_progress();
-        if (all_finished())
+        int lacks = -1;
+        if (all_finished(&lacks))
             ftrma_cas(&ftrma_ctl->alarm, ftrma_round, FTRMA_ENDED);
         else
-            ftrma_wait_step(&step, bell, seen);
+            ftrma_wait_step(&step, bell, seen, ftrma_awaits(FTRMA_WHAT_END, lacks));
     }
     ftrma_wake(bell);
     ftrma_ring();

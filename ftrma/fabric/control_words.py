@@ -47,6 +47,7 @@ class ControlProcessWords:
     reported: int = _word("reported")
     syncs: int = _word("syncs")
     rebuilding: int = _word("rebuilding")
+    busy_until_ns: int = _word("busy_until_ns")
 
     def __init__(self, struct: Process) -> None:
         self.struct = struct

@@ -208,6 +208,29 @@ class Restored(Event):
 
 
 @dataclass(frozen=True)
+class Stall(Event):
+    """Slots hung, and the supervisor has noticed it.
+
+    Attributes:
+        kind: "stall": these slots stood still, and waited for nobody; "deadlock": they waited for
+            each other; "circle": they made calls, and came to no safepoint; "checksum": these
+            checksum ranks were stopped while slots waited for a checkpoint.
+        slots: their numbers.
+        seconds: for which they had stood still.
+        places: lines that say where each was, and who waited for whom.
+        action: "tell", "replace" or "halt".
+        pids: of the processes that are to be replaced.
+    """
+
+    kind: str
+    slots: tuple[int, ...]
+    seconds: float
+    places: tuple[str, ...] = ()
+    action: str = "tell"
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Agentdeath(Event):
     """The agent of a node died, and another one has taken its place.
 
@@ -247,7 +270,7 @@ class Note(Event):
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
     for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub,
-                 Restored, Agentdeath, Line, Note)
+                 Restored, Agentdeath, Line, Note, Stall)
 }
 
 

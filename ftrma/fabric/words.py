@@ -28,6 +28,7 @@ class ProcessWords(Protocol):
         protect_hash: hash of the names that were declared so far.
         reported: 1: the death is in the job's story.
         syncs: synchronizations in this attempt, where events are not counted.
+        busy_until_ns: until then the slot's program computes, as it has said, see `job.now_ns`.
         rebuilding: 1: a spare that has taken a checksum rank's seat reads its members' copies.
     """
 
@@ -46,6 +47,7 @@ class ProcessWords(Protocol):
     protect_hash: int
     reported: int
     syncs: int
+    busy_until_ns: int
     rebuilding: int
 
     @property

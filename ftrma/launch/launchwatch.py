@@ -15,6 +15,7 @@ from .launchcontrol import LaunchControl
 from .onenode import OneNode
 from .severalnodes import SeveralNodes
 from .signalforwarding import SignalForwarder
+from .stallwatch import StallWatch
 
 
 class LaunchWatch:
@@ -30,6 +31,7 @@ class LaunchWatch:
     def __init__(self, launch: Launch, signals: SignalForwarder) -> None:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
+        self.stalls = StallWatch(launch)
         self.own_end: job_end.JobEnd | None = None
         self.undecided = False  # it is not known yet if a noticed death is a failure
         self.left_since = self.waiting_since = 0.0
@@ -52,8 +54,19 @@ class LaunchWatch:
             if self.ended_itself():
                 return ""
             reason = self.control.check(undecided=self.undecided)
+            if reason is None:
+                reason = self.hangs()
             if reason is not None:
                 return reason
+
+    def hangs(self) -> str | None:
+        """Act on slots that hang: "" if that ends the job, else why it is launched again."""
+        if self.control is self.several:
+            self.stalls.tell_unwatched()
+            return None
+        found = self.stalls.look()
+        self.own_end = found.end
+        return "" if found.end else found.relaunch or None
 
     def ended_itself(self) -> bool:
         """True if a process that ended itself, or a lack of input, ends the job; see `own_end`."""

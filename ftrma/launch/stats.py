@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from ..fabric.story import Agentdeath, Checkpoint, Entered, Event, Failure, Note, Recovery, Reseat
+from ..fabric.story import (
+    Agentdeath,
+    Checkpoint,
+    Entered,
+    Event,
+    Failure,
+    Note,
+    Recovery,
+    Reseat,
+    Stall,
+)
 from ..machine.topology import Layout
 from .effectivetime import began, effective_time
 
@@ -44,6 +54,7 @@ def summary(
         * ``reseats``: the checksum ranks that were replaced, with seconds.
         * ``degraded_seconds``: the time for which some group lacked redundancy.
         * ``notes``: notes of a framework, each with its slot.
+        * ``stalls``: with ``--stall``: kind, slots, seconds, places (in words) and action.
 
         `supervisor.run` adds ``log``: for each slot the budget of its access logs and the largest
         part of it that was used, in bytes.
@@ -72,6 +83,7 @@ def summary(
         "reseats": [timed(e, {"checksum": e.checksum, "seconds": e.seconds}) for e in reseats],
         "degraded_seconds": degraded,
         "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
+        "stalls": [timed(e, _stall(e)) for e in _of_kind(events, Stall)],
     }
 
 
@@ -90,6 +102,11 @@ def _checkpoint(event: Checkpoint) -> dict[str, Any]:
 def _failure(event: Failure) -> dict[str, Any]:
     host = {"host": event.host} if event.host else {}
     return {event.role: event.index, "place": event.place, "pid": event.pid, **host}
+
+
+def _stall(event: Stall) -> dict[str, Any]:
+    return {"kind": event.kind, "slots": list(event.slots), "seconds": event.seconds,
+            "places": list(event.places), "action": event.action}
 
 
 def _recovery(event: Recovery) -> dict[str, Any]:

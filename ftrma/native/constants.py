@@ -58,6 +58,7 @@ def _value(item: tuple[str, int]) -> int:
 
 MAX_PROCS, MAX_RULES = number("MAX_PROCS"), number("MAX_RULES")
 HELD_WINDOWS = number("HELD_WINDOWS")
+AWAITED_SLOT = number("AWAITED_SLOT")  # mask of the slot + 1 in a process's `awaits`
 REASON_BYTES, NAME_BYTES = number("REASON_BYTES"), number("NAME_BYTES")
 CLAIM_REENTRY, CLAIM_FORFEIT = number("CLAIM_REENTRY"), number("CLAIM_FORFEIT")
 CLAIM_TOLD = number("CLAIM_TOLD")

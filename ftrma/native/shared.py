@@ -85,6 +85,10 @@ class Process(Protocol):
     rebuilding: int
     node: int
     pad: int
+    awaits: int
+    call: int
+    waited_ns: int
+    busy_until_ns: int
 
 
 class Roles(Protocol):

@@ -200,6 +200,11 @@ class Session:
         for state in self.states.values():
             state.restored = self.reentered
 
+    def busy(self, seconds: float) -> None:
+        """See `ftrma.busy`."""
+        if self.slot >= 0:
+            self.view.words.me.busy_until_ns = job.now_ns() + int(seconds * 1e9)
+
     def stats(self) -> dict[str, Any]:
         """See `ftrma.stats`."""
         self.view.unwind_if_alarmed()

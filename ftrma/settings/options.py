@@ -22,9 +22,12 @@ from .killrules import KillRule, check_number
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
+ON_STALL = ("tell", "replace", "halt")
 COUNT = {"-n", "--n", "-np", "--np", "-c"}  # options of mpirun that are ours
 MOST_COUNTED = 1_000_000  # of slots and others; `make_layout` knows how many are served
 MOST_INTERVAL_S = 1e9  # for fewer checkpoints there is the word never
+STALL_S = 0.5, 1e9  # below that a machine's own hesitations would be told
+STALL_TIMES = 2, 1e6
 MOST_RELAUNCHES = 1_000_000  # chosen: a launch takes seconds, so they last for weeks
 UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": 1024 ** (i + 1)
@@ -64,6 +67,8 @@ class Options:
     bind: Bind = field(default_factory=Bind)
     topology: str = ""
     aware: str = ""  # nodes, or none where there is one only
+    stall: float | str = ""  # see `stall_limit`
+    on_stall: str = "tell"
     trace: str = ""
     quiet: bool = False
     verbose: bool = False
@@ -84,6 +89,8 @@ class Options:
         self.check_levels()
         if self.quiet and self.verbose:
             raise ValueError("--quiet and --verbose: both are asked for; leave one of them out")
+        if self.on_stall != "tell" and not self.stall:
+            raise ValueError(f"--on-stall {self.on_stall}: nothing is watched; give --stall, too")
         return layout
 
     def check_levels(self) -> None:
@@ -135,6 +142,20 @@ def _interval(name: str, text: str) -> float | str:
     if text in ("daly", "never"):
         return text
     return number(name, text, 0, MOST_INTERVAL_S, "seconds, daly or never")
+
+
+def _stall(name: str, text: str) -> float | str:
+    if text.endswith("x"):
+        times = number(name, text[:-1], *STALL_TIMES, "times the longest step, such as 10x")
+        return f"{times:g}x"
+    return number(name, text, *STALL_S, "seconds, or times the longest step, such as 10x")
+
+
+def stall_limit(stall: float | str) -> tuple[float, float]:
+    """Limit for a slot's standing still: seconds, or times the longest step; the other is 0."""
+    if isinstance(stall, str):
+        return 0.0, float(stall.removesuffix("x") or 0)
+    return stall, 0.0
 
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
@@ -276,6 +297,17 @@ OPTIONS = [
         "--max-relaunch", "max_relaunch", "R",
         "how often the job may be launched again (default: 3)",
         _count(0, MOST_RELAUNCHES), anew=True,
+    ),
+    Option(
+        "--stall", "stall", "SECONDS|10x",
+        "tell which slots hang: no call of MPI and no safepoint for so long, or for so many times "
+        "the longest step (default: do not watch)",
+        _stall, anew=True,
+    ),
+    Option(
+        "--on-stall", "on_stall", "tell|replace|halt",
+        "when slots hang: tell (the default), replace them as dead ones, or end the job",
+        _one_of(*ON_STALL), anew=True,
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",

@@ -28,6 +28,7 @@ from ftrma.fabric.story import (
     Restored,
     Scrub,
     Seats,
+    Stall,
 )
 from ftrma.launch.stats import summary
 from ftrma.machine.topology import make_layout
@@ -48,6 +49,7 @@ EVENTS: list[Event] = [
     Scrub("checksum", 1, 3),
     Restored("slot", 0, 1.5),
     Agentdeath("node2"),
+    Stall("stall", (1, 2), 10.25, ("slot 1: f (a.py:3)",), "replace", (4711, 4712)),
     Note(3, {"step": 7, "what": "emitted"}),
     Line("warning: a line", "ftrma", "slot 3"),
     Began(),
@@ -118,11 +120,11 @@ def test_statistics() -> None:
     found = summary([Began(time=1000.0), *events], make_layout(4), 3, ended=1002.0)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
                            "effective", "entered", "checkpoints", "failures", "agents",
-                           "recoveries", "reseats", "degraded_seconds", "notes"]
+                           "recoveries", "reseats", "degraded_seconds", "notes", "stalls"]
     assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
     assert found["entered"] == [{"version": 7, "at_s": 0.5}]
-    timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats")
-    assert [entry.pop("at_s") for kind in timed for entry in found[kind]] == [0.5] * 11
+    timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats", "stalls")
+    assert [entry.pop("at_s") for kind in timed for entry in found[kind]] == [0.5] * 12
     assert json.dumps(found["checkpoints"]) == json.dumps([
         {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0,
          "step": 0},

@@ -1,0 +1,315 @@
+"""Watches from outside whether the slots of a launch go on, and acts when some do not.
+
+The supervisor reads words of each slot in shared memory four times a second: safepoints, calls,
+events, versions. The slots do nothing for it, so a process that is stopped, spins in C or sleeps
+with the GIL held is seen like any other. `protocol.stalls` judges what is found; `stacks` says
+where a slot is.
+
+* ``tell``: a line says which slots hang, where, and who waits for whom; one more that they go on.
+* ``replace``: the slot to blame is killed, which is a death like any other. If more would be lost
+  than a group survives, or no spare is left, or nobody is to blame, the job is launched again from
+  all its vaults instead.
+* ``halt``: the job ends.
+
+Repairs, and the end that somebody has asked for, have time-outs of their own. On one node only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..fabric import story
+from ..fabric.absence import is_stopped
+from ..fabric.story import Stall
+from ..host.errors import CATASTROPHE
+from ..host.outfile import tell
+from ..native import job
+from ..native.constants import AWAITED_SLOT
+from ..native.shared import Process
+from ..protocol import stalls
+from ..protocol.job_end import JobEnd
+from ..protocol.stalls import Doing, SlotLook, Verdict
+from ..settings.options import stall_limit
+from . import stacks
+from .launch import Launch
+
+LOOK_S = 0.25  # between two looks; a stall is named within 1 s of its time-out
+SAMPLES, SAMPLE_S = 10, 0.002  # a slot that waits is awake for a moment each millisecond
+MOST_STACKS = 8  # that are read for one verdict
+Counters = tuple[int, ...]
+
+
+@dataclass
+class Track:
+    """One slot, over the looks at it.
+
+    Attributes:
+        counters: at the newest look; since: when they changed last, time.monotonic().
+        ordinal: of its newest safepoint; stepped: when that was passed; 0: not in this attempt.
+        replay_since: when its replay began; 0: it is not replayed.
+    """
+
+    counters: Counters = ()
+    since: float = 0.0
+    ordinal: int = 0
+    stepped: float = 0.0
+    replay_since: float = 0.0
+
+
+@dataclass
+class Longest:
+    """The longest step that was seen, seconds; 0 before one was."""
+
+    seconds: float = 0.0
+
+
+@dataclass
+class Outcome:
+    """The action that a verdict asks of `launchwatch`.
+
+    Attributes:
+        relaunch: why the job is launched again; empty: it is not.
+        end: the job's end; None: it goes on.
+    """
+
+    relaunch: str = ""
+    end: JobEnd | None = None
+
+
+NOTHING = Outcome()
+
+
+class StallWatch:
+    """Watches the slots of one launch.
+
+    Args:
+        launch: the launch.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch, self.ctl = launch, launch.ctl
+        self.on_stall = launch.options.on_stall
+        self.limit_s, self.times = stall_limit(launch.options.stall)
+        self.tracks = [Track() for _ in range(launch.layout.slots)]
+        self.longest = Longest()
+        self.looked = 0.0
+        self.version, self.committed_at = 0, time.monotonic()
+        self.told: Verdict | None = None
+
+    def look(self) -> Outcome:
+        """Look at all slots, if it is time to, and act on what is found."""
+        now = time.monotonic()
+        if not (self.limit_s or self.times) or now - self.looked < LOOK_S:
+            return NOTHING
+        self.looked = now
+        if not self.awaits_slots():
+            self.tracks = [Track() for _ in self.tracks]
+            return NOTHING
+        for slot, p in enumerate(self.holders()):
+            self.follow(slot, p, now)
+        limit_s = self.limit_s or stalls.limit_by_steps(self.times, self.longest.seconds)
+        if limit_s is None:
+            return NOTHING
+        verdict = stalls.judge(self.looks(now, limit_s), limit_s, by_steps=bool(self.times))
+        if verdict is None:
+            self.tell_over(now)
+            return NOTHING
+        if self.told and {*verdict.slots} <= {*self.told.slots} and verdict.kind == self.told.kind:
+            return NOTHING
+        looks = self.looks(now, limit_s, all_of_them=True)
+        verdict = self.blame_servers(verdict, looks)
+        return self.act(verdict, looks)
+
+    def tell_unwatched(self) -> None:
+        """Say, once, that nobody watches a job that turned out to run over several nodes."""
+        if self.limit_s or self.times:
+            self.limit_s = self.times = 0.0
+            tell("warning: --stall watches a job on one node; this one runs over several, and its "
+                 "slots are not watched")
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def awaits_slots(self) -> bool:
+        """True while slots are to go on: the program runs, and nothing else is under way."""
+        ctl = self.ctl
+        return bool(ctl.start_ns and ctl.alarm == ctl.repaired and not ctl.halt
+                    and ctl.request == job.Request.NOTHING)
+
+    def holders(self) -> Iterator[Process]:
+        roles = self.ctl.roles[self.ctl.roles_seq & 1]
+        return (self.ctl.proc[roles.slot_proc[slot]] for slot in range(len(self.tracks)))
+
+    def follow(self, slot: int, p: Process, now: float) -> None:
+        """Note what has changed at one slot since the last look."""
+        ctl, track = self.ctl, self.tracks[slot]
+        if ctl.commit >> 1 != self.version:
+            self.version, self.committed_at = ctl.commit >> 1, now
+        words = ctl.slots[slot]
+        counters = (p.pid, ctl.attempt, p.calls, p.ordinal, p.syncs, words.clock, words.events,
+                    words.arrived, p.arrived, p.staging, p.staged, p.finished, words.replaying,
+                    p.protect_hash, words.demands)
+        if counters[:2] != track.counters[:2]:
+            self.tracks[slot] = track = Track(ordinal=p.ordinal)
+        if p.ordinal > track.ordinal:
+            if track.stepped:
+                step_s = (now - track.stepped) / (p.ordinal - track.ordinal)
+                self.longest.seconds = max(self.longest.seconds, step_s)
+            track.ordinal, track.stepped = p.ordinal, now
+        if counters != track.counters or p.busy_until_ns > job.now_ns():
+            track.counters, track.since = counters, now
+        track.replay_since = (track.replay_since or now) if words.replaying else 0.0
+
+    def looks(self, now: float, limit_s: float, *, all_of_them: bool = False) -> list[SlotLook]:
+        """All slots as `protocol.stalls` takes them; only those that stand still are examined.
+
+        Args:
+            all_of_them: examine all.
+        """
+        found, holders = [], list(self.holders())
+        for slot, (track, p) in enumerate(zip(self.tracks, holders, strict=True)):
+            still_s = now - track.since
+            if track.replay_since:
+                # It does once more what it had done since the checkpoint, and makes no calls.
+                still_s -= track.replay_since - min(self.committed_at, track.replay_since)
+            step_s = now - track.stepped if track.stepped else 0.0
+            if still_s >= limit_s or all_of_them:
+                found.append(self.examine(slot, p, still_s, step_s))
+            else:
+                found.append(SlotLook(slot, still_s, step_s))
+        return found
+
+    def examine(self, slot: int, p: Process, still_s: float, step_s: float) -> SlotLook:
+        """Say what a slot is doing."""
+        def look(doing: Doing, call: str = "", kind: int | None = None,
+                 awaited: int | None = None) -> SlotLook:
+            return SlotLook(slot, still_s, step_s, doing, call, kind, awaited)
+
+        if is_stopped(p.pid):
+            return look(Doing.STOPPED)
+        if p.finished == self.ctl.attempt:
+            return look(Doing.ENDED)
+        for _ in range(SAMPLES):
+            if p.waiting:
+                kind, awaited = p.awaits >> 32, (p.awaits & AWAITED_SLOT) - 1
+                return look(Doing.WAITS, stalls.WAITS_IN.get(kind, "a call"), kind,
+                            awaited if 0 <= awaited < len(self.tracks) else None)
+            time.sleep(SAMPLE_S)
+        if job.is_in_call(p):
+            return look(Doing.LIBRARY, stacks.call_name(p.pid, p.call))
+        return look(Doing.OUTSIDE)
+
+    def blame_servers(self, verdict: Verdict, looks: list[SlotLook]) -> Verdict:
+        """Find a checksum rank that all wait for because it is stopped; else the same verdict."""
+        if verdict.kind != "deadlock":
+            return verdict
+        stopped = tuple(c for c, p in enumerate(self.checksums()) if is_stopped(p.pid))
+        return Verdict("checksum", stopped, verdict.seconds) if stopped else verdict
+
+    def checksums(self) -> Iterator[Process]:
+        roles = self.ctl.roles[self.ctl.roles_seq & 1]
+        return (self.ctl.proc[roles.checksum_proc[c]] for c in range(self.ctl.nchecksums))
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def act(self, verdict: Verdict, looks: list[SlotLook]) -> Outcome:
+        """Tell of a job that hangs, and do what the user wants done."""
+        pids = [p.pid for p in (self.checksums() if verdict.kind == "checksum" else self.holders())]
+        mine = [pids[index] for index in verdict.slots]
+        tell(in_words(verdict, looks))
+        places = self.tell_places(verdict, looks, pids)
+        story.emit(self.launch.directory, Stall(
+            kind=verdict.kind, slots=verdict.slots, seconds=round(verdict.seconds, 3),
+            places=tuple(places), action=self.on_stall,
+            pids=tuple(mine) if self.on_stall == "replace" else ()))
+        self.told = verdict
+        if self.on_stall == "halt":
+            return Outcome(end=JobEnd(CATASTROPHE, f"error: the job hangs: {short(verdict)}; it is "
+                                                   "ended (--on-stall halt)"))
+        if self.on_stall == "replace":
+            return self.replace(verdict, mine)
+        return NOTHING
+
+    def tell_places(self, verdict: Verdict, looks: list[SlotLook], pids: list[int]) -> list[str]:
+        """Say in which line each slot of a verdict is, and who waits for whom."""
+        places = []
+        shown = () if verdict.kind == "checksum" else verdict.slots[:MOST_STACKS]
+        for slot in shown:
+            if looks[slot].doing is not Doing.ENDED:
+                places.append(f"slot {slot}: {stacks.located(pids[slot])}")
+        for place in places:
+            tell(f"  {place}")
+        if not stacks.py_spy() and places:
+            tell("  (install py-spy to have the line of Python named: pip install 'ftrma[stacks]')")
+        waiting = stalls.who_waits(
+            looks, () if verdict.kind in ("deadlock", "checksum") else verdict.slots)
+        if waiting:
+            tell(f"  {waiting}")
+        return [*places, *filter(None, [waiting])]
+
+    def replace(self, verdict: Verdict, pids: list[int]) -> Outcome:
+        """Kill those who are to blame, or have the job launched again."""
+        spares = sum(1 for p in map(self.ctl.proc.__getitem__, range(self.ctl.nprocs))
+                     if p.state == job.ProcessState.ALIVE) - len(self.tracks) - self.ctl.nchecksums
+        roles = self.ctl.roles[self.ctl.roles_seq & 1]
+        groups = [roles.slot_group[slot] for slot in range(len(self.tracks))]
+        if verdict.kind == "checksum":
+            killable = len(pids) <= min(spares, self.ctl.strength)
+        else:
+            killable = verdict.kind == "stall" and stalls.may_be_killed(
+                verdict.slots, groups, self.ctl.strength, spares)
+        if not killable:
+            return Outcome(relaunch=f"the job hangs: {short(verdict)}")
+        tell(f"{whom(verdict)} {'is' if len(pids) == 1 else 'are'} killed, to be replaced "
+             "(--on-stall replace)")
+        self.told = None
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, KeyError):
+                signal.pidfd_send_signal(self.launch.ranks[pid], signal.SIGKILL)
+        return NOTHING
+
+    def tell_over(self, now: float) -> None:
+        """Say that those go on who were told to hang."""
+        if self.told is None:
+            return
+        told, self.told = self.told, None
+        if told.kind == "stall":
+            tell(f"{whom(told)} {'goes' if len(told.slots) == 1 else 'go'} on")
+        else:
+            tell("the job goes on")
+
+
+def whom(verdict: Verdict) -> str:
+    """Name those to blame."""
+    if verdict.kind == "checksum":
+        return " and ".join(f"checksum {c}" for c in verdict.slots)
+    return stalls.names(verdict.slots)
+
+
+def short(verdict: Verdict) -> str:
+    """Say in a few words who hangs."""
+    have = "has" if len(verdict.slots) == 1 else "have"
+    if verdict.kind == "deadlock":
+        return f"{whom(verdict)} have waited for each other for {verdict.seconds:.1f} s"
+    if verdict.kind == "circle":
+        return (f"no slot has passed a safepoint for {verdict.seconds:.1f} s, though calls of MPI "
+                "are made")
+    if verdict.kind == "checksum":
+        are = "is" if len(verdict.slots) == 1 else "are"
+        return f"{whom(verdict)} {are} stopped, and slots wait for a checkpoint"
+    return f"{whom(verdict)} {have} stood still for {verdict.seconds:.1f} s"
+
+
+def in_words(verdict: Verdict, looks: list[SlotLook]) -> str:
+    """Say who hangs, and what those to blame are doing."""
+    if verdict.kind != "stall":
+        return short(verdict)
+    doing = {looks[slot].doing for slot in verdict.slots}
+    if len(doing) > 1:
+        return short(verdict)
+    they = "it is" if len(verdict.slots) == 1 else "they are"
+    return f"{short(verdict)}; {they} {doing.pop().value}"
+

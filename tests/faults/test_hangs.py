@@ -1,0 +1,169 @@
+"""A slot hangs without dying: it is named, and replaced like a dead one if that is wanted.
+
+Law: within 1 s of the limit the slot to blame is named, with its line of Python where py-spy is
+there, and so is who waits for it. With ``--on-stall replace`` that slot alone is killed, and the
+final memory is that of the run without a hang. Slots that wait for each other cannot be blamed: the
+job is launched again. A job that goes on is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from jobs import Result, run_job
+from programs import deaths
+from tiers import tiers
+
+from ftrma.launch import stacks
+
+SLOTS, STEPS, LIMIT_S = 4, 10, 1.0
+PROGRAM = f"""
+import ctypes, os, signal, sys, time
+import numpy as np
+import ftrma
+from mpi4py import MPI
+comm, home, how = MPI.COMM_WORLD, sys.argv[1], sys.argv[2]
+me, n = comm.rank, comm.size
+win = MPI.Win.Allocate(64, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 0
+state = ftrma.protect("s", step=0)
+
+def once():
+    try:
+        return os.close(os.open(f"{{home}}/once.txt", os.O_CREAT | os.O_EXCL)) is None
+    except FileExistsError:
+        return False
+
+def hang():
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "spin":
+        while True:
+            pass
+    elif how == "sleep in C":
+        ctypes.PyDLL(None).sleep(1000)
+    elif how == "lock":
+        win.Lock(2)
+        time.sleep(1000)
+    elif how == "crossed":
+        win.Lock(2)
+        comm.Barrier()
+    elif how == "message":
+        comm.Recv(np.zeros(1), 2)
+    elif how == "for a while":
+        time.sleep(2.5)
+    elif how == "busy":
+        ftrma.busy(30)
+        time.sleep(2.5)
+        ftrma.busy(0)
+    elif how == "probes":
+        while True:
+            comm.Iprobe()
+            time.sleep(0.001)
+
+while state.step < {STEPS}:
+    ftrma.safepoint()
+    win.Fence()
+    win.Put(np.array([state.step + 1]), (me + 1) % n)
+    win.Fence()
+    if me == 1 and state.step == 5 and once():
+        hang()
+    if how in ("lock", "crossed"):
+        win.Lock(2)
+        win.Unlock(2)
+    if how in ("probes", "for a while"):
+        time.sleep(0.1)
+    state.step += 1
+np.savez(f"{{home}}/cells-{{me}}.npz", cells=cells)
+"""
+
+
+def run(how: str, *options: str) -> Result:
+    return run_job(PROGRAM, SLOTS, "--interval", "0", *options, args=(how,), timeout=60)
+
+
+def judged(result: Result) -> dict[str, Any]:
+    """The one stall of a job that has come to its right end."""
+    assert result.status == 0, result
+    for slot, arrays in enumerate(result.of_slots("cells", SLOTS)):
+        assert arrays["cells"].tolist() == [STEPS, *[0] * 7], slot
+    (stall,) = result.stats["stalls"]
+    return dict(stall)
+
+
+@pytest.mark.parametrize("how", tiers(
+    ["stop", "spin", "sleep in C", "lock"], plain="spin", full="stop",
+    nightly=["sleep in C", "lock"]))
+def test_the_slot_to_blame_is_replaced(how: str) -> None:
+    """Law of this file: whether it is stopped, spins, or holds a lock that another slot awaits."""
+    result = run(how, "--stall", str(LIMIT_S), "--on-stall", "replace")
+    stall = judged(result)
+    assert (stall["kind"], stall["slots"], stall["action"]) == ("stall", [1], "replace"), result
+    assert LIMIT_S <= stall["seconds"] < LIMIT_S + 1
+    assert deaths(result) == [("slot", 1, "unknown")], result.stats
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "causal", recovery
+    named = "stopped by a signal" if how == "stop" else "outside of MPI"
+    assert re.search(rf"slot 1 has stood still for [\d.]+ s; it is {named}", result.stderr), result
+    if stacks.py_spy():
+        assert re.search(r"slot 1: .*hang \(program.py:\d+\) < <module>", result.stderr), result
+    assert re.search(r"slots 0, 2 and 3 wait in .* for slot 1" if how != "lock" else
+                     r"waits? in MPI_Win_lock for slot 1", result.stderr), result
+    assert "slot 1 is killed, to be replaced" in result.stderr
+
+
+@pytest.mark.parametrize("how", tiers(["message", "crossed"], full="crossed"))
+def test_nobody_is_blamed_for_a_deadlock(how: str) -> None:
+    """Law: no slot is killed; the job goes on from the checkpoint, by another launch."""
+    result = run(how, "--stall", str(LIMIT_S), "--on-stall", "replace")
+    stall = judged(result)
+    assert stall["kind"] == "deadlock" and 1 in stall["slots"], result
+    assert not result.stats["failures"], result.stats
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "relaunch" and "wait" in recovery["reason"], recovery
+    assert recovery["version"] >= 5
+    place = {"message": "slot 1 waits in MPI_Recv",
+             "crossed": r"slot 1 waits in a collective call for slot \d"}[how]
+    assert re.search(place, result.stderr), result
+
+
+@pytest.mark.full
+def test_a_slot_that_goes_on_is_told_and_left_alone() -> None:
+    """Law: with ``tell`` nothing is done, and the end of the stall is told, too."""
+    result = run("for a while", "--stall", str(LIMIT_S))
+    stall = judged(result)
+    assert stall["slots"] == [1] and stall["action"] == "tell"
+    assert result.stderr.count("slot 1 has stood still") == 1, result
+    assert "ftrma: slot 1 goes on" in result.stderr
+    assert not result.stats["failures"] and not result.stats["recoveries"]
+
+
+@pytest.mark.nightly
+def test_a_slot_that_has_said_so_is_no_stall() -> None:
+    """Law: ``busy`` lasts for as long as it says, or until it is taken back."""
+    result = run("busy", "--stall", str(LIMIT_S), "--on-stall", "halt")
+    assert result.status == 0 and not result.stats["stalls"], result
+    assert "stood still" not in result.stderr
+
+
+@pytest.mark.full
+def test_a_job_that_hangs_can_be_ended() -> None:
+    """Law: ``halt`` ends it with status 70, and says why."""
+    result = run("spin", "--stall", str(LIMIT_S), "--on-stall", "halt")
+    assert result.status == 70, result
+    assert re.search(r"error: the job hangs: slot 1 has stood still for [\d.]+ s", result.stderr)
+    (stall,) = result.stats["stalls"]
+    assert stall["slots"] == [1]
+
+
+@pytest.mark.nightly
+def test_calls_without_steps_are_found_by_the_longest_step() -> None:
+    """Law: a slot that probes for ever makes calls, so only the length of steps tells."""
+    result = run("probes", "--stall", "10x", "--on-stall", "replace")
+    stall = judged(result)
+    assert stall["kind"] in ("circle", "deadlock"), result
+    assert stall["seconds"] >= 3
+    assert result.stats["recoveries"][0]["kind"] == "relaunch"
