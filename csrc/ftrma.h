@@ -926,6 +926,9 @@ void ftrma_parity_unstage(struct ftrma_vault *parity, int i, uint8_t g, const ui
 int64_t ftrma_parity_rebuild(struct ftrma_vault *parity, struct ftrma_vault *const *members,
                              const uint8_t *g, int n, uint64_t version, uint64_t first,
                              uint64_t end);
+/* Compare blocks that lie anywhere with their checksums: CRC-32C, initial value and final XOR 0.
+   Returns -1, or the first block that differs. */
+int64_t ftrma_first_damaged(const void *data, uint64_t blocks, const uint32_t *crc);
 /* Compare blocks first .. end-1 with the checksums that a parity keeps for a member (-1: for itself).
    Returns -1, or the first block that differs. */
 int64_t ftrma_check(struct ftrma_vault *vault, struct ftrma_vault *parity, int member,

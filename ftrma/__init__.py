@@ -97,13 +97,17 @@ def protect(name: str, **fields: Any) -> State:
     return session.protect(name, fields) if session else State(name, fields)
 
 
-def safepoint() -> None:
+def safepoint(*, durable: bool = False) -> None:
     """Mark a place where windows and declared state are consistent with each other.
 
     Only here a checkpoint is taken, when one is due; no exclusive lock may be held. Every slot
     calls it equally often. The place for it is the top of the program's loop: there a slot that is
     replayed finds the checkpoint's place again, whatever lies between `protect` and the loop. Costs
     about 2 us when no checkpoint is due.
+
+    Args:
+        durable: take a checkpoint here, and write it to the files of ``ftrma run --spill DIR``,
+            which goes on while the program computes. The same on all slots.
 
     MPI: local, unless a checkpoint is due; then collective over all slots, waits until all have
         staged theirs.
@@ -112,7 +116,7 @@ def safepoint() -> None:
     """
     session = _current()
     if session:
-        session.safepoint()
+        session.safepoint(durable=durable)
 
 
 def busy(seconds: float) -> None:

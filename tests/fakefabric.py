@@ -47,6 +47,7 @@ class FakeProcessWords:
     staged: Version = START
     summed: Version = START
     folded: Version = START
+    spilled: Version = START
     ready: int = 1
     finished: int = 0
     blocks: int = 0
@@ -72,6 +73,9 @@ class FakeWords:
     slots: list[Any]
     checkpoint_target: int = 0
     checkpoint_wanted: int = 0
+    spill: Version = START
+    spilled: Version = START
+    halt: int = 0
     checkpoint_taken: int = 0
     attempt: int = 1
     causal: int = 0

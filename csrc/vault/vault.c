@@ -356,6 +356,14 @@ int64_t ftrma_check(struct ftrma_vault *v, struct ftrma_vault *parity, int membe
     return -1;
 }
 
+int64_t ftrma_first_damaged(const void *data, uint64_t blocks, const uint32_t *crc)
+{
+    for (uint64_t b = 0; b < blocks; b++)
+        if (ftrma_block_crc((const char *)data + b * BLOCK) != crc[b])
+            return (int64_t)b;
+    return -1;
+}
+
 int64_t ftrma_rebuild(struct ftrma_vault *to, struct ftrma_vault *parity, int member,
                       struct ftrma_vault *const *sources, const uint8_t *g, int n, uint64_t first,
                       uint64_t end)

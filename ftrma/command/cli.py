@@ -22,7 +22,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
-from . import apps
+from . import apps, spill
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
@@ -63,7 +63,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_run_options(run)
     run.add_argument(
-        "--resume", metavar="JOB", help="go on with a job whose 'ftrma run' was killed: no script"
+        "--resume", metavar="DIR|JOB",
+        help="go on from the newest checkpoint in files, or with a job whose 'ftrma run' was killed"
     )
     run.add_argument("script", nargs="?", help="the program")
     run.add_argument(
@@ -75,8 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
     for name, command in frameworks.commands():
         framework = commands.add_parser(name, help=command.HELP, usage=command.USAGE,
                                         description=command.DESCRIPTION)
-        add_run_options(framework)
         command.add_arguments(framework)
+        add_run_options(framework)
         framework.set_defaults(run=command_framework, framework=command, resume=None, module=None)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
@@ -89,13 +90,16 @@ def build_parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="verify a run from its trace")
     check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     check.set_defaults(run=command_check)
+    spill.add_parser(commands)
     reliability.add_parsers(commands)
     return parser
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a protected run."""
+    """Add the options of a protected run, but for those of files if the command has its own."""
     for option in settings.OPTIONS:
+        if option.attribute in settings.FILES and own_files(parser):
+            continue
         action: dict[str, Any] = {"action": "append" if option.attribute == "kill" else "store"}
         if not option.metavar:
             action = {"action": "store_const", "const": settings.YES}
@@ -110,6 +114,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--show-config", action="store_true",
                         help="print all options and where their values come from, and run nothing")
+
+
+def own_files(parser: argparse.ArgumentParser) -> bool:
+    """Say whether a command has a ``--spill`` of its own: a framework's."""
+    found = parser._option_string_actions.get("--spill")
+    return found is not None and found.help not in {option.help for option in settings.OPTIONS}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -317,23 +327,31 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
 def command_run(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return show_configuration(arguments)
-    if arguments.resume:
+    from ..launch import resuming, supervisor
+
+    if arguments.resume and resuming.is_job(arguments.resume):
         return resume(arguments)
+    files = spill.claim(arguments, configuration_of(arguments).options)
+    if files.source and resuming.has_ended(files.source):
+        tell(f"the job in {arguments.resume} has ended with status 0; nothing is left to do")
+        return 0
     words = words_of(arguments)
     options = prepare(arguments)
-    from ..launch import narration, supervisor
+    spill.check(files, words, options)
+    from ..launch import narration
 
     with narration.speaking(options):
         strangers = settings.strangers()
         if strangers:
             tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
+        status = None
         try:
-            status, stats = supervisor.run(
-                options, words, arguments.stats or ""
-            )
+            status, stats = supervisor.run(options, words, arguments.stats or "", files)
         except (FtrmaError, ValueError, OSError) as error:  # no mistake of the words
             tell(f"error: {error}")
             return CATASTROPHE
+        finally:
+            files.end(status)
         write_stats(arguments.stats, stats)
         return status
 
@@ -343,6 +361,8 @@ def command_framework(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return show_configuration(arguments)
     asked = arguments.framework.invocation(arguments)
+    if not hasattr(arguments, "spill_keep"):
+        arguments.spill = None  # it has gone into the words of the program
     app = apps.find_app(*asked.apps)
     if not app:
         raise ValueError(f"this installation lacks {' or '.join(asked.apps)} in "

@@ -37,6 +37,7 @@ class ControlProcessWords:
     staged: Version = _word("staged")
     summed: Version = _word("summed")
     folded: Version = _word("folded")
+    spilled: Version = _word("spilled")
     ready: int = _word("ready")
     finished: int = _word("finished")
     blocks: int = _word("blocks")
@@ -79,6 +80,9 @@ class ControlWords:
 
     checkpoint_target: int = _word("target")
     checkpoint_wanted: int = _word("wanted")
+    spill: Version = _word("spill")
+    spilled: Version = _word("spilled")
+    halt: int = _word("halt")
     checkpoint_taken: int = _word("taken")
     attempt: int = _word("attempt")
     causal: int = _word("causal")

@@ -20,6 +20,7 @@ class ProcessWords(Protocol):
         staged: version that the slot has staged completely.
         summed: version of which the parity has the members' changes.
         folded: version of the parity.
+        spilled: newest version of which the slot has written its files.
         ready: 1: the vault holds what its role must hold.
         finished: attempt in which the program has ended.
         blocks: of the vault that are in use.
@@ -38,6 +39,7 @@ class ProcessWords(Protocol):
     staged: Version
     summed: Version
     folded: Version
+    spilled: Version
     ready: int
     finished: int
     blocks: int
@@ -73,6 +75,9 @@ class Words(Protocol):
     Attributes:
         checkpoint_target: ordinal of the safepoint where the next checkpoint is due.
         checkpoint_wanted: 1: a checkpoint of all is needed at the next chance.
+        spill: newest version that is to be written to files.
+        spilled: newest version of which all files are there.
+        halt: 1: the job is to end behind its next checkpoint.
         checkpoint_taken: ordinal of the newest safepoint whose checkpoint all have passed.
         attempt: how often the program was entered; 1 is the first time.
         causal: 1: the newest plan is a causal recovery.
@@ -88,6 +93,9 @@ class Words(Protocol):
 
     checkpoint_target: int
     checkpoint_wanted: int
+    spill: Version
+    spilled: Version
+    halt: int
     checkpoint_taken: int
     attempt: int
     causal: int

@@ -55,6 +55,7 @@ class Job:
     Attributes:
         directory: in shared memory. key: of the job.
         program: its words, see `program.script`.
+        hash_seed: PYTHONHASHSEED of its processes; "": it follows from the key.
         stdin: the user's.
         words: the user's options for the launcher, as the next launch takes them.
         cause: of a next launch over several nodes; None otherwise.
@@ -67,6 +68,7 @@ class Job:
     layout: Layout
     options: settings.Options
     program: list[str]
+    hash_seed: str = ""
     stdin: StandardInput = field(default_factory=StandardInput)
     words: list[str] = field(init=False)
     cause: Cause | None = field(default=None, init=False)

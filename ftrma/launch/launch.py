@@ -112,7 +112,7 @@ class Launch:
         words, more = on_nodes(self.session, several=made.may_spread)
         # Rules from the environment that have struck are out of force, see failover.cause_of.
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
-        env = {"PYTHONHASHSEED": hash_seed(made.key), **rest}
+        env = {"PYTHONHASHSEED": made.hash_seed or hash_seed(made.key), **rest}
         env |= {**launcher_environment(), **ours, **more}
         # The launcher takes only these variables to other nodes.
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [

@@ -32,13 +32,14 @@ from ..native import job, loading
 from ..settings import killrules
 from ..settings import options as settings
 from ..trace import collect
-from . import deadjobs, hostchecks, mpirun
+from . import deadjobs, hostchecks, mpirun, resuming
 from .guardian import Guardian, remove_sessions
 from .job import SUPERVISOR_DIED, Job
 from .launch import Launch
 from .launchwatch import LaunchWatch
 from .narration import followed, speaking
 from .relaunch import relaunch
+from .resuming import RunFiles
 from .signalforwarding import SignalForwarder
 from .stats import summary
 from .vaulthandover import finish_handover
@@ -97,13 +98,14 @@ class Signals:
 
 
 def run(
-    options: settings.Options, program: list[str], stats: str = ""
+    options: settings.Options, program: list[str], stats: str = "", files: RunFiles | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run a program protected to its end.
 
     Args:
         program: its words, see `program.script`.
         stats: file for statistics; the start record has it for `resume`.
+        files: from which it begins, and into which checkpoints are written.
 
     Returns:
         The program's exit status, and the statistics of ``--stats``.
@@ -129,6 +131,9 @@ def run(
             deadjobs.write(directory, start, key)
             made.ctl.supervisor = os.getpid()
             killrules.write(made.ctl, options.kill)
+            if files and files.source:
+                made.hash_seed = files.hash_seed
+                resuming.fill(made, files.source)
             return _to_the_end(made, signals, lock.fileno())
         finally:
             shutil.rmtree(directory, ignore_errors=True)

@@ -51,8 +51,8 @@ def _place(address: int) -> Any:
     return c.ffi.cast("void *", address)
 
 
-def address_of(data: bytes) -> int:
-    """Address of bytes, valid as long as they live."""
+def address_of(data: Buffer) -> int:
+    """Address of bytes or of a mapped file, valid as long as they live."""
     return int(c.ffi.cast("uintptr_t", c.ffi.from_buffer(data)))
 
 
@@ -172,6 +172,17 @@ def check(vault: Handle, reference: Handle, member: int, first: int = 0, end: in
         -1, or the first block that differs.
     """
     return int(c.lib.ftrma_check(vault, reference, member, first, end))
+
+
+def first_damaged(data: Buffer, sums: Blocks) -> int:
+    """Compare blocks that lie anywhere with their checksums, (n,) uint32.
+
+    Returns:
+        -1, or the first block that differs.
+    """
+    assert len(data) == len(sums) * BLOCK and sums.dtype == np.uint32
+    view, crc = c.ffi.from_buffer(data), c.ffi.from_buffer("uint32_t[]", sums)
+    return int(c.lib.ftrma_first_damaged(view, len(sums), crc))
 
 
 def copy_out(vault: Handle, block: int, address: int, size_bytes: int) -> int:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.view import JobView
@@ -41,6 +41,9 @@ from .replay import Replay
 from .slot_log import SlotLog
 from .staging import COMMIT_LOOK_S, SlotStaging, ending_if_full
 from .state import State
+
+if TYPE_CHECKING:
+    from .spilling import Spilling
 
 SAFEPOINT = WHAT["SAFEPOINT"]
 NONE = Version(0)  # no checkpoint
@@ -78,6 +81,7 @@ class Session:
         reentered: all slots have run the program before.
         claimed: a framework has claimed the job's failures in this attempt.
         staging: versions that this slot stages alone; None for a spare.
+        spilling: writes checkpoints to files; None: nobody has asked for that.
         generation: number of the round in which the newest repair has ended for this process.
         ordinal: of the last safepoint, from 1.
         replay: that this process is in; None if it is in none.
@@ -101,8 +105,10 @@ class Session:
         self.callbacks: list[Callable[[FailureEvent], object]] = []
         self.entries = EntryStore({}, lambda key, size_bytes: b"")
         self.staging: SlotStaging | None = None
+        self.spilling: Spilling | None = None
         self.generation = 0
         self.claimed = False
+        self.told_no_files = False
         self.mail: Mail | None = None  # of a framework that is told of deaths
         self.ordinal = 0
         self.names_hash = 0  # of the names declared so far, in their order
@@ -122,12 +128,22 @@ class Session:
         self.unwound = False
         self.ending: BaseException | None = None
         self.after_repair: Callable[[Repaired], None] = lambda repaired: None
+        if options.spill:
+            self._begin_spilling()
         view.set_policy(options.policy, fresh=options.rollback == "fresh")
         logs.on_fill(self._fill_window)
         logs.on_warn(self.notices.warn_unprotected)
         logs.on_interrupt(self._interrupted)
         logs.on_live(self._replay_over)
         logs.on_full(self.notices.tell_full_logs)
+
+    def _begin_spilling(self) -> None:
+        """Have checkpoints written to files, too."""
+        from .spilling import Spilling  # few jobs do so
+
+        self.spilling = spilling = Spilling(self.view, self.options, lambda: self.program_words)
+        self.policy.also = lambda: self.slot == 0 and spilling.due
+        self.policy.held = lambda: self.slot == 0 and spilling.busy
 
     @property
     def name(self) -> str:
@@ -159,9 +175,12 @@ class Session:
         self.preallocate()
         return state
 
-    def safepoint(self, take: bool | None = None) -> Version:
+    def safepoint(self, take: bool | None = None, *, durable: bool = False) -> Version:
         """See `ftrma.framework.safepoint`."""
         view = self.view
+        if durable:
+            take = True
+            self._want_files()
         view.visit("safepoint")
         view.unwind_if_alarmed()
         self._refuse_spare("safepoint()")
@@ -183,6 +202,15 @@ class Session:
             self.demands.take(partial(self._protected, alone=True))
         logs.event_finish()
         return taken
+
+    def _want_files(self) -> None:
+        """Have the next checkpoint written to files."""
+        if self.spilling:
+            self.spilling.policy.asked = True
+        elif self.slot == 0 and not self.told_no_files:
+            self.told_no_files = True
+            self.view.tell("warning: safepoint(durable=True) takes checkpoints in memory alone, "
+                           "since no directory is given for files: ftrma run --spill DIR")
 
     def _begin_replay_here(self) -> bool:
         """Take this safepoint for the one of the checkpoint that is replayed from, if it is."""
@@ -361,13 +389,20 @@ class Session:
         self.files.flush()
         regions, record = self._protected()
         with ending_if_full(self.view):
-            taken, held_s = coordinated.take_checkpoint(self.view, self.vault, regions, record)
+            taken, held_s = coordinated.take_checkpoint(
+                self.view, self.vault, regions, record, self._begin_version)
         if taken:
             self.entries.staged(taken)
         self.checkpoints += 1
         if self.checkpoints > 1:  # the first one also takes the memory, once and for all
             self.policy.delta_s = held_s
         return taken
+
+    def _begin_version(self, version: Version) -> None:
+        """Do what comes before a version is staged, if checkpoints are written to files."""
+        if self.spilling:
+            self.spilling.await_read()
+            self.spilling.name(version)
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -461,6 +496,8 @@ class Session:
         if view.claimant:
             view.set_policy("rollback", fresh=view.fresh)
         if self.vault:
+            if self.spilling:
+                self.spilling.end_attempt()
             self.vault.release()
         self.demands.begin_attempt(self.slot)
         view.words.me.syncs = 0
@@ -475,7 +512,9 @@ class Session:
         self.entries = EntryStore(entries, self._bytes_of)
         if self.vault:
             self.staging = SlotStaging(
-                view, self.vault, self.entries, self.policy, self._protected_now)
+                view, self.vault, self.entries, self.policy, self._protected_now, self.spilling)
+            if self.spilling:
+                self.spilling.begin_attempt(self.vault)
         self.policy.last = time.monotonic()
         if replay:
             self._begin_replay()

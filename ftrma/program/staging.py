@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..fabric.one_node import LOOK_S
 from ..fabric.view import JobView
@@ -21,6 +21,9 @@ from ..protocol.repair_round import LaunchEnded
 from ..protocol.staging import OpenVersion
 from ..vault.vault import Region, Vault
 from .entries import EntryStore
+
+if TYPE_CHECKING:
+    from .spilling import Spilling
 
 NONE = Version(0)
 COMMIT_LOOK_S = 0.001  # between looks whether a version is committed
@@ -35,6 +38,7 @@ class SlotStaging:
         entries: that are saved.
         policy: is told when a checkpoint was taken, and how long it held the program up.
         protected: flushes files; gives the regions and the record of all that is protected.
+        spilling: writes checkpoints to files; None: nobody has asked for that.
 
     Attributes:
         open: the version that is being staged; None: none is.
@@ -46,9 +50,10 @@ class SlotStaging:
     def __init__(
         self, view: JobView, vault: Vault, entries: EntryStore, policy: CheckpointPolicy,
         protected: Callable[[], tuple[list[Region], dict[str, Any]]],
+        spilling: Spilling | None = None,
     ) -> None:
         self.view, self.vault, self.entries, self.policy = view, vault, entries, policy
-        self.protected = protected
+        self.protected, self.spilling = protected, spilling
         self.open: OpenVersion | None = None
         self.undone = False
         self.newest, self.taken = NONE, 0
@@ -56,6 +61,8 @@ class SlotStaging:
     def ready(self) -> bool:
         """See `ftrma.framework.Staging`."""
         self.view.unwind_if_alarmed()
+        if self.spilling and self.spilling.busy:
+            return False
         return staging.is_ready(self.view)
 
     def begin(self, wanted: Callable[[], bool] = lambda: True) -> bool:
@@ -72,8 +79,12 @@ class SlotStaging:
         if view.words.committed + 1 < version:
             return False
         regions, record = self.protected()  # it may run code of the program: admit() comes behind
+        if self.spilling:
+            self.spilling.await_read()
         if not wanted() or not view.admit(version, wait=False):
             return False
+        if self.spilling:
+            self.spilling.name(version)
         view.visit("checkpoint")
         self.undone, self.policy.last = False, time.monotonic()
         with ending_if_full(view):

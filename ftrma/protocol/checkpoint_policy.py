@@ -1,4 +1,4 @@
-"""Decides when a checkpoint is due."""
+"""Decides when a checkpoint is due, and which ones are written to files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from ..machine.interval import FIRST_GUESS_BYTES_PER_S, daly_interval
+from ..settings.options import SpillInterval
 
 
 class CheckpointPolicy:
@@ -18,12 +19,16 @@ class CheckpointPolicy:
     Attributes:
         delta_s: for which the newest checkpoint held the program up; 0 before it is measured.
         last: when the last one was begun, by the monotonic clock.
+        also: says that one is due for another reason.
+        held: says that none may begin now, though one is due.
     """
 
     def __init__(self, interval: float | str, mtbf_s: float) -> None:
         self.interval, self.mtbf_s = interval, mtbf_s
         self.delta_s = 0.0
         self.last = time.monotonic()
+        self.also: Callable[[], bool] = lambda: False
+        self.held: Callable[[], bool] = lambda: False
 
     @property
     def every(self) -> bool:
@@ -37,9 +42,55 @@ class CheckpointPolicy:
             size_bytes: gives the size of what is protected, from which the time that a checkpoint
                 takes is guessed before it is measured.
         """
+        if self.held():
+            return False
+        if self.also():
+            return True
         if isinstance(self.interval, str):
             if self.interval == "never":
                 return False
             delta_s = self.delta_s or max(1e-4, size_bytes() / FIRST_GUESS_BYTES_PER_S)
             return time.monotonic() - self.last >= daly_interval(delta_s, self.mtbf_s)
         return time.monotonic() - self.last >= self.interval
+
+
+class SpillPolicy:
+    """Decides at slot 0 which versions are written.
+
+    Args:
+        interval: seconds, "daly", or each n-th checkpoint.
+        mtbf_s: for Daly's interval.
+
+    Attributes:
+        cost_s: from naming the newest version to its manifest; 0 before it is known.
+        asked: the program has asked for one.
+    """
+
+    def __init__(self, interval: SpillInterval, mtbf_s: float) -> None:
+        self.interval, self.mtbf_s = interval, mtbf_s
+        self.last = time.monotonic()
+        self.passed = 0  # checkpoints since the last one that was named
+        self.cost_s = 0.0
+        self.asked = False
+
+    @property
+    def due(self) -> bool:
+        """A checkpoint is wanted, since one is to be written."""
+        if self.asked:
+            return True
+        if self.interval.every:
+            return False
+        seconds = self.interval.seconds
+        if seconds is None:
+            seconds = daly_interval(max(self.cost_s, 1.0), self.mtbf_s)
+        return time.monotonic() - self.last >= seconds
+
+    def takes(self) -> bool:
+        """Say whether the version that is staged next is to be written."""
+        self.passed += 1
+        every = self.interval.every
+        return self.due or bool(every and self.passed >= every)
+
+    def named(self) -> None:
+        """Note that a version was named."""
+        self.last, self.passed, self.asked = time.monotonic(), 0, False

@@ -99,13 +99,17 @@ def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
         view.unwind_if_alarmed()
 
 
-def take_checkpoint(view: JobView, vault: Vault, regions: Regions,
-                    record: dict[str, Any]) -> tuple[Version, float]:
+def take_checkpoint(view: JobView, vault: Vault, regions: Regions, record: dict[str, Any],
+                    begins: Callable[[Version], object] = lambda version: None
+                    ) -> tuple[Version, float]:
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
     If a failure is repaired in place meanwhile, staged blocks are undone and the slots begin again.
     They do not begin again if the version was committed before the repair, nor if one slot had seen
     that all had staged and had gone on: then all give this checkpoint up.
+
+    Args:
+        begins: called with a version before it is staged.
 
     Returns:
         The version that this slot has staged, 0 if it was given up, and the seconds for which the
@@ -121,6 +125,7 @@ def take_checkpoint(view: JobView, vault: Vault, regions: Regions,
     taken = Version(0)
     while view.words.checkpoint_taken < record["ordinal"]:
         version = Version(view.words.me.staged + 1)  # a repair may have undone more than one
+        begins(version)
         if stage(view, vault, version, regions, record, began):
             view.words.checkpoint_taken = record["ordinal"]
             taken = version

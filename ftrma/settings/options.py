@@ -36,7 +36,7 @@ UNITS = {"": 1, "b": 1} | {
 }
 MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
 # Variables that are no options: those between the processes of a job, and those of the tests.
-INNER_NAMES = {"FTRMA_JOB", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY",
+INNER_NAMES = {"FTRMA_JOB", "FTRMA_SPILL_ENTRY", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY",
                "FTRMA_MODEL_SEED", "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK",
                "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
 CONFIG_VARIABLE = "FTRMA_CONFIG"  # the twin of --config, see `configuration`
@@ -44,6 +44,36 @@ YES = "yes"
 SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
     ("no", "false", "off", "0"), False)
 Parser = Callable[[str, str], Any]
+MOST_KEPT = 1000  # checkpoints in files
+MOST_RATE = 1 << 40  # bytes per second
+
+
+@dataclass(frozen=True)
+class SpillInterval:
+    """The time between two checkpoints that are written to files.
+
+    Attributes:
+        seconds: None: Daly's, by their measured cost.
+        every: instead of a time: each so many checkpoints; 0: the time.
+    """
+
+    seconds: float | None = None
+    every: int = 0
+
+    def __str__(self) -> str:
+        if self.every:
+            return f"{self.every}-th"
+        return "daly" if self.seconds is None else str(self.seconds)
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> SpillInterval:
+        """Read seconds, "daly", or "5-th"."""
+        if text == "daly":
+            return cls()
+        count, dash, rest = text.partition("-")
+        if dash and rest == "th" and count:
+            return cls(every=whole(name, count, 1, MOST_COUNTED))
+        return cls(number(name, text, 0, MOST_INTERVAL_S, "seconds, daly, or N-th such as 5-th"))
 
 
 @dataclass
@@ -73,6 +103,11 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     log_file: str = ""
+    spill: str = ""
+    spill_interval: SpillInterval = field(default_factory=SpillInterval)
+    spill_keep: int = 2
+    spill_rate: int = 0
+    spill_entry: int = 1  # how often the job was begun from files, with this time
     job: str = ""
 
     def layout(self) -> Layout:
@@ -346,7 +381,30 @@ OPTIONS = [
         "add all of ftrma's own lines to a file, with time, job and role",
         _text, anew=True,
     ),
+    Option(
+        "--spill", "spill", "DIR",
+        "write checkpoints to files in DIR too, for 'ftrma run --resume DIR'",
+        _text,
+    ),
+    Option(
+        "--spill-interval", "spill_interval", "SECONDS|daly|N-th",
+        "time between checkpoints in files, or each N-th checkpoint (default: daly)",
+        SpillInterval.parse,
+    ),
+    Option(
+        "--spill-keep", "spill_keep", "K",
+        "checkpoints that stay in files (default: 2)",
+        _count(1, MOST_KEPT),
+    ),
+    Option(
+        "--spill-rate", "spill_rate", "SIZE",
+        "bytes per second that each slot writes to files at most, such as 100M (default: no limit)",
+        lambda name, text: size(text, name),
+    ),
 ]
+
+
+FILES = {option.attribute for option in OPTIONS if option.attribute.startswith("spill")}
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
@@ -355,7 +413,8 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
     Raises:
         ValueError: a value is wrong; the text names the variable, the value, the remedy.
     """
-    options = Options(job=environ.get("FTRMA_JOB", ""))
+    options = Options(job=environ.get("FTRMA_JOB", ""),
+                      spill_entry=int(environ.get("FTRMA_SPILL_ENTRY", "1")))
     for option in OPTIONS:
         text = environ.get(option.variable)
         if text:
@@ -386,4 +445,6 @@ def to_environment(options: Options) -> dict[str, str]:
             found[option.variable] = str(value)
     if options.job:
         found["FTRMA_JOB"] = options.job
+    if options.spill:
+        found["FTRMA_SPILL_ENTRY"] = str(options.spill_entry)
     return found

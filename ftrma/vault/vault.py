@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..host import record as records
 from ..host.errors import CorruptVault
 from ..host.record import Seal
@@ -109,6 +111,8 @@ class Vault:
         # that its stage may take.
         self.open_sizes: dict[Any, int] = {}
         self.open_blocks = 0
+        # For each region the version by which its bytes have changed last, or were undone.
+        self.changed: dict[Any, Version] = {}
 
     def undone(self, version: Version) -> None:
         """Go back to the map of this version, since what was staged after it is undone."""
@@ -250,8 +254,21 @@ class Vault:
         places = self._places_of(text, head)
         self._reserve_stage(places)
         self._stage_copies(places)
+        self._note_changes()
         size_bytes = sum(self.open_sizes.values()) + len(text)
         return size_bytes, vaults.stage_end(self.c) * BLOCK
+
+    def _note_changes(self) -> None:
+        """Note in `changed` which regions have other bytes than in the version before."""
+        assert self.before
+        version, before = self.before
+        staged = np.sort(self.staged_blocks())
+        for key, (first, count) in self.extents.regions.items():
+            at = np.searchsorted(staged, first)
+            if before.regions.get(key, (0,))[0] != first or (
+                    at < len(staged) and staged[at] < first + count):
+                self.changed[key] = version
+        self.changed = {key: self.changed.get(key, version) for key in self.extents.regions}
 
     def _reserve_stage(self, places: Sequence[Place]) -> None:
         """Take memory for copies of the version that is being staged, behind those before."""
@@ -335,12 +352,20 @@ class Vault:
         Raises:
             CorruptVault: there is no record, or it is not what `seal` says.
         """
+        record = self.record_of(seal)
+        self.extents, self.before = Extents(record["extents"], record["end"]), None
+        return record
+
+    def record_of(self, seal: Seal) -> dict[str, Any]:
+        """Return the record of the committed copy, with its map.
+
+        Raises:
+            CorruptVault: see `read_record`.
+        """
         magic, at, size_bytes = HEAD.unpack(self.bytes_at(0, HEAD.size)[:])
         if magic != MAGIC or size_bytes > self.used * BLOCK or at + blocks(size_bytes) > self.used:
             raise CorruptVault("the vault's first block is damaged; no checkpoint can be read")
-        record = records.decode(self.bytes_at(at, size_bytes)[:], seal)
-        self.extents, self.before = Extents(record["extents"], record["end"]), None
-        return record
+        return records.decode(self.bytes_at(at, size_bytes)[:], seal)
 
     def bytes_of(self, key: Any, size_bytes: int) -> Buffer:
         """View of a region's committed bytes."""

@@ -88,7 +88,8 @@ def test_every_option_has_its_twin() -> None:
     """Law: each field of Options except the job's directory is in the table, once, under names
     that belong together."""
     attributes = [option.attribute for option in settings.OPTIONS]
-    assert sorted(attributes) == sorted({f.name for f in dataclasses.fields(Options)} - {"job"})
+    inner = {"job", "spill_entry"}
+    assert sorted(attributes) == sorted({f.name for f in dataclasses.fields(Options)} - inner)
     for option in settings.OPTIONS:
         assert option.variable == f"FTRMA_{option.attribute.upper()}"
         assert option.flag in ("-n", "--" + option.attribute.replace("_", "-"))

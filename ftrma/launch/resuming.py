@@ -1,0 +1,269 @@
+"""Begins a job from files, and looks after the directory into which it writes its checkpoints.
+
+One job uses a directory at a time (a lock tells). The directory is a job's as long as it holds
+checkpoints of it: another program, or one that begins anew, is refused there. When the job ends
+with status 0 its directory says so, and then another job may have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..fabric import spillfiles
+from ..fabric.spillfiles import Damaged, Part, Point
+from ..host import outfile, programwords
+from ..host.errors import FtrmaError
+from ..host.outfile import tell
+from ..host.record import Seal
+from ..native.job import Takeover
+from ..protocol.filling import make_filled
+from .job import Job
+
+LOCK = "lock"
+ENDED = "ended"
+ANOTHER = "name another directory"
+
+
+@dataclass
+class Files:
+    """A directory of checkpoints in files, which is this job's alone.
+
+    Attributes:
+        directory: absolute.
+        point: the checkpoint to begin from; None: the program's start.
+        manifest: of this checkpoint.
+    """
+
+    directory: Path
+    lock: BinaryIO
+    point: Point | None = None
+    manifest: dict[str, Any] | None = None
+
+    @property
+    def entry(self) -> int:
+        """Number of this entry into the job."""
+        found = spillfiles.points(self.directory, whole=False)
+        return max((point.entry for point in found), default=0) + 1
+
+
+def is_job(name: str) -> bool:
+    """Say whether ``--resume NAME`` means a job in memory, and not a directory with files."""
+    path = Path("/dev/shm", name) if "/" not in name else Path(name)
+    return path.name.startswith("ftrma-") and path.resolve().parent == Path("/dev/shm")
+
+
+def claim(directory: str, option: str, *, make: bool) -> Files:
+    """Become the only user of a directory of checkpoints.
+
+    Args:
+        option: by which the user named it. make: it is made if it is missing.
+
+    Raises:
+        ValueError: it cannot be used; the text says why.
+    """
+    path = Path(os.path.abspath(directory))
+    try:
+        if make:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+        if not path.is_dir():
+            raise ValueError(f"{option} {directory}: this is no directory; {ANOTHER}")
+        if found.st_uid != os.geteuid():
+            raise ValueError(f"{option} {directory}: it belongs to user {found.st_uid}; {ANOTHER}")
+        if found.st_mode & 0o022:
+            raise ValueError(f"{option} {directory}: others may write to it (mode "
+                             f"{found.st_mode & 0o777:o}); chmod go-w, or {ANOTHER}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = open(os.open(path / LOCK, flags, 0o600), "r+b")  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise ValueError(f"{option} {directory}: another job uses it now; {ANOTHER}, or wait "
+                             "for its end") from None
+    except FileNotFoundError:
+        raise ValueError(f"{option} {directory}: there is no such directory; give one in which "
+                         "'ftrma run --spill' has left files") from None
+    except OSError as error:
+        raise ValueError(f"{option} {directory}: {outfile.why(error)}") from None
+    return Files(path, lock)
+
+
+def begin_anew(files: Files) -> None:
+    """Use a directory for a job that begins at the program's start.
+
+    Raises:
+        ValueError: it has checkpoints of a job that has not ended.
+    """
+    whole, ended = spillfiles.points(files.directory), files.directory / ENDED
+    if whole and not ended.exists():
+        raise ValueError(
+            f"--spill {files.directory}: it has checkpoint {whole[-1].version} of a job that has "
+            f"not ended: go on with --resume {files.directory}, or remove it, or {ANOTHER}")
+    ended.unlink(missing_ok=True)
+
+
+def choose(files: Files, *, thorough: bool = False) -> bool:
+    """Choose the newest checkpoint that is whole; damaged ones are set aside, and told.
+
+    Args:
+        thorough: look at all data.
+
+    Returns:
+        False: there is none.
+
+    Raises:
+        ValueError: it is of a newer ftrma.
+    """
+    while found := spillfiles.points(files.directory):
+        point = found[-1]
+        try:
+            manifest = spillfiles.read_manifest(files.directory, point)
+            for slot in range(manifest["slots"]):
+                part = Part(files.directory, point, slot, manifest)
+                if thorough:
+                    part.check()
+        except Damaged as error:
+            set_aside(files, point, error)
+            continue
+        except FtrmaError as error:
+            raise ValueError(str(error)) from None
+        files.point, files.manifest = point, manifest
+        return True
+    files.point = files.manifest = None
+    return False
+
+
+def set_aside(files: Files, point: Point, why: Exception) -> None:
+    """Rename a damaged checkpoint, and tell of it."""
+    name = spillfiles.set_aside(files.directory, point)
+    tell(f"warning: {why}; checkpoint {point.version} is set aside as {files.directory / name}")
+
+
+def has_ended(files: Files) -> bool:
+    """The job of this directory has ended with status 0."""
+    return (files.directory / ENDED).exists()
+
+
+def check_program(files: Files, words: Sequence[str], slots: int | None) -> None:
+    """Refuse another program, or another number of slots, than the files are of.
+
+    Raises:
+        ValueError: with both, and the remedy.
+    """
+    assert files.manifest
+    program, count = files.manifest["program"], files.manifest["slots"]
+    if _name_of(program) != _name_of(words):
+        raise ValueError(f"--resume {files.directory}: its checkpoints are of "
+                         f"{_name_of(program)}, not of {_name_of(words)}; give that program, or "
+                         "another directory")
+    if slots is not None and slots != count:
+        raise ValueError(f"--resume {files.directory}: its checkpoints are of {count} slots, and "
+                         f"-n {slots} is another number; leave out -n")
+
+
+def _name_of(words: Sequence[str]) -> str:
+    if words[0] == programwords.MODULE:
+        return f"-m {words[1]}"
+    return os.path.basename(words[0])
+
+
+def fill(made: Job, files: Files) -> None:
+    """Give the first launch of a job, on one node, vaults with a checkpoint from files.
+
+    Raises:
+        FtrmaError: no checkpoint is whole.
+    """
+    began = time.monotonic()
+    while files.point:
+        try:
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                list(pool.map(lambda slot: _fill_vault(made, files, slot),
+                              range(made.layout.slots)))
+            break
+        except Damaged as error:
+            set_aside(files, files.point, error)
+            choose(files)
+    if not files.point or not files.manifest:
+        raise FtrmaError(f"no checkpoint in {files.directory} is whole any more; start the "
+                         "program again")
+    ctl, layout = made.ctl, made.layout
+    for checksum in range(layout.checksums):
+        ctl.lost[layout.slots + checksum] = 1  # it is computed from the slots
+    ctl.commit, ctl.resume = files.point.version << 1, 1
+    ctl.takeover, ctl.attempt = Takeover.OFFERED, files.manifest["attempt"] + 1
+    tell(f"goes on from checkpoint {files.point.version} in {files.directory}, "
+         f"{_age(files.manifest['written'])} old (read in {time.monotonic() - began:.1f} s)")
+
+
+def _fill_vault(made: Job, files: Files, slot: int) -> None:
+    assert files.point and files.manifest
+    ctl = made.ctl
+    path = made.vault(ctl.roles[ctl.roles_seq & 1].slot_proc[slot])
+    part, version = Part(files.directory, files.point, slot, files.manifest), files.point.version
+    make_filled(path, (ctl.capacity_blocks, made.layout.group_size), part, version,
+                Seal(made.key, f"slot {slot}", str(version)))
+
+
+def _age(written: float) -> str:
+    seconds = max(0.0, time.time() - written)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@dataclass
+class RunFiles:
+    """The directories of a run.
+
+    Attributes:
+        source: to begin from; None: the program's start.
+        sink: into which checkpoints are written; None: they stay in memory.
+    """
+
+    source: Files | None = None
+    sink: Files | None = None
+
+    @property
+    def hash_seed(self) -> str:
+        """PYTHONHASHSEED of the processes before; "": there are none."""
+        manifest = self.source.manifest if self.source else None
+        return str(manifest["hash_seed"]) if manifest else ""
+
+    def end(self, status: int | None) -> None:
+        """Note in the directory that the job has ended, if with status 0, and let others use it."""
+        if self.sink and status == 0:
+            with contextlib.suppress(OSError):
+                (self.sink.directory / ENDED).touch(mode=0o600)
+        for files in (self.source, self.sink):
+            if files:
+                files.lock.close()
+
+
+def files_of_run(resume: str, spill: str) -> RunFiles:
+    """Claim the directories that ``--resume`` and ``--spill`` name; "": none.
+
+    Raises:
+        ValueError: one cannot be used.
+    """
+    both = resume and spill and os.path.abspath(resume) == os.path.abspath(spill)
+    source = claim(resume, "--resume", make=bool(both)) if resume else None
+    sink = source if both else claim(spill, "--spill", make=True) if spill else None
+    if source and not has_ended(source) and not choose(source):
+        if not both:
+            raise ValueError(f"--resume {resume}: no checkpoint in it is whole; start the program "
+                             "again without it")
+        tell(f"no checkpoint in {resume} yet: begins at the program's start")
+        source = None
+    if sink and not source:
+        begin_anew(sink)
+    return RunFiles(source, sink)

@@ -1,0 +1,195 @@
+"""Puts committed checkpoints into files, behind the program's back: one slot's part of it.
+
+Slot 0 names the versions that are to be written, before it stages them; so whoever sees such a
+version committed knows of it. A thread of each slot then writes the slot's part from the vault's
+copy, which stays at this version until the slot stages the next one. Slot 0 has no checkpoint
+begun while parts are being read, so nobody waits; a program that asks for one itself waits until
+the bytes of its own slot are read, `READ_S` at most. The thread of slot 0 writes the manifest when
+all have written their parts.
+
+A part that cannot be written is told and is no failure. Its checkpoint gets no manifest, and older
+ones stay.
+
+MPI: nothing in this module is collective.
+Fault: a process that takes a slot over writes the slot's part of the version that was named last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..fabric import spillfiles
+from ..fabric.spillfiles import Point
+from ..fabric.view import JobView
+from ..host import outfile
+from ..host.errors import FtrmaError
+from ..host.helper import Helper
+from ..host.version import VERSION
+from ..native.shared import Version
+from ..protocol.checkpoint_policy import SpillPolicy
+from ..settings.options import Options
+from ..vault import spillparts
+from ..vault.spillparts import PartWriter
+from ..vault.vault import Vault
+
+LOOK_S = 0.02  # between looks at what is to be written
+READ_S = 60.0  # a disk that takes so long does not hold the program up any longer
+
+
+class Spilling:
+    """One slot's part in writing checkpoints to files, over all attempts of a process.
+
+    Args:
+        view: of this process.
+        options: of the job.
+        program: words of the program, for the manifest.
+    """
+
+    def __init__(self, view: JobView, options: Options, program: Callable[[], Sequence[str]]
+                 ) -> None:
+        self.view, self.program = view, program
+        self.directory = Path(options.spill)
+        self.entry, self.keep = options.spill_entry, options.spill_keep
+        self.policy = SpillPolicy(options.spill_interval, options.mtbf)
+        self.writer: PartWriter | None = None
+        self.rate = options.spill_rate
+        self.vault: Vault | None = None
+        self.stopped: threading.Event | None = None
+        self.thread: Helper | None = None
+        self.began_s = 0.0
+        self.told = ""
+
+    # -- an attempt -------------------------------------------------------------------------------
+
+    def begin_attempt(self, vault: Vault) -> None:
+        """Write what is named from now on, out of this vault."""
+        self.vault, self.stopped = vault, threading.Event()
+        if not self.writer or self.writer.slot != self._slot:
+            self.writer = PartWriter(self.directory, self._slot, self._pace)
+        self.thread = Helper(self._run, self.stopped, name="ftrma-spill")
+        self.thread.start()
+
+    def end_attempt(self) -> None:
+        """Write no more, and read nothing any more: the vault may be unmapped."""
+        if self.thread and self.stopped:
+            self.stopped.set()
+            self.thread.join()
+        self.thread = None
+
+    @property
+    def _slot(self) -> int:
+        return self.view.role()[1]
+
+    # -- the program's side -----------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Slot 0: a checkpoint is to be taken, since one is to be written."""
+        return self.policy.due and not self.busy
+
+    @property
+    def busy(self) -> bool:
+        """Slot 0: parts of a version are being written still, so none is begun."""
+        view, named = self.view, self.view.words.spill
+        return any(view.words.process(proc).spilled < named for proc in view.slot_holders())
+
+    def name(self, version: Version) -> None:
+        """Name a version that this slot is about to stage, if it is to be written."""
+        if self._slot == 0 and (self.view.words.halt or self.policy.takes()):
+            self.policy.named()
+            self.began_s = time.monotonic()
+            self.view.words.spill = version
+
+    def await_read(self) -> None:
+        """Wait until the copy of the version before, which is to be overwritten, was read."""
+        words = self.view.words
+        deadline = time.monotonic() + READ_S
+        while words.me.spilled < words.spill == words.me.staged and time.monotonic() < deadline:
+            self.view.unwind_if_alarmed()
+            time.sleep(LOOK_S / 10)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self, stopped: threading.Event) -> None:
+        """Write what is named, until the attempt is over."""
+        while not stopped.wait(LOOK_S):
+            words = self.view.words
+            named = words.spill
+            if not named or words.committed < named:
+                continue
+            if words.spilled >= named:
+                words.me.spilled = named  # this process has come later
+            elif words.me.spilled < named:
+                self._write_part(named, stopped)
+            elif self._slot == 0 and not self.busy:
+                self._write_manifest(named)
+
+    def _write_part(self, version: Version, stopped: threading.Event) -> None:
+        assert self.vault and self.writer
+        words = self.view.words
+        if words.me.staged != version:
+            words.me.spilled = version  # the copy is a later one: this version gets no manifest
+            return
+        try:
+            self.writer.write(Point(self.entry, version), self.vault, self.view.seal(version))
+        except Stopped:
+            return
+        except Overtaken:
+            self._tell(f"warning: slot {self._slot}: checkpoint {version} is not written to "
+                       f"{self.directory}: the disk takes too long, and the next checkpoint has "
+                       "begun")
+        except (OSError, FtrmaError) as error:
+            why = outfile.why(error) if isinstance(error, OSError) else str(error)
+            if not stopped.is_set():
+                self._tell(f"warning: slot {self._slot}: checkpoint {version} is not written to "
+                           f"{self.directory}: {why}; what is there of earlier ones stays")
+        words.me.spilled = version
+
+    def _write_manifest(self, version: Version) -> None:
+        words, point = self.view.words, Point(self.entry, version)
+        try:
+            missing = spillparts.complete(self.directory, point, self.view.layout.slots, {
+                "program": list(self.program()), "cwd": os.getcwd(), "ftrma": VERSION,
+                "hash_seed": os.environ.get("PYTHONHASHSEED", ""), "attempt": words.attempt})
+            if not missing:
+                self.policy.cost_s = time.monotonic() - self.began_s if self.began_s else 0.0
+                spillfiles.keep_newest(self.directory, self.keep, point)
+                self.told = ""
+            elif not self.told:
+                self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: "
+                           f"{missing}")
+        except (OSError, FtrmaError) as error:
+            why = outfile.why(error) if isinstance(error, OSError) else str(error)
+            self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: {why}")
+        words.spilled = version
+
+    def _tell(self, text: str) -> None:
+        """Tell something once, until a checkpoint is whole again."""
+        if text.split(":")[0] != self.told:
+            self.told = text.split(":")[0]
+            self.view.tell(text)
+
+    def _pace(self, size_bytes: int) -> None:
+        """Wait before so many bytes are written, for the rate.
+
+        Raises:
+            Stopped: the attempt is over. Overtaken: the copy is being overwritten.
+        """
+        assert self.stopped
+        if self.stopped.wait(size_bytes / self.rate if self.rate else 0):
+            raise Stopped
+        words = self.view.words
+        if words.me.staging > words.spill:
+            raise Overtaken
+
+
+class Stopped(Exception):
+    """The attempt is over, and its part of a checkpoint with it."""
+
+
+class Overtaken(Exception):
+    """The next version has been begun before this one was read."""
