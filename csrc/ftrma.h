@@ -481,6 +481,8 @@ struct ftrma_ctl {
                                    all; stored by slot 0 */
     uint64_t halt;              /* 1: the job is to end behind its next checkpoint, in files if
                                    there are any; stored for the supervisor */
+    uint64_t halting;           /* ordinal of the safepoint behind which all slots wait for that
+                                   end; stored by slot 0 before it stores `target`; 0: none */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all slots
                                    have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from .program.staging import SlotStaging
 
 __all__ = [
-    "Members", "attempt", "claim", "committed", "confirm", "due", "entries", "kept", "kill_place",
-    "note", "restored", "safepoint", "staging",
+    "Members", "attempt", "claim", "committed", "confirm", "due", "ending", "entries", "kept",
+    "kill_place", "note", "restored", "safepoint", "staging",
 ]
 
 
@@ -459,6 +459,18 @@ def due() -> bool:
     """
     session = _session()
     return session is not None and session.due()
+
+
+def ending() -> bool:
+    """Say that the job is to end behind its next checkpoint, as this slot sees it.
+
+    `due` says so, too. A framework with a clock of its own for checkpoints asks here as well.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    session = _session()
+    return session is not None and bool(session.view.words.halt)
 
 
 def committed() -> int:

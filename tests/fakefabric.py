@@ -75,8 +75,9 @@ class FakeWords:
     checkpoint_wanted: int = 0
     spill: Version = START
     spilled: Version = START
-    halt: int = 0
     checkpoint_taken: int = 0
+    halt: int = 0
+    halting: int = 0
     attempt: int = 1
     causal: int = 0
     replays: int = 0

@@ -22,7 +22,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
-from . import apps, spill
+from . import apps, halt, spill
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
@@ -87,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     clean = commands.add_parser("clean", help="list what killed jobs have left in shared memory")
     clean.add_argument("--remove", action="store_true", help="remove it")
     clean.set_defaults(run=command_clean)
+    halt.add_parser(commands)
     check = commands.add_parser("check", help="verify a run from its trace")
     check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     check.set_defaults(run=command_check)
@@ -297,7 +298,7 @@ def refuse_changes(arguments: argparse.Namespace) -> None:
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Go on with a killed job as it was started; only its output files can be chosen anew."""
+    """Go on with a job as it was started; its output files and its end can be chosen anew."""
     from ..launch import supervisor
 
     refuse_changes(arguments)

@@ -9,14 +9,16 @@ stdin; and each rank opens one for the trace that it writes.
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
-                         handed, unheeded, waiting, stopped, goodbye; and what happens in the job
-                         (`story`)
-    supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, gone,
-                         signal, end
+                         handed, unheeded, waiting, stopped, saved, goodbye; and what happens in
+                         the job (`story`)
+    supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, saved,
+                         gone, signal, end
 
 ``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
-repair waiting because they are stopped; the rank answers by the event of that name. ``gone`` tells
-of the death of a rank that was alone on its host, where no other process sees it. At ``end`` the
+repair waiting because they are stopped, ``saved`` how much of the job is saved; the rank answers by
+the event of that name. ``saved`` also says whether the job is to end behind its next checkpoint.
+``gone`` tells of the death of a rank that was alone on its host, where no other process sees it. At
+``end`` the
 process kills itself, whatever its main thread is doing; it waits only while the main thread holds
 `Link.critical`. The process does so, too, when the supervisor is gone.
 
@@ -324,6 +326,8 @@ class Link:
         waits: called by the link's thread; tells if this process waits for others.
         stopped: called by the link's thread; lists the processes of this node that keep a repair
             waiting because they are stopped.
+        saved: called by the link's thread with whether the job is to end behind its next
+            checkpoint; tells how much is saved, as `saved.Saved` has it.
         gone: called by the link's thread with a rank that died alone on its host, and its word
             `leaving` of the control file (0: it did not end itself).
 
@@ -339,6 +343,7 @@ class Link:
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
         self.stopped: Callable[[], list[StoppedProcess]] = list
+        self.saved: Callable[[bool], dict[str, Any]] = lambda halt: {}
         self.ending = False
         self.waiting: set[int] = set()  # signals that the program may handle later
         self.sending = threading.Lock()
@@ -389,6 +394,8 @@ class Link:
                     self.send("waiting", waits=self.waits())
                 elif message["event"] == "stopped":
                     self.send("stopped", found=[astuple(each) for each in self.stopped()])
+                elif message["event"] == "saved":
+                    self.send("saved", **self.saved(message["halt"]))
                 elif message["event"] == "signal":
                     Helper(self._hand_on, message["number"]).start()
                 else:

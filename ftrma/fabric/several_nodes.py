@@ -24,7 +24,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from ..native import job, loading, logs, mirrored, wire
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Control, Proc, Slot
 from . import link as links
-from . import remote_logs
+from . import remote_logs, saved
 from .absence import stopped
 from .agent_access import AgentAccess
 from .agents import NodeAgent
@@ -101,6 +101,7 @@ class SeveralNodesView(OneNodeView):
         link.gone, link.over = self._gone, self._over
         link.stopped = lambda: stopped(self.ctl, table.node)
         link.waits = lambda: job.waits(self.ctl, self.ctl.proc[self.proc])
+        link.saved = self._saved
         job.comm_prepare()
         self.everyone: Any = mpi.Comm.fromhandle(job.comm_parent())
         self.agents: AgentAccess | None = None
@@ -320,6 +321,12 @@ class SeveralNodesView(OneNodeView):
     def report_repaired(self, number: int) -> None:
         dead = [p for p in self.all_procs() if not self.alive(p)]
         self.link.send("repaired", round=number, dead=dead)
+
+    def _saved(self, halt: bool) -> dict[str, Any]:
+        """Have the job end behind its next checkpoint, or not any more; how much is saved."""
+        if bool(self.ctl.halt) != halt:
+            job.store(self.ctl, "halt", int(halt))
+        return asdict(saved.read(self.ctl))
 
     def _gone(self, rank: int, leaving: int) -> None:
         """Take note of a process that has died alone on its node; called by a thread."""

@@ -255,6 +255,23 @@ class Line(Event):
 
 
 @dataclass(frozen=True)
+class Halt(Event):
+    """The job was ended as somebody had asked.
+
+    Attributes:
+        reason: in words.
+        version: the newest that is left to go on from; 0: none is.
+        whole: the job ended behind that version, so that nothing is computed twice.
+        seconds: from the asking to the end.
+    """
+
+    reason: str
+    version: int
+    whole: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Note(Event):
     """A framework's own event.
 
@@ -270,7 +287,7 @@ class Note(Event):
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
     for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub,
-                 Restored, Agentdeath, Line, Note, Stall)
+                 Restored, Agentdeath, Halt, Line, Note, Stall)
 }
 
 

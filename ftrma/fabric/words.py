@@ -77,8 +77,9 @@ class Words(Protocol):
         checkpoint_wanted: 1: a checkpoint of all is needed at the next chance.
         spill: newest version that is to be written to files.
         spilled: newest version of which all files are there.
-        halt: 1: the job is to end behind its next checkpoint.
         checkpoint_taken: ordinal of the newest safepoint whose checkpoint all have passed.
+        halt: 1: the job is to end behind its next checkpoint.
+        halting: ordinal of the safepoint behind which all slots wait for that end; 0: none.
         attempt: how often the program was entered; 1 is the first time.
         causal: 1: the newest plan is a causal recovery.
         replays: 1: a slot is to be replayed.
@@ -95,8 +96,9 @@ class Words(Protocol):
     checkpoint_wanted: int
     spill: Version
     spilled: Version
-    halt: int
     checkpoint_taken: int
+    halt: int
+    halting: int
     attempt: int
     causal: int
     replays: int

@@ -16,6 +16,9 @@ INFO = struct.Struct("=Q52xi")  # mask; wait status
 # These signals ask a process to end. Without a handler it ends at once and leaves its files.
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
           signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT)
+# Signals that a user may name to ask for an end behind a checkpoint.
+ASKABLE = tuple(number.name.removeprefix("SIG") for number in (
+    signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *ENDING[1:]))
 SET_S = 2.0  # programs that handle signals say so at their top, behind what they import
 
 

@@ -65,7 +65,7 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
     Raises:
         ValueError: no such job can be resumed; the text says why.
     """
-    directory = SHARED / name if "/" not in name else Path(os.path.normpath(name))
+    directory = path_of(name)
     try:
         if not directory.exists():
             raise FtrmaError(f"there is no {directory}; 'ftrma clean' lists what there is")
@@ -94,6 +94,28 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
             "cannot be gathered again; start the job again"
         )
     return directory, start, key, lock
+
+
+def path_of(name: str) -> Path:
+    """Directory of a job, by its name or its path."""
+    return SHARED / name if "/" not in name else Path(os.path.normpath(name))
+
+
+def lives(directory: Path) -> bool:
+    """A process of this job of this user lives."""
+    try:
+        lock = lock_alone(directory)
+    except OSError:  # it has ended in this moment
+        return False
+    if lock is None:
+        return True
+    lock.close()
+    return False
+
+
+def living() -> list[Path]:
+    """Directories of this user's jobs that live, and were started on this host."""
+    return [path for path in directories() if (path / "start").exists() and lives(path)]
 
 
 # ---- the command ----------------------------------------------------------------------------

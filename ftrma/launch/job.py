@@ -13,9 +13,11 @@ from ..native import job
 from ..native.shared import Control
 from ..settings import options as settings
 from ..settings.options import split_mpirun
+from .askedends import AskedEnds
 from .mpirun import on_one_node
 from .standardinput import StandardInput
 
+HALTED = "the job was ended as asked"
 SUPERVISOR_DIED = "ftrma run was killed"
 LAUNCHER_DIED = "the launcher died"
 ALL_DIED = "all processes died"
@@ -60,6 +62,7 @@ class Job:
         words: the user's options for the launcher, as the next launch takes them.
         cause: of a next launch over several nodes; None otherwise.
         relaunches: launches after the first one, of this ``ftrma run``.
+        ends: those that are asked for.
         ended: tells if the user has asked for the end.
     """
 
@@ -73,10 +76,13 @@ class Job:
     words: list[str] = field(init=False)
     cause: Cause | None = field(default=None, init=False)
     relaunches: int = field(default=0, init=False)
+    ends: AskedEnds = field(init=False)
     ended: Callable[[], bool] = field(default=lambda: False, init=False)
 
     def __post_init__(self) -> None:
         self.words = self.first_words
+        self.ends = AskedEnds(self.directory, self.options, spill=self.options.spill,
+                              stays=not self.may_spread)
 
     @property
     def first_words(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..fabric.saved import Saved
 from ..protocol.job_end import JobEnd, OwnExit
 
 
@@ -28,6 +29,13 @@ class LaunchControl(Protocol):
 
     def killed_by_signal(self) -> tuple[int, int] | None:
         """A slot that died of a signal that was handed on to it, and the signal."""
+
+    def saved(self, *, halt: bool) -> Saved | None:
+        """Tell how much is saved, as far as it is known; None: it is not known yet.
+
+        Args:
+            halt: the slots are to take a checkpoint and wait behind it for the end.
+        """
 
     def check(self, *, undecided: bool) -> str | None:
         """Return None while the launch goes on, "" if it is over, else why it cannot go on.

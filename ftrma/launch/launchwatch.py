@@ -80,6 +80,8 @@ class LaunchWatch:
             self.own_end = job_end.end_by_signal(*killed)
         if lacking := self.launch.stdin.lacking:
             self.own_end = job_end.JobEnd(CATASTROPHE, f"error: {lacking}")
+        if self.own_end is None:
+            self.own_end = self.launch.made.ends.step(self.control)
         return self.own_end is not None
 
     def judge(self, left: dict[int, job_end.OwnExit], *, failing: bool, waiting: bool) -> None:

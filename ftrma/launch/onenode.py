@@ -11,7 +11,7 @@ import contextlib
 import signal
 import time
 
-from ..fabric import plans, story
+from ..fabric import plans, saved, story
 from ..fabric.absence import is_stopped, stopped
 from ..fabric.control_file import place_of_kill
 from ..fabric.story import Failure
@@ -115,6 +115,11 @@ class OneNode:
                 return found - at < SUSPECT_S
             time.sleep(0.001)
         return of == number
+
+    def saved(self, *, halt: bool) -> saved.Saved | None:
+        if bool(self.ctl.halt) != halt:
+            job.store(self.ctl, "halt", int(halt))
+        return saved.read(self.ctl)
 
     def check(self, *, undecided: bool) -> str | None:
         ctl, launch = self.ctl, self.launch

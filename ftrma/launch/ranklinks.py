@@ -28,6 +28,7 @@ from .rankstate import Arrivals, RankState
 
 KINDS = ("link", "out", "err", "in", "trace", "split")  # of connections
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
+SAVED_S = 0.2  # an end that was asked for need not come sooner
 SILENT_S = 2.0  # a process that is executed answers within milliseconds
 END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
 DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
@@ -73,6 +74,7 @@ class RankLinks:
         self.ending = False
         self.asked_at = 0.0  # when ranks were asked last who waits, or is stopped
         self.asked_since = 0.0  # since when they are asked who is stopped; 0: they are not
+        self.saved_asked_at, self.halt = 0.0, False
         self.spread = False
         self.unclean: set[str] = set()
 
@@ -210,6 +212,14 @@ class RankLinks:
         for peer in self.ranks.living():
             if peer.role == "slot":
                 self.connections.send(peer, "signal", number=number)
+
+    def ask_what_is_saved(self, *, halt: bool) -> None:
+        """Ask slot 0's process how much is saved, and have it store whether the job is to end."""
+        now = time.monotonic()
+        first = [p for p in self.ranks.living() if (p.role, p.index) == ("slot", 0)]
+        if first and (now - self.saved_asked_at > SAVED_S or halt != self.halt):
+            self.saved_asked_at, self.halt = now, halt
+            self.connections.send(first[0], "saved", halt=halt)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..fabric.absence import StoppedProcess
+from ..fabric.saved import Saved
 from ..fabric.story import Entered, Event, Phases, Recovery, parse, plain
 from ..host.outfile import tell
 from ..native import job
@@ -157,6 +158,11 @@ class RankMessages:
     def waiting(self, peer: Peer, message: Message) -> None:
         peer.waits = bool(message["waits"])
 
+    def saved(self, peer: Peer, message: Message) -> None:
+        """Slot 0's process tells how much is saved."""
+        if (peer.role, peer.index) == ("slot", 0):
+            self.ranks.saved = Saved(**message)
+
     def strike(self, peer: Peer, message: Message) -> None:
         peer.struck = int(message["rule"]), time.monotonic()
 
@@ -176,6 +182,7 @@ HANDLERS: dict[str, Callable[[RankMessages, Peer, Message], None]] = {
         RankMessages.events, RankMessages.claim, RankMessages.release, RankMessages.abort,
         RankMessages.leaving, RankMessages.goodbye, RankMessages.repairing, RankMessages.working,
         RankMessages.awaited, RankMessages.repaired, RankMessages.spared, RankMessages.there,
-        RankMessages.relaunch, RankMessages.stopped, RankMessages.waiting, RankMessages.strike,
+        RankMessages.relaunch, RankMessages.stopped, RankMessages.waiting, RankMessages.saved,
+        RankMessages.strike,
         RankMessages.spent, RankMessages.handed, RankMessages.unheeded)
 }

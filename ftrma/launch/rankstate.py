@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from ..fabric.saved import Saved
 from .connections import Peer
 
 SIBLINGS_S = 10.0  # processes of a node begin within milliseconds, and read the same files
@@ -82,6 +83,7 @@ class RankState:
     unborn: set[int] = field(default_factory=set)  # died between their output and their link
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
     unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
+    saved: Saved | None = None  # as slot 0's process has told last
     killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
 
     # -- what changes -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ..native.constants import CLAIM_FORFEIT
 from ..native.job import Takeover
 from ..native.shared import Version
 from ..protocol.salvage import catastrophe
-from .job import ALL_DIED, LAUNCHER_DIED, SUPERVISOR_DIED, Job
+from .job import ALL_DIED, HALTED, LAUNCHER_DIED, SUPERVISOR_DIED, Job
 from .vaulthandover import hand_over, role_holders
 
 
@@ -23,7 +23,7 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
     """
     ctl = made.ctl
     # The processes died together with the launcher, or with the supervisor: their vaults are good.
-    together = reason in (SUPERVISOR_DIED, LAUNCHER_DIED, ALL_DIED)
+    together = reason in (HALTED, SUPERVISOR_DIED, LAUNCHER_DIED, ALL_DIED)
     lost = lost_roles(made, set() if together else died)
     failure = beyond_repair(made, lost)
     forfeited = failure is not None and bool(ctl.claim & CLAIM_FORFEIT)

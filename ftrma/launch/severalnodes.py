@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 
 from ..fabric import story
+from ..fabric.saved import Saved
 from ..fabric.story import Relaunch
 from ..host.outfile import tell
 from ..protocol.job_end import JobEnd, OwnExit
@@ -57,6 +58,10 @@ class SeveralNodes:
 
     def killed_by_signal(self) -> tuple[int, int] | None:
         return self.ranks.killed
+
+    def saved(self, *, halt: bool) -> Saved | None:
+        self.rank_links.ask_what_is_saved(halt=halt)
+        return self.ranks.saved
 
     def check(self, *, undecided: bool) -> str | None:
         if self.ranks.over(self.rank_links.processes):

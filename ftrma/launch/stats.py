@@ -13,6 +13,7 @@ from ..fabric.story import (
     Entered,
     Event,
     Failure,
+    Halt,
     Note,
     Recovery,
     Reseat,
@@ -53,6 +54,8 @@ def summary(
           of the demand checkpoint that a replay started from (0: from the version).
         * ``reseats``: the checksum ranks that were replaced, with seconds.
         * ``degraded_seconds``: the time for which some group lacked redundancy.
+        * ``halt``, if the job was ended as somebody had asked: reason, the version that is left,
+          whole (the job ended behind that version), seconds from the asking to the end.
         * ``notes``: notes of a framework, each with its slot.
         * ``stalls``: with ``--stall``: kind, slots, seconds, places (in words) and action.
 
@@ -82,6 +85,7 @@ def summary(
         "recoveries": [timed(e, _recovery(e)) for e in recoveries],
         "reseats": [timed(e, {"checksum": e.checksum, "seconds": e.seconds}) for e in reseats],
         "degraded_seconds": degraded,
+        **_halt(events),
         "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
         "stalls": [timed(e, _stall(e)) for e in _of_kind(events, Stall)],
     }
@@ -89,6 +93,13 @@ def summary(
 
 def _of_kind(events: Sequence[Event], kind: type[EventT]) -> list[EventT]:
     return [event for event in events if isinstance(event, kind)]
+
+
+def _halt(events: Sequence[Event]) -> dict[str, Any]:
+    for e in reversed(_of_kind(events, Halt)):
+        return {"halt": {"reason": e.reason, "version": e.version, "whole": e.whole,
+                         "seconds": e.seconds}}
+    return {}
 
 
 def _checkpoint(event: Checkpoint) -> dict[str, Any]:

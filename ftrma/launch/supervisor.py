@@ -16,6 +16,7 @@ import contextlib
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,13 @@ from ..host.lock import lock_shared, share
 from ..host.outfile import tell
 from ..host.signals import ENDING
 from ..native import job, loading
-from ..settings import killrules
+from ..settings import killrules, timelimits
 from ..settings import options as settings
 from ..trace import collect
 from . import deadjobs, hostchecks, mpirun, resuming
+from .askedends import AskedEnds
 from .guardian import Guardian, remove_sessions
-from .job import SUPERVISOR_DIED, Job
+from .job import HALTED, SUPERVISOR_DIED, Job
 from .launch import Launch
 from .launchwatch import LaunchWatch
 from .narration import followed, speaking
@@ -54,15 +56,23 @@ class Signals:
 
     A signal that asks for the end interrupts the watching. It does not interrupt the ending of a
     launch, nor the preparing of the next one, or processes and files would be left; these are
-    bounded in time, and the signal takes effect after them.
+    bounded in time, and the signal takes effect after them. A signal may ask for an end behind a
+    checkpoint instead (`AskedEnds.heed`), which interrupts nothing.
+
+    Args:
+        named: signal that the user has named for that; None: none was named.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, named: int | None = None) -> None:
+        self.named = named
+        self.ends: AskedEnds | None = None  # of the job, once there is one
         self.asked = 0  # number of the first signal
         self.watching = False
         self.forwarder = SignalForwarder()
 
     def __call__(self, number: int, _frame: object) -> None:
+        if self.ends and self.ends.heed(number):
+            return
         self.asked = self.asked or number
         if self.watching:
             self.watching = False
@@ -77,6 +87,8 @@ class Signals:
             *((number, self.__call__) for number in ENDING if number != signal.SIGTERM),
             (signal.SIGUSR1, self.forwarder.note), (signal.SIGUSR2, self.forwarder.note),
         ) if signal.getsignal(number) is not signal.SIG_IGN}
+        if self.named is not None:
+            wanted[signal.Signals(self.named)] = self.__call__
         old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             yield
@@ -118,7 +130,7 @@ def run(
     here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
     hostchecks.check(layout.processes if here else 1)
     mpirun.check_launcher()
-    signals = Signals()
+    signals, keeps = Signals(named(options)), False
     with signals.handled():
         directory = make_job_directory(layout, options.log_budget)
         options.job, key = str(directory), Key.make()
@@ -134,10 +146,18 @@ def run(
             if files and files.source:
                 made.hash_seed = files.hash_seed
                 resuming.fill(made, files.source)
-            return _to_the_end(made, signals, lock.fileno())
+            ended = _to_the_end(made, signals, lock.fileno())
+            keeps = made.ends.keeps
+            return ended
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            if not keeps:
+                shutil.rmtree(directory, ignore_errors=True)
             lock.close()
+
+
+def named(options: settings.Options) -> int | None:
+    """The signal that the user has named to ask for an end behind a checkpoint."""
+    return signal.Signals[f"SIG{options.signal}"] if options.signal else None
 
 
 def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str]:
@@ -164,9 +184,10 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
         for attribute, value in anew.items():
             setattr(options, attribute, value)
         stack.enter_context(speaking(options))
+        timelimits.check(options.time_limit, options.margin, time.time())
         made = Job(directory, key, options.layout(), options, start.program)
         finish_handover(made)
-        signals = Signals()
+        signals = Signals(named(options))
         with signals.handled():
             share(lock, directory)
             status, stats = CATASTROPHE, dict[str, Any]()
@@ -174,13 +195,14 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
                 remove_sessions(directory)
                 dead, ctl = job.ProcessState.DEAD, made.ctl
                 died = {p for p in range(ctl.nprocs) if ctl.proc[p].state == dead}
-                if relaunch(made, SUPERVISOR_DIED, died, job.now_ns()):
+                why = HALTED if ctl.halt else SUPERVISOR_DIED
+                if relaunch(made, why, died, job.now_ns()):
                     status, stats = _to_the_end(made, signals, lock.fileno())
                 return status, stats, start.stats
             finally:
                 if status == CATASTROPHE:
                     tell(f"{directory.name} is kept, to be resumed once more, or for 'ftrma clean'")
-                else:
+                elif not made.ends.keeps:
                     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -227,6 +249,8 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
 
 def _supervise(made: Job, signals: Signals) -> int:
     made.ended = lambda: bool(signals.asked)
+    made.ends.tell_start()
+    signals.ends = made.ends
     while True:
         watch = LaunchWatch(Launch(made), signals.forwarder)
         outfile.tell_details(f"launch {made.relaunches + 1}: the launcher is process "
@@ -236,6 +260,7 @@ def _supervise(made: Job, signals: Signals) -> int:
                 reason = watch.wait()
         except BaseException:
             watch.control.abandon()
+            made.ends.tell_abandoned(watch.control)
             raise
         if not reason:
             signals.forwarder.tell_undelivered(made.layout.slots)

@@ -35,8 +35,8 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
     yield _field("struct ftrma_ctl", 0, "alarm"), MirrorKind.ALARM
     yield _field("struct ftrma_ctl", 0, "repaired"), MirrorKind.CALM
     for name in ("plan_round", "request", "roles_seq", "plan_seq", "attempt", "spilled", "commit",
-                 "spill", "halt", "taken", "target", "wanted", "replays", "causal", "told_full",
-                 "told_demand", "stumbles", "connect", "dynamic", "claim", "claimant"):
+                 "spill", "halt", "taken", "target", "halting", "wanted", "replays", "causal",
+                 "told_full", "told_demand", "stumbles", "connect", "dynamic", "claim", "claimant"):
         yield _field("struct ftrma_ctl", 0, name), words
     for s in slots:
         yield _field("struct ftrma_slot", s, "arrived", "entered"), words

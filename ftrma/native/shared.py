@@ -209,6 +209,7 @@ class Control(Protocol):
     spill: Version
     spilled: Version
     halt: int
+    halting: int
     taken: int
     log_bytes: int
     told_full: int

@@ -201,6 +201,8 @@ class Session:
             self.files.flush()
             self.demands.take(partial(self._protected, alone=True))
         logs.event_finish()
+        if taken:
+            coordinated.await_end(view, self.slot, self.ordinal)
         return taken
 
     def _want_files(self) -> None:
@@ -307,7 +309,8 @@ class Session:
 
     def due(self) -> bool:
         """See `ftrma.framework.due`."""
-        return self.policy.every or self.policy.due(self._size_bytes)
+        halts = bool(self.view.words.halt)
+        return halts or self.policy.every or self.policy.due(self._size_bytes)
 
     def committed(self) -> Version:
         """See `ftrma.framework.committed`."""

@@ -9,11 +9,11 @@ arrive.
 
 Time. A checkpoint is taken after Daly's interval, and when one is wanted: after a causal recovery,
 whose dead process has left no put log; when logs were lost or ran over; when a demand checkpoint
-could not help (see `demand`). Slot 0 looks at the clock at its safepoints and names a target: the
-ordinal of a safepoint that no slot has passed. A slot publishes its ordinal before it reads the
-target, and slot 0 writes the target before it reads the ordinals: so slot 0 sees a slot that might
-have missed the target, and moves the target on. It arrives at the target itself after that, so no
-checkpoint begins before the target is final.
+could not help (see `demand`); when the job is to end behind it (`Words.halt`). Slot 0 looks at the
+clock at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A
+slot publishes its ordinal before it reads the target, and slot 0 writes the target before it reads
+the ordinals: so slot 0 sees a slot that might have missed the target, and moves the target on. It
+arrives at the target itself after that, so no checkpoint begins before the target is final.
 
 Steps. ``csrc/vault/checkpoint.c`` describes them. The program is held up from the first barrier
 until the last slot has staged; the checksum ranks sum, commit and fold while it computes (see
@@ -34,6 +34,8 @@ from ..vault.vault import Regions, Vault
 from .checkpoint_policy import CheckpointPolicy
 from .staging import parities_are_folded, publish, writing
 
+END_LOOK_S = 0.005  # between looks of slots that wait for an end: no haste, and no load
+
 
 def choose_target(view: JobView) -> None:
     """Slot 0: name the next safepoint that no slot has passed."""
@@ -43,6 +45,8 @@ def choose_target(view: JobView) -> None:
         if newest < target:
             return
         target = newest + 1
+        if view.words.halt:
+            view.words.halting = target
         view.words.checkpoint_target = target
         view.synchronize()
 
@@ -66,6 +70,8 @@ def arrive_if_due(
             view.words.checkpoint_wanted = 1  # the target was this safepoint
         return False
     together = take or policy.every
+    if together and slot == 0 and view.words.halt:
+        view.words.halting = ordinal
     if not together and not is_target(view, policy, slot, ordinal, size_bytes):
         return False
     if slot == 0 or take:
@@ -81,7 +87,7 @@ def is_target(
     """Say whether this safepoint is the target; slot 0 names a new target if one is due."""
     view.synchronize()
     if slot == 0 and view.words.checkpoint_target < ordinal:
-        wanted = view.words.checkpoint_wanted
+        wanted = view.words.checkpoint_wanted or view.words.halt
         if (wanted or policy.due(size_bytes)) and parities_are_folded(view):
             choose_target(view)
             view.words.checkpoint_wanted = 0
@@ -97,6 +103,24 @@ def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
         if ended is not job.Wait.ALARM:
             return ended is job.Wait.OK
         view.unwind_if_alarmed()
+
+
+def await_end(view: JobView, slot: Slot, ordinal: int) -> None:
+    """Wait for the end of the launch, if it was asked for and the checkpoint for it was taken here.
+
+    What a slot computed or printed behind that checkpoint would be done once more when the job goes
+    on. The wait ends, too, if the end is not wanted any more. After a repair slot 0 has all of them
+    go on to a checkpoint anew, since the dead slot's part may not be in files.
+    """
+    words = view.words
+    before = words.repaired_round
+    while words.halt and words.halting == ordinal:
+        if slot == 0 and words.repaired_round != before:
+            words.halting = 0
+        time.sleep(END_LOOK_S)
+        view.unwind_if_alarmed()
+    if slot == 0 and words.halting == ordinal:
+        words.halting = 0  # nobody waits here any more
 
 
 def take_checkpoint(view: JobView, vault: Vault, regions: Regions, record: dict[str, Any],

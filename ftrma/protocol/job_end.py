@@ -86,6 +86,28 @@ def end_by_signal(slot: int, number: int) -> JobEnd:
     )
 
 
+def end_behind_checkpoint(why: str, version: int, way_on: str, status: int) -> JobEnd:
+    """Say how a job ends that somebody asked to end behind a checkpoint.
+
+    Args:
+        why: who asked for it.
+        version: of the checkpoint; way_on: where it is, and how to go on from there.
+        status: of the job.
+    """
+    return JobEnd(status, f"{why}: ended behind checkpoint {version}, status {status}; {way_on}")
+
+
+def end_late(why: str, waited: str, way_on: str, status: int) -> JobEnd:
+    """Say how a job ends for which no checkpoint came in time; see `end_behind_checkpoint`.
+
+    Args:
+        waited: how long one was waited for; empty: it was not.
+    """
+    late = f", and no checkpoint came within {waited}; call safepoint() more often" * bool(waited)
+    error = "error: " * (status == CATASTROPHE)
+    return JobEnd(status, f"{error}{why}{late}; status {status}; what was saved last: {way_on}")
+
+
 def why_given_up(kind: PlanKind, reason: str) -> str:
     """Say why a repair has given the job up; empty for plans by which it goes on.
 

@@ -307,6 +307,7 @@ def clear_attempt(view: JobView) -> None:
         for mark in slot.marks:  # until the slot has entered the program again
             mark.version = Version(2**64 - 1)
     words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0
+    words.halting = 0
     words.replays = 0
     if view.tells_deaths:
         view.tell_deaths(False)  # a death is a failure again until all have claimed anew

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,9 +16,12 @@ from typing import Any
 
 from ..host import values
 from ..host.listening import Bind
+from ..host.signals import ASKABLE
 from ..host.values import MTBF_S, number, whole
 from ..machine.topology import NO_LEVEL, NODES, Domains, Layout, make_layout
+from . import timelimits
 from .killrules import KillRule, check_number
+from .timelimits import TimeLimit
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
 POLICIES = ("auto", "causal", "rollback")
@@ -43,6 +47,8 @@ CONFIG_VARIABLE = "FTRMA_CONFIG"  # the twin of --config, see `configuration`
 YES = "yes"
 SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
     ("no", "false", "off", "0"), False)
+REQUEUE = 85  # HTCondor's word for "has left a checkpoint, run me again"
+TAKEN = (2, 70)  # statuses that mean something else
 Parser = Callable[[str, str], Any]
 MOST_KEPT = 1000  # checkpoints in files
 MOST_RATE = 1 << 40  # bytes per second
@@ -108,6 +114,10 @@ class Options:
     spill_keep: int = 2
     spill_rate: int = 0
     spill_entry: int = 1  # how often the job was begun from files, with this time
+    time_limit: TimeLimit | None = None
+    margin: float | None = None  # see `timelimits.margin_of`
+    signal: str = ""  # SIGTERM, where checkpoints go to files
+    requeue_status: int = REQUEUE
     job: str = ""
 
     def layout(self) -> Layout:
@@ -126,6 +136,7 @@ class Options:
             raise ValueError("--quiet and --verbose: both are asked for; leave one of them out")
         if self.on_stall != "tell" and not self.stall:
             raise ValueError(f"--on-stall {self.on_stall}: nothing is watched; give --stall, too")
+        timelimits.check(self.time_limit, self.margin, time.time())
         return layout
 
     def check_levels(self) -> None:
@@ -224,6 +235,22 @@ def _switch(name: str, text: str) -> bool:
     if text.lower() not in SWITCH:
         raise ValueError(f"{name} {text}: expected {YES} or no")
     return SWITCH[text.lower()]
+
+
+def _signal(name: str, text: str) -> str:
+    """Name of a signal that may ask for an end, without its SIG."""
+    word = text.upper().removeprefix("SIG")
+    if word not in ASKABLE:
+        raise ValueError(f"{name} {text}: expected one of {', '.join(ASKABLE)}")
+    return word
+
+
+def _status(name: str, text: str) -> int:
+    status = whole(name, text, 0, 125, "an exit status")
+    if status in TAKEN:
+        raise ValueError(f"{name} {text}: this status says something else already (2: a mistake "
+                         "on the command line, 70: a failure that was not repaired); take another")
+    return status
 
 
 @dataclass(frozen=True)
@@ -343,6 +370,29 @@ OPTIONS = [
         "--on-stall", "on_stall", "tell|replace|halt",
         "when slots hang: tell (the default), replace them as dead ones, or end the job",
         _one_of(*ON_STALL), anew=True,
+    ),
+    Option(
+        "--time-limit", "time_limit", "TIME",
+        "end by then, behind a checkpoint: 3h30m, 03:30:00, seconds, or @ and a moment in seconds "
+        "since 1970",
+        TimeLimit.parse, anew=True,
+    ),
+    Option(
+        "--margin", "margin", "TIME",
+        "how long before the time limit, and how long after a signal, the last checkpoint may take "
+        "(default: 90s, or a tenth of the time limit)",
+        timelimits.duration, anew=True,
+    ),
+    Option(
+        "--signal", "signal", "NAME",
+        "signal that asks for the end behind a checkpoint, such as USR1 (default: TERM, where "
+        "checkpoints go to files)",
+        _signal, anew=True,
+    ),
+    Option(
+        "--requeue-status", "requeue_status", "STATUS",
+        "exit status of a job that has ended behind a checkpoint (default: 85)",
+        _status, anew=True,
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",

@@ -219,7 +219,8 @@ class Worker:
         self.ending.step()
         if snapshots and schedule and not self.ending.reason:
             updates = max(self.ending.updates, self.updates)
-            if not snapshots.epoch and schedule.due(now, updates) and snapshots.begin():
+            due = framework.ending() or schedule.due(now, updates)
+            if not snapshots.epoch and due and snapshots.begin():
                 schedule.begun(now, updates)
 
     def _leave(self) -> bool:

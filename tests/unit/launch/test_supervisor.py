@@ -65,7 +65,7 @@ class MadeUp:
         self.options, self.stdin, self.came_up = made.options, made.stdin, time.monotonic()
         self.ctl = SimpleNamespace()
         self.ranks = dict[int, int]()
-        self.mpirun = SimpleNamespace(poll=lambda: 1)
+        self.mpirun = SimpleNamespace(poll=lambda: 1, pid=1)
         self.rank_links = RankLinks(
             made.layout.processes, made.key, None, lambda event: None, list, made.cause, {},
             lambda rank, clock: io.BytesIO(), made.stdin.serve_far,
