@@ -33,7 +33,7 @@
 /* Time for an attempt that is over to end its work, such as joining threads. */
 #define DOOMED_NS 1000000000u
 #define TELL_NS 1000000000u
-#define ABSENT_NS 5000000000u /* see ABSENT_S in ftrma/launch/onenode.py */
+#define ABSENT_NS 5000000000u /* the default of ABSENT in ftrma/host/timeouts.py */
 
 /* Written by ftrma_wake_know. */
 static pthread_t program;

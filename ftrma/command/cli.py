@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from .. import frameworks
-from ..host import outfile, programwords, signals
+from ..host import outfile, programwords, signals, timeouts
 from ..host.errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ..host.outfile import tell
 from ..host.version import VERSION
@@ -101,7 +101,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     for option in settings.OPTIONS:
         if option.attribute in settings.FILES and own_files(parser):
             continue
-        action: dict[str, Any] = {"action": "append" if option.attribute == "kill" else "store"}
+        action: dict[str, Any] = {"action": "append" if option.repeatable else "store"}
         if not option.metavar:
             action = {"action": "store_const", "const": settings.YES}
         parser.add_argument(
@@ -165,7 +165,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, command: str, unknown: list[
 def refuse_empty(arguments: argparse.Namespace) -> None:
     """Refuse options without text; the program's own words, and the launcher's, may be empty."""
     for name, value in vars(arguments).items():
-        values = value if name == "kill" and value else [value]
+        values = value if isinstance(value, list) else [value]
         if name not in ("arguments", "module", "mpirun") and "" in values:
             raise ValueError(f"{name.replace('_', '-')} '': the value is empty; give one")
 
@@ -190,6 +190,11 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
     """The options from the command line, the environment and files, and where they come from."""
     environ = {name: text for name, text in os.environ.items() if name != "FTRMA_JOB"}
     return configuration.configure(vars(arguments), environ, arguments.config)
+
+
+def choose_timeouts() -> None:
+    """Let the environment and files choose the time-outs of a command that runs no job."""
+    timeouts.choose(configuration.configure({}).options.timeout)
 
 
 def show_configuration(arguments: argparse.Namespace) -> int:
@@ -297,6 +302,12 @@ def refuse_changes(arguments: argparse.Namespace) -> None:
         )
 
 
+def word_of(arguments: argparse.Namespace, option: settings.Option) -> str | None:
+    """Return the text that the command line has for an option; None if it has none."""
+    found = getattr(arguments, option.attribute, None)
+    return " ".join(found) if isinstance(found, list) else found
+
+
 def resume(arguments: argparse.Namespace) -> int:
     """Go on with a job as it was started; its output files and its end can be chosen anew."""
     from ..launch import supervisor
@@ -307,7 +318,8 @@ def resume(arguments: argparse.Namespace) -> int:
             outfile.check(f"--{option.replace('_', '-')}", name)
             setattr(arguments, option, os.path.abspath(name))  # the job goes on in its directory
     anew = {option.attribute: option.parse(option.flag, text) for option in settings.OPTIONS
-            if option.anew and (text := getattr(arguments, option.attribute)) is not None}
+            if option.anew and (text := word_of(arguments, option)) is not None}
+    timeouts.choose(anew.get("timeout", {}))
     try:
         status, stats, file = supervisor.resume(arguments.resume, anew)
     except (FtrmaError, OSError) as error:
@@ -384,12 +396,14 @@ def command_clean(arguments: argparse.Namespace) -> int:
 def command_demo(arguments: argparse.Namespace) -> int:
     from .demo import demo
 
+    choose_timeouts()
     return demo(verbose=arguments.verbose)
 
 
 def command_doctor(_: argparse.Namespace) -> int:
     from .doctor import doctor
 
+    choose_timeouts()
     return doctor()
 
 

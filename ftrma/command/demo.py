@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ..host import outfile
+from ..host import outfile, timeouts
 from ..host.outfile import tell
 from . import apps
 
@@ -35,7 +35,6 @@ VICTIM, FENCE = 2, 18  # the slot that dies, and the number of its fence
 FENCES = 4  # of ft.py per transform: it has two transposes, each between two fences
 BEFORE = 2  # transforms before the first iteration: warm-up, start field
 SAFEPOINTS = 4  # up to the one at the top of the first iteration
-PATIENCE_S = 120.0  # a run takes 3 s on two cores
 CLI = "from ftrma.command.cli import main; main()"  # needs no console script on PATH
 
 
@@ -255,7 +254,7 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
     """Run ``ftrma run`` with these arguments in `directory` to its end.
 
     Raises:
-        DemoStopped: it took longer than PATIENCE_S, and was ended.
+        DemoStopped: it took longer than `timeouts.DEMO`, and was ended.
     """
     command = [sys.executable, "-c", CLI, "run", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
@@ -265,9 +264,9 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:
         try:
-            output, errors = child.communicate(timeout=PATIENCE_S)
+            output, errors = child.communicate(timeout=timeouts.DEMO.s)
         except subprocess.TimeoutExpired:
-            raise DemoStopped(f"FT did not end within {PATIENCE_S:.0f} s") from None
+            raise DemoStopped(f"FT did not end within {timeouts.DEMO.s:.0f} s") from None
         finally:
             if child.poll() is None:
                 end(child)

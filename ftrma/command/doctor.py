@@ -24,12 +24,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..host import cgroup, outfile
+from ..host import cgroup, outfile, timeouts
 from ..host.errors import FtrmaError
 from ..launch import hostchecks, mpirun
 from ..native import library
 
-PATIENCE_S = 60.0  # of each child; on two cores they take 1 to 3 s
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
 FIRST_USER = 1000  # users below are the system's own, in logind's view
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
@@ -369,7 +368,7 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
     """Run a command in `directory`, away from the user's own ``FTRMA_*`` settings.
 
     Raises:
-        FtrmaError: it took longer than PATIENCE_S; it has been ended, and its job with it.
+        FtrmaError: it took longer than `timeouts.DOCTOR`; it has been ended, and its job with it.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
     with subprocess.Popen(
@@ -377,14 +376,14 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:
         try:
-            output, errors = child.communicate(timeout=PATIENCE_S)
+            output, errors = child.communicate(timeout=timeouts.DOCTOR.s)
         except subprocess.TimeoutExpired:
             child.terminate()  # a supervisor takes its job along
             try:
                 child.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 child.kill()
-            raise FtrmaError(f"no end after {PATIENCE_S:.0f} s") from None
+            raise FtrmaError(f"no end after {timeouts.DOCTOR.s:.0f} s") from None
     return Outcome(command, child.returncode, output, errors)
 
 

@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..host import outfile, values
+from ..host import outfile, timeouts, values
 from ..host.errors import FtrmaError
 from ..settings.timelimits import TimeLimit, span
 
-ANSWER_S = 5.0  # a supervisor that watches looks ten times a second
 LOOK_S = 0.02
 MOST_CHECKPOINTS = 10**9
 DESCRIPTION = """Ask a job to take a checkpoint at its next safepoint and to end behind it, with the
@@ -118,7 +117,7 @@ def await_answer(directory: Path, request: Any) -> int:
     """Wait until the supervisor has taken the request, and say what it makes of it."""
     from ..launch import haltrequests
 
-    deadline = time.monotonic() + ANSWER_S
+    deadline = time.monotonic() + timeouts.HALT.s
     while time.monotonic() < deadline:
         state = haltrequests.state_of(directory)
         if state and state.request and state.request.number == request.number:
@@ -128,8 +127,8 @@ def await_answer(directory: Path, request: Any) -> int:
             outfile.say(f"{directory.name}: ends")
             return 0
         time.sleep(LOOK_S)
-    raise FtrmaError(f"{directory.name} has not answered within {ANSWER_S:.0f} s: its 'ftrma run' "
-                     "is stopped, or launches the job again; the request stands")
+    raise FtrmaError(f"{directory.name} has not answered within {timeouts.HALT.s:.0f} s: its "
+                     "'ftrma run' is stopped, or launches the job again; the request stands")
 
 
 def list_jobs(jobs: list[Path]) -> int:

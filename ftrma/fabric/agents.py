@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..host import timeouts
 from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 from ..host.helper import Helper
 from ..host.key import VARIABLE, Key
@@ -37,11 +38,7 @@ from . import link
 
 Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
-KNOCK_S = 5.0  # an agent answers within milliseconds
-UNANSWERED_S = 10.0  # bytes between nodes may be unacknowledged for so long
-SPLIT_S, REPORT_S = 5.0, 2.0  # until a node that is not reached any more is told; how often
-REACH_S = 60.0  # an agent that dies is followed by another one within seconds
-COME_UP_S = 60.0  # Python starts in 0.1 s, on a crowded machine in seconds
+REPORT_S = 2.0  # how often it is told that a node is not reached
 PARTS = 16384  # of a node's windows; an unused entry has no memory
 AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
 TRIES = 10  # so many failing agents in a row are given up
@@ -67,7 +64,7 @@ def has_ended(alive: int) -> bool:
 def said_at_end(alive: int) -> str:
     """Read from an agent's pipe why the agent has ended, in its own words."""
     if not has_ended(alive):
-        return f"it says nothing for {COME_UP_S:.0f} s"
+        return f"it says nothing for {timeouts.AGENT_COME_UP.s:.0f} s"
     return os.read(alive, 4096).decode(errors="replace").strip() or "it was killed"
 
 
@@ -134,7 +131,8 @@ def tune(connection: socket.socket) -> None:
     The kernel would send bytes under way again for a quarter of an hour.
     """
     link.tune(connection)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNANSWERED_S))
+    patience_ms = int(1000 * timeouts.UNACKNOWLEDGED.s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
 
 
 class Splits:
@@ -166,7 +164,7 @@ class Splits:
             return reached
         now = time.monotonic()
         since, told = self.missed.setdefault(host, (began, 0.0))
-        if now - since > SPLIT_S and now - told > REPORT_S:
+        if now - since > timeouts.SPLIT.s and now - told > REPORT_S:
             self.missed[host] = since, now
             with contextlib.suppress(FtrmaError, OSError, ValueError):
                 link.tell_split(self.supervisor, self.key, host)
@@ -223,7 +221,7 @@ def knock(
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
         tune(connection)
-        hasty = _Hasty(connection, alarm, min(deadline, time.monotonic() + KNOCK_S))
+        hasty = _Hasty(connection, alarm, min(deadline, time.monotonic() + timeouts.AGENT_KNOCK.s))
         hasty.connect(ip, port)
         answer = link.introduce(hasty, key, link.line("hello", **said))
         return connection.detach(), answer
@@ -283,16 +281,16 @@ class Asking:
                 return -errno.EPROTO
         now = time.monotonic()
         since, last = self.missed.get(node, (now, now))
-        since = now if now - last > REACH_S else since  # without a try meanwhile
+        since = now if now - last > timeouts.AGENT_REACH.s else since  # without a try meanwhile
         self.missed[node] = since, now
         if address is None or self.splits.note(address.host, began, reached=False):
             return -errno.EAGAIN
-        if now - since < REACH_S:
+        if now - since < timeouts.AGENT_REACH.s:
             return -errno.EAGAIN
         self.origin.refusal = (
             f"{socket.gethostname()} has not reached the agent of {address.host}, port "
-            f"{address.port}, for {REACH_S:g} s ({self.trouble}): let the nodes of a job connect "
-            "to each other by TCP"
+            f"{address.port}, for {timeouts.AGENT_REACH.s:g} s ({self.trouble}): let the nodes of "
+            "a job connect to each other by TCP"
         )
         return -errno.EPROTO
 
@@ -354,7 +352,7 @@ class NodeAgent:
         """
         self._hold()
         fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        alive, deadline = self._start(), time.monotonic() + COME_UP_S
+        alive, deadline = self._start(), time.monotonic() + timeouts.AGENT_COME_UP.s
         while not self.published.exists() and not has_ended(alive):
             if time.monotonic() > deadline:
                 break
@@ -458,7 +456,7 @@ class NodeAgent:
 
         Processes that the program forks meanwhile keep the pipe open, so a deadline is needed, too.
         """
-        deadline = time.monotonic() + COME_UP_S
+        deadline = time.monotonic() + timeouts.AGENT_COME_UP.s
         while not has_ended(alive) and time.monotonic() < deadline:
             try:
                 fcntl.flock(ledger, fcntl.LOCK_SH | fcntl.LOCK_NB)

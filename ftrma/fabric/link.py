@@ -49,19 +49,17 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..host import timeouts
 from ..host.errors import FtrmaError
 from ..host.helper import Helper
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
-from ..host.signals import SET_S, would_end
+from ..host.signals import would_end
 from .absence import StoppedProcess
 
 VARIABLE = "FTRMA_LINK"
 _exit = os._exit  # the real one; `runner` replaces it for the program
 SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
-CONNECT_S = 5.0  # per address; a host that drops packets answers nothing at all
-KNOCK_S = 20.0  # a supervisor that strangers besiege lets a rank in sooner or later
 LOOK_S = 0.005  # between two looks at what else happens, while an answer is waited for
-ANSWER_S = 60.0  # the supervisor may be starting other ranks, or draining output, before it answers
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
 
@@ -150,7 +148,7 @@ def connect(
     Raises:
         FtrmaError: no address leads to the supervisor.
     """
-    deadline = time.monotonic() + KNOCK_S
+    deadline = time.monotonic() + timeouts.KNOCK.s
     while True:
         tried, cut_off = [], False
         for ip in likely_first(address.addresses, worked.get("supervisor")):
@@ -180,10 +178,10 @@ def tell_split(address: Address, key: Key, other: str) -> None:
 
 
 def _connect(ip: str, port: int, key: Key, hello: bytes) -> tuple[socket.socket, dict[str, Any]]:
-    connection = socket.create_connection((ip, port), CONNECT_S)
+    connection = socket.create_connection((ip, port), timeouts.CONNECT.s)
     try:
         tune(connection)
-        connection.settimeout(ANSWER_S)
+        connection.settimeout(timeouts.ANSWER.s)
         answer = introduce(connection, key, hello)
         connection.settimeout(None)
         return connection, answer
@@ -404,7 +402,7 @@ class Link:
 
     def _hand_on(self, number: int) -> None:
         """Give the program a signal that the supervisor was sent, if the program handles it."""
-        deadline = time.monotonic() + SET_S
+        deadline = time.monotonic() + timeouts.HANDLER.s
         self.waiting.add(number)
         while would_end(os.getpid(), number):
             if time.monotonic() > deadline:

@@ -16,13 +16,13 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
+from ..host import timeouts
 from ..host.errors import FtrmaError
 from ..native import wire
 from ..native.shared import Proc
 from ..native.wire import Buffer, Ledger, Origin, Unfinished, WireResult
 from .round_changed import RoundChanged
 
-PATIENCE_S = 60.0  # as long as for an agent that cannot be reached (`agents`)
 FIRST_TRY_S = 0.5  # an agent is replaced within 0.2 s
 NAMED = 0x80000000  # names of windows and boards are others
 
@@ -63,7 +63,7 @@ class Files:
     ) -> None:
         self.origin, self.ledger = origin, ledger
         self.nodes, self.node, self.first = nodes, node, first
-        self.patience_s = PATIENCE_S
+        self.patience_s = timeouts.AGENT_FILES.s
         self.reading, self.pieces = False, 0
         self.alarmed: Callable[[], bool] = lambda: True
         for each in {*nodes}:

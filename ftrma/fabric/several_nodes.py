@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..host import timeouts
 from ..host.errors import CATASTROPHE, FtrmaError, no_room
 from ..host.helper import Helper
 from ..host.listening import Bind, own_addresses
@@ -51,9 +52,7 @@ from .one_node import OneNodeView
 from .remote import File
 from .story import Agentdeath, Event, parse, plain
 
-THERE_S = 1.0  # an agent answers within milliseconds
 WORKING_S = 2.0  # how often the supervisor is told that a repair is bringing bytes
-LEAVE_S = 90.0  # the last process may write files for a minute first (program/finalization.py)
 ON_OTHER_NODE = -1  # in place of the supervisor's pid
 
 
@@ -337,7 +336,7 @@ class SeveralNodesView(OneNodeView):
 
     def _look_for_agent(self, proc: Proc) -> None:
         """Tell the supervisor if the agent of that process's node answers the alarm."""
-        deadline, alarm = time.monotonic() + THERE_S, self.requested_round()
+        deadline, alarm = time.monotonic() + timeouts.AGENT_THERE.s, self.requested_round()
         while self.ctl.scanned[self.table.node_of(proc)] < alarm and time.monotonic() < deadline:
             time.sleep(0.005)
         if self.ctl.scanned[self.table.node_of(proc)] >= alarm:
@@ -385,5 +384,6 @@ class SeveralNodesView(OneNodeView):
         role, slot = self.role()
         peak_bytes = int(self.ctl.slots[slot].peak_bytes) if role == SLOT else 0
         self.link.goodbye(peak_bytes=peak_bytes)
-        time.sleep(LEAVE_S)
-        raise FtrmaError(f"the supervisor did not answer a goodbye within {LEAVE_S:.0f} s")
+        time.sleep(timeouts.GOODBYE.s)
+        raise FtrmaError("the supervisor did not answer a goodbye within "
+                         f"{timeouts.GOODBYE.s:.0f} s")

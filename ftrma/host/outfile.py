@@ -28,12 +28,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import messages
+from . import messages, timeouts
 
 MOST_LINKS = 40  # as the kernel's
 BLOCK_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 16  # collected before they are written
-PATIENCE_S = 60.0  # for the reader of a descriptor that does not block
 ANOTHER = "name another file"
 
 
@@ -333,7 +332,7 @@ class _Whole(io.RawIOBase):
             if count is None:  # a descriptor that does not block
                 ready = select.poll()
                 ready.register(self._file, select.POLLOUT)
-                if not ready.poll(PATIENCE_S * 1e3):
+                if not ready.poll(timeouts.OUTPUT.s * 1e3):
                     raise _refusal(errno.ETIMEDOUT, "its reader does not read on")
             done += count or 0
         return done

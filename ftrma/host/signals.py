@@ -19,7 +19,6 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.
 # Signals that a user may name to ask for an end behind a checkpoint.
 ASKABLE = tuple(number.name.removeprefix("SIG") for number in (
     signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *ENDING[1:]))
-SET_S = 2.0  # programs that handle signals say so at their top, behind what they import
 
 
 class Signalled(BaseException):

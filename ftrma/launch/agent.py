@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fabric import agents, link
+from ..host import timeouts
 from ..host.errors import FtrmaError, no_room
 from ..host.key import Key
 from ..host.listening import Bind
@@ -39,11 +40,9 @@ from ..native import wire
 from .connections import Connections, Peer, raise_file_limit
 from .hubconnector import HubConnector
 
-TAKE_OVER_S = 5.0  # the kernel ends a killed process within milliseconds
 HUB = b"hub "  # a line on stdin begins with it
 FILES = 4096  # more than a job has processes; each origin has one
 LOOK_MS = 250  # for strangers whose time is over, while there are some
-LINGER_S = 15.0  # by then a repair has what a dead process had said, or the repair is given up
 
 
 class AgentListener(Connections):
@@ -106,7 +105,7 @@ def take_over(ledger: Path) -> wire.Agent:
     Raises:
         FtrmaError: it cannot be served, or another agent does not leave it.
     """
-    deadline = time.monotonic() + TAKE_OVER_S
+    deadline = time.monotonic() + timeouts.TAKE_OVER.s
     while (agent := wire.agent_open(ledger)) is None:
         if time.monotonic() > deadline:
             raise FtrmaError(f"{ledger} is served by another agent, which does not end")
@@ -131,8 +130,8 @@ def publish(address: link.Address, path: Path) -> None:
 def serve(listener: AgentListener, connector: HubConnector, ledger: Path) -> None:
     """Serve until stdin ends.
 
-    A spoke serves for LINGER_S more, as long as it has its hub, unless the node's directory is
-    gone: the processes of a job that is over remove it.
+    A spoke serves for `timeouts.LINGER` more, as long as it has its hub, unless the node's
+    directory is gone: the processes of a job that is over remove it.
 
     Raises:
         FtrmaError: hub and spoke do not fit.
@@ -152,7 +151,7 @@ def serve(listener: AgentListener, connector: HubConnector, ledger: Path) -> Non
             if not (said := os.read(0, 4096)):
                 if not (connector.node and connector.regions and ledger.exists()):
                     return
-                until = time.monotonic() + LINGER_S
+                until = time.monotonic() + timeouts.LINGER.s
                 listener.epoll.unregister(0)
                 listener.epoll.unregister(connector.bell)
                 continue
@@ -195,6 +194,7 @@ def main(arguments: list[str]) -> int:
         print("agent: error: no key of a job in the environment", file=sys.stderr)
         return 2
     try:
+        timeouts.choose_by_environment()
         agent = take_over(options.ledger)
         if options.kill:
             wire.agent_kill_at(agent, *options.kill)
@@ -205,7 +205,7 @@ def main(arguments: list[str]) -> int:
         assert listener.address is not None
         publish(listener.address, options.address)
         serve(listener, HubConnector(key, options.node, wire.agent_regions(agent)), options.ledger)
-    except (FtrmaError, OSError) as error:
+    except (FtrmaError, OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             why = no_room("")

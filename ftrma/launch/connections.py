@@ -6,9 +6,9 @@ ranks go to the owner; output of ranks on other hosts is copied to the user's te
 traces into files.
 
 A peer is a stranger until it has answered a challenge by the job's key. No byte of a stranger is
-parsed. A stranger has STRANGER_S to answer, and all strangers share STRANGERS places: the oldest is
-cut off when one more comes. So strangers can delay a rank that is just connecting, which then tries
-again, and do no other harm.
+parsed. A stranger has `timeouts.STRANGER` to answer, and all strangers share STRANGERS places: the
+oldest is cut off when one more comes. So strangers can delay a rank that is just connecting, which
+then tries again, and do no other harm.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ from typing import Any, BinaryIO
 
 from ..fabric import link
 from ..fabric.absence import StoppedProcess
-from ..host import lineoutput
+from ..host import lineoutput, timeouts
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.listening import Bind, listen, own_addresses, reachable
 from ..protocol.job_end import OwnExit
 
-SEND_S = 2.0  # ranks read what they are sent within milliseconds
 PROMPT_S = 0.05  # half a line that is followed by nothing for so long was meant to be seen
 STRANGERS = 32  # at a time; ranks answer within milliseconds
-STRANGER_S = 5.0
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
@@ -136,7 +134,7 @@ class Connections:
                 self._accept(self.listener)
         now = time.monotonic()
         for peer in self._strangers():
-            if now - peer.since > STRANGER_S:
+            if now - peer.since > timeouts.STRANGER.s:
                 self.cut(peer)
         for peer in self.passing():
             if now - peer.since > PROMPT_S:
@@ -210,7 +208,7 @@ class Connections:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away(listener)
             return
-        connection.settimeout(SEND_S)  # for sending; receiving is announced by epoll
+        connection.settimeout(timeouts.SEND.s)  # for sending; receiving is announced by epoll
         peer = Peer(connection, since=time.monotonic(), challenge=secrets.token_bytes(NONCE_BYTES))
         peer.address = str(origin[0]).removeprefix("::ffff:")
         self.peers[connection.fileno()] = peer

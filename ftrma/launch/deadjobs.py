@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..host import private, programwords
+from ..host import private, programwords, timeouts
 from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..host.lock import changed_s, lock_alone
@@ -26,7 +26,6 @@ from ..host.messages import one_line
 from ..host.nodedirectory import why_foreign
 
 SHARED = Path("/dev/shm")
-ENDING_S = 6.0  # after a SIGKILL of its supervisor a job's processes end within 5 s
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
         if not directory.exists():
             raise FtrmaError(f"there is no {directory}; 'ftrma clean' lists what there is")
         private.check_directory(directory)
-        deadline = time.monotonic() + ENDING_S
+        deadline = time.monotonic() + timeouts.ENDING.s
         while (lock := lock_alone(directory)) is None:
             if time.monotonic() > deadline:
                 raise FtrmaError("the job lives")

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..host import timeouts
 from .guardian import end_launcher
 from .mpirun import (
     alone_on,
@@ -29,7 +30,6 @@ from .mpirun import (
 
 AT_ONCE = 16  # a launcher is a process of some MB here
 LOOK_S = 0.05  # between looks at a launcher
-EACH_S = 20.0  # starting a process on a node takes a second or two, on crowded ones some more
 OURS = "ftrma: error: "  # errors of `host.nodedirectory` begin so
 PROBE = (sys.executable, "-c", "import ftrma")
 # Removes the whole directory, unless the supervisor still reads the job's story from it.
@@ -62,7 +62,8 @@ def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
     if hosts or (hosts := named_hosts(words)):
         start_on_each(directory, words, hosts, command)
     else:  # a batch system knows them
-        _Started(directory, once_per_node(words), command).end(time.monotonic() + EACH_S)
+        deadline = time.monotonic() + timeouts.EACH_HOST.s
+        _Started(directory, once_per_node(words), command).end(deadline)
 
 
 def start_on_each(
@@ -76,7 +77,7 @@ def start_on_each(
     for first in range(0, len(hosts), AT_ONCE):
         some = {host: _Started(directory, alone_on(words, host), command)
                 for host in hosts[first : first + AT_ONCE]}
-        deadline = time.monotonic() + EACH_S
+        deadline = time.monotonic() + timeouts.EACH_HOST.s
         found |= {host: started.end(deadline) for host, started in some.items()}
     return found
 
@@ -115,6 +116,6 @@ class _Started:
         lines = [line.strip() for line in text.splitlines()]
         told = [line.removeprefix(OURS) for line in lines if line.startswith(OURS)]
         told += [line for line in lines if line and not line.startswith(("-", "["))]
-        late = f"no answer within {EACH_S:.0f} s"
+        late = f"no answer within {timeouts.EACH_HOST.s:.0f} s"
         return told[0] if told else late if self.launcher.returncode < 0 else (
             f"the launcher ends with status {self.launcher.returncode}")

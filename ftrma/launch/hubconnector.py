@@ -14,6 +14,7 @@ import threading
 import time
 
 from ..fabric import agents, link
+from ..host import timeouts
 from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..native import wire
@@ -83,7 +84,7 @@ class HubConnector:
         began = time.monotonic()
         said = agents.hello_of_node(self.node, self.regions, hub.host)
         for ip in link.likely_first(hub.addresses, link.worked.get("agent")):
-            deadline = time.monotonic() + agents.KNOCK_S
+            deadline = time.monotonic() + timeouts.AGENT_KNOCK.s
             with contextlib.suppress(OSError, ValueError):
                 fd, answer = agents.knock(ip, hub.port, self.key, said, self.never, deadline)
                 if answer.get("event") == "welcome":

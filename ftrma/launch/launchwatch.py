@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from ..host import timeouts
 from ..host.errors import CATASTROPHE
 from ..protocol import job_end
 from .launch import Launch
@@ -95,7 +96,7 @@ class LaunchWatch:
         self.waiting_since = (self.waiting_since or now) if waiting else 0.0
         settling = now - self.left_since <= job_end.SETTLE_S
         if not settling:
-            late = bool(self.waiting_since) and now - self.waiting_since > job_end.WAITING_S
+            late = bool(self.waiting_since) and now - self.waiting_since > timeouts.WAITING.s
             self.own_end = job_end.decide_end(
                 left, self.launch.layout.slots, failing=failing, waiting=late)
         well = all(how.well for how in left.values())

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..fabric.story import Checkpoint, Seats
+from ..host import timeouts
 from ..host.errors import NotRecoverable
 from ..host.outfile import tell
 from ..machine.topology import Layout
@@ -16,8 +17,7 @@ from ..protocol import salvage
 from .mpirun import launchers_name, named_hosts, on_hosts
 from .ranklinks import RankLinks
 
-RETURN_S, LOOK_S = 60.0, 1.0  # how long, and how often, lost nodes are looked for
-ANSWER_S = 1.0
+LOOK_S = 1.0  # how often lost nodes are looked for
 SSH_PORT = 22
 
 
@@ -77,8 +77,8 @@ def wait_for(
     if not are_needed(lost):
         return lost
     tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
-         f"waiting up to {RETURN_S:.0f} s for it")
-    deadline = time.monotonic() + RETURN_S
+         f"waiting up to {timeouts.RETURN.s:.0f} s for it")
+    deadline = time.monotonic() + timeouts.RETURN.s
     while are_needed(lost) and time.monotonic() < deadline and not ended():
         time.sleep(LOOK_S)
         lost = {host for host in lost if not is_back(host)}
@@ -142,7 +142,7 @@ def are_needed(links: RankLinks, lost: Set[str], layout: Layout) -> bool:
 def answers(host: str) -> bool:
     """True if a host answers; a host that refuses the connection does."""
     try:
-        socket.create_connection((host, SSH_PORT), ANSWER_S).close()
+        socket.create_connection((host, SSH_PORT), timeouts.HOST.s).close()
     except ConnectionRefusedError:
         return True
     except OSError:

@@ -15,6 +15,7 @@ from ..fabric import plans, saved, story
 from ..fabric.absence import is_stopped, stopped
 from ..fabric.control_file import place_of_kill
 from ..fabric.story import Failure
+from ..host import timeouts
 from ..host.errors import CATASTROPHE, NO_ROOM
 from ..host.outfile import tell
 from ..host.processes import children
@@ -23,7 +24,7 @@ from ..host.signals import death_of, would_end
 from ..native import job
 from ..native.constants import CLAIM_TOLD, ROLE_NAMES
 from ..native.shared import Proc
-from ..protocol.job_end import SUSPECT_S, JobEnd, OwnExit, why_aborted, why_given_up
+from ..protocol.job_end import JobEnd, OwnExit, why_aborted, why_given_up
 from . import eachhost, nexthosts
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
@@ -32,14 +33,7 @@ from .relaunch import relaunch
 from .stoppedprocesses import StoppedProcesses
 from .vaulthandover import role_holders
 
-STUCK_S = 5.0  # a call of MPI that goes on this long after a failure will never end
-ABSENT_S = 5.0  # nor will a wait outside of MPI that a signal did not end (`program.waking`)
-UNNOTICED_S = 2.0  # detection takes milliseconds; a death without an alarm after this is lost
-FORKED_S = 4.0  # the launcher forks its processes within milliseconds of each other
-# Importing takes seconds on a slow, crowded machine, minutes where many read one file system.
-COME_UP_S, COME_UP_EACH_S = 120.0, 0.5
-TOLD_S = 1.0  # the launcher waits for its processes within milliseconds of their end
-OWN_END_S = 2.0  # ranks end by themselves after the program's end
+COME_UP_EACH_S = 0.5  # for each process more, see `timeouts.COME_UP`
 
 
 class OneNode:
@@ -111,8 +105,8 @@ class OneNode:
         """True if a dead process died of a signal that was handed on to it at that time."""
         found = time.monotonic()
         while (of := death_of(self.launch.ranks[pid])) is None:
-            if time.monotonic() - found > TOLD_S:  # an older kernel
-                return found - at < SUSPECT_S
+            if time.monotonic() - found > timeouts.TOLD.s:  # an older kernel
+                return found - at < timeouts.SUSPECT.s
             time.sleep(0.001)
         return of == number
 
@@ -136,7 +130,7 @@ class OneNode:
     def finish(self, own_end: JobEnd | None) -> int:
         # After an error ranks wait to be ended.
         status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
-        self.launch.end(patience_s=0.0 if aborted or own_end else OWN_END_S)
+        self.launch.end(patience_s=0.0 if aborted or own_end else timeouts.OWN_END.s)
         return tell_own_end(own_end or JobEnd(status, self.why_aborted() if aborted else ""))
 
     def why_aborted(self) -> str:
@@ -243,7 +237,7 @@ class OneNode:
         count = len(children(self.launch.mpirun.pid))
         if count != self.children or count in (0, self.launch.layout.processes):
             self.children, self.lacking_since = count, time.monotonic()
-        return time.monotonic() - self.lacking_since > FORKED_S
+        return time.monotonic() - self.lacking_since > timeouts.FORKED.s
 
     def unnoticed(self, gone: list[int]) -> str:
         procs = self.launch.procs()
@@ -253,7 +247,7 @@ class OneNode:
             self.unnoticed_since = None
         elif self.unnoticed_since is None:
             self.unnoticed_since = time.monotonic()
-        elif time.monotonic() - self.unnoticed_since > UNNOTICED_S:
+        elif time.monotonic() - self.unnoticed_since > timeouts.UNNOTICED.s:
             return "a process died before the others could watch over it"
         return ""
 
@@ -269,7 +263,7 @@ class OneNode:
                 self.seen_call.pop(i, None)
             elif self.seen_call.get(i, (None, 0))[0] != calls:
                 self.seen_call[i] = (calls, now)
-            elif now - self.seen_call[i][1] > STUCK_S:
+            elif now - self.seen_call[i][1] > timeouts.STUCK.s:
                 return f"process {p.pid} hangs inside the MPI library"
         return ""
 
@@ -286,9 +280,9 @@ class OneNode:
                 self.told_away.discard(i)
                 continue
             since = self.away_since.setdefault(i, now)
-            if now - max(since, p.busy_ns) > ABSENT_S * 1e9:
+            if now - max(since, p.busy_ns) > timeouts.ABSENT.s * 1e9:
                 return f"{self.name(i)} {ABSENT}"
-            if now - since > ABSENT_S * 1e9 and i not in self.told_away:
+            if now - since > timeouts.ABSENT.s * 1e9 and i not in self.told_away:
                 self.told_away.add(i)
                 tell(f"{self.name(i)} {LATE}")
         return ""
@@ -301,4 +295,4 @@ class OneNode:
 
 def come_up_s(processes: int) -> float:
     """Seconds that a launch of so many processes may take until all have joined."""
-    return COME_UP_S + COME_UP_EACH_S * processes
+    return timeouts.COME_UP.s + COME_UP_EACH_S * processes

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 from ..fabric import link
 from ..fabric.absence import StoppedProcess
 from ..fabric.story import Event
+from ..host import timeouts
 from ..host.key import Key
 from ..host.listening import Bind
 from ..native.shared import Proc
-from ..protocol.job_end import SUSPECT_S, OwnExit
+from ..protocol.job_end import OwnExit
 from .connections import Connections, Peer
 from .errorclaims import ErrorClaims
 from .job import Cause
@@ -29,9 +30,6 @@ from .rankstate import Arrivals, RankState
 KINDS = ("link", "out", "err", "in", "trace", "split")  # of connections
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
 SAVED_S = 0.2  # an end that was asked for need not come sooner
-SILENT_S = 2.0  # a process that is executed answers within milliseconds
-END_S = 2.0  # ranks that were told to end do so within milliseconds; a node that does not is lost
-DRAIN_S = 0.5  # a child that a rank has left behind may hold its output open for ever
 
 
 class RankLinks:
@@ -157,7 +155,7 @@ class RankLinks:
         if peer.kind != "link" or peer.goodbye or self.ending:
             return
         peer.died_at = time.monotonic()
-        if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < SUSPECT_S:
+        if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < timeouts.SUSPECT.s:
             self.ranks.killed = peer.index, peer.handed[0]
         self.claims.release(peer)
         if peer.rank not in self.ranks.spared:
@@ -196,9 +194,9 @@ class RankLinks:
         self.asked_since = self.asked_since or now
         if now - self.asked_at > ASK_S:
             self._ask(there, "stopped")
-        fresh = [peer for peer in there if now - peer.answered_at < SILENT_S]
+        fresh = [peer for peer in there if now - peer.answered_at < timeouts.SILENT.s]
         found = {one.proc: one for peer in fresh for one in peer.stopped}
-        if now - self.asked_since > SILENT_S:
+        if now - self.asked_since > timeouts.SILENT.s:
             found |= silent(there, {peer.host for peer in fresh})
         return list(found.values())
 
@@ -243,11 +241,11 @@ class RankLinks:
         """Everybody was killed: take what is under way, and note who does not answer even now."""
         self._wait_for_links()
         self.lost.update(peer.host for peer in self.ranks.living())
-        self._pump_until(lambda: not self.connections.passing(), DRAIN_S)
+        self._pump_until(lambda: not self.connections.passing(), timeouts.DRAIN.s)
         self.connections.close()
 
     def _wait_for_links(self) -> None:
-        self._pump_until(lambda: not self.ranks.living(), END_S)
+        self._pump_until(lambda: not self.ranks.living(), timeouts.END.s)
 
     def _pump_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

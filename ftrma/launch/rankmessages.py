@@ -12,6 +12,7 @@ from typing import Any
 from ..fabric.absence import StoppedProcess
 from ..fabric.saved import Saved
 from ..fabric.story import Entered, Event, Phases, Recovery, parse, plain
+from ..host import timeouts
 from ..host.outfile import tell
 from ..native import job
 from ..native.shared import Proc
@@ -21,7 +22,6 @@ from .errorclaims import ErrorClaims, Send
 from .job import ABSENT, LATE, Cause
 from .rankstate import RankState
 
-LATE_S = 5.0  # a repair that waits so long for a process that computes: that is told
 Message = dict[str, Any]
 
 
@@ -129,7 +129,8 @@ class RankMessages:
             ranks.wish = ranks.wish or f"{peer.name} {ABSENT}"
             return
         ranks.working = now
-        if ranks.deaths and now - ranks.deaths[0].died_at > LATE_S and peer.rank not in ranks.late:
+        late = bool(ranks.deaths) and now - ranks.deaths[0].died_at > timeouts.LATE.s
+        if late and peer.rank not in ranks.late:
             ranks.late.add(peer.rank)
             tell(f"{peer.name} {LATE}")
 

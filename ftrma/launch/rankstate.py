@@ -14,11 +14,10 @@ import time
 from dataclasses import dataclass, field
 
 from ..fabric.saved import Saved
+from ..host import timeouts
 from .connections import Peer
 
-SIBLINGS_S = 10.0  # processes of a node begin within milliseconds, and read the same files
 SETTLE_S = 0.1  # deaths with one cause are told within milliseconds of each other
-ALONE_S = 1.5  # an agent answers within milliseconds, if its node is there
 
 
 @dataclass
@@ -41,7 +40,7 @@ class Arrivals:
     @property
     def lacking(self) -> bool:
         """Some have not come, although the newest came long ago."""
-        return self.came < self.expected and time.monotonic() - self.newest_at > SIBLINGS_S
+        return self.came < self.expected and time.monotonic() - self.newest_at > timeouts.SIBLINGS.s
 
 
 @dataclass
@@ -148,7 +147,7 @@ class RankState:
                    for peer in self.deaths)
 
     def _may_be_there(self, peer: Peer) -> bool:
-        soon = time.monotonic() - peer.died_at < ALONE_S
+        soon = time.monotonic() - peer.died_at < timeouts.ALONE.s
         there = peer.role == "spare" or peer.rank in self.there
         return self.is_alone(peer) and (there or soon)
 

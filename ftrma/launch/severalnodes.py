@@ -15,6 +15,7 @@ from dataclasses import replace
 from ..fabric import story
 from ..fabric.saved import Saved
 from ..fabric.story import Relaunch
+from ..host import timeouts
 from ..host.outfile import tell
 from ..protocol.job_end import JobEnd, OwnExit
 from . import eachhost, failover, nexthosts
@@ -25,11 +26,6 @@ from .launch import Launch
 from .onenode import come_up_s
 from .rankstate import describe
 from .stoppedprocesses import StoppedProcesses
-
-LAUNCHER_S = 2.0  # its daemons end the ranks; ranks that have not ended by then are killed
-HEALED_S = 20.0  # a split that no rank has told for so long is over: a try takes 5 s and more
-REPAIR_S = 10.0  # a repair takes milliseconds, unless it is told that bytes are on their way
-PATIENCE_S = 2.0  # a launcher whose ranks are gone ends its daemons on other nodes, given time
 
 
 class SeveralNodes:
@@ -109,7 +105,7 @@ class SeveralNodes:
     def end(self, *, final: bool) -> None:
         """End the launch on all nodes; a job that is over removes its files there, too."""
         self.rank_links.end(final=final)
-        self.launch.end(patience_s=PATIENCE_S)
+        self.launch.end(patience_s=timeouts.DAEMONS.s)
         if final:
             failover.clean_up(self.rank_links, self.made.directory, self.made.first_words)
 
@@ -130,7 +126,7 @@ class SeveralNodes:
         if self.launch.mpirun.poll() is None:
             return None
         self.launcher_died = self.launcher_died or time.monotonic()
-        late = time.monotonic() - self.launcher_died > LAUNCHER_S
+        late = time.monotonic() - self.launcher_died > timeouts.LAUNCHER.s
         return self.why_launcher_ended() if self.ranks.failure() or late else ""
 
     def relaunch_wanted(self) -> str | None:
@@ -150,9 +146,9 @@ class SeveralNodes:
     def endless_repair(self) -> str | None:
         """A repair has neither ended nor moved any bytes for long."""
         ranks, now = self.ranks, time.monotonic()
-        if ranks.deaths and now - max(ranks.deaths[0].died_at, ranks.working) > REPAIR_S:
+        if ranks.deaths and now - max(ranks.deaths[0].died_at, ranks.working) > timeouts.REPAIR.s:
             return f"{ranks.failure()}, and the others have not come to an end with it"
-        if ranks.repairing and now - max(ranks.repairing, ranks.working) > REPAIR_S:
+        if ranks.repairing and now - max(ranks.repairing, ranks.working) > timeouts.REPAIR.s:
             return "a repair does not end: a process hangs inside the MPI library, perhaps"
         return None
 
@@ -176,20 +172,20 @@ class SeveralNodes:
     def parted(self) -> str | None:
         """Two nodes do not reach each other, although the supervisor reaches both.
 
-        After RETURN_S the job goes on without one of them.
+        After `timeouts.RETURN` the job goes on without one of them.
         """
         ranks, now = self.ranks, time.monotonic()
         for pair, split in list(ranks.splits.items()):
             both, alive = " and ".join(sorted(pair)), pair <= ranks.hosts_alive()
-            if now - split.newest > HEALED_S or not alive or len(pair) < 2:
+            if now - split.newest > timeouts.HEALED.s or not alive or len(pair) < 2:
                 del ranks.splits[pair]
                 if split.told and alive:
                     tell(f"{both} reach each other again")
             elif not split.told:
                 split.told = True
                 tell(f"{both} do not reach each other; if that lasts for "
-                     f"{nexthosts.RETURN_S:.0f} s, the job goes on without one of them")
-            elif now - split.since > nexthosts.RETURN_S:
+                     f"{timeouts.RETURN.s:.0f} s, the job goes on without one of them")
+            elif now - split.since > timeouts.RETURN.s:
                 self.without = {nexthosts.side_to_leave(
                     self.rank_links, pair, self.launch.layout)}
                 return f"{both} do not reach each other"

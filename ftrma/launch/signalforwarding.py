@@ -2,7 +2,7 @@
 
 Batch systems warn of the end of an allocation by them. A slot gets a signal only if its program
 handles it: otherwise all slots would die of it at once, and no repair could help. A program that is
-about to begin, or to begin anew, has SET_S to set its handler.
+about to begin, or to begin anew, has `timeouts.HANDLER` to set its handler.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import signal
 import time
 
+from ..host import timeouts
 from ..host.outfile import tell
-from ..host.signals import SET_S
 from .launchcontrol import LaunchControl
 
 
@@ -37,7 +37,7 @@ class SignalForwarder:
             self.pending[self.arrived.pop(0)] = now, set(range(slots))
         for number, (since, rest) in list(self.pending.items()):
             rest = control.forward_signal(number, rest)
-            late = bool(rest) and now - since > SET_S
+            late = bool(rest) and now - since > timeouts.HANDLER.s
             if late:
                 self.tell(number, rest, slots)
             if late or not rest:

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..host import timeouts
+
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 NAME_BYTES = 64  # of a call; the longest of MPI has 38
-NATIVE_S, PYTHON_S = 3.0, 2.0  # reading a stack takes 0.05 to 0.2 s; a crowded machine is slower
 MOST_FRAMES = 6  # of a stack, the innermost ones
 # Frames of C that only lead from Python to the call that hangs.
 LEADING = ("ffi_call", "_call_function_pointer", "_ctypes", "PyCFuncPtr", "_PyEval", "PyObject_")
@@ -94,9 +95,9 @@ def stack(pid: int) -> list[str]:
     if not tool:
         return []
     # To see frames of C the process is paused for a moment, which would set a stopped one going.
-    ways = [(["--nonblocking"], PYTHON_S)]
+    ways = [(["--nonblocking"], timeouts.PYTHON_STACK.s)]
     if state_of(pid) not in ("T", "t"):
-        ways.insert(0, (["--native"], NATIVE_S))
+        ways.insert(0, (["--native"], timeouts.NATIVE_STACK.s))
     for more, patience_s in ways:
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             dump = subprocess.run([tool, "dump", "--json", "--pid", str(pid), *more],

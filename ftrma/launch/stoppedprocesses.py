@@ -1,9 +1,9 @@
 """Decides about processes that are stopped and keep a repair waiting.
 
-One rule holds for one node and several: the user is told at once, and after STOPPED_S the job is
-launched again. The vault of a stopped process is whole, and the next launch takes it; a killed
-process would be one more loss of its group. If a node does not answer at all, its processes count
-as stopped.
+One rule holds for one node and several: the user is told at once, and after `timeouts.STOPPED` the
+job is launched again. The vault of a stopped process is whole, and the next launch takes it; a
+killed process would be one more loss of its group. If a node does not answer at all, its processes
+count as stopped.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import time
 from collections.abc import Sequence
 
 from ..fabric.absence import StoppedProcess
+from ..host import timeouts
 from ..host.outfile import tell
-
-SOON_S = 0.5  # a signal may stop a process for a moment
-STOPPED_S = 5.0
 
 
 class StoppedProcesses:
@@ -38,13 +36,14 @@ class StoppedProcesses:
         now = time.monotonic()
         self.since = {one.proc: self.since.get(one.proc, now) for one in found}
         self.told &= self.since.keys()
+        soon = timeouts.STOPPED_TOLD.s
         new = [one for one in found
-               if now - self.since[one.proc] > SOON_S and one.proc not in self.told]
+               if now - self.since[one.proc] > soon and one.proc not in self.told]
         if new:
-            tell(f"{died}; {_names(new)} does not answer; if that lasts for {STOPPED_S:.0f} s, the "
-                 "job is launched again")
+            tell(f"{died}; {_names(new)} does not answer; if that lasts for "
+                 f"{timeouts.STOPPED.s:.0f} s, the job is launched again")
             self.told |= {one.proc for one in new}
-        late = [one for one in found if now - self.since[one.proc] > STOPPED_S]
+        late = [one for one in found if now - self.since[one.proc] > timeouts.STOPPED.s]
         return f"{died}, and {_names(late)} does not answer" if late else ""
 
 

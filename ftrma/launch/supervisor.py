@@ -23,7 +23,7 @@ from typing import Any
 
 from ..fabric import story
 from ..fabric.control_file import make_job_directory
-from ..host import outfile
+from ..host import outfile, timeouts
 from ..host.errors import CATASTROPHE
 from ..host.key import Key
 from ..host.lock import lock_shared, share
@@ -126,6 +126,7 @@ def run(
         ValueError: an option cannot be served. FtrmaError: the job could not be started.
     """
     layout = options.check()
+    timeouts.choose(options.timeout)
     loading.load()
     here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
     hostchecks.check(layout.processes if here else 1)
@@ -182,7 +183,9 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
         os.chdir(start.cwd)
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
         for attribute, value in anew.items():
-            setattr(options, attribute, value)
+            before = getattr(options, attribute)
+            setattr(options, attribute, before | value if isinstance(value, dict) else value)
+        timeouts.choose(options.timeout)
         stack.enter_context(speaking(options))
         timelimits.check(options.time_limit, options.margin, time.time())
         made = Job(directory, key, options.layout(), options, start.program)
@@ -253,8 +256,7 @@ def _supervise(made: Job, signals: Signals) -> int:
     signals.ends = made.ends
     while True:
         watch = LaunchWatch(Launch(made), signals.forwarder)
-        outfile.tell_details(f"launch {made.relaunches + 1}: the launcher is process "
-                             f"{watch.launch.mpirun.pid}")
+        outfile.tell_details(f"launch {made.relaunches + 1} begins")
         try:
             with signals.heeded():
                 reason = watch.wait()

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from ..fabric.one_node import LOOK_S
 from ..fabric.view import JobView
+from ..host import timeouts
 from ..host.errors import FtrmaError, Rollback
 from ..host.helper import Helper
 from ..native import job, logs
@@ -26,9 +27,6 @@ from . import finalization, script
 from .script import UserProgram
 
 # Time before the job ends whatever this process does:
-SHOW_S = 30.0  # for the program's hook for errors, which may wait for other slots
-EXIT_S = 2.0  # for the program's exit functions
-REPAIR_S = 30.0  # for a failure that is pending then
 
 
 class Ending:
@@ -77,7 +75,7 @@ class Ending:
             tb = tb.tb_next
         mine = self.is_mine(how)
         if mine:
-            self._end_within(SHOW_S, 1)
+            self._end_within(timeouts.SHOW_ERROR.s, 1)
         if isinstance(error, FtrmaError):
             at = traceback.extract_tb(tb)
             where = next((f for f in reversed(at) if self.program.owns(f.filename)), None)
@@ -102,7 +100,7 @@ class Ending:
         """End the whole job with this status, or wait until it is ended."""
         how = f"ended with status {status}"
         if mine := self.is_mine(how):  # asked before anything is released that others wait for
-            self._end_within(EXIT_S, status)
+            self._end_within(timeouts.EXIT_FUNCTIONS.s, status)
         finalization.run_exit_functions()
         finalization.release_program(self.program)
         try:
@@ -132,7 +130,7 @@ class Ending:
         while (left := self.latest - time.monotonic()) > 0:
             if self.gone_back.wait(min(left, 0.1)):
                 return
-        if not (self.view.alarmed() and self.gone_back.wait(REPAIR_S)):
+        if not (self.view.alarmed() and self.gone_back.wait(timeouts.PENDING_REPAIR.s)):
             self._abort(self.status)
 
     def _abort(self, status: int) -> None:

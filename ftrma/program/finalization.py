@@ -22,6 +22,7 @@ import types
 import weakref
 from typing import Any, NoReturn
 
+from ..host import timeouts
 from ..host.errors import Rollback
 from ..host.helper import Helper
 from ..host.lineoutput import LineOutput
@@ -29,7 +30,6 @@ from ..protocol.repair_round import LaunchEnded
 from .script import UserProgram
 
 INTERRUPTED = 128 + signal.SIGINT  # status after KeyboardInterrupt; Python ends by the signal
-WRITE_S = 60.0  # a thread that goes on may hold a file's lock while it waits for a reader
 
 
 def run_exit_functions() -> None:
@@ -143,7 +143,7 @@ def release_program(program: UserProgram) -> None:
         gc.collect()
     writing = Helper(_write)
     writing.start()
-    writing.join(WRITE_S)
+    writing.join(timeouts.WRITE_FILES.s)
     flush_streams()
 
 

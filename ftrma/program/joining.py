@@ -24,7 +24,7 @@ from ..fabric import link
 from ..fabric.control_file import make_job_directory
 from ..fabric.one_node import OneNodeView
 from ..fabric.view import JobView
-from ..host import lineoutput
+from ..host import lineoutput, timeouts
 from ..host.errors import CATASTROPHE, FtrmaError, on_host
 from ..host.key import SECRET_BYTES, Key
 from ..machine.topology import NO_LEVEL
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..protocol.vault_inventory import VaultInventory
 
 PATH_BYTES = 256  # of a job's directory, at most
-REFUSED_S = 30.0  # longer than it takes to end a job that cannot start or has no supervisor
 
 
 def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
@@ -72,7 +71,7 @@ def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
             assert key is not None
             link.take_stdin(address, key, rank)
     except (OSError, ValueError, FtrmaError):
-        time.sleep(REFUSED_S)  # the supervisor is gone, and its guardian ends this process
+        time.sleep(timeouts.REFUSED.s)  # the supervisor is gone, and its guardian ends this process
         raise
     raw = io.FileIO(0, closefd=False)
     raw.name = "<stdin>"  # as Python's own
@@ -169,9 +168,9 @@ def join_nodes(
             status = 2 if isinstance(error, ValueError) else CATASTROPHE
             why = on_host(error, socket.gethostname())
             connection.send("abort", status=status, why=f"error: {why}")
-        time.sleep(REFUSED_S)  # the supervisor ends all
+        time.sleep(timeouts.REFUSED.s)  # the supervisor ends all
         raise
     except sys.modules["mpi4py.MPI"].Exception:
         # Most probably the MPI library tells of the end of a process that has said why it ends.
-        time.sleep(REFUSED_S)
+        time.sleep(timeouts.REFUSED.s)
         raise

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from ..fabric.story import Recovery
 from ..fabric.view import JobView
-from ..host import lineoutput
+from ..host import lineoutput, timeouts
 from ..host.errors import (
     CATASTROPHE,
     CatastrophicFailure,
@@ -50,10 +50,7 @@ from .threads import Threads, executors_closing
 from .waking import Waking
 
 _exit = os._exit  # the real one, see note_own_exit
-LEAVE_S = 5.0  # in which an attempt that is rolled back must end, with its threads
 LOOK_S = 0.005  # between looks whether it has ended
-LOST_S = 0.5  # time for the launcher to notice a death; the MPI library tells of it sooner
-WAIT_S = 60.0  # the supervisor ends this process much earlier
 # Signals that a batch system may send to all processes of a job, and that are the program's.
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -153,13 +150,13 @@ class ProgramRunner:
 
     def watch_end(self, left: threading.Event) -> None:
         """Ask for fresh processes if an attempt does not end; runs in a thread of its own."""
-        if left.wait(LEAVE_S):
+        if left.wait(timeouts.LEAVE_ATTEMPT.s):
             return
         threads = self.threads.unfinished()
         what = f"a thread of its program ({threads[0].name})" if threads else "its main thread"
         self.view.ask_for_relaunch(
             f"{self.session.name} cannot be entered again in the same process: {what} goes on "
-            f"{LEAVE_S:.0f} s after the rollback"
+            f"{timeouts.LEAVE_ATTEMPT.s:.0f} s after the rollback"
         )
 
     def prepare_attempt(self) -> None:
@@ -177,7 +174,7 @@ class ProgramRunner:
             self.session.imports_alike = self.snapshot.imports_alike
             self.threads.watch()
             return
-        deadline = time.monotonic() + LEAVE_S
+        deadline = time.monotonic() + timeouts.LEAVE_ATTEMPT.s
         with executors_closing():
             while self.threads.unfinished():
                 if self.view.alarmed():
@@ -327,6 +324,7 @@ def main(words: list[str]) -> None:
     mine = UserProgram(words)
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     speaking.begin(options, rank)
+    timeouts.choose(options.timeout)
     if supervised:
         take_terminal(Path(options.job), key, rank)
     status = 1
@@ -349,7 +347,7 @@ def main(words: list[str]) -> None:
         give_up(view, why, supervised)
     except (FtrmaError, ValueError) as error:
         if supervised and not begun and lacks_a_process():
-            time.sleep(WAIT_S)  # the supervisor sees it, too, and launches the job again
+            time.sleep(timeouts.WAIT.s)  # the supervisor sees it, too, and launches the job again
         host = view.host_of(view.proc) if view else ""
         give_up(view, f"ftrma: error: {on_host(error, host)}\n", supervised)
     except BaseException:
@@ -377,7 +375,7 @@ def lacks_a_process() -> bool:
     If so, an error while the job comes up is a consequence of that death.
     """
     started = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
-    deadline = time.monotonic() + LOST_S
+    deadline = time.monotonic() + timeouts.LOST.s
     while time.monotonic() < deadline:
         if 0 < len(children(os.getppid())) < started:
             return True
@@ -412,7 +410,7 @@ def give_up(view: JobView | None, why: str, supervised: bool, status: int = CATA
 def wait_for_the_end(view: JobView | None, supervised: bool) -> None:
     """Wait until the supervisor ends this process; without one, have the MPI library do it."""
     if supervised:
-        time.sleep(WAIT_S)
+        time.sleep(timeouts.WAIT.s)
     assert view is not None
     if view.words.request == job.Request.RELAUNCH:
         why = view.why_relaunch()

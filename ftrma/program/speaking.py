@@ -19,7 +19,7 @@ from ..settings.options import Options
 
 
 def begin(options: Options, rank: int) -> None:
-    """Speak as the options want; the process has no role yet."""
+    """Speak as the options want, before the process has a role."""
     messages.use(Voice(options.quiet, options.verbose, Path(options.job).name,
                        lambda: f"process {rank}"))
 

@@ -4,8 +4,8 @@ Slot 0 names the versions that are to be written, before it stages them; so whoe
 version committed knows of it. A thread of each slot then writes the slot's part from the vault's
 copy, which stays at this version until the slot stages the next one. Slot 0 has no checkpoint
 begun while parts are being read, so nobody waits; a program that asks for one itself waits until
-the bytes of its own slot are read, `READ_S` at most. The thread of slot 0 writes the manifest when
-all have written their parts.
+the bytes of its own slot are read, `timeouts.SPILL_READ` at most. The thread of slot 0 writes the
+manifest when all have written their parts.
 
 A part that cannot be written is told and is no failure. Its checkpoint gets no manifest, and older
 ones stay.
@@ -25,7 +25,7 @@ from pathlib import Path
 from ..fabric import spillfiles
 from ..fabric.spillfiles import Point
 from ..fabric.view import JobView
-from ..host import outfile
+from ..host import outfile, timeouts
 from ..host.errors import FtrmaError
 from ..host.helper import Helper
 from ..host.version import VERSION
@@ -37,7 +37,6 @@ from ..vault.spillparts import PartWriter
 from ..vault.vault import Vault
 
 LOOK_S = 0.02  # between looks at what is to be written
-READ_S = 60.0  # a disk that takes so long does not hold the program up any longer
 
 
 class Spilling:
@@ -107,7 +106,7 @@ class Spilling:
     def await_read(self) -> None:
         """Wait until the copy of the version before, which is to be overwritten, was read."""
         words = self.view.words
-        deadline = time.monotonic() + READ_S
+        deadline = time.monotonic() + timeouts.SPILL_READ.s
         while words.me.spilled < words.spill == words.me.staged and time.monotonic() < deadline:
             self.view.unwind_if_alarmed()
             time.sleep(LOOK_S / 10)

@@ -20,8 +20,6 @@ from ..native.constants import PlanKind
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
 STRIKES = 3  # chosen: two deaths at one place may be a coincidence
 KILLED = 128 + signal.SIGKILL
-SUSPECT_S = 1.0  # a process that dies so soon after it was sent a signal most probably died of it
-WAITING_S = 2.0  # a slot that sleeps so long, with all others, waits for a slot that is gone
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A value of the command line beats one of the environment, and so on in this orde
 ``ftrma.toml`` in the current directory beats the user's own, ``$XDG_CONFIG_HOME/ftrma/ftrma.toml``.
 ``--config FILE`` (or ``FTRMA_CONFIG``) names one file in place of both, and ``none`` stands for no
 file. Files have a table ``[run]``, whose keys are the options' names without dashes (``slots`` for
-``-n``), and a table ``[timeouts]``.
+``-n``), and a table ``[timeouts]`` with a key for each entry of ``--timeout``.
 
 A value in a file may be a command: ``mpirun`` names what is started. So a file that is found and
 not named has to belong to this user or to root, and nobody else may write to it.
@@ -19,16 +19,16 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..host import tomlfile
+from ..host import timeouts, tomlfile
 from ..host.tomlfile import Table
 from .options import CONFIG_VARIABLE, OPTIONS, YES, Option, Options
 
 FILE = "ftrma.toml"
 NONE = "none"  # in place of a file's name
-RUN = "run"
+RUN, TIMEOUTS = "run", "timeouts"  # tables of a file
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 
@@ -54,7 +54,7 @@ class Configuration:
 
     Attributes:
         options: checked one by one, not yet against each other.
-        sources: by attribute, for each option that was given.
+        sources: by attribute, for each option that was given; time-outs by their names.
         files: that were read, the strongest first.
     """
 
@@ -72,13 +72,21 @@ class Configuration:
             shown = f"{option.key} = {literal(value)}"
             if value is None or value == [] or str(value) == "":
                 shown = f"# {option.key} is not given"
-            yield f"{shown:<32}  # {given.source if given else DEFAULT}"
+            if not option.merged:
+                yield f"{shown:<32}  # {given.source if given else DEFAULT}"
+        yield ""
+        yield f"[{TIMEOUTS}]"
+        for row in timeouts.TABLE.values():
+            given = self.sources.get(row.name)
+            shown = f"{row.name} = {self.options.timeout.get(row.name, row.default_s):g}"
+            yield f"{shown:<32}  # {given.source if given else DEFAULT}: {row.meaning}"
 
     def where(self, problem: str) -> str:
         """Name the sources, other than the command line, of the options that a problem names."""
-        named = [self.sources[option.attribute] for option in OPTIONS
-                 if option.attribute in self.sources
-                 and re.search(rf"(?<![\w-]){option.flag}(?![\w-])", problem)]
+        flags = {option.attribute: option.flag for option in OPTIONS}
+        flags |= {name: f"--timeout {name}" for name in timeouts.TABLE}
+        named = [given for name, given in self.sources.items()
+                 if re.search(rf"(?<![\w-]){flags[name]}(?![\w-])", problem)]
         variables = [given.name for given in named if given.name.startswith("FTRMA_")]
         places = [f"{given.name} in {given.source}" for given in named
                   if given.source != COMMAND_LINE and given.name not in variables]
@@ -104,22 +112,12 @@ def configure(
     tables = []
     for path in chosen_files(config, environ):
         root = tomlfile.read(path)
-        root.allow(RUN)
+        root.allow(RUN, TIMEOUTS)
         found.files.append(path)
-        if RUN in root:
-            table = root.table(RUN)
-            table.allow(*(option.key for option in OPTIONS))
-            tables.append(table)
+        tables.append(root)
     # From the weakest to the strongest: values in files are checked even if they are beaten.
-    for table in reversed(tables):
-        for option in OPTIONS:
-            if option.key in table:
-                place = table.error(option.key, "")
-                given = Given(option.key, text_of(table, option.key), str(place).rstrip(": "))
-                try:
-                    take(found, option, given)
-                except ValueError as error:
-                    raise table.error(option.key, str(error)) from None
+    for root in reversed(tables):
+        take_file(found, root)
     for option in OPTIONS:
         if text := environ.get(option.variable):
             take(found, option, Given(option.variable, text, f"environment: {option.variable}"))
@@ -133,8 +131,37 @@ def configure(
 
 def take(found: Configuration, option: Option, given: Given) -> None:
     """Put a value in the place of a weaker one; ValueError if it is wrong."""
-    setattr(found.options, option.attribute, option.parse(given.name, given.text))
-    found.sources[option.attribute] = given
+    value = option.parse(given.name, given.text)
+    if option.merged:
+        value = {**getattr(found.options, option.attribute), **value}
+        found.sources |= dict.fromkeys(option.parse(given.name, given.text), given)
+    else:
+        found.sources[option.attribute] = given
+    setattr(found.options, option.attribute, value)
+
+
+def take_file(found: Configuration, root: Table) -> None:
+    """Put the values of a file in the place of weaker ones.
+
+    Raises:
+        ValueError: a key is unknown or a value is wrong; with its place.
+    """
+    entries = {option.key: (option, "") for option in OPTIONS if not option.merged}
+    merged = next(option for option in OPTIONS if option.merged)
+    rows = {name: (merged, f"{name}=") for name in timeouts.TABLE}
+    for name, known in ((RUN, entries), (TIMEOUTS, rows)):
+        if name not in root:
+            continue
+        table = root.table(name)
+        table.allow(*known)
+        for key in table.values:
+            option, before = known[key]
+            given = Given(key, text_of(table, key), str(table.error(key, "")).rstrip(": "))
+            try:
+                option.parse(TIMEOUTS if before else key, before + given.text)
+                take(found, option, replace(given, text=before + given.text))
+            except ValueError as error:
+                raise table.error(key, str(error)) from None
 
 
 # ---- files ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from ..host import values
+from ..host import timeouts, values
 from ..host.listening import Bind
 from ..host.signals import ASKABLE
 from ..host.values import MTBF_S, number, whole
@@ -118,6 +118,7 @@ class Options:
     margin: float | None = None  # see `timelimits.margin_of`
     signal: str = ""  # SIGTERM, where checkpoints go to files
     requeue_status: int = REQUEUE
+    timeout: dict[str, float] = field(default_factory=dict)
     job: str = ""
 
     def layout(self) -> Layout:
@@ -132,6 +133,7 @@ class Options:
             rule.check(layout)
         check_number(self.kill)
         self.check_levels()
+        timeouts.check(self.timeout)
         if self.quiet and self.verbose:
             raise ValueError("--quiet and --verbose: both are asked for; leave one of them out")
         if self.on_stall != "tell" and not self.stall:
@@ -265,6 +267,7 @@ class Option:
         parse: takes the name under which a value was given, and the value; its errors name both,
             and the remedy.
         anew: it can be chosen anew when a killed job goes on.
+        merged: it has entries, each of which has a source of its own.
     """
 
     flag: str
@@ -273,6 +276,12 @@ class Option:
     help: str
     parse: Parser
     anew: bool = False
+    merged: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """True if the command line may have it several times."""
+        return self.merged or self.attribute == "kill"
 
     @property
     def key(self) -> str:
@@ -451,6 +460,11 @@ OPTIONS = [
         "bytes per second that each slot writes to files at most, such as 100M (default: no limit)",
         lambda name, text: size(text, name),
     ),
+    Option(
+        "--timeout", "timeout", "NAME=SECONDS",
+        "choose a time-out, such as stuck=10; repeatable; 'ftrma run --show-config' lists all",
+        lambda name, text: timeouts.parse(name, text), anew=True, merged=True,
+    ),
 ]
 
 
@@ -491,6 +505,8 @@ def to_environment(options: Options) -> dict[str, str]:
             value = " ".join(rule.text for rule in value) or None
         elif isinstance(value, bool):
             value = YES if value else ""
+        elif isinstance(value, dict):
+            value = " ".join(f"{name}={entry!r}" for name, entry in value.items())
         if value is not None and str(value):
             found[option.variable] = str(value)
     if options.job:

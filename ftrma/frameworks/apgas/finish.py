@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import framework
+from ...host import timeouts
 from ...host.errors import FtrmaError
 from . import kinds, tasks
 from .errors import DeadPlaceException, group
@@ -37,7 +38,6 @@ from .scopes import AtBody, Branch, Finish, Scope, Uncounted
 
 TASK_HEAD = struct.Struct("<QQ")  # record, serial
 AT_HEAD = struct.Struct("<QQQQ")  # these of the `at`, and of the finish around it
-NO_RECORD_S = 20.0  # without a free record for so long, all of them wait for one another
 
 
 class Call:
@@ -77,7 +77,7 @@ class SharedLedger:
     def await_record(self) -> None:
         """Wait until a record is free."""
         records = self.records
-        deadline = time.monotonic() + NO_RECORD_S
+        deadline = time.monotonic() + timeouts.NO_RECORD.s
         if not records.available() and not self.scheduler.wait(records.available, deadline):
             raise FtrmaError(
                 f"place {self.place}: {records.each} finishes and ats in which other places take "

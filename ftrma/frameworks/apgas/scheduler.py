@@ -25,11 +25,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ...host import timeouts
 from .door import Mail
 from .mailroom import Mailroom
 
 IDLE_S = 1.0  # longest sleep: the bell wakes earlier; this bounds the harm of a lost ring
-SWITCH_S = 5.0  # a thread that raises what ended all is waited for so long
 
 Until = Callable[[], bool]
 
@@ -337,7 +337,7 @@ class Scheduler:
 
     def join(self) -> None:
         """Wait for the threads of the pool, once all is over."""
-        deadline = time.monotonic() + SWITCH_S
+        deadline = time.monotonic() + timeouts.SWITCH.s
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

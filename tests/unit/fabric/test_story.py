@@ -19,6 +19,7 @@ from ftrma.fabric.story import (
     Entered,
     Event,
     Failure,
+    Halt,
     Line,
     Note,
     Phases,
@@ -52,6 +53,7 @@ EVENTS: list[Event] = [
     Stall("stall", (1, 2), 10.25, ("slot 1: f (a.py:3)",), "replace", (4711, 4712)),
     Note(3, {"step": 7, "what": "emitted"}),
     Line("warning: a line", "ftrma", "slot 3"),
+    Halt("SIGTERM has come", 7, True, 0.5),
     Began(),
     Entered(7),
     Checkpoint(5, "coordinated", 0.5, 80, 8, step=17),
@@ -120,7 +122,7 @@ def test_statistics() -> None:
     found = summary([Began(time=1000.0), *events], make_layout(4), 3, ended=1002.0)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
                            "effective", "entered", "checkpoints", "failures", "agents",
-                           "recoveries", "reseats", "degraded_seconds", "notes", "stalls"]
+                           "recoveries", "reseats", "degraded_seconds", "halt", "notes", "stalls"]
     assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
     assert found["entered"] == [{"version": 7, "at_s": 0.5}]
     timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats", "stalls")

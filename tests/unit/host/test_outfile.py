@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftrma.host import outfile
+from ftrma.host import outfile, timeouts
 from ftrma.host.messages import one_line
 from ftrma.host.outfile import check, write
 
@@ -520,7 +520,7 @@ def test_a_socket_as_descriptor_and_a_slow_reader() -> None:
 
 
 def test_a_reader_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outfile, "PATIENCE_S", 0.05)
+    monkeypatch.setitem(timeouts.chosen, "output", 0.05)
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     with ours, theirs, pytest.raises(OSError, match="does not read on"):

@@ -34,6 +34,7 @@ from ftrma.fabric.story import (
     plain,
     read,
 )
+from ftrma.host import timeouts
 from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.host.listening import Bind
@@ -44,7 +45,6 @@ from ftrma.launch import (
     mpirun,
     nexthosts,
     ranklinks,
-    rankstate,
     severalnodes,
 )
 from ftrma.launch.job import Cause
@@ -136,7 +136,7 @@ def test_address_survives_the_environment() -> None:
 
 def test_a_stranger_is_turned_away(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: without the key there is no answer, and nobody has come."""
-    monkeypatch.setattr(link, "KNOCK_S", 0.0)
+    monkeypatch.setitem(timeouts.chosen, "knock", 0.0)
     with pytest.raises(FtrmaError, match=r"127\.0\.0\.1: refused"):
         board.connect(0, key=Key.make())
     assert not board.board.ranks.links and not board.board.spread
@@ -144,7 +144,7 @@ def test_a_stranger_is_turned_away(board: Board, monkeypatch: pytest.MonkeyPatch
 
 def test_who_listens_must_know_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: a rank obeys nobody who cannot prove the key, though he holds the right port."""
-    monkeypatch.setattr(link, "KNOCK_S", 0.0)
+    monkeypatch.setitem(timeouts.chosen, "knock", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def impostor() -> None:
@@ -193,7 +193,7 @@ NOISE = [
 def test_of_a_stranger_nothing_is_parsed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: noise of any kind and size is cut off, half an answer and silence after a while, and a
     rank comes in beside them."""
-    monkeypatch.setattr(connections, "STRANGER_S", 0.3)
+    monkeypatch.setitem(timeouts.chosen, "stranger", 0.3)
     monkeypatch.setattr(ranklinks.json, "loads", lambda text: pytest.fail("it was parsed"))
     for noise in NOISE:
         connection = board.stranger()
@@ -344,7 +344,7 @@ def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
 def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: whoever lives is told of it, and how it said that it ends. Its node counts as lost,
     unless somebody finds its agent soon; that of one of several ranks does at once."""
-    monkeypatch.setattr(rankstate, "ALONE_S", 0.5)
+    monkeypatch.setitem(timeouts.chosen, "alone", 0.5)
     board = Board(processes=4)
     ranks = [board.connect(rank, host)[0]
              for rank, host in enumerate(["node1", "node2", "node3", "node3"])]
@@ -555,7 +555,7 @@ def test_output_is_copied(board: Board, capfdbinary: pytest.CaptureFixture[bytes
 
 def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: hosts that answer the end are clean and not lost; those that do not are both."""
-    monkeypatch.setattr(ranklinks, "END_S", 0.2)
+    monkeypatch.setitem(timeouts.chosen, "end", 0.2)
     gone, mute = board.connect(0, "node1")[0], board.connect(1, "node2")[0]
     threading.Thread(target=lambda: (gone.recv(100), gone.close())).start()
     board.board.end(final=True)
@@ -643,7 +643,7 @@ def test_who_is_needed_gets_time_to_answer(
         return asked.count(host) >= after.get(host, 1000)
 
     monkeypatch.setattr(nexthosts, "answers", answers)
-    monkeypatch.setattr(nexthosts, "RETURN_S", 0.5)
+    monkeypatch.setitem(timeouts.chosen, "return", 0.5)
     monkeypatch.setattr(nexthosts, "LOOK_S", 0.01)
     board = Board(processes=8)
     of = {}
@@ -701,7 +701,7 @@ def test_a_repair_may_take_long_as_long_as_it_works(
 ) -> None:
     """Law: a repair has the time that bytes take, as long as it is told that they are on their way;
     else, and where it is not begun, it ends the launch."""
-    monkeypatch.setattr(severalnodes, "REPAIR_S", 1.5)
+    monkeypatch.setitem(timeouts.chosen, "repair", 1.5)
     first, _ = board.connect(0, "node1")
     second, _ = board.connect(1, "node1")
     running = SimpleNamespace(poll=lambda: None)

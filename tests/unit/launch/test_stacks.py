@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ftrma.host import timeouts
 from ftrma.launch import stacks
 
 PROGRAM = """
@@ -96,8 +97,8 @@ def test_a_tool_that_fails_or_hangs_is_done_without(
     pid = start("spin")
     tool = tmp_path / "tool"
     monkeypatch.setattr(stacks, "py_spy", lambda: str(tool))
-    monkeypatch.setattr(stacks, "NATIVE_S", 0.1)
-    monkeypatch.setattr(stacks, "PYTHON_S", 0.1)
+    monkeypatch.setitem(timeouts.chosen, "native-stack", 0.1)
+    monkeypatch.setitem(timeouts.chosen, "python-stack", 0.1)
     for text in ("#!/bin/sh\nexit 1\n", "#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\necho nonsense\n",
                  "#!/bin/sh\necho []\n"):
         tool.write_text(text)

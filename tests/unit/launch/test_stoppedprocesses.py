@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from ftrma.fabric.absence import StoppedProcess, is_stopped
+from ftrma.host.timeouts import STOPPED, STOPPED_TOLD
 from ftrma.launch import stoppedprocesses
-from ftrma.launch.stoppedprocesses import SOON_S, STOPPED_S, StoppedProcesses
+from ftrma.launch.stoppedprocesses import StoppedProcesses
 from ftrma.native.shared import Proc
 
 DIED, ONE = "slot 2 died", StoppedProcess(Proc(1), "slot 1")
@@ -28,15 +29,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_who_is_stopped_is_told_once_and_is_too_late(
     clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: told after SOON_S, relaunched after STOPPED_S; a new repair begins anew."""
+    """Law: told after a moment, relaunched after more; a new repair begins anew."""
     it = StoppedProcesses()
     for begun in (1000.0, 2000.0):
-        for after in (0.0, SOON_S + 0.1, STOPPED_S - 0.1):
+        for after in (0.0, STOPPED_TOLD.s + 0.1, STOPPED.s - 0.1):
             clock.now = begun + after
             assert it.check([ONE], DIED) == ""
         said = capsys.readouterr().err
         assert said.count("slot 2 died; slot 1 does not answer") == said.count("\n") == 1
-        clock.now = begun + STOPPED_S + 0.1
+        clock.now = begun + STOPPED.s + 0.1
         assert it.check([ONE], DIED) == "slot 2 died, and slot 1 does not answer"
         assert it.check([], DIED) == ""
 
@@ -45,7 +46,7 @@ def test_who_goes_on_is_not_late(clock: SimpleNamespace) -> None:
     """Law: a process that is stopped and goes on, and is stopped again, has its time each time."""
     it = StoppedProcesses()
     for after in range(20):
-        clock.now = 1000.0 + after * STOPPED_S / 2
+        clock.now = 1000.0 + after * STOPPED.s / 2
         assert it.check([ONE] * (after % 2), DIED) == ""
 
 

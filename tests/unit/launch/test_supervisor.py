@@ -15,11 +15,11 @@ import pytest
 from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import Relaunch
+from ftrma.host import timeouts
 from ftrma.host.errors import CATASTROPHE
 from ftrma.host.key import Key
 from ftrma.launch import (
     deadjobs,
-    ranklinks,
     relaunch,
     severalnodes,
     supervisor,
@@ -105,8 +105,8 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     loading.load()
     monkeypatch.setattr(MadeUp, "made_up", 0)
     monkeypatch.setattr(supervisor, "Launch", MadeUp)
-    monkeypatch.setattr(severalnodes, "LAUNCHER_S", 0.0)
-    monkeypatch.setattr(ranklinks, "END_S", 0.0)
+    monkeypatch.setitem(timeouts.chosen, "launcher", 0.0)
+    monkeypatch.setitem(timeouts.chosen, "end", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
     monkeypatch.setattr(severalnodes.nexthosts, "next_hosts", lambda *given: given[1])
     monkeypatch.setattr(severalnodes.eachhost, "sweep", lambda *_: None)
@@ -147,7 +147,7 @@ def test_what_was_moving_is_looked_for_at_both_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entered: bool
 ) -> None:
     """Law: a launch that ends before all is brought back does not hide where it was before."""
-    monkeypatch.setattr(ranklinks, "END_S", 0.0)
+    monkeypatch.setitem(timeouts.chosen, "end", 0.0)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     made.cause = Cause("slot 1 died", (1,), 0.0, 0.0, homes=(("slot", 0, "node1"),))
     launch: Any = MadeUp(made)

@@ -17,6 +17,7 @@ from wirenode import engine as engine
 
 import ftrma
 from ftrma.fabric import agents, link
+from ftrma.host import timeouts
 from ftrma.host.errors import FtrmaError
 from ftrma.host.key import NONCE_BYTES, TAG_BYTES, Key
 from ftrma.host.listening import Bind
@@ -102,7 +103,7 @@ def test_an_agent_of_another_host_is_passed_over(
 ) -> None:
     """Law: an address that leads to another agent of the job, as that of a bridge which each host
     has may, is not the one; that none leads to the right one is told after a while."""
-    monkeypatch.setattr(agents, "REACH_S", SOON_S)
+    monkeypatch.setitem(timeouts.chosen, "agent-reach", SOON_S)
     user = User(node, node.fresh())
     user.asking.find = lambda number: replace(node.reach(), host="node7")
     began = time.monotonic()
@@ -175,8 +176,8 @@ def test_many_strangers_keep_nobody_out(node: Node) -> None:
 
 def test_a_stranger_has_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: silence and half an answer end after a while, and the agent wakes up for it."""
-    assert connections.STRANGER_S == 5.0
-    monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
+    assert timeouts.STRANGER.s == 5.0
+    monkeypatch.setitem(timeouts.chosen, "stranger", SOON_S)
     node = Node()
     agent = wire.agent_open(node.ledger_path)
     assert agent and wire.agent_open(node.ledger_path) is None  # there is one at a time

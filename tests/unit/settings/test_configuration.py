@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.command import cli
+from ftrma.host import timeouts
 from ftrma.settings import configuration
 from ftrma.settings.configuration import Configuration, configure
 
@@ -92,6 +93,9 @@ def test_one_file_in_place_of_both() -> None:
     ("kill = []", "2:1: kill: the value is empty"),
     ("quiet = 2", "2:1: quiet 2: expected yes or no"),
     ("spares = true", "2:1: spares yes: expected a whole number"),
+    ("[timeouts]\nstuk = 3", "3:1: unknown key 'stuk'; did you mean stuck?"),
+    ("[timeouts]\nstuck = 0", "3:1: timeouts stuck 0: expected seconds, 0.001 or more"),
+    ("timeout = 'stuck=3'", "2:1: unknown key 'timeout'"),
     ("spares =", "not valid TOML"), ("[more]", "2:1: unknown key 'more'"),
 ])
 def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
@@ -101,6 +105,17 @@ def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
         found({"FTRMA_SPARES": "1"}, spares="1")
     assert str(error.value).startswith("ftrma.toml:") and told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_time_outs_are_merged_one_by_one() -> None:
+    """Law: each has a source of its own; a contradiction names it."""
+    write("[timeouts]\nstuck = 2\nlate = 2\nalone = 2\nsplit = 2", f"{HOME}/ftrma.toml")
+    write("[timeouts]\nlate = 3\nalone = 3\nsplit = 3")
+    now = configure({"timeout": ["split=5"]}, {**os.environ, "FTRMA_TIMEOUT": "alone=4 split=4"})
+    assert now.options.timeout == {"stuck": 2.0, "late": 3.0, "alone": 4.0, "split": 5.0}
+    assert [now.sources[name].source.rpartition("/")[2] for name in now.options.timeout] == [
+        "ftrma.toml:3:1", "ftrma.toml:3:1", "environment: FTRMA_TIMEOUT", "command line"]
+    assert now.where("--timeout late=3: too short") == " (late in ftrma.toml:3:1)"
 
 
 def test_a_contradiction_names_all_places(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +177,10 @@ def test_what_is_shown_is_a_file(
     first = configure(words, {})
     text = "\n".join(first.lines())
     Path("shown").write_bytes(text.encode())
-    assert configure({}, {}, "shown").options == first.options
+    second = configure({}, {}, "shown").options
+    assert second.timeout == {name: row.default_s for name, row in timeouts.TABLE.items()}
+    second.timeout = {}
+    assert second == first.options
 
 
 def test_show_config(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,4 +193,4 @@ def test_show_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert {tuple(line.split("  # ")) for line in lines} >= {
         (f"{'slots = 3':<32}", "command line"), (f"{'mtbf = 60.0':<32}", "ftrma.toml:2:1"),
         (f"{'# topology is not given':<32}", "default")}
-    assert len(lines) == 2 + len(configuration.OPTIONS)
+    assert len(lines) == 3 + len(configuration.OPTIONS) + len(timeouts.TABLE)

@@ -71,6 +71,8 @@ OPTIONS = st.builds(
     group_size=st.none() | st.integers(1, 255), spares=st.integers(0, 9),
     interval=st.sampled_from(["daly", "never"]) | st.floats(0, 1e6), mtbf=st.floats(1e-3, 1e9),
     max_relaunch=st.integers(0, 9), kill=st.lists(RULES.map(KillRule.parse), max_size=3),
+    quiet=st.booleans(), verbose=st.booleans(), log_file=st.sampled_from(["", "a log"]),
+    timeout=st.dictionaries(st.sampled_from(["stuck", "late", "own-end"]), st.floats(1e-3, 1e9)),
     job=st.sampled_from(["", "/dev/shm/ftrma-0-00000000"]),
 )
 
