@@ -248,6 +248,8 @@ class Part:
         except OSError as error:
             raise Damaged(f"{self.point.name}/{path} cannot be read: "
                           f"{outfile.why(error)}") from None
+        except FtrmaError as error:
+            raise error if isinstance(error, Damaged) else Damaged(str(error)) from None
 
     def check(self) -> int:
         """Compare all bytes with their checksums; returns how many there are.

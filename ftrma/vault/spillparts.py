@@ -186,7 +186,7 @@ def _sizes(path: Path) -> dict[str, Any]:
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> Any:
-    return dtype.str if dtype.names is None else str(dtype.descr)
+    return dtype.str if dtype.names is None else dtype.descr
 
 
 def _remove_part(place: Path, slot: int) -> None:
