@@ -63,6 +63,6 @@ def shown(parts: Sequence[Part]) -> list[str]:
     for part in parts:
         for array in part.content["arrays"]:
             shape = " x ".join(map(str, array["shape"])) or "one"
-            lines.append(f"{part.slot:>5}  {array['name']:<24} {str(array['dtype']):<8} {shape:<20} "
-                         f"{array['file']}, {array['offset']}")
+            lines.append(f"{part.slot:>5}  {array['name']:<24} {array['dtype']!s:<8} "
+                         f"{shape:<20} {array['file']}, {array['offset']}")
     return lines
