@@ -40,6 +40,8 @@
 #define FTRMA_STUMBLES 5
 #define FTRMA_REASON_BYTES 4096
 #define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
+#define FTRMA_CONTROL_MAGIC 0x4654524d41000006 /* of a control file: "FTRMA", layout 6 */
+#define FTRMA_LOG_MAGIC 0x4654524d414c4f47 /* of a slot's log: "FTRMALOG" */
 
 /* In ftrma_proc.awaits: the kind of event that waits (enum ftrma_what), and the slot that is waited for
    first; -1: no slot, or it is not known which. */

@@ -19,8 +19,6 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-#define MAGIC 0x4654524d41000006ull /* "FTRMA", layout 6 */
-
 /* Looks of a waiter before it yields, and before it sleeps. Measured: more of them help only
    when every process has a core of its own, and cost the others their time slice when not. */
 #define SPINS 64
@@ -93,7 +91,7 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
         roles->slot_proc[s] = (int32_t)s;
     for (uint32_t k = 0; k < c->nchecksums; k++)
         roles->checksum_proc[k] = (int32_t)(nslots + k);
-    STORE(&c->magic, MAGIC);
+    STORE(&c->magic, FTRMA_CONTROL_MAGIC);
     return 0;
 }
 
@@ -108,7 +106,7 @@ int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
         return -EINVAL;
     }
     int error = map_ctl(fd, ctl);
-    return error ? error : LOAD(&(*ctl)->magic) == MAGIC ? 0 : -EINVAL;
+    return error ? error : LOAD(&(*ctl)->magic) == FTRMA_CONTROL_MAGIC ? 0 : -EINVAL;
 }
 
 #define STORY_BYTES (1 << 18) /* room for some thousand events, and for one more even if memory

@@ -47,7 +47,6 @@ struct ftrma_record {
     uint32_t ec, gc, sc, gnc;
 };
 
-#define FTRMA_LOG_MAGIC 0x4654524d414c4f47ull /* "FTRMALOG" */
 
 static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk)
 {

@@ -22,7 +22,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
-from . import apps, halt, spill
+from . import apps, halt, spill, status
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
@@ -93,6 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     check.set_defaults(run=command_check)
     spill.add_parser(commands)
     reliability.add_parsers(commands)
+    status.add_parser(commands)
     return parser
 
 

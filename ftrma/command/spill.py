@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..host import outfile
-from ..launch import resuming, spilllist
-from ..launch.resuming import RunFiles
 from ..settings import options as settings
+
+if TYPE_CHECKING:  # they import NumPy, which no other command waits for
+    from ..launch.resuming import RunFiles
+
+ACTIONS = ("list", "verify", "show")
 
 
 def claim(arguments: argparse.Namespace, options: settings.Options) -> RunFiles:
@@ -22,6 +25,8 @@ def claim(arguments: argparse.Namespace, options: settings.Options) -> RunFiles:
     Raises:
         ValueError: one cannot be used.
     """
+    from ..launch import resuming
+
     files = resuming.files_of_run(arguments.resume or "", options.spill)
     manifest = files.source.manifest if files.source else None
     if manifest:
@@ -44,6 +49,8 @@ def check(files: RunFiles, words: Sequence[str], options: settings.Options) -> N
     Raises:
         ValueError: with both, and the remedy.
     """
+    from ..launch import resuming
+
     if files.source:
         resuming.check_program(files.source, words, options.slots)
     if files.sink:
@@ -53,13 +60,15 @@ def check(files: RunFiles, words: Sequence[str], options: settings.Options) -> N
 def add_parser(commands: Any) -> None:
     """Add ``ftrma spill``."""
     parser = commands.add_parser("spill", help="list, verify or show checkpoints in files")
-    parser.add_argument("action", choices=spilllist.ACTIONS)
+    parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("directory", metavar="DIR", help="of ftrma run --spill")
     parser.set_defaults(run=command)
 
 
 def command(arguments: argparse.Namespace) -> int:
     """Carry ``ftrma spill`` out; 1 if something is damaged."""
+    from ..launch import spilllist
+
     lines, sound = spilllist.describe(arguments.directory, arguments.action)
     outfile.say("\n".join(lines))
     return 0 if sound else 1

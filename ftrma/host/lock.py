@@ -37,6 +37,18 @@ def lock_alone(directory: Path) -> io.FileIO | None:
     return lock
 
 
+def is_shared(directory: Path) -> bool:
+    """Tell if some process of a job lives on this node; False, too, if there is no lock."""
+    try:
+        with open(os.open(directory / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def share(lock: io.FileIO, directory: Path) -> None:
     """Let the processes of a job that is gone on with share its lock.
 

@@ -11,14 +11,12 @@ from ..fabric.spillfiles import Damaged, Part
 from ..host import outfile
 from ..native import loading
 
-ACTIONS = ("list", "verify", "show")
-
 
 def describe(name: str, action: str) -> tuple[list[str], bool]:
     """Describe the checkpoints of a directory.
 
     Args:
-        action: one of `ACTIONS`. "verify" reads all data; "show" tells what the newest one has.
+        action: "list"; "verify", which reads all data; "show", which tells what the newest has.
 
     Returns:
         Lines, and whether nothing of what was read is damaged.

@@ -5,6 +5,9 @@ This works before the MPI library is loaded: the command line needs the places o
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+from collections.abc import Iterator
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +53,21 @@ def fields(struct: str) -> list[tuple[str, str]]:
     if sum(int(code[2:]) for _, code in found) != _ffi.sizeof(kind):
         raise ValueError(f"struct {struct} has gaps")
     return found
+
+
+def size_of(struct: str) -> int:
+    """Bytes of a struct, without an array of no fixed length at its end."""
+    return int(_ffi.sizeof(f"struct {struct}"))
+
+
+@contextlib.contextmanager
+def viewed(struct: str, memory: mmap.mmap | bytes) -> Iterator[Any]:
+    """Give bytes as a struct of C for the block, for reading."""
+    pointer = _ffi.from_buffer(f"struct {struct} *", memory)
+    try:
+        yield pointer
+    finally:
+        _ffi.release(pointer)
 
 
 def _value(item: tuple[str, int]) -> int:

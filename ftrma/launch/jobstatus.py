@@ -1,0 +1,327 @@
+"""Tells where a job is, from its shared memory and its story; nothing is asked of the job.
+
+`look` reads the job's directory on this node: the control file (`native.controlimage`), the heads
+of the slots' logs, the story, the start record. Over several nodes the control file of each node
+has the words of all of them; the story is on the node of ``ftrma run`` alone.
+
+Words are read one by one while the job changes them, so two of them may be of two moments: a slot
+may be seen dead in a job that is seen whole. The next look is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..fabric import story
+from ..fabric.story import Checkpoint, Entered, Event, Failure, Recovery, Reseat
+from ..host import lock, private
+from ..host.errors import FtrmaError
+from ..native.constants import number
+from ..native.controlimage import control_image, log_used_bytes
+from ..native.shared import Control, Process, Roles
+from ..protocol.stalls import WAITS_IN
+from . import deadjobs, stacks
+from .effectivetime import EffectiveTime, began, effective_time
+
+ALIVE, DEAD = number("ALIVE"), number("DEAD")
+ENDED, CALLS_INSIDE = number("ENDED"), number("CALLS_INSIDE")
+STOPPED = ("T", "t")  # states of a process in /proc
+LEAST_S = 1.0  # a rate over less time would be noise
+LEFT_BEHIND = "left behind"  # state of a job without processes
+
+
+@dataclass(frozen=True)
+class SlotStatus:
+    """The place and state of a slot.
+
+    Attributes:
+        group: of the slot. pid: of its process. node: number of the process's node.
+        state: "computes", "in MPI", "waits" (for others), "checkpoints", "is replayed",
+            "is stopped" (by a signal or a debugger), "has ended", "died" or "is not there yet".
+        waits_in: in what it waits, in words; empty if it does not. awaited: the slot that it waits
+            for first; None: none, or it is not known which.
+        step: safepoints that it has passed since the program's start.
+        log_bytes: memory that its access logs use; None if they are on another node.
+        log_peak_bytes: most that they have used.
+    """
+
+    slot: int
+    group: int
+    pid: int
+    node: int
+    state: str
+    waits_in: str
+    awaited: int | None
+    step: int
+    log_bytes: int | None
+    log_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """The state of a job. Times are in seconds; None: not known, or not there.
+
+    Attributes:
+        job: name of its directory. program: its words. supervisor: pid of ``ftrma run``.
+        state: "starting", "running", "repairing", "replaying", "halting", "ending", or
+            "left behind": its ``ftrma run`` was killed, and no process is left.
+        began: when it began, seconds since 1970. seconds: since then.
+        slots, checksums, spares, groups, strength: of the layout; a group survives `strength`
+            losses at a time.
+        spares_left: living processes without a role.
+        degraded: groups that lack redundancy now. worst_lack: most members that a group lacks.
+        version: of the newest checkpoint; 0: the program's start. checkpoint_age_s: since it.
+        spilled: newest version in files; 0: none. spill_age_s: since that checkpoint.
+        protected_bytes: by the newest checkpoint, of all slots.
+        step: the least of all slots. steps_per_s: since the last checkpoint or recovery, or, in
+            `ftrma status --watch`, since the last look.
+        checkpoints: number of each kind. deaths: of each role. recoveries: of each kind; "reseat"
+            is that of a checksum rank.
+        launches: of the job so far.
+        log_budget_bytes: of each slot.
+        effective: the account of the job's time.
+        loss_s: work that a rollback would throw away now. repair_s: mean time of the recoveries so
+            far, without their replay.
+        each_slot: all slots; empty if their words are on other nodes.
+    """
+
+    job: str
+    program: Sequence[str]
+    supervisor: int
+    state: str
+    began: float | None
+    seconds: float
+    slots: int
+    checksums: int
+    spares: int
+    groups: int
+    strength: int
+    spares_left: int
+    degraded: Sequence[int]
+    worst_lack: int
+    version: int
+    checkpoint_age_s: float | None
+    spilled: int
+    spill_age_s: float | None
+    protected_bytes: int
+    step: int
+    steps_per_s: float | None
+    checkpoints: Mapping[str, int]
+    deaths: Mapping[str, int]
+    recoveries: Mapping[str, int]
+    launches: int
+    log_budget_bytes: int
+    effective: EffectiveTime
+    loss_s: float | None
+    repair_s: float | None
+    each_slot: Sequence[SlotStatus]
+
+    def plain(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return {**asdict(self), "effective": self.effective.plain()}
+
+
+def jobs() -> Iterator[Path]:
+    """Directories of this user's jobs on this node, living and dead."""
+    for directory in deadjobs.directories():
+        if control_of(directory):
+            yield directory
+
+
+def control_of(directory: Path) -> Path | None:
+    """Control file of a job on this node; None if there is none."""
+    for path in (directory / socket.gethostname() / "control", directory / "control"):
+        if path.exists():
+            return path
+    return None
+
+
+def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
+    """Read where a job is.
+
+    Args:
+        events: of its story.
+        now: seconds since 1970.
+
+    Raises:
+        FtrmaError: what is there is no job of this version. OSError: the job has ended meanwhile.
+    """
+    path = control_of(directory)
+    if path is None:
+        raise FileNotFoundError(f"{directory} is gone")
+    start = start_of(directory)
+    with control_image(path) as ctl:
+        known = any(ctl.proc[p].pid for p in range(ctl.nprocs))
+        roles = ctl.roles[ctl.roles_seq & 1]
+        lacks = lacking(ctl, roles) if known else {}
+        each = list(each_slot(ctl, roles, path.parent)) if known else []
+        committed = {e.version: e for e in events
+                     if isinstance(e, Checkpoint) and e.slot is None}
+        version = int(ctl.commit >> 1) if known else max(committed, default=0)
+        newest, files = committed.get(version), committed.get(int(ctl.spilled))
+        step = min((slot.step for slot in each), default=0)
+        since = began(events, start.began if start else now)
+        entered = next((e.time for e in events if isinstance(e, Entered)), None)
+        age_s = None if newest is None else max(0.0, now - newest.time)
+        taken = dict(Counter(e.kind for e in events if isinstance(e, Checkpoint)))
+        died = Counter(e.role for e in events if isinstance(e, Failure))
+        kinds = Counter(e.kind for e in events if isinstance(e, Recovery))
+        kinds.update("reseat" for e in events if isinstance(e, Reseat))
+        repairs = [e.seconds - e.phases.replay for e in events if isinstance(e, Recovery)]
+        unlost = age_s if version or entered is None else max(0.0, now - entered)
+        return JobStatus(
+            job=directory.name, program=start.program if start else (), supervisor=ctl.supervisor,
+            state=state_of(ctl, known, entered is not None, alive=is_alive(directory)),
+            began=since, seconds=max(0.0, now - since), slots=ctl.nslots,
+            checksums=ctl.nchecksums, spares=ctl.nprocs - ctl.nslots - ctl.nchecksums,
+            groups=ctl.ngroups, strength=ctl.strength,
+            spares_left=sum(1 for _ in spares(ctl, roles)),
+            degraded=sorted(lacks), worst_lack=max(lacks.values(), default=0), version=version,
+            checkpoint_age_s=age_s, spilled=int(ctl.spilled),
+            spill_age_s=None if files is None else max(0.0, now - files.time),
+            protected_bytes=newest.bytes if newest else 0, step=step,
+            steps_per_s=steps_per_s(events, step, now) if each else None,
+            checkpoints=taken, deaths=dict(died), recoveries=dict(kinds),
+            launches=sum(isinstance(e, Entered) for e in events),
+            log_budget_bytes=int(ctl.log_bytes),
+            effective=effective_time(events, ctl.nslots, now), loss_s=unlost,
+            repair_s=sum(repairs) / len(repairs) if repairs else None, each_slot=each,
+        )
+
+
+@dataclass(frozen=True)
+class _Start:
+    program: list[str]
+    began: float
+
+
+def start_of(directory: Path) -> _Start | None:
+    """The program of a job, and when the job was made; None on a node without ``ftrma run``."""
+    path = directory / "start"
+    with contextlib.suppress(FtrmaError, OSError, ValueError, KeyError, TypeError):
+        program = json.loads(private.read(path))["program"]
+        return _Start([str(word) for word in program], os.stat(path).st_mtime)
+    return None
+
+
+def is_alive(directory: Path) -> bool:
+    """True if some process of the job is left on this node."""
+    return lock.is_shared(directory)
+
+
+def state_of(ctl: Control, known: bool, entered: bool, *, alive: bool) -> str:
+    """The state of a job, see `JobStatus`.
+
+    Args:
+        known: this node has the words of the job's processes.
+        entered: by the story, the slots have entered the program.
+    """
+    if not alive:
+        return LEFT_BEHIND
+    if not known:
+        return "running" if entered else "starting"
+    if ctl.alarm >= ENDED:
+        return "ending"
+    if ctl.alarm != ctl.repaired:
+        return "repairing"
+    if not ctl.start_ns:
+        return "starting"
+    if ctl.replays:
+        return "replaying"
+    return "halting" if ctl.halt else "running"
+
+
+def each_slot(ctl: Control, roles: Roles, directory: Path) -> Iterator[SlotStatus]:
+    """Yield where each slot is.
+
+    Args:
+        directory: of the job on this node.
+    """
+    for s in range(ctl.nslots):
+        p, progress = ctl.proc[roles.slot_proc[s]], ctl.slots[s]
+        state = slot_state(ctl, p, replayed=bool(progress.replaying))
+        kind, awaited = p.awaits >> 32, int(p.awaits & 0xFFFFFFFF) - 1
+        waits = state == "waits"
+        yield SlotStatus(
+            slot=s, group=roles.slot_group[s], pid=p.pid, node=p.node, state=state,
+            waits_in=WAITS_IN.get(kind, "") if waits else "",
+            awaited=awaited if waits and awaited >= 0 else None, step=int(p.ordinal),
+            log_bytes=log_used_bytes(directory / f"log-{s}"),
+            log_peak_bytes=int(progress.peak_bytes),
+        )
+
+
+def slot_state(ctl: Control, p: Process, *, replayed: bool) -> str:
+    if p.state == DEAD:
+        return "died"
+    if p.state != ALIVE:
+        return "is not there yet"
+    if p.finished == ctl.attempt:
+        return "has ended"
+    if replayed:
+        return "is replayed"
+    if ctl.nodes == 1 and stacks.state_of(p.pid) in STOPPED:
+        return "is stopped"
+    if p.arrived > ctl.taken:
+        return "checkpoints"
+    if p.waiting:
+        return "waits"
+    return "in MPI" if p.calls & CALLS_INSIDE else "computes"
+
+
+def lacking(ctl: Control, roles: Roles) -> dict[int, int]:
+    """The groups that lack redundancy, each with the number of members without a whole vault."""
+    found: Counter[int] = Counter()
+    for s in range(ctl.nslots):
+        if not has_vault(ctl.proc[roles.slot_proc[s]]):
+            found[roles.slot_group[s]] += 1
+    for c in range(ctl.nchecksums):
+        if not has_vault(ctl.proc[roles.checksum_proc[c]]):
+            found[c // ctl.strength] += 1
+    return dict(found)
+
+
+def has_vault(p: Process) -> bool:
+    return p.state == ALIVE and bool(p.ready)
+
+
+def spares(ctl: Control, roles: Roles) -> Iterator[int]:
+    """Living processes without a role."""
+    holders = {roles.slot_proc[s] for s in range(ctl.nslots)}
+    holders |= {roles.checksum_proc[c] for c in range(ctl.nchecksums)}
+    for p in range(ctl.nprocs):
+        if p not in holders and ctl.proc[p].state == ALIVE:
+            yield p
+
+
+def steps_per_s(events: Sequence[Event], step: int, now: float) -> float | None:
+    """Steps per second since the last event after which the number of steps is known.
+
+    Args:
+        step: the number of steps now.
+    """
+    at: dict[int, int] = {0: 0}  # by version
+    since: tuple[float, int] | None = None
+    for event in events:
+        if isinstance(event, Checkpoint) and event.slot is None and event.step:
+            at[event.version] = event.step
+            if now - event.time >= LEAST_S:
+                since = event.time, event.step
+        elif isinstance(event, Entered) or (isinstance(event, Recovery) and event.kind != "causal"):
+            since = (event.time, at[event.version]) if event.version in at else None
+    if since is None or now - since[0] < LEAST_S:
+        return None
+    return max(0.0, (step - since[1]) / (now - since[0]))
+
+
+def read(directory: Path, now: float) -> JobStatus:
+    """Read where a job is, once; see `look`."""
+    return look(directory, story.read(directory), now)
