@@ -309,6 +309,8 @@ struct ftrma_proc {
     uint64_t calls;         /* calls of MPI that may block, see FTRMA_CALLS_INSIDE */
     uint64_t met;           /* repair rendezvous reached: round << 8 | phase */
     uint64_t ordinal;       /* safepoints passed in this attempt */
+    uint64_t step;          /* safepoints passed since the program's start, by the way that counts: an
+                               attempt goes on from its checkpoint's number */
     uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */
     uint64_t staging;       /* slot: version it is staging or has staged; 0: it waits */
     uint64_t staged;        /* slot: version completely staged */

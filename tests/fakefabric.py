@@ -42,6 +42,7 @@ class FakeProcessWords:
     """Words of one process."""
 
     ordinal: int = 0
+    step: int = 0
     arrived: int = 0
     staging: int = 0
     staged: Version = START

@@ -32,6 +32,7 @@ class ControlProcessWords:
     """Words of one process in the control file, see `words.ProcessWords`."""
 
     ordinal: int = _word("ordinal")
+    step: int = _word("step")
     arrived: int = _word("arrived")
     staging: int = _word("staging")
     staged: Version = _word("staged")

@@ -61,6 +61,8 @@ class Failure(Event):
         at: how far a slot had come: the committed version, and the events after it (-1: unknown;
             below that: minus the number of synchronizations); None if it cannot be told.
         waited: a slot waited for others.
+        step: how far the job had come, see `protocol.job_end.step_of`; None: not known.
+        repair: the newest round of repair that had ended by then, in this launch.
     """
 
     role: str
@@ -70,6 +72,8 @@ class Failure(Event):
     host: str = ""
     at: tuple[int, int] | None = None
     waited: bool = False
+    step: int | None = None
+    repair: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,12 +164,15 @@ class Relaunch(Event):
         slots: whose vaults are lost (on one node), or whose processes died (over several).
         version: on one node, of the checkpoint that the job goes on from.
         noticed_ns: on one node, when the failure was noticed, on the machine's monotonic clock.
+        step, repair: on one node, as in `Failure`.
     """
 
     reason: str
     slots: tuple[int, ...]
     version: int = 0
     noticed_ns: int = 0
+    step: int | None = None
+    repair: int = 0
 
 
 @dataclass(frozen=True)

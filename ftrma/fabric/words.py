@@ -15,6 +15,7 @@ class ProcessWords(Protocol):
 
     Attributes:
         ordinal: safepoints that the slot has passed in this attempt.
+        step: safepoints since the program's start, over all attempts that count.
         arrived: ordinal of the safepoint where the slot waits to checkpoint.
         staging: version that the slot stages or has staged; 0: it waits.
         staged: version that the slot has staged completely.
@@ -34,6 +35,7 @@ class ProcessWords(Protocol):
     """
 
     ordinal: int
+    step: int
     arrived: int
     staging: int
     staged: Version

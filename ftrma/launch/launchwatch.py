@@ -13,6 +13,7 @@ from ..host.errors import CATASTROPHE
 from ..protocol import job_end
 from .launch import Launch
 from .launchcontrol import LaunchControl
+from .noprogress import ProgressWatch
 from .onenode import OneNode
 from .severalnodes import SeveralNodes
 from .signalforwarding import SignalForwarder
@@ -32,7 +33,7 @@ class LaunchWatch:
     def __init__(self, launch: Launch, signals: SignalForwarder) -> None:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
-        self.stalls = StallWatch(launch)
+        self.stalls, self.progress = StallWatch(launch), ProgressWatch(launch.made)
         self.own_end: job_end.JobEnd | None = None
         self.undecided = False  # it is not known yet if a noticed death is a failure
         self.left_since = self.waiting_since = 0.0
@@ -79,6 +80,8 @@ class LaunchWatch:
             self.undecided = False
         if killed := self.control.killed_by_signal():
             self.own_end = job_end.end_by_signal(*killed)
+        if stuck := self.progress.look():
+            self.own_end = stuck
         if lacking := self.launch.stdin.lacking:
             self.own_end = job_end.JobEnd(CATASTROPHE, f"error: {lacking}")
         if self.own_end is None:

@@ -14,7 +14,7 @@ import time
 from ..fabric import plans, saved, story
 from ..fabric.absence import is_stopped, stopped
 from ..fabric.control_file import place_of_kill
-from ..fabric.story import Failure
+from ..fabric.story import Failure, Relaunch
 from ..host import timeouts
 from ..host.errors import CATASTROPHE, NO_ROOM
 from ..host.outfile import tell
@@ -29,6 +29,7 @@ from . import eachhost, nexthosts
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
 from .launch import Launch
+from .noprogress import no_progress, step_of
 from .relaunch import relaunch
 from .stoppedprocesses import StoppedProcesses
 from .vaulthandover import role_holders
@@ -150,6 +151,8 @@ class OneNode:
         died = self.dead_procs()
         if reason not in (LAUNCHER_DIED, ALL_DIED):  # else they did not die by themselves
             self.report(died)
+        stuck = no_progress(self.made, Relaunch(
+            reason, (), step=step_of(ctl), repair=int(ctl.repaired)))
         was_full = self.memory_was_full()
         first = not ctl.start_ns and not ctl.resume  # no launch of this job has come up yet
         hopeless = first and launch.says_why()
@@ -157,6 +160,8 @@ class OneNode:
         if was_full:
             tell(f"error: {reason}: {NO_ROOM}")
             return CATASTROPHE
+        if stuck:
+            return tell_own_end(stuck)
         failed = eachhost.failing(made.directory, made.words) if first and made.may_spread else {}
         if failed:
             reason = f"{reason}: {nexthosts.tell_failed(failed)}"
@@ -194,7 +199,8 @@ class OneNode:
             if job.exchange(p, "reported", 0, 1):
                 story.emit(self.made.directory, Failure(
                     role=ROLE_NAMES[role], index=index, pid=p.pid,
-                    place=place_of_kill(self.ctl, role, index)))
+                    place=place_of_kill(self.ctl, role, index), step=step_of(self.ctl),
+                    repair=int(self.ctl.repaired)))
 
     # -- what ails it -------------------------------------------------------------------------
 

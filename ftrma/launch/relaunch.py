@@ -11,6 +11,7 @@ from ..native.job import Takeover
 from ..native.shared import Version
 from ..protocol.salvage import catastrophe
 from .job import ALL_DIED, HALTED, LAUNCHER_DIED, SUPERVISOR_DIED, Job
+from .noprogress import step_of
 from .vaulthandover import hand_over, role_holders
 
 
@@ -35,11 +36,13 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
         )
         return False
     known = ctl.death_ns and ctl.alarm != ctl.repaired and not together
+    step, repair = step_of(ctl), int(ctl.repaired)
     version = 0 if forfeited else ctl.commit >> 1
     hand_over(made, lost, version, ctl.death_ns if known else noticed_ns)
     slots = tuple(at for at in lost if at < made.layout.slots)
     story.emit(made.directory, Relaunch(
-        reason=reason, slots=slots, version=version, noticed_ns=noticed_ns
+        reason=reason, slots=slots, version=version, noticed_ns=noticed_ns, step=step,
+        repair=repair,
     ))
     to = f"checkpoint {version}" if version else "the start"
     tell(f"{reason}; launching the job again from {to}")

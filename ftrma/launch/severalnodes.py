@@ -23,6 +23,7 @@ from .connections import Peer
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import LAUNCHER_DIED
 from .launch import Launch
+from .noprogress import no_progress
 from .onenode import come_up_s
 from .rankstate import describe
 from .stoppedprocesses import StoppedProcesses
@@ -74,10 +75,13 @@ class SeveralNodes:
         made, links, ranks = self.made, self.rank_links, self.ranks
         lost = self.lost_host() if self.launcher_died else []
         cause = failover.cause_of(links, made.directory, made.options, reason, lost)
+        stuck = no_progress(made)
         # If no rank has come to a first launch, none would come to the next one.
         started = ranks.entered or (links.cause is not None and links.spread)
         hopeless = not started and self.launch.says_why()
-        self.end(final=made.exhausted)
+        self.end(final=made.exhausted or bool(stuck))
+        if stuck:
+            return tell_own_end(stuck)
         failed = {} if ranks.entered else eachhost.failing(made.directory, made.words)
         if failed:
             reason = f"{reason}: {nexthosts.tell_failed(failed)}"

@@ -62,6 +62,7 @@ class Process(Protocol):
     calls: int
     met: int
     ordinal: int
+    step: int
     arrived: int
     staging: int
     staged: Version

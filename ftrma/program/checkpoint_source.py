@@ -29,6 +29,11 @@ class CheckpointSource:
         """The safepoint at which it was taken."""
         return int(self.record["ordinal"])
 
+    @property
+    def step(self) -> int:
+        """The safepoints that had been passed then, since the program's start."""
+        return int(self.record["step"])
+
     def restore_window(self, ordinal: int, address: int, size_bytes: int) -> int | None:
         """Put the checkpoint's bytes into one window.
 

@@ -84,6 +84,7 @@ class Session:
         spilling: writes checkpoints to files; None: nobody has asked for that.
         generation: number of the round in which the newest repair has ended for this process.
         ordinal: of the last safepoint, from 1.
+        steps_before: safepoints since the program's start that this attempt does not pass again.
         replay: that this process is in; None if it is in none.
         repaired: by the last repair.
         unwound: the last repair was not in place, so the program unwinds.
@@ -110,7 +111,7 @@ class Session:
         self.claimed = False
         self.told_no_files = False
         self.mail: Mail | None = None  # of a framework that is told of deaths
-        self.ordinal = 0
+        self.ordinal = self.steps_before = 0
         self.names_hash = 0  # of the names declared so far, in their order
         self.restoring = False
         self.reentered = False
@@ -187,6 +188,7 @@ class Session:
         if self._begin_replay_here():
             return NONE
         self.ordinal += 1
+        view.words.me.step = self.steps_before + self.ordinal
         self.restoring = False
         if self.ordinal == 1:
             self.preallocate()
@@ -362,6 +364,7 @@ class Session:
         """
         regions = [] if alone else self.entries.regions(self.view.words.committed)
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
+                                  "step": self.steps_before + self.ordinal,
                                   "entries": {} if alone else self.entries.forms()}
         found = logs.windows()
         for window, counters in zip(found, logs.window_counters(), strict=True):
@@ -511,6 +514,7 @@ class Session:
                 check_own_vault(view, self.slot)
             record = self.vault.read_record(view.seal(view.words.committed))
             self.source = CheckpointSource(self.slot, self.vault, record)
+            self.steps_before = self.source.step - 1  # the checkpoint's safepoint is passed again
         entries = self.source.record["entries"] if self.source else {}
         self.entries = EntryStore(entries, self._bytes_of)
         if self.vault:
@@ -541,7 +545,7 @@ class Session:
     def _forget_attempt(self) -> None:
         job.attempt_begin()
         deathmail.show_world()
-        self.states, self.ordinal, self.names_hash = {}, 0, 0
+        self.states, self.ordinal, self.names_hash, self.steps_before = {}, 0, 0, 0
         self.source, self.replay, self.claimed, self.mail = None, None, False, None
         self.staging = None
 
@@ -553,4 +557,5 @@ class Session:
         self.source = self.replay.source
         if self.replay.anchored and self.source:
             self.restoring, self.ordinal = True, self.source.ordinal
+            self.steps_before = self.source.step - self.source.ordinal
         self.log.slot = self.slot

@@ -8,6 +8,7 @@ from ..fabric.words import ProcessWords
 from ..native import logs
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT, SPARE
 from ..native.shared import Slot
+from . import job_end
 from .failure_state import has_begun
 
 
@@ -27,7 +28,7 @@ def report_deaths(view: JobView) -> None:
         view.emit(Failure(
             role=ROLE_NAMES[role], index=index, pid=process.pid,
             place=view.place_of_kill(role, index), host=view.host_of(p), at=at,
-            waited=waited,
+            waited=waited, step=job_step(view), repair=view.words.repaired_round,
         ))
         if told and role != CHECKSUM and (role, index) != (SLOT, 0):
             view.tell(f"{ROLE_NAMES[role]} {index} died (process {process.pid}); {told} goes on "
@@ -48,6 +49,17 @@ def report_deaths_of_servers(view: JobView) -> None:
         others -= set(view.slot_holders())
     if any(words.dead and not words.reported for words in map(view.words.process, others)):
         report_deaths(view)
+
+
+def job_step(view: JobView) -> int | None:
+    """Say how far the slots have come, see `job_end.step_of`; None for a framework's own steps."""
+    if view.claimant:
+        return None
+    holders = [view.words.process(p) for p in view.slot_holders()]
+    return job_end.step_of(
+        (words.step for words in holders),
+        (view.words.slot(slot).events or words.syncs
+         for slot, words in zip(view.all_slots(), holders, strict=True)))
 
 
 def progress_at_death(

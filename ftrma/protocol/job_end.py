@@ -13,12 +13,13 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..fabric.story import Event, Failure
+from ..fabric.story import Event, Failure, Relaunch, Stall
 from ..host.errors import CATASTROPHE
 from ..native.constants import PlanKind
 
 SETTLE_S = 0.15  # deaths with one cause are noticed within milliseconds of each other
 STRIKES = 3  # chosen: two deaths at one place may be a coincidence
+NO_PROGRESS = 93  # status of a job that batch systems must not start again by themselves
 KILLED = 128 + signal.SIGKILL
 
 
@@ -55,24 +56,81 @@ def killed_repeatedly(story: Iterable[Event]) -> int | None:
 
     A program that needs more memory than there is would go on like this: the kernel kills it, its
     replacement comes to the same place, and so on until no spare and no launch is left. A kill by a
-    ``--kill`` rule does not count, nor one while the slot waited for others.
+    ``--kill`` rule does not count, nor one while the slot waited for others, nor one of a slot that
+    hung.
 
     Args:
         story: the job's events; those of failures tell the place (`deaths.progress_at_death`).
     """
     # The place of each slot's newest death, and how many deaths running were there.
     rows: dict[int, tuple[tuple[int, int] | None, int]] = {}
+    story = list(story)
+    hung = {pid for event in story if isinstance(event, Stall) for pid in event.pids}
     for event in story:
         if not isinstance(event, Failure) or event.role != "slot":
             continue
         slot, at = event.index, event.at
-        if event.place != "unknown" or event.waited:
+        if event.place != "unknown" or event.waited or event.pid in hung:
             at = None
         before, times = rows.get(slot, (None, 0))
         rows[slot] = at, (times + 1 if at == before else 1) if at is not None else 0
         if rows[slot][1] == STRIKES:
             return slot
     return None
+
+
+def step_of(steps: Iterable[int], events: Iterable[int]) -> int | None:
+    """Say how far a job has come, so that it can be compared with later; None: it cannot be said.
+
+    Args:
+        steps: safepoints that each slot has passed since the program's start.
+        events: of each slot, or its synchronizations: for a program without safepoints.
+
+    Returns:
+        The most safepoints; minus the most events if there are no safepoints.
+    """
+    return max(steps, default=0) or -max(events, default=0) or None
+
+
+def setbacks(story: Iterable[Event]) -> list[int | None]:
+    """List how far the job had come at each failure; None where that does not count.
+
+    Deaths in one repair are one failure, and so is a relaunch that follows from them. A relaunch
+    over several nodes tells no step. A death by a ``--kill`` rule does not count.
+    """
+    found: list[int | None] = []
+    launch, last = 0, (-1, -1)
+    for event in story:
+        if not isinstance(event, (Failure, Relaunch)) or (
+                isinstance(event, Failure) and event.role != "slot"):
+            continue
+        step = None if isinstance(event, Failure) and event.place != "unknown" else event.step
+        if (launch, event.repair) != last and (step is not None or isinstance(event, Failure)):
+            found.append(step)
+            last = launch, event.repair
+        elif step is None and isinstance(event, Failure):
+            found[-1] = None
+        launch += isinstance(event, Relaunch)
+    return found
+
+
+def no_progress(story: Iterable[Event], most: int) -> JobEnd | None:
+    """End a job that has come to the same step after `most` recoveries; None: it goes on.
+
+    Args:
+        story: the job's events.
+        most: recoveries; 0: any number.
+    """
+    row = setbacks(story)[-most - 1 :]
+    if not most or len(row) <= most or row[0] is None or {*row} != {row[0]}:
+        return None
+    where = f"safepoint {row[0]}" if row[0] > 0 else f"event {-row[0]} (it passes no safepoints)"
+    return JobEnd(
+        NO_PROGRESS,
+        f"error: the job makes no progress: it has failed {most + 1} times running at {where}, "
+        f"after {most} recoveries that came no further (--max-no-progress {most}); if it were "
+        "started again, it would fail there again, most likely",
+    )
 
 
 def end_by_signal(slot: int, number: int) -> JobEnd:

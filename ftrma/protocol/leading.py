@@ -100,6 +100,7 @@ def begin_replays(view: JobView, slot_proc: Sequence[Proc]) -> None:
             continue
         # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
         words.process(after).ordinal = words.process(before).ordinal
+        words.process(after).step = words.process(before).step
         # Others may compare it before the replacement has come so far.
         words.process(after).protect_hash = words.process(before).protect_hash
         if has_begun(view, s):

@@ -105,6 +105,7 @@ class Options:
     aware: str = ""  # nodes, or none where there is one only
     stall: float | str = ""  # see `stall_limit`
     on_stall: str = "tell"
+    max_no_progress: int = 3
     trace: str = ""
     quiet: bool = False
     verbose: bool = False
@@ -402,6 +403,12 @@ OPTIONS = [
         "--requeue-status", "requeue_status", "STATUS",
         "exit status of a job that has ended behind a checkpoint (default: 85)",
         _status, anew=True,
+    ),
+    Option(
+        "--max-no-progress", "max_no_progress", "K",
+        "end with status 93 if the job fails at the same safepoint after K recoveries running; 0: "
+        "never (default: 3)",
+        _count(0, MOST_RELAUNCHES), anew=True,
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",

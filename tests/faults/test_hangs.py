@@ -59,6 +59,10 @@ def hang():
         ftrma.busy(30)
         time.sleep(2.5)
         ftrma.busy(0)
+    elif how == "always":
+        time.sleep(1000)
+    elif how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
     elif how == "probes":
         while True:
             comm.Iprobe()
@@ -69,7 +73,7 @@ while state.step < {STEPS}:
     win.Fence()
     win.Put(np.array([state.step + 1]), (me + 1) % n)
     win.Fence()
-    if me == 1 and state.step == 5 and once():
+    if me == 1 and state.step == 5 and (how in ("always", "dies") or once()):
         hang()
     if how in ("lock", "crossed"):
         win.Lock(2)
@@ -149,7 +153,7 @@ def test_a_slot_that_has_said_so_is_no_stall() -> None:
     assert "stood still" not in result.stderr
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_job_that_hangs_can_be_ended() -> None:
     """Law: ``halt`` ends it with status 70, and says why."""
     result = run("spin", "--stall", str(LIMIT_S), "--on-stall", "halt")
@@ -157,6 +161,25 @@ def test_a_job_that_hangs_can_be_ended() -> None:
     assert re.search(r"error: the job hangs: slot 1 has stood still for [\d.]+ s", result.stderr)
     (stall,) = result.stats["stalls"]
     assert stall["slots"] == [1]
+
+
+@pytest.mark.parametrize("rollback", tiers([False, True], full="False", nightly="True"))
+def test_a_job_that_hangs_at_one_step_is_given_up(rollback: bool) -> None:
+    """Law: after as many recoveries as it may have there the job ends with 93 and says why, also
+    when each recovery takes a new checkpoint of the same step."""
+    result = run("always", "--stall", "0.5", "--on-stall", "replace", "--max-no-progress", "1",
+                 "--policy", "rollback" if rollback else "auto", "--spares", "3")
+    assert result.status == 93, result
+    assert "the job makes no progress: it has failed 2 times running at safepoint" in result.stderr
+    assert [stall["slots"] for stall in result.stats["stalls"]] == [[1], [1]]
+
+
+@pytest.mark.nightly
+def test_launches_count_as_recoveries() -> None:
+    """Law: a job without spares is given up, too, before its launches are used up."""
+    result = run("dies", "--spares", "0", "--max-relaunch", "9", "--max-no-progress", "1")
+    assert result.status == 93, result
+    assert result.stderr.count("launching the job again") == 1, result
 
 
 @pytest.mark.nightly

@@ -6,8 +6,18 @@ import dataclasses
 
 import pytest
 
-from ftrma.fabric.story import Failure, Scrub
-from ftrma.protocol.job_end import STRIKES, JobEnd, OwnExit, decide_end, killed_repeatedly
+from ftrma.fabric.story import Event, Failure, Relaunch, Scrub, Stall
+from ftrma.protocol.job_end import (
+    NO_PROGRESS,
+    STRIKES,
+    JobEnd,
+    OwnExit,
+    decide_end,
+    killed_repeatedly,
+    no_progress,
+    setbacks,
+    step_of,
+)
 
 CRASH, SEVEN, WELL = OwnExit(by_signal=11), OwnExit(status=7), OwnExit()
 LIBRARY = OwnExit(status=1, sure=False)
@@ -81,3 +91,63 @@ def test_servers_are_not_counted() -> None:
     """Law: neither checksum ranks, nor what a job over several nodes tells without a place."""
     assert killed_repeatedly([death(role="checksum")] * 5) is None
     assert killed_repeatedly([dataclasses.replace(death(), at=None)] * 5) is None
+
+
+def test_a_slot_that_hung_was_not_killed_for_its_memory() -> None:
+    """Law: the watcher kills a slot that hangs as often as it hangs, and that is told otherwise."""
+    hung = Stall("stall", (1,), 10.0, action="replace", pids=(4711,))
+    assert killed_repeatedly([hung, *[death()] * STRIKES]) is None
+    other = Stall("stall", (1,), 10.0, pids=(4712,))
+    assert killed_repeatedly([other, *[death()] * STRIKES]) == 1
+
+
+def failure(step: int | None, repair: int, slot: int = 1, place: str = "unknown",
+            role: str = "slot") -> Failure:
+    return Failure(role, slot, 4711, place, step=step, repair=repair)
+
+
+def again(step: int | None, repair: int) -> Relaunch:
+    return Relaunch("no spare is left", (), step=step, repair=repair)
+
+
+@pytest.mark.parametrize(("steps", "events", "found"), [
+    ([4, 5, 5], [90, 91, 92], 5), ([0, 0], [7, 9], -9), ([0, 0], [0, 0], None), ([], [], None)])
+def test_the_step_of_a_job(steps: list[int], events: list[int], found: int | None) -> None:
+    """Law: safepoints count if there are any, else events; what is not known is not made up."""
+    assert step_of(steps, events) == found
+
+
+@pytest.mark.parametrize(("story", "found"), [
+    ([failure(5, 0), failure(5, 1)], [5, 5]),
+    ([failure(5, 0), failure(5, 0, slot=2), failure(6, 1)], [5, 6]),  # two in one repair
+    ([failure(5, 3), again(5, 3), failure(5, 0)], [5, 5]),  # the launch follows from the death
+    ([failure(5, 3), again(5, 4), failure(5, 0)], [5, 5, 5]),  # and here from something else
+    ([again(5, 0), again(5, 0)], [5, 5]),
+    ([failure(5, 0), failure(5, 1, role="spare"), Scrub("slot", 1, 2)], [5]),
+    ([failure(5, 0, place="fence"), failure(5, 1)], [None, 5]),
+    ([failure(5, 0), failure(5, 0, place="fence")], [None]),
+    ([failure(5, 0), again(None, 0), again(None, 0), failure(5, 0)], [5, 5]),  # several nodes
+])
+def test_setbacks(story: list[Event], found: list[int | None]) -> None:
+    """Law: one for each repair or launch, none for what changes nothing, None for kills on
+    purpose."""
+    assert setbacks(story) == found
+
+
+def test_no_progress() -> None:
+    """Law: a job that fails at one step once more than it may be recovered there ends with 93; one
+    failure elsewhere begins the count anew, and so does one that is not known."""
+    def row(*steps: int | None) -> list[Event]:
+        return [failure(step, i) for i, step in enumerate(steps)]
+
+    end = no_progress(row(3, 7, 7, 7, 7), 3)
+    assert end and end.status == NO_PROGRESS == 93
+    assert "failed 4 times running at safepoint 7, after 3 recoveries" in end.words
+    assert no_progress(row(7, 7, 7), 3) is None
+    assert no_progress(row(7, 7, 7, 8), 3) is None, "it came further"
+    assert no_progress(row(7, 7, 8, 7, 7), 3) is None
+    assert no_progress(row(7, 7, None, 7, 7), 3) is None
+    assert no_progress(row(None, None, None, None), 3) is None
+    assert no_progress(row(7, 7, 7, 7), 0) is None, "it may go on for ever"
+    end = no_progress(row(-40, -40), 1)
+    assert end and "at event 40 (it passes no safepoints)" in end.words
