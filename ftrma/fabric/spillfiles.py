@@ -51,6 +51,24 @@ NAME = re.compile(r"(\d{4,})-(\d{6,})")
 _HEAD = b'{"tag": "'
 
 
+_given: Key | None = None  # on a node that is not the supervisor's
+
+
+def key() -> Key:
+    """The key of files of checkpoints: it follows from the user's own.
+
+    Raises:
+        FtrmaError: that cannot be read or made.
+    """
+    return _given or Key(userkey.read().tag(PURPOSE))
+
+
+def use_key(given: Key) -> None:
+    """Use this key in this process: on other nodes the user's own may be another one."""
+    global _given
+    _given = given
+
+
 class Damaged(FtrmaError):
     """Files of a checkpoint are not what was written."""
 
@@ -100,13 +118,13 @@ def arrays_of(record: Mapping[str, Any]) -> list[SavedArray]:
 # ---- text with a tag ------------------------------------------------------------------------
 
 
-def tagged(key: Key, name: str, content: Mapping[str, Any]) -> bytes:
+def tagged(name: str, content: Mapping[str, Any]) -> bytes:
     """Write a JSON object whose first member is a tag of its name and of all the rest."""
     body = json.dumps(content, indent=1).encode()[1:] + b"\n"
-    return _HEAD + key.tag(PURPOSE, name.encode(), body).hex().encode() + b'",' + body
+    return _HEAD + key().tag(PURPOSE, name.encode(), body).hex().encode() + b'",' + body
 
 
-def untagged(key: Key, name: str, data: bytes) -> dict[str, Any]:
+def untagged(name: str, data: bytes) -> dict[str, Any]:
     """Read such an object.
 
     Raises:
@@ -115,7 +133,7 @@ def untagged(key: Key, name: str, data: bytes) -> dict[str, Any]:
     end = len(_HEAD) + 2 * TAG_BYTES
     tag, body = data[len(_HEAD):end], data[end + 2:]
     framed = data.startswith(_HEAD) and data[end:end + 2] == b'",'
-    if not framed or tag != key.tag(PURPOSE, name.encode(), body).hex().encode():
+    if not framed or tag != key().tag(PURPOSE, name.encode(), body).hex().encode():
         raise Damaged(f"{name} was damaged or changed, or the key {userkey.path()} is another one "
                       "than when it was written")
     found: dict[str, Any] = json.loads(b"{" + body)
@@ -186,7 +204,7 @@ def read_manifest(directory: Path, point: Point) -> dict[str, Any]:
 
 
 def _read_tagged(directory: Path, point: Point, name: str) -> dict[str, Any]:
-    return untagged(userkey.read(), f"{point.name}/{name}", _bytes_of(directory, point, name))
+    return untagged(f"{point.name}/{name}", _bytes_of(directory, point, name))
 
 
 def _bytes_of(directory: Path, point: Point, name: str) -> bytes:
@@ -217,7 +235,7 @@ class Part:
         text = _bytes_of(directory, point, name)
         if hashlib.sha256(text).hexdigest() != manifest["parts"].get(name):
             raise Damaged(f"{point.name}/{name} was damaged, or belongs to another checkpoint")
-        self.content = untagged(userkey.read(), f"{point.name}/{name}", text)
+        self.content = untagged(f"{point.name}/{name}", text)
 
     @property
     def size_bytes(self) -> int:
@@ -273,7 +291,7 @@ class Part:
         text = _bytes_of(self.directory, self.point, f"slot-{self.slot}.record")
         if hashlib.sha256(text).hexdigest() != self.content["record"]["sha256"]:
             raise Damaged(f"{self.point.name}/slot-{self.slot}.record was damaged")
-        seal = Seal(userkey.read(), f"slot {self.slot}", f"{self.point.name} in files")
+        seal = Seal(key(), f"slot {self.slot}", f"{self.point.name} in files")
         try:
             return records.decode(text, seal)
         except CorruptVault as error:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..fabric import story
+from ..fabric import spillfiles, story
 from ..fabric.story import Checkpoint, Failure, Seats
 from ..host import private
 from ..host.tomlfile import read_text
@@ -27,18 +27,28 @@ from .ranklinks import RankLinks
 from .rankstate import RankState
 
 
-def past(directory: Path, options: settings.Options) -> dict[str, Any]:
+def past(
+    directory: Path, options: settings.Options, begun_from: dict[str, Any] | None
+) -> dict[str, Any]:
     """Facts for the ranks of a launch: groups and committed version of the launches before.
 
-    The text of the topology file is among them, since not every node may have the file.
+    The text of the topology file is among them, since not every node may have the file; and the
+    key of files of checkpoints, since the user's own may be another one there.
+
+    Args:
+        begun_from: see `Job.begun_from`.
     """
     events = story.read(directory)
     tables = [e.slot_group for e in events if isinstance(e, Seats)]
     versions = [e.version for e in events if isinstance(e, Checkpoint)]
     topology = _text(options.topology) if options.topology else ""
+    if begun_from:
+        versions.append(begun_from["version"])
+    keyed = begun_from or options.spill
     return {
         "slot_group": tables[-1] if tables else (), "committed": max(versions, default=0),
-        "topology": topology,
+        "topology": topology, "files": begun_from,
+        "files_key": spillfiles.key().text() if keyed else "",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..host.key import Key
 from ..host.listening import Bind
@@ -58,6 +59,8 @@ class Job:
         directory: in shared memory. key: of the job.
         program: its words, see `program.script`.
         hash_seed: PYTHONHASHSEED of its processes; "": it follows from the key.
+        begun_from: over several nodes, the checkpoint in files that it begins from: directory,
+            entry, version, and number of the attempt; None: it begins at the program's start.
         stdin: the user's.
         words: the user's options for the launcher, as the next launch takes them.
         cause: of a next launch over several nodes; None otherwise.
@@ -72,6 +75,7 @@ class Job:
     options: settings.Options
     program: list[str]
     hash_seed: str = ""
+    begun_from: dict[str, Any] | None = None
     stdin: StandardInput = field(default_factory=StandardInput)
     words: list[str] = field(init=False)
     cause: Cause | None = field(default=None, init=False)

@@ -93,7 +93,7 @@ class Launch:
         self.rank_links = RankLinks(
             layout.processes, made.key, made.bind,
             functools.partial(story.emit, directory), functools.partial(story.read, directory),
-            made.cause, failover.past(directory, made.options),
+            made.cause, failover.past(directory, made.options, made.begun_from),
             functools.partial(failover.trace_file, directory), self.stdin.serve_far,
         )
         self.log = directory / "launcher.log"

@@ -61,7 +61,9 @@ class RankLinks:
         self.read_story = read_story
         self.cause, self.past = cause, past
         self.keep_trace, self.give_stdin = keep_trace, give_stdin
-        self.first_attempt = cause.attempt if cause else 1  # of this launch
+        self.files = past["files"]
+        begun = self.files["attempt"] if self.files else 1
+        self.first_attempt = cause.attempt if cause else begun  # of this launch
         self.ranks = RankState(attempt=self.first_attempt)
         if cause:
             self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
@@ -145,7 +147,8 @@ class RankLinks:
         peer.pid = pid
         self.ranks.links[peer.rank] = peer
         homes = self.cause.homes if self.cause else ()
-        self.connections.send(peer, "hello", resume=self.cause is not None,
+        again = self.cause is not None or self.files is not None
+        self.connections.send(peer, "hello", resume=again,
                               entry=self.ranks.attempt, homes=homes, **self.past)
 
     def _gone(self, peer: Peer) -> None:

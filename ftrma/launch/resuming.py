@@ -176,14 +176,18 @@ def _name_of(words: Sequence[str]) -> str:
     return os.path.basename(words[0])
 
 
-def fill(made: Job, files: Files) -> None:
-    """Give the first launch of a job, on one node, vaults with a checkpoint from files.
+def begin_from(made: Job, files: Files) -> None:
+    """Have the first launch of a job go on from a checkpoint in files.
+
+    On one node its vaults are filled here; over several nodes each node fills its own.
 
     Raises:
         FtrmaError: no checkpoint is whole.
     """
     began = time.monotonic()
-    while files.point:
+    if made.may_spread:
+        choose(files, thorough=True)
+    while files.point and not made.may_spread:
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                 list(pool.map(lambda slot: _fill_vault(made, files, slot),
@@ -195,13 +199,19 @@ def fill(made: Job, files: Files) -> None:
     if not files.point or not files.manifest:
         raise FtrmaError(f"no checkpoint in {files.directory} is whole any more; start the "
                          "program again")
+    made.hash_seed = files.manifest["hash_seed"]
+    attempt = files.manifest["attempt"] + 1
+    tell(f"goes on from checkpoint {files.point.version} in {files.directory}, "
+         f"{_age(files.manifest['written'])} old (read in {time.monotonic() - began:.1f} s)")
+    if made.may_spread:
+        made.begun_from = {"directory": str(files.directory), "attempt": attempt,
+                           "entry": files.point.entry, "version": files.point.version}
+        return
     ctl, layout = made.ctl, made.layout
     for checksum in range(layout.checksums):
         ctl.lost[layout.slots + checksum] = 1  # it is computed from the slots
     ctl.commit, ctl.resume = files.point.version << 1, 1
-    ctl.takeover, ctl.attempt = Takeover.OFFERED, files.manifest["attempt"] + 1
-    tell(f"goes on from checkpoint {files.point.version} in {files.directory}, "
-         f"{_age(files.manifest['written'])} old (read in {time.monotonic() - began:.1f} s)")
+    ctl.takeover, ctl.attempt = Takeover.OFFERED, attempt
 
 
 def _fill_vault(made: Job, files: Files, slot: int) -> None:
@@ -232,12 +242,6 @@ class RunFiles:
 
     source: Files | None = None
     sink: Files | None = None
-
-    @property
-    def hash_seed(self) -> str:
-        """PYTHONHASHSEED of the processes before; "": there are none."""
-        manifest = self.source.manifest if self.source else None
-        return str(manifest["hash_seed"]) if manifest else ""
 
     def end(self, status: int | None) -> None:
         """Note in the directory that the job has ended, if with status 0, and let others use it."""

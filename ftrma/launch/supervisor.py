@@ -145,8 +145,7 @@ def run(
             made.ctl.supervisor = os.getpid()
             killrules.write(made.ctl, options.kill)
             if files and files.source:
-                made.hash_seed = files.hash_seed
-                resuming.fill(made, files.source)
+                resuming.begin_from(made, files.source)
             ended = _to_the_end(made, signals, lock.fileno())
             keeps = made.ends.keeps
             return ended

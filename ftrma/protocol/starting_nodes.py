@@ -8,16 +8,23 @@ all goes as on one node.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from ..fabric import spillfiles
 from ..fabric.control_file import capacity_blocks
 from ..fabric.link import Link
 from ..fabric.node_table import NodeTable
 from ..fabric.round_changed import RoundChanged
 from ..fabric.several_nodes import SeveralNodesView
+from ..fabric.spillfiles import Part, Point
 from ..fabric.story import Seats, plain
 from ..host.errors import FtrmaError
+from ..host.key import Key
+from ..host.record import Seal
+from ..machine.placement import Placement
 from ..machine.topology import NO_LEVEL, NODES, domains_of_nodes
 from ..machine.topologyfile import read_topology
 from ..native import job, loading
@@ -27,6 +34,7 @@ from ..settings import killrules
 from ..settings import options as settings
 from ..vault.vault import Vault
 from . import seating
+from .filling import make_filled
 from .retrieval import Retrieval
 from .salvage import Role
 from .vault_inventory import VaultInventory
@@ -56,6 +64,11 @@ def join(
     if topology:
         domains = read_topology(options.topology, topology).domains(table.hosts)
     aware = options.aware or (NODES if len(table.names) > 1 else NO_LEVEL)
+    files = link.greeting["files"]
+    if link.greeting["files_key"]:
+        spillfiles.use_key(Key(bytes.fromhex(link.greeting["files_key"])))
+    if files and committed == files["version"]:
+        inventory.found.clear()  # no launch has come further: all begin from files
     where = {role: host for role, (host, _) in inventory.found.items()}
     placement = seating.seat_launch(layout, table.hosts, where, domains, aware)
     view = SeveralNodesView(
@@ -65,8 +78,33 @@ def join(
         link.send(**plain(Seats(placement.layout.slot_group)))
         if placement.shortfall:
             view.tell(placement.shortfall)
+    if files and committed == files["version"]:
+        fill_from_files(inventory, files, table, placement, link.key)
     inventory.open_mine(table, placement)
     return view, inventory
+
+
+def fill_from_files(inventory: VaultInventory, files: Mapping[str, Any], table: NodeTable,
+                    placement: Placement, key: Key) -> None:
+    """Have the vault of each slot on its node, filled from files, as if a launch had left it.
+
+    Args:
+        files: the checkpoint: directory, entry and version.
+        key: of the job.
+
+    Raises:
+        Damaged: the file is not what was written.
+    """
+    directory, version = Path(files["directory"]), Version(files["version"])
+    point = Point(files["entry"], version)
+    for slot, holder in enumerate(placement.slot_proc):
+        role = ("slot", slot)
+        inventory.found[role] = table.hosts[holder], frozenset((version,))
+        if holder == table.proc:
+            part = Part(directory, point, slot, spillfiles.read_manifest(directory, point))
+            sizes = inventory.capacity_blocks, inventory.layout.group_size
+            make_filled(inventory.path(role), sizes, part, version,
+                        Seal(key, f"slot {slot}", str(version)))
 
 
 def start_over_nodes(view: SeveralNodesView, inventory: VaultInventory) -> Vault | None:

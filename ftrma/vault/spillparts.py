@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fabric import spillfiles
 from ..fabric.spillfiles import (
     FORMAT,
     MANIFEST,
@@ -27,7 +28,7 @@ from ..fabric.spillfiles import (
     arrays_of,
     tagged,
 )
-from ..host import private, userkey
+from ..host import private
 from ..host import record as records
 from ..host.errors import CorruptVault
 from ..host.record import Seal
@@ -86,7 +87,6 @@ class PartWriter:
             OSError: it cannot be written. CorruptVault: the copy is damaged. FtrmaError: there is
                 no key, or a directory that is not this user's.
         """
-        key = userkey.read()
         record = vault.record_of(seal)
         extents = record.pop("extents")
         del record["end"]
@@ -102,10 +102,10 @@ class PartWriter:
         files = [*kept, *([fresh] if rest else [])]
         text = records.encode(
             {"record": record, "files": [[file.name, list(file.places.items())] for file in files]},
-            Seal(key, f"slot {self.slot}", f"{point.name} in files"))
+            Seal(spillfiles.key(), f"slot {self.slot}", f"{point.name} in files"))
         _write_file(place / f"slot-{self.slot}.record", text)
         name = f"slot-{self.slot}.json"
-        _write_file(place / name, tagged(key, f"{point.name}/{name}", {
+        _write_file(place / name, tagged(f"{point.name}/{name}", {
             "format": FORMAT, "slot": self.slot, "entry": point.entry, "version": point.version,
             "arrays": [{"name": array.name, "dtype": _dtype_text(array.dtype),
                         "shape": array.shape, "file": f"{file.name}.data",
@@ -216,7 +216,7 @@ def complete(directory: Path, point: Point, slots: int, facts: Mapping[str, Any]
             return f"slot {slot} has written no files of it"
     content = {"format": FORMAT, "entry": point.entry, "version": point.version, "slots": slots,
                "written": time.time(), "parts": parts, **facts}
-    _write_file(place / MANIFEST, tagged(userkey.read(), f"{point.name}/{MANIFEST}", content))
+    _write_file(place / MANIFEST, tagged(f"{point.name}/{MANIFEST}", content))
     for path in (place, directory):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from byhand import Job, ftrma, results, same
+from nodes import launcher_options, remove_fake_ssh, why_not
 from tiers import tiers
 from tree import ROOT
 
@@ -178,6 +179,34 @@ def test_a_damaged_checkpoint_is_set_aside(job: Any, tmp_path: Path, expected: A
     refused = go_on(tmp_path)
     assert refused.returncode == 2 and "slot-0.json is missing" in refused.stderr
     assert "no checkpoint in it is whole" in refused.stderr
+
+
+@pytest.mark.parametrize("seed", tiers(range(1, 7), full=["1"]))
+def test_over_several_nodes(job: Any, tmp_path: Path, expected: Any, seed: int) -> None:
+    """Law of this file, over three nodes, from there to one node and back; a process of the resumed
+    job dies, or a rule strikes while vaults are filled."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    dice = random.Random(seed)
+    nodes = ("--mpirun", launcher_options())
+    try:
+        for _ in range(2):
+            lost = job(*FILES, "--resume", "files", *dice.choice([nodes, nodes, ()]))
+            step = dice.randint(8, 40)
+            lost.until(lambda: (tmp_path / f"step-{step}").exists()  # noqa: B023
+                       or lost.process.poll() is not None)  # noqa: B023
+            if lost.process.poll() is None:
+                lose(lost)
+            for path in tmp_path.glob("step-*"):
+                path.unlink()
+        kill = dice.choice([(), ("--kill", "1@safepoint:3"), ("--kill", "2@restore")])
+        ended = job(*FILES, "--resume", "files", *nodes, *kill)
+        output, _ = ended.process.communicate(timeout=90)
+        assert ended.process.returncode == 0, output
+        assert "goes on from checkpoint" in output or "has ended" in output, output
+        assert same(results(tmp_path), expected), output
+    finally:
+        remove_fake_ssh()
 
 
 FAULTS = ("ENOSPC", "EIO", "short")
