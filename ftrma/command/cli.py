@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from .. import frameworks
 from ..host import outfile, programwords, signals, timeouts
 from ..host.errors import CATASTROPHE, FtrmaError, NotRecoverable
+from ..host.jsonoutput import document
 from ..host.outfile import tell
 from ..host.version import VERSION
 from ..reliability import command as reliability
@@ -92,6 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("file", metavar="FILE", help="what ftrma run --trace FILE has written")
     check.set_defaults(run=command_check)
     spill.add_parser(commands)
+    for printing in (doctor, clean, check):
+        printing.add_argument("--json", action="store_true", help="print JSON")
     reliability.add_parsers(commands)
     status.add_parser(commands)
     return parser
@@ -390,7 +393,11 @@ def command_framework(arguments: argparse.Namespace) -> int:
 def command_clean(arguments: argparse.Namespace) -> int:
     from ..launch import deadjobs
 
-    outfile.say("\n".join(deadjobs.clean(remove=arguments.remove)))
+    jobs = deadjobs.clean(remove=arguments.remove)
+    if arguments.json:
+        outfile.say(document("clean", removed=arguments.remove, jobs=[job.plain() for job in jobs]))
+    else:
+        outfile.say("\n".join(deadjobs.table(jobs, removed=arguments.remove)))
     return 0
 
 
@@ -401,11 +408,11 @@ def command_demo(arguments: argparse.Namespace) -> int:
     return demo(verbose=arguments.verbose)
 
 
-def command_doctor(_: argparse.Namespace) -> int:
+def command_doctor(arguments: argparse.Namespace) -> int:
     from .doctor import doctor
 
     choose_timeouts()
-    return doctor()
+    return doctor(as_json=arguments.json)
 
 
 def command_check(arguments: argparse.Namespace) -> int:
@@ -418,7 +425,10 @@ def command_check(arguments: argparse.Namespace) -> int:
             "nodes they are not recorded)"
         )
     report = check.check(trace)
-    outfile.say("\n".join(report.lines(trace.began_ns)))
+    if arguments.json:
+        outfile.say(document("check", file=arguments.file, **report.plain(trace.began_ns)))
+    else:
+        outfile.say("\n".join(report.lines(trace.began_ns)))
     return 1 if report.violation else 0
 
 

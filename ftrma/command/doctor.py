@@ -26,6 +26,7 @@ from typing import Any
 
 from ..host import cgroup, outfile, timeouts
 from ..host.errors import FtrmaError
+from ..host.jsonoutput import document
 from ..launch import hostchecks, mpirun
 from ..native import library
 
@@ -40,13 +41,13 @@ Outcome = subprocess.CompletedProcess[str]
 Found = tuple[str, str]  # "ok", "note" or "FAIL"; and what to say
 
 
-def doctor() -> int:
-    """Check this machine and print what was found.
+def doctor(*, as_json: bool = False) -> int:
+    """Check this machine and print what was found, each finding at once; or all as JSON.
 
     Returns:
         Exit status: 0 if protected jobs run here.
     """
-    failed = 0
+    found: list[dict[str, str]] = []
     with tempfile.TemporaryDirectory(prefix="ftrma-doctor-") as name:
         directory = Path(name)
         for what, check in checks(directory):
@@ -54,9 +55,13 @@ def doctor() -> int:
                 verdict, text = check()
             except (FtrmaError, OSError, subprocess.SubprocessError, ValueError) as error:
                 verdict, text = "FAIL", str(error)
-            failed += verdict == "FAIL"
-            outfile.say(f"{what:<17} {verdict:<5} {text}")
-    return 1 if failed else 0
+            found.append({"name": what, "verdict": verdict, "text": text})
+            if not as_json:
+                outfile.say(f"{what:<17} {verdict:<5} {text}")
+    fit = all(finding["verdict"] != "FAIL" for finding in found)
+    if as_json:
+        outfile.say(document("doctor", fit=fit, checks=found))
+    return 0 if fit else 1
 
 
 def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:

@@ -14,9 +14,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..host import private, programwords, timeouts
 from ..host.errors import FtrmaError
@@ -139,6 +140,12 @@ class DeadJob:
     def resumable(self) -> bool:
         return self.start is not None and not self.start.several_nodes
 
+    def plain(self) -> dict[str, Any]:
+        """Return the job as JSON has it."""
+        return {"job": self.directory.name, "memory_bytes": self.size_bytes,
+                "unchanged_s": round(self.age_s, 3), "resumable": self.resumable,
+                "program": self.start.program if self.start else None}
+
     def line(self) -> str:
         what = "of a launch without a job"
         if self.start:
@@ -168,9 +175,9 @@ def measure(directory: Path) -> DeadJob:
     return DeadJob(directory, size, changed_s(directory), start)
 
 
-def clean(*, remove: bool) -> list[str]:
-    """List the directories of this user's dead jobs on this node, or remove them; for printing."""
-    lines, kept = [], False
+def clean(*, remove: bool) -> list[DeadJob]:
+    """Find the directories of this user's dead jobs on this node, and perhaps remove them."""
+    jobs = []
     for directory in directories():
         try:
             lock = lock_alone(directory)
@@ -182,14 +189,19 @@ def clean(*, remove: bool) -> list[str]:
             found = measure(directory)
             if remove:
                 shutil.rmtree(directory, ignore_errors=True)
-        lines.append(found.line())
-        kept |= found.resumable
-    if not lines:
+        jobs.append(found)
+    return jobs
+
+
+def table(jobs: Sequence[DeadJob], *, removed: bool) -> list[str]:
+    """Return the lines about dead jobs, for printing."""
+    if not jobs:
         return ["nothing is left of dead jobs"]
-    lines.insert(0, f"{'job':<26} {'memory':>12} {'unchanged':>12}  program")
-    if remove:
+    lines = [f"{'job':<26} {'memory':>12} {'unchanged':>12}  program",
+             *(found.line() for found in jobs)]
+    if removed:
         return [*lines, "removed"]
     ways = "'ftrma clean --remove' removes this"
-    if kept:
+    if any(found.resumable for found in jobs):
         ways += "; 'ftrma run --resume JOB' goes on with a job"
     return [*lines, ways]

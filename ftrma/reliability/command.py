@@ -7,11 +7,11 @@ matplotlib come with the first computation.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..host.jsonoutput import document
 from ..host.outfile import say
 from ..host.values import MTBF_S, number, size, whole
 from ..machine.interval import FIRST_GUESS_BYTES_PER_S, daly_interval, young_interval
@@ -88,7 +88,7 @@ def compute(arguments: argparse.Namespace) -> int:
     if path:
         plots.draw_sweep(found, points, path)
     if arguments.json:
-        say(json.dumps(points[0] if len(points) == 1 else points, indent=1))
+        say(document("reliability", points=points, fit=None))
     else:
         say(report.text(found, points))
     return 0
@@ -197,7 +197,7 @@ def fit(arguments: argparse.Namespace) -> int:
     found = report.fit_object(record, fits, problems)
     if path:
         plots.draw_fits(record, fits, path)
-    say(json.dumps(found, indent=1) if arguments.json else report.fit_text(found))
+    say(document("reliability", points=[], fit=found) if arguments.json else report.fit_text(found))
     return 0
 
 
@@ -231,7 +231,7 @@ def plan(arguments: argparse.Namespace) -> int:
         "safest": report.offer_object(safest, demand) if safest else None,
     }
     if arguments.json:
-        say(json.dumps(shown, indent=1))
+        say(document("plan", **shown))
     elif offers:
         say(report.plan_text(shown))
     elif safest:

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,18 @@ class Report:
     violation: Violation | None
     warnings: list[Violation]
     assumed: int
+
+    def plain(self, began_ns: int) -> dict[str, Any]:
+        """Return the report as JSON has it; times are those of the timeline."""
+
+        def placed(what: Violation) -> dict[str, Any]:
+            return {"at_ms": (what.at_ns - began_ns) / 1e6, "text": what.text}
+
+        counts = {f.name: getattr(self, f.name) for f in fields(self)
+                  if f.name not in ("violation", "warnings")}
+        return {"consistent": self.violation is None, **counts,
+                "violation": placed(self.violation) if self.violation else None,
+                "warnings": [placed(warning) for warning in self.warnings]}
 
     def lines(self, began_ns: int) -> list[str]:
         """Return the report for people; times are those of the timeline."""

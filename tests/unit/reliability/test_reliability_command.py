@@ -42,7 +42,7 @@ def call_json(capsys: pytest.CaptureFixture[str], line: str) -> Any:
 
 def test_one_layout_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: all keys are there, the parts add up, and the number is the model's."""
-    found = call_json(capsys, f"reliability {BASE} --aware switches")
+    (found,) = call_json(capsys, f"reliability {BASE} --aware switches")["points"]
     assert {k: found[k] for k in ("machine", "ranks", "checksums", "aware", "m", "group_size")} == {
         "machine": "tsubame2", "ranks": 4000, "checksums": 200, "aware": "switches", "m": 1,
         "group_size": 20,
@@ -55,7 +55,7 @@ def test_one_layout_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_numbers_of_the_text_are_those_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: the table of strategies shows what JSON holds, one line each."""
-    points = call_json(capsys, f"reliability {BASE}")
+    points = call_json(capsys, f"reliability {BASE}")["points"]
     _, out, _ = call(capsys, f"reliability {BASE} --aware all")
     assert [p["aware"] for p in points] == ["none", "nodes", "psus", "switches", "racks"]
     for p in points:
@@ -72,7 +72,7 @@ def test_a_sweep_is_a_table_and_a_figure(
     a gap with its reason; the figure is written."""
     line = "reliability --machine tsubame2 --ranks 4000 --checksums 50:1000:50"
     began = time.process_time()
-    points = call_json(capsys, line)
+    points = call_json(capsys, line)["points"]
     assert time.process_time() - began < 2
     assert len(points) == 100
     assert [p["checksums"] for p in points if p["p_cf_per_day"] is None] == [50]
@@ -95,11 +95,11 @@ def test_a_sweep_is_a_table_and_a_figure(
 def test_the_simulation_stands_beside_the_formula(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: bounds that hold the exact value, reproducible by the seed, in JSON and text."""
     line = f"reliability {BASE} --aware nodes --simulate 2000 --seed 3"
-    found = call_json(capsys, line)
+    (found,) = call_json(capsys, line)["points"]
     for kind in ("aligned", "scattered"):
         low, high = found["simulated"][kind]["between"]
         assert low <= found["exact"][kind]["p_cf_per_day"] <= high
-    assert call_json(capsys, line) == found
+    assert call_json(capsys, line)["points"] == [found]
     assert f"{found['simulated']['aligned']['p_cf_per_day']:.3e}" in call(capsys, line)[1]
 
 
@@ -115,7 +115,7 @@ def test_fits_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: 
     line = f"reliability --fit {record} --history-days 50 --plot {figure}"
     status, out, _ = call(capsys, line)
     assert status == 0 and "racks: all failures hit 1 element" in out
-    found = call_json(capsys, line)
+    found = call_json(capsys, line)["fit"]
     fits = found["levels"]["nodes"]["fits"]
     assert [fit["method"] for fit in fits] == ["least squares", "maximum likelihood"]
     assert all(fit["p_value"] > 0.01 and fit["r_squared"] > 0.98 for fit in fits)
