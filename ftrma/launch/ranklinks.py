@@ -61,7 +61,7 @@ class RankLinks:
         self.read_story = read_story
         self.cause, self.past = cause, past
         self.keep_trace, self.give_stdin = keep_trace, give_stdin
-        self.files = past["files"]
+        self.files = past.get("files")
         begun = self.files["attempt"] if self.files else 1
         self.first_attempt = cause.attempt if cause else begun  # of this launch
         self.ranks = RankState(attempt=self.first_attempt)
