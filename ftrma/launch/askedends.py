@@ -18,11 +18,12 @@ nothing can stay, and then a time limit just ends the job, and signals do what t
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from pathlib import Path
 
-from ..fabric import story
+from ..fabric import spillfiles, story
 from ..fabric.saved import Saved
 from ..fabric.story import Halt
 from ..host.errors import CATASTROPHE, FtrmaError
@@ -188,9 +189,9 @@ class AskedEnds:
     def tell_abandoned(self, control: LaunchControl) -> None:
         """Say what is left of a job that was to end behind a checkpoint and was not let to."""
         if self.why:
-            left = (control.saved(halt=True) or Saved()).spilled if self.spill else 0
+            left = self.left(control) if self.spill else 0
             tell(f"{self.why}, and then the job was ended at once; what was saved last: "
-                 f"{self.way_on(left)}")
+                 f"{self.way_on(left)}", needed=True)
 
     def version(self, saved: Saved) -> int:
         """The checkpoint that the job can end behind now; 0: none yet."""
@@ -214,8 +215,7 @@ class AskedEnds:
             version: that was taken for this end.
             ended_behind: the job ends behind this version; else it was not there in time.
         """
-        saved = control.saved(halt=bool(self.why)) or Saved()
-        left = version or (saved.spilled if self.spill else saved.committed if self.stays else 0)
+        left = version or self.left(control)
         self.keeps = bool(left) and not self.spill
         words = self.way_on(left)
         waited_s = time.monotonic() - self.asked_at if self.why else 0.0
@@ -226,6 +226,19 @@ class AskedEnds:
             return end_behind_checkpoint(why, left, words, status)
         waited = "" if self.at_once or not self.why else span(waited_s)
         return end_late(why, waited, words, status)
+
+    def left(self, control: LaunchControl) -> int:
+        """The newest version that outlives the job as it is now; 0: none.
+
+        Files may be those of an earlier job, from which this one has gone on.
+        """
+        if self.spill:
+            points = []
+            with contextlib.suppress(OSError):
+                points = spillfiles.points(Path(self.spill))
+            return points[-1].version if points else 0
+        saved = control.saved(halt=bool(self.why)) or Saved()
+        return saved.committed if self.stays else 0
 
     def way_on(self, version: int) -> str:
         """Say where a checkpoint is, and how to go on from it."""

@@ -249,7 +249,7 @@ def _signal(name: str, text: str) -> str:
 
 
 def _status(name: str, text: str) -> int:
-    status = whole(name, text, 0, 125, "an exit status")
+    status = whole(name, text, 1, 125, "an exit status")
     if status in TAKEN:
         raise ValueError(f"{name} {text}: this status says something else already (2: a mistake "
                          "on the command line, 70: a failure that was not repaired); take another")

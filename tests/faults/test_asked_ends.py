@@ -9,6 +9,7 @@ stands.
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import time
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from batch import Batch
 from byhand import STEPS, Job, ftrma, results, same
 from jobs import SHARED, marked
 from nodes import remove_fake_ssh, run_on_nodes, why_not
 from tiers import tiers
+from tree import ROOT
 
 KEPT = re.compile(r"'ftrma run --resume (ftrma-\d+-\w{8})' goes on here")
 ASKED = "the job ends behind a checkpoint at its next safepoint"
@@ -74,7 +77,7 @@ def assert_goes_on(asked: Job, home: Path, expected: Any, why: str) -> None:
     assert same(results(home), expected) and not directory.exists()
 
 
-@pytest.mark.parametrize("how", ["halt", pytest.param("USR1", marks=pytest.mark.full)])
+@pytest.mark.parametrize("how", ["halt", pytest.param("USR1", marks=pytest.mark.nightly)])
 def test_the_job_ends_behind_a_checkpoint(job: Any, tmp_path: Path, expected: Any, how: str
                                           ) -> None:
     """Law: whoever asks, see also `test_it_ends_again_and_again`."""
@@ -264,7 +267,7 @@ while state.step < 1000:
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_over_several_nodes_nothing_stays_in_memory() -> None:
     """Law: that is told at the start, and at the limit, at which the job ends with status 70."""
     if why_not():
@@ -279,3 +282,100 @@ def test_over_several_nodes_nothing_stays_in_memory() -> None:
                      "it over several nodes; give --spill DIR"), result
     assert last == ("ftrma: error: --time-limit 5; status 70; what was saved last: nothing is left "
                     "to go on from; give --spill DIR"), result
+
+
+# ---- under a batch system -------------------------------------------------------------------
+
+PAGE = ROOT / "ftrma/docs/batch.md"
+APP = """
+import os, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+me, n = comm.rank, comm.size
+window = MPI.Win.Allocate(8 * 500, 8, comm=comm)
+cells = np.frombuffer(window.tomemory())
+cells[:] = me
+state = ftrma.protect("s", step=0, field=np.arange(500.0) + me, words={})
+while state.step < int(os.environ["STEPS"]):
+    ftrma.safepoint()
+    if me == 0:
+        with open("steps", "a") as file:
+            print(state.step, file=file)
+    window.Fence()
+    window.Put(np.cos(state.field), (me + 1) % n)
+    window.Fence()
+    state.field += cells * 0.25 + np.sin(state.field * state.step)
+    state.words[state.step % 7] = float(state.field.sum())
+    state.step += 1
+    time.sleep(0.05)
+np.savez(f"out-{me}.npz", cells=cells, field=state.field, words=[*state.words.values()])
+"""
+
+
+def script_of_the_page(number: int) -> str:
+    """A script of the page for users, with as many slots as this machine can bear."""
+    found = re.findall(r"(?ms)^```sh\n(#!/bin/bash\n.*?)^```$", PAGE.read_text())[number]
+    assert len(found.splitlines()) <= 5 and found.count("-n 64") == 1
+    return found.replace("-n 64", "-n 3")
+
+
+def computed(home: Path) -> list[dict[str, Any]]:
+    """The results of the program in one piece."""
+    (plain := home / "plain").mkdir()
+    (plain / "app.py").write_text(APP.replace("time.sleep(0.05)", ""))
+    undisturbed = ftrma("run", "-n", "3", "app.py", cwd=plain)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    return results(plain)
+
+
+def steps_begun(home: Path) -> list[int]:
+    file = home / "steps"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+@pytest.mark.parametrize(("steps", "limit_s", "number"), tiers(
+    [(60, 3.0, 0), (100, 12.0, 1), (2400, 20.0, 0)], full=["60-3.0-0"]))
+def test_a_job_goes_through_its_allocations(tmp_path: Path, monkeypatch: Any, steps: int,
+                                            limit_s: float, number: int) -> None:
+    """Law: the page's script goes on by itself, from one allocation to the next, until the program
+    has ended; no step is computed twice, and the bits are those of one piece."""
+    monkeypatch.setenv("STEPS", str(steps))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "app.py").write_text(APP)
+    script = script_of_the_page(number).replace("--time-limit", "--margin 6 --time-limit")
+    batch = Batch(tmp_path, script, limit_s, 2.0)
+    if number == 0 and limit_s < 20:
+        batch.progress = lambda: len(steps_begun(tmp_path))
+    batch.run(most=40)
+    *before, last = batch.runs
+    assert before and not last.overdue, last.said
+    for run in before:
+        assert not run.overdue and run.status == 0, run
+        assert "ended behind checkpoint" in run.said and "status 85" in run.said, run.said
+    assert steps_begun(tmp_path) == list(range(steps))
+    assert same(results(tmp_path), computed(tmp_path))
+    print(f"{len(before)} requeues")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("steps", "seed"), [(60, 1), (600, 2)])
+def test_a_job_goes_on_although_its_nodes_fail(tmp_path: Path, monkeypatch: Any, steps: int,
+                                               seed: int) -> None:
+    """Law: killed as a whole at random moments, between its limits, it comes to the same bits."""
+    monkeypatch.setenv("STEPS", str(steps))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "app.py").write_text(APP)
+    drawn = random.Random(seed)
+    files = "--interval 0.2 --spill-interval 0.5 --spill "
+    batch = Batch(tmp_path, script_of_the_page(0).replace("--spill ", files), 4.0, 2.0,
+                  lambda: drawn.uniform(0.1, 1.9) if drawn.random() < 0.6 else None,
+                  lambda: len(steps_begun(tmp_path)))
+    batch.run(most=200)
+    assert any(run.failed for run in batch.runs)
+    begun = steps_begun(tmp_path)
+    assert {*begun} == {*range(steps)}
+    assert same(results(tmp_path), computed(tmp_path))
+    print(f"{sum(run.failed for run in batch.runs)} failures, {len(batch.runs)} runs, "
+          f"{len(begun) - steps} steps twice")
