@@ -23,7 +23,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
-from . import apps, halt, spill, status
+from . import apps, completion, halt, helping, spill, status
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
@@ -97,6 +97,8 @@ def build_parser() -> argparse.ArgumentParser:
         printing.add_argument("--json", action="store_true", help="print JSON")
     reliability.add_parsers(commands)
     status.add_parser(commands)
+    helping.add_parser(commands, build_parser)
+    completion.add_parser(commands)
     return parser
 
 
@@ -134,6 +136,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         ValueError: with the word that is wrong.
     """
     parser = build_parser()
+    completion.answer(parser)
     try:
         arguments, unknown = parser.parse_known_args(argv)
     except Misuse as error:

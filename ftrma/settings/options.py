@@ -394,7 +394,7 @@ OPTIONS = [
         timelimits.duration, anew=True,
     ),
     Option(
-        "--signal", "signal", "NAME",
+        "--signal", "signal", "SIGNAL",
         "signal that asks for the end behind a checkpoint, such as USR1 (default: TERM, where "
         "checkpoints go to files)",
         _signal, anew=True,

@@ -1,0 +1,92 @@
+"""``ftrma help``: pages of the documentation, commands, and manual pages in files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..host import outfile
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+DESCRIPTION = """Print a page of the documentation, or a command's options; without a word, list
+them. With --man, write the manual pages of all commands into a directory, such as
+~/.local/share/man/man1."""
+
+
+def add_parser(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> None:
+    """Add the command to the command line.
+
+    Args:
+        whole: returns the parser of all commands.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "help", help="print a page of the documentation", description=DESCRIPTION)
+    parser.add_argument("word", metavar="PAGE|COMMAND", nargs="?", help="to be printed")
+    parser.add_argument("--man", metavar="DIR", help="write manual pages into a directory")
+    parser.set_defaults(run=command_help, whole=whole)
+
+
+def command_help(arguments: argparse.Namespace) -> int:
+    """Print or write what is asked for.
+
+    Raises:
+        ValueError: there is no such page or directory; with the remedy.
+    """
+    from . import manpages
+
+    parser = arguments.whole()
+    if arguments.man:
+        if arguments.word:
+            raise ValueError(f"--man {arguments.man}: pages of all commands are written; leave out "
+                             f"{arguments.word}")
+        return write_pages(arguments.man, manpages.pages(parser))
+    actions = manpages.subparsers(parser)
+    assert actions
+    commands: dict[str, argparse.ArgumentParser] = dict(actions.choices)
+    found = pages()
+    if not arguments.word:
+        helps = {choice.dest: choice.help or "" for choice in actions._choices_actions}
+        outfile.say("\n".join([
+            "Commands (ftrma help COMMAND, or ftrma COMMAND -h):",
+            *(f"  {name:<18} {helps[name]}" for name in commands),
+            "", "Pages (ftrma help PAGE):",
+            *(f"  {name:<18} {title(path)}" for name, path in found.items())]))
+    elif arguments.word in commands:
+        commands[arguments.word].print_help()
+    elif arguments.word in found:
+        outfile.say(found[arguments.word].read_text().rstrip("\n"))
+    else:
+        near = get_close_matches(arguments.word, [*commands, *found], 1)
+        hint = f"did you mean {near[0]}?" if near else "'ftrma help' lists what there is"
+        raise ValueError(f"help {arguments.word}: there is no such page or command; {hint}")
+    return 0
+
+
+def pages() -> dict[str, Path]:
+    """Return the pages of the documentation by their names."""
+    return {path.stem: path for path in sorted(DOCS.glob("*.md"))}
+
+
+def title(path: Path) -> str:
+    """Return a page's heading."""
+    return path.read_text().partition("\n")[0].lstrip("# ")
+
+
+def write_pages(directory: str, texts: dict[str, str]) -> int:
+    """Write manual pages into a directory."""
+    if not os.path.isdir(directory):
+        raise ValueError(f"--man {directory}: there is no such directory; make it first")
+    paths = {os.path.join(directory, name): content for name, content in texts.items()}
+    for path in paths:
+        outfile.check("--man", path)
+    for path, content in paths.items():
+        try:
+            outfile.write(path, [content])
+        except OSError as error:
+            raise ValueError(f"--man {path}: {outfile.why(error)}") from None
+    outfile.say(f"{len(paths)} pages are in {directory}; MANPATH, or man -l, leads to them")
+    return 0
