@@ -23,7 +23,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
-from . import apps, completion, halt, helping, spill, status
+from . import apps, completion, halt, helping, report, spill, status
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
 
@@ -97,6 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
         printing.add_argument("--json", action="store_true", help="print JSON")
     reliability.add_parsers(commands)
     status.add_parser(commands)
+    report.add_parser(commands)
     helping.add_parser(commands, build_parser)
     completion.add_parser(commands)
     return parser
@@ -266,10 +267,14 @@ def check_outputs(arguments: argparse.Namespace,
         For each output the option, the name, and the path of its regular file, or "".
     """
     named = (("--trace", options.trace), ("--stats", arguments.stats),
-             ("--log-file", options.log_file), *arguments.writes)
+             ("--log-file", options.log_file), ("--metrics", options.metrics), *arguments.writes)
     read = (arguments.script, *arguments.reads, options.topology)
-    return [(option, name, outfile.check(option, name, filter(None, read)))
-            for option, name in named if name]
+    found = [(option, name, outfile.check(option, name, filter(None, read)))
+             for option, name in named if name]
+    if ("--metrics", options.metrics, "") in found:
+        raise ValueError(f"--metrics {options.metrics}: is no regular file, and collectors read "
+                         "files; name one, such as ftrma.prom")
+    return found
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:

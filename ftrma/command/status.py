@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host import values
+from ..host import jsonoutput, values
 from ..host.errors import FtrmaError
 from ..host.messages import one_line
 from ..host.nodedirectory import why_foreign
 from ..host.outfile import say
 
-WATCH_S = (0.1, 3600.0)
+WATCH_EACH_S = (0.1, 3600.0)
 MANY = 32  # slots; of more than these, only those that stand out are shown
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # of a terminal
 MIB = 2**20
@@ -42,7 +42,7 @@ def status(arguments: argparse.Namespace) -> int:
     """Print where jobs are: once, or again and again."""
     every_s = None
     if arguments.watch is not None:
-        every_s = values.number("--watch", arguments.watch, *WATCH_S, "seconds")
+        every_s = values.number("--watch", arguments.watch, *WATCH_EACH_S, "seconds")
     found = look(arguments.job)
     show(found, arguments)
     if every_s is None:
@@ -114,8 +114,8 @@ def with_rate(job: Any, before: Sequence[Any]) -> Any:
 def show(found: Sequence[Any], arguments: argparse.Namespace) -> None:
     if arguments.json:
         jobs = [job.plain() for job in found]
-        document = {"command": "status", "format": 1, "time": time.time(), "jobs": jobs}
-        say(json.dumps(document, indent=None if arguments.watch else 1))
+        document = jsonoutput.document("status", time=time.time(), jobs=jobs)
+        say(json.dumps(json.loads(document)) if arguments.watch else document)
         return
     lines = text(found, full=arguments.job is not None)
     again = CLEAR if arguments.watch and sys.stdout.isatty() else ""

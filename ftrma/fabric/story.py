@@ -86,7 +86,7 @@ class Checkpoint(Event):
         seconds: for which it held up the program, the longest of all slots.
         bytes: that it protects, of all slots; dirty_bytes: those that had changed.
         slot: that took a demand checkpoint; None: all slots took it together.
-        step: safepoints that a slot had passed then, since the program's start; 0: not told.
+        step: safepoints that each slot had passed then, in this attempt; 0: not told.
     """
 
     version: int

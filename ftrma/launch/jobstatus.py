@@ -30,6 +30,7 @@ from ..native.shared import Control, Process, Roles
 from ..protocol.stalls import WAITS_IN
 from . import deadjobs, stacks
 from .effectivetime import EffectiveTime, began, effective_time
+from .stepcount import StepCount
 
 ALIVE, DEAD = number("ALIVE"), number("DEAD")
 ENDED, CALLS_INSIDE = number("ENDED"), number("CALLS_INSIDE")
@@ -48,7 +49,7 @@ class SlotStatus:
             "is stopped" (by a signal or a debugger), "has ended", "died" or "is not there yet".
         waits_in: in what it waits, in words; empty if it does not. awaited: the slot that it waits
             for first; None: none, or it is not known which.
-        step: safepoints that it has passed since the program's start.
+        step: safepoints that it has passed, see `stepcount`.
         log_bytes: memory that its access logs use; None if they are on another node.
         log_peak_bytes: most that they have used.
     """
@@ -162,7 +163,8 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         known = any(ctl.proc[p].pid for p in range(ctl.nprocs))
         roles = ctl.roles[ctl.roles_seq & 1]
         lacks = lacking(ctl, roles) if known else {}
-        each = list(each_slot(ctl, roles, path.parent)) if known else []
+        steps = StepCount(events, now, LEAST_S)
+        each = list(each_slot(ctl, roles, path.parent, steps.base)) if known else []
         committed = {e.version: e for e in events
                      if isinstance(e, Checkpoint) and e.slot is None}
         version = int(ctl.commit >> 1) if known else max(committed, default=0)
@@ -188,7 +190,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
             checkpoint_age_s=age_s, spilled=int(ctl.spilled),
             spill_age_s=None if files is None else max(0.0, now - files.time),
             protected_bytes=newest.bytes if newest else 0, step=step,
-            steps_per_s=steps_per_s(events, step, now) if each else None,
+            steps_per_s=steps.rate(step, now, LEAST_S) if each else None,
             checkpoints=taken, deaths=dict(died), recoveries=dict(kinds),
             launches=sum(isinstance(e, Entered) for e in events),
             log_budget_bytes=int(ctl.log_bytes),
@@ -239,11 +241,12 @@ def state_of(ctl: Control, known: bool, entered: bool, *, alive: bool) -> str:
     return "halting" if ctl.halt else "running"
 
 
-def each_slot(ctl: Control, roles: Roles, directory: Path) -> Iterator[SlotStatus]:
+def each_slot(ctl: Control, roles: Roles, directory: Path, base: int) -> Iterator[SlotStatus]:
     """Yield where each slot is.
 
     Args:
         directory: of the job on this node.
+        base: steps before this attempt.
     """
     for s in range(ctl.nslots):
         p, progress = ctl.proc[roles.slot_proc[s]], ctl.slots[s]
@@ -253,7 +256,7 @@ def each_slot(ctl: Control, roles: Roles, directory: Path) -> Iterator[SlotStatu
         yield SlotStatus(
             slot=s, group=roles.slot_group[s], pid=p.pid, node=p.node, state=state,
             waits_in=WAITS_IN.get(kind, "") if waits else "",
-            awaited=awaited if waits and awaited >= 0 else None, step=int(p.ordinal),
+            awaited=awaited if waits and awaited >= 0 else None, step=base + int(p.ordinal),
             log_bytes=log_used_bytes(directory / f"log-{s}"),
             log_peak_bytes=int(progress.peak_bytes),
         )
@@ -300,26 +303,6 @@ def spares(ctl: Control, roles: Roles) -> Iterator[int]:
     for p in range(ctl.nprocs):
         if p not in holders and ctl.proc[p].state == ALIVE:
             yield p
-
-
-def steps_per_s(events: Sequence[Event], step: int, now: float) -> float | None:
-    """Steps per second since the last event after which the number of steps is known.
-
-    Args:
-        step: the number of steps now.
-    """
-    at: dict[int, int] = {0: 0}  # by version
-    since: tuple[float, int] | None = None
-    for event in events:
-        if isinstance(event, Checkpoint) and event.slot is None and event.step:
-            at[event.version] = event.step
-            if now - event.time >= LEAST_S:
-                since = event.time, event.step
-        elif isinstance(event, Entered) or (isinstance(event, Recovery) and event.kind != "causal"):
-            since = (event.time, at[event.version]) if event.version in at else None
-    if since is None or now - since[0] < LEAST_S:
-        return None
-    return max(0.0, (step - since[1]) / (now - since[0]))
 
 
 def read(directory: Path, now: float) -> JobStatus:

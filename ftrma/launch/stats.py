@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from ..fabric.story import (
 )
 from ..machine.topology import Layout
 from .effectivetime import began, effective_time
+from .stepcount import StepCount
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -41,12 +42,13 @@ def summary(
         seconds since the job began.
 
         * ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``.
-        * ``began``: when the job began, seconds since 1970.
+        * ``began``: when the job began, seconds since 1970; ``began_monotonic_s``: on the machine's
+          monotonic clock, which traces use.
         * ``effective``: the account of its time, see `effectivetime.EffectiveTime`.
         * ``entered``: when the slots of each launch entered the program, and from which version.
         * ``checkpoints``: version, kind, seconds (the longest hold-up of a slot), bytes and
-          dirty_bytes (of all slots), and step, the safepoints passed then. A checkpoint of kind
-          "demand" is of one ``slot`` alone; its version is the one committed then.
+          dirty_bytes (of all slots), and step, the safepoints passed until then. A checkpoint of
+          kind "demand" is of one ``slot`` alone; its version is the one committed then.
         * ``failures``: the role that died, the place, and the host in a job over several nodes.
         * ``agents``: in such a job, the hosts of agents that died and were replaced.
         * ``recoveries``: kind, slots, version, seconds, phases in seconds, reason; began_s, when
@@ -59,13 +61,13 @@ def summary(
         * ``notes``: notes of a framework, each with its slot.
         * ``stalls``: with ``--stall``: kind, slots, seconds, places (in words) and action.
 
-        `supervisor.run` adds ``log``: for each slot the budget of its access logs and the largest
-        part of it that was used, in bytes.
+        `supervisor.run` adds ``job`` and ``program``, and ``log``: for each slot the budget of its
+        access logs and the largest part of it that was used, in bytes.
     """
     recoveries, reseats = _of_kind(events, Recovery), _of_kind(events, Reseat)
     degraded = sum(e.seconds for e in recoveries) + sum(e.seconds for e in reseats)
     ended = time.time() if ended is None else ended
-    since = began(events, ended)
+    since, steps = began(events, ended), StepCount(events).at
 
     def timed(event: Event, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "at_s": max(0.0, event.time - since)}
@@ -77,9 +79,10 @@ def summary(
         "group_size": layout.group_size,
         "exit": status,
         "began": since,
+        "began_monotonic_s": time.monotonic() - (time.time() - since),
         "effective": effective_time(events, layout.slots, ended).plain(),
         "entered": [timed(e, {"version": e.version}) for e in _of_kind(events, Entered)],
-        "checkpoints": [timed(e, _checkpoint(e)) for e in _of_kind(events, Checkpoint)],
+        "checkpoints": [timed(e, _checkpoint(e, steps)) for e in _of_kind(events, Checkpoint)],
         "failures": [timed(e, _failure(e)) for e in _of_kind(events, Failure)],
         "agents": [timed(e, {"host": e.host}) for e in _of_kind(events, Agentdeath)],
         "recoveries": [timed(e, _recovery(e)) for e in recoveries],
@@ -102,11 +105,12 @@ def _halt(events: Sequence[Event]) -> dict[str, Any]:
     return {}
 
 
-def _checkpoint(event: Checkpoint) -> dict[str, Any]:
+def _checkpoint(event: Checkpoint, steps: Mapping[int, int]) -> dict[str, Any]:
     alone = {} if event.slot is None else {"slot": event.slot}
     return {
         "version": event.version, "kind": event.kind, **alone, "seconds": event.seconds,
-        "bytes": event.bytes, "dirty_bytes": event.dirty_bytes, "step": event.step,
+        "bytes": event.bytes, "dirty_bytes": event.dirty_bytes,
+        "step": steps.get(event.version, 0),
     }
 
 

@@ -33,7 +33,7 @@ from ..native import job, loading
 from ..settings import killrules, timelimits
 from ..settings import options as settings
 from ..trace import collect
-from . import deadjobs, hostchecks, mpirun, resuming
+from . import deadjobs, hostchecks, metrics, mpirun, resuming
 from .askedends import AskedEnds
 from .guardian import Guardian, remove_sessions
 from .job import HALTED, SUPERVISOR_DIED, Job
@@ -214,7 +214,8 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
     story.emit(made.directory, story.Began())
     try:
         try:
-            with followed(made.directory, made.layout, made.program):
+            with (followed(made.directory, made.layout, made.program),
+                  metrics.written(made.directory, made.options.metrics)):
                 status = _supervise(made, signals)
         except EndAsked as interruption:
             status = 128 + int(interruption.args[0])
@@ -226,7 +227,8 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
         ctl = made.ctl
         logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": int(ctl.log_bytes)}
                 for s in range(slots)]
-        return status, {**stats, "log": logs}
+        about = {"job": made.directory.name, "program": made.program}
+        return status, {**about, **stats, "log": logs}
     finally:
         made.stdin.close()
         guardian.dismiss()

@@ -107,6 +107,7 @@ class Options:
     on_stall: str = "tell"
     max_no_progress: int = 3
     trace: str = ""
+    metrics: str = ""
     quiet: bool = False
     verbose: bool = False
     log_file: str = ""
@@ -430,6 +431,12 @@ OPTIONS = [
     Option(
         "--trace", "trace", "FILE",
         "write every event, for 'ftrma check' and for Chrome's or Perfetto's viewer",
+        _text, anew=True,
+    ),
+    Option(
+        "--metrics", "metrics", "FILE",
+        "write where the job is every few seconds, for Prometheus (node_exporter's textfile "
+        "collector)",
         _text, anew=True,
     ),
     Option(

@@ -121,8 +121,9 @@ def test_statistics() -> None:
     events = [dataclasses.replace(event, time=1000.5) for event in EVENTS]
     found = summary([Began(time=1000.0), *events], make_layout(4), 3, ended=1002.0)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
-                           "effective", "entered", "checkpoints", "failures", "agents",
-                           "recoveries", "reseats", "degraded_seconds", "halt", "notes", "stalls"]
+                           "began_monotonic_s", "effective", "entered", "checkpoints",
+                           "failures", "agents", "recoveries", "reseats",
+                           "degraded_seconds", "halt", "notes", "stalls"]
     assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
     assert found["entered"] == [{"version": 7, "at_s": 0.5}]
     timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats", "stalls")

@@ -191,7 +191,9 @@ def test_pure_modules_stay_pure() -> None:
     assert used_by("protocol.seating") <= {"machine.placement", "machine.topology",
                                            "native.shared", "protocol.salvage"}
     assert used_by("launch.effectivetime") == {"fabric.story"}
-    assert used_by("launch.stats") <= {"fabric.story", "machine.topology", "launch.effectivetime"}
+    assert used_by("launch.stats") <= {"fabric.story", "machine.topology", "launch.effectivetime",
+                                       "launch.stepcount"}
+    assert used_by("launch.stepcount") == {"fabric.story"}
     assert used_by("machine.placement") <= {"machine.topology"}
     assert used_by("protocol.salvage") <= {"host.errors", "machine.topology", "native.shared"}
 

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.command.test_json import check, printed
 
+from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import Began, Checkpoint, Entered, Event, Failure, Phases, Recovery
 from ftrma.host import lock, private
 from ftrma.host.errors import FtrmaError
-from ftrma.launch import jobstatus
+from ftrma.launch import deadjobs, jobstatus
+from ftrma.launch.stepcount import StepCount
 from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading
 from ftrma.native.constants import WHAT
@@ -38,7 +41,7 @@ STORY: list[Event] = [
 def made(tmp_path: Path) -> Iterator[tuple[Path, Any]]:
     """A job's directory with 4 slots in 2 groups, and its control file: all is well."""
     loading.load()
-    directory = tmp_path / "ftrma-0-00000000"
+    directory = tmp_path / f"ftrma-{os.getuid()}-00000000"
     directory.mkdir(0o700)
     ctl = make_control(directory / "control", make_layout(4, 4, 2, 2), 64 << 20)
     ctl.commit, ctl.start_ns, ctl.supervisor, ctl.taken = 2 << 1, 1, os.getpid(), 300
@@ -57,7 +60,7 @@ def look(directory: Path, at: float = 34.0) -> jobstatus.JobStatus:
 
 def test_a_job_that_runs(made: tuple[Path, Any]) -> None:
     found = look(made[0])
-    assert (found.job, found.state, found.seconds) == ("ftrma-0-00000000", "running", 34.0)
+    assert (found.job, found.state, found.seconds) == (made[0].name, "running", 34.0)
     assert (found.slots, found.groups, found.strength, found.spares_left) == (4, 2, 2, 2)
     assert (found.version, found.checkpoint_age_s, found.protected_bytes) == (2, 2.0, 2000)
     assert found.step == 340 and found.steps_per_s == pytest.approx(40 / 2)
@@ -68,6 +71,18 @@ def test_a_job_that_runs(made: tuple[Path, Any]) -> None:
     assert found.effective.recoveries_s == 1.0
     assert {slot.state for slot in found.each_slot} == {"computes"}
     json.dumps(found.plain())
+
+
+def test_the_json_form(
+    made: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: the page has each field with its type."""
+    directory, _ = made
+    for event in STORY:
+        story.emit(directory, event)
+    monkeypatch.setattr(deadjobs, "SHARED", directory.parent)
+    (found,) = check(printed(capsys, "status --json"), "status")["jobs"]
+    assert found["step"] == 340 and len(found["each_slot"]) == 4
 
 
 def test_states_of_slots(made: tuple[Path, Any]) -> None:
@@ -132,15 +147,29 @@ def test_words_on_other_nodes(made: tuple[Path, Any]) -> None:
     assert found.steps_per_s is None and not found.degraded
 
 
+BACK = Recovery("rollback", (), 1, 1.0, Phases(0, 1, 0), "", 0.0, time=T + 40)
+
+
 @pytest.mark.parametrize(("events", "step", "now", "rate"), [
     (STORY[:2], 60, 8.0, 10.0), (STORY, 340, 32.5, pytest.approx(240 / 20.5)),
     (STORY[:1], 5, 9.0, None), (STORY[:2], 1, 2.5, None), ([], 7, 9.0, None),
-    ([*STORY, Recovery("rollback", (), 1, 1.0, Phases(0, 1, 0), "", 0.0, time=T + 40)], 150, 45.0,
-     10.0),
-], ids=["from the start", "an old checkpoint", "not entered", "too short", "no story", "rollback"])
+    ([*STORY, BACK], 150, 45.0, 10.0),
+    ([*STORY, BACK, Checkpoint(3, "coordinated", 1, 9, 9, step=20, time=T + 42)], 150, 45.0, 10.0),
+], ids=["from the start", "an old checkpoint", "not entered", "too short", "no story", "rollback",
+        "a checkpoint after it"])
 def test_steps_per_second(events: list[Event], step: int, now: float, rate: float | None) -> None:
-    """Law: the rate is that since the last known step, a second ago or more."""
-    assert jobstatus.steps_per_s(events, step, T + now) == rate
+    """Law: the rate is that since the last known step, a second ago or more; the steps of an
+    attempt come on top of those at its checkpoint."""
+    assert StepCount(events, T + now, 1.0).rate(step, T + now, 1.0) == rate
+
+
+def test_steps_of_a_later_attempt(made: tuple[Path, Any]) -> None:
+    """Law: a slot's safepoints count from the checkpoint that its attempt has begun with."""
+    directory, ctl = made
+    for s in range(4):
+        ctl.proc[s].ordinal = 50
+    found = jobstatus.look(directory, [*STORY, BACK], T + 45)
+    assert (found.step, found.steps_per_s) == (150, 10.0)
 
 
 def test_the_start_record(made: tuple[Path, Any]) -> None:

@@ -1,0 +1,211 @@
+"""Reads what a report is made of: the statistics of a run, checked field by field, and its account.
+
+The statistics are those of ``ftrma run --stats``. A field that lacks, or is of another kind, is a
+mistake of the user's, who has given another file: one message, with the field and the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..host.values import read_bytes
+
+MOST_BYTES = 1 << 30  # of statistics: those of some million checkpoints
+REMEDY = "give the file that 'ftrma run --stats FILE' of this version has written"
+LOSSES = ("starting", "checkpoints", "recoveries", "again")
+PHASES = ("detect", "repair", "restore", "replay")
+GOES_BACK = ("rollback", "relaunch")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A checkpoint. Times are seconds; `at_s` since the job began."""
+
+    at_s: float
+    version: int
+    kind: str
+    seconds: float
+    bytes: int
+    dirty_bytes: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A recovery, which was over at `at_s` and took `seconds` since the death."""
+
+    at_s: float
+    kind: str
+    slots: Sequence[int]
+    version: int
+    seconds: float
+    phases: Mapping[str, float]
+    reason: str
+
+    @property
+    def died_at_s(self) -> float:
+        return max(0.0, self.at_s - self.seconds)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run.
+
+    Attributes:
+        job, program: as ``ftrma run`` knew them; may be empty.
+        status: exit status.
+        began: seconds since 1970. began_monotonic_s: on the machine's monotonic clock, as traces
+            have it; None if it is not known.
+        total_s, useful_s, share, lost_s: the account of its time; `lost_s` by `LOSSES`.
+        deaths: when, and who.
+        spans: stretches without progress: kind, begin, end; recoveries, and work done again.
+        more: the statistics as they are.
+    """
+
+    job: str
+    program: str
+    status: int
+    began: float
+    began_monotonic_s: float | None
+    slots: int
+    checksums: int
+    spares: int
+    group_size: int
+    total_s: float
+    useful_s: float
+    share: float
+    lost_s: Mapping[str, float]
+    entered_s: Sequence[float]
+    checkpoints: Sequence[Taken]
+    deaths: Sequence[tuple[float, str]]
+    recoveries: Sequence[Recovered]
+    reseats: Sequence[tuple[float, float, int]]
+    degraded_s: float
+    more: Mapping[str, Any]
+
+    @property
+    def coordinated(self) -> Sequence[Taken]:
+        return [taken for taken in self.checkpoints if taken.kind == "coordinated"]
+
+    @property
+    def groups(self) -> int:
+        return max(1, -(-self.slots // self.group_size))
+
+    @property
+    def strength(self) -> int:
+        return self.checksums // self.groups
+
+    @property
+    def spans(self) -> Sequence[tuple[str, float, float]]:
+        found = [("recoveries", r.died_at_s, r.at_s) for r in self.recoveries]
+        for r in self.recoveries:
+            if r.kind in GOES_BACK and (since := self.taken_at(r)) is not None:
+                found.append(("again", since, r.died_at_s))
+        if self.entered_s:
+            found.append(("starting", 0.0, self.entered_s[0]))
+        return [span for span in found if span[1] < span[2]]
+
+    def taken_at(self, recovery: Recovered) -> float | None:
+        """When the checkpoint was taken to which a recovery went back; None: not known."""
+        if not recovery.version:
+            return self.entered_s[0] if self.entered_s else None
+        at = [taken.at_s for taken in self.coordinated
+              if taken.version == recovery.version and taken.at_s <= recovery.at_s]
+        return at[-1] if at else None
+
+
+def read(name: str) -> Run:
+    """Read the statistics of a run.
+
+    Raises:
+        ValueError: the file is missing or is something else.
+    """
+    try:
+        content = json.loads(read_bytes(name, MOST_BYTES))
+    except FileNotFoundError:
+        raise ValueError(f"no statistics {name}; {REMEDY}") from None
+    except OSError as error:
+        raise ValueError(f"cannot read the statistics {name}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{name}: no JSON; {REMEDY}") from None
+    try:
+        return run_of(content)
+    except KeyError as error:
+        raise ValueError(f"{name}: these are no statistics of a run: {error.args[0]} lacks; "
+                         f"{REMEDY}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: these are no statistics of a run: {error}; {REMEDY}") from None
+
+
+def run_of(stats: Any) -> Run:
+    """Make a run of statistics; KeyError, TypeError or ValueError if they are none."""
+    if not isinstance(stats, dict):
+        raise TypeError("they are no object")
+    account = field(stats, "effective", dict)
+    clock = stats.get("began_monotonic_s")
+    return Run(
+        job=str(stats.get("job", "")), program=" ".join(map(str, stats.get("program", ()))),
+        status=field(stats, "exit", int), began=number(stats, "began"),
+        began_monotonic_s=None if clock is None else number(stats, "began_monotonic_s"),
+        slots=count(stats, "slots"), checksums=count(stats, "checksums"),
+        spares=field(stats, "spares", int), group_size=count(stats, "group_size"),
+        total_s=number(account, "total_s"), useful_s=number(account, "useful_s"),
+        share=number(account, "share"),
+        lost_s={kind: number(account, f"{kind}_s") for kind in LOSSES},
+        entered_s=[number(each, "at_s") for each in entries(stats, "entered")],
+        checkpoints=[Taken(
+            number(each, "at_s"), field(each, "version", int), field(each, "kind", str),
+            number(each, "seconds"), field(each, "bytes", int), field(each, "dirty_bytes", int),
+            field(each, "step", int)) for each in entries(stats, "checkpoints")],
+        deaths=[(number(each, "at_s"), who(each)) for each in entries(stats, "failures")],
+        recoveries=[Recovered(
+            number(each, "at_s"), field(each, "kind", str), field(each, "slots", list),
+            field(each, "version", int), number(each, "seconds"),
+            {phase: number(field(each, "phases", dict), phase) for phase in PHASES},
+            field(each, "reason", str)) for each in entries(stats, "recoveries")],
+        reseats=[(number(each, "at_s"), number(each, "seconds"), field(each, "checksum", int))
+                 for each in entries(stats, "reseats")],
+        degraded_s=number(stats, "degraded_seconds"), more=stats,
+    )
+
+
+def who(death: dict[str, Any]) -> str:
+    """Name the process of a death."""
+    role = next((role for role in ("slot", "checksum", "spare") if role in death), "process")
+    host = f" on {death['host']}" if "host" in death else ""
+    at = "" if death.get("place", "unknown") == "unknown" else f", at {death['place']}"
+    return f"{role} {death.get(role, '')}{host}{at}"
+
+
+def field(of: dict[str, Any], name: str, kind: type[T]) -> T:
+    """A field of a kind; KeyError if it lacks, TypeError if it is of another kind."""
+    value = of[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def number(of: dict[str, Any], name: str) -> float:
+    value = of[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+        raise TypeError(f"{name} is {str(value)[:40]!r}")
+    return float(value)
+
+
+def count(of: dict[str, Any], name: str) -> int:
+    value = field(of, name, int)
+    if value < 1:
+        raise ValueError(f"{name} is {value}")
+    return value
+
+
+def entries(of: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = field(of, name, list)
+    if not all(isinstance(each, dict) for each in found):
+        raise TypeError(f"{name} is no list of objects")
+    return found
