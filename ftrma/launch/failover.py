@@ -28,7 +28,7 @@ from .rankstate import RankState
 
 
 def past(
-    directory: Path, options: settings.Options, begun_from: dict[str, Any] | None
+    directory: Path, options: settings.Options, begun_from: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Facts for the ranks of a launch: groups and committed version of the launches before.
 
