@@ -27,6 +27,7 @@ QUESTIONS = {
     "apgas": "what resilient finishes, calls and the store of apgas cost",
     "aic": "what snapshots of asynchronous computations cost, archive and save",
     "completion": "what matrix completion costs beside other libraries",
+    "files": "what checkpoints in files cost, and how long until a job goes on from them",
     "encode": "how fast parity is computed, beside memcpy and ISA-L",
 }
 

@@ -106,13 +106,12 @@ class SavedArray(NamedTuple):
 def arrays_of(record: Mapping[str, Any]) -> list[SavedArray]:
     """List what a checkpoint's record (`program.session`) says that the checkpoint has."""
     found = [SavedArray(("window", number), f"window {number}", np.dtype("u1"), (size_bytes,))
-             for number, (size_bytes, _) in record["windows"].items()]
+             for number, (size_bytes, _) in record["windows"].items() if size_bytes]
     for name, state in record["states"].items():
         found += [SavedArray(("state", name, field), f"{name}.{field}", dtype, tuple(shape))
                   for field, (dtype, shape) in state["arrays"].items()]
-    found += [SavedArray(("entry", key), f"entry {key}", dtype, tuple(shape))
-              for key, (_, dtype, shape) in record["entries"].items()]
-    return [array for array in found if array.size_bytes]
+    return found + [SavedArray(("entry", key), f"entry {key}", dtype, tuple(shape))
+                    for key, (_, dtype, shape) in record["entries"].items()]
 
 
 # ---- text with a tag ------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class PartWriter:
         sums = []
         with private.make(path.with_suffix(".data")) as data:
             for array in arrays:
-                first, count = extents[array.key][0], blocks(array.size_bytes)
+                first, count = extents[array.key][0], blocks_of(array.size_bytes)
                 damaged = vaults.check(vault.c, vault.c, -1, first, first + count)
                 if damaged >= 0:
                     raise CorruptVault(f"block {damaged} of the vault is damaged")
@@ -159,6 +159,11 @@ class PartWriter:
             self.pace(0)  # raises if the copy has been overwritten meanwhile
             os.fsync(data.fileno())
         _write_file(path.with_suffix(".crc"), np.concatenate(sums).astype("<u4").tobytes())
+
+
+def blocks_of(size_bytes: int) -> int:
+    """Blocks that an array takes in a file, as in the vault: one, if it is empty."""
+    return max(1, blocks(size_bytes))
 
 
 def _write_all(fd: int, data: memoryview) -> None:
@@ -248,7 +253,7 @@ def fill(part: Part, vault: Vault, version: Version, seal: Seal) -> None:
             base = vaults.address_of(data)
             for key, at in places:
                 # Whole blocks: what is behind an array in its last block is part of its sum.
-                count = blocks(sizes[key])
+                count = blocks_of(sizes[key])
                 regions.append(Region(key, base + at, count * BLOCK))
                 expected[key] = sums[at // BLOCK:at // BLOCK + count]
         vault.write(regions, record, seal)

@@ -73,6 +73,7 @@ def test_a_lost_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int) 
     """Law of this file; without naming the program, in another directory."""
     lost = job(*FILES)
     lost.until((tmp_path / f"step-{step}").exists)
+    lost.until(lambda: spillfiles.points(tmp_path / "files"))
     lose(lost)
     for path in tmp_path.glob("step-*"):
         path.unlink()

@@ -46,6 +46,7 @@ class Slot:
             ("state", "s", "x"): random.random((7, 100)),
             ("state", "s", "still"): random.integers(0, 9, 9000),
             ("entry", "e"): np.ones(3, dtype=[("a", "i4"), ("b", "f8")]),
+            ("entry", "none"): np.zeros((0, 3)),
         }
         self.writer = PartWriter(home / "files", 0)
         (home / "files").mkdir(mode=0o700)
@@ -54,9 +55,10 @@ class Slot:
         """Take the next version of all arrays."""
         self.version += 1
         state = {key[2]: (a.dtype, a.shape) for key, a in self.arrays.items() if key[0] == "state"}
-        entry = self.arrays["entry", "e"]
         record = {"windows": {0: (5000, (1, 2))}, "states": {"s": {"arrays": state, "rest": b"r"}},
-                  "entries": {"e": ("value", entry.dtype, entry.shape)}, "ordinal": self.version}
+                  "entries": {key[1]: ("value", a.dtype, a.shape)
+                              for key, a in self.arrays.items() if key[0] == "entry"},
+                  "ordinal": self.version}
         regions = [Region(key, a.ctypes.data, a.nbytes) for key, a in self.arrays.items()]
         self.vault.stage(Version(self.version), regions, record, seal(self.version))
 
@@ -186,8 +188,12 @@ def test_each_flipped_byte_is_found(
         step = 1 if path.name == "manifest.json" else max(1, len(data) // 20)
         for at in range(0, len(data), step):
             path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:])
-            with pytest.raises(Damaged):
-                look(slot, point)
+            try:
+                found = look(slot, point)
+            except Damaged:
+                continue
+            # A byte of what has been written again since is not used, and only verified.
+            assert point.name not in path.name and found == slot.contents()
         path.write_bytes(data)
     look(slot, point)
 
