@@ -325,6 +325,7 @@ class SeveralNodesView(OneNodeView):
         """Have the job end behind its next checkpoint, or not any more; how much is saved."""
         if bool(self.ctl.halt) != halt:
             job.store(self.ctl, "halt", int(halt))
+            job.ring()
         return asdict(saved.read(self.ctl))
 
     def _gone(self, rank: int, leaving: int) -> None:

@@ -166,7 +166,7 @@ class AskedEnds:
         """Do what is due, and say how the job ends; None: it goes on."""
         self.take_request()
         if self.at_once:
-            return self.end(control, "ftrma halt --now", 0, ended_behind=False)
+            return self.end(control, "ftrma halt --now")
         self.look_at_clock()
         saved: Saved | None = None
         if self.why or self.request:
@@ -180,10 +180,9 @@ class AskedEnds:
                 self.since = saved.committed if self.since is None else min(
                     self.since, saved.committed)
                 if version := self.version(saved):
-                    return self.end(control, self.why, version, ended_behind=True)
+                    return self.end(control, self.why, version)
         if time.monotonic() >= (self.until if self.why else self.limit_at or float("inf")):
-            why = self.why or f"--time-limit {self.limit_text}"
-            return self.end(control, why, 0, ended_behind=False)
+            return self.end(control, self.why or f"--time-limit {self.limit_text}")
         return None
 
     def tell_abandoned(self, control: LaunchControl) -> None:
@@ -208,24 +207,25 @@ class AskedEnds:
             within = "" if left_s == float("inf") else f", or in {span(max(0.0, left_s))}"
             tell(f"{self.why}: the job ends behind a checkpoint at its next safepoint{within}")
 
-    def end(self, control: LaunchControl, why: str, version: int, *, ended_behind: bool) -> JobEnd:
+    def end(self, control: LaunchControl, why: str, version: int = 0) -> JobEnd:
         """End the job: say what it leaves, and with which status.
 
         Args:
-            version: that was taken for this end.
-            ended_behind: the job ends behind this version; else it was not there in time.
+            version: that the job ends behind; 0: none was there in time.
         """
-        left = version or self.left(control)
+        left = self.left(control)
+        whole = bool(version) and left >= version
+        if version and not whole:
+            why = f"{why}, and the files of checkpoint {version} were not written"
         self.keeps = bool(left) and not self.spill
-        words = self.way_on(left)
         waited_s = time.monotonic() - self.asked_at if self.why else 0.0
-        story.emit(self.directory, Halt(why, left, whole=ended_behind, seconds=waited_s))
+        story.emit(self.directory, Halt(why, left, whole, waited_s))
         haltrequests.forget(self.directory)
-        status = self.status if left else CATASTROPHE
-        if ended_behind:
-            return end_behind_checkpoint(why, left, words, status)
-        waited = "" if self.at_once or not self.why else span(waited_s)
-        return end_late(why, waited, words, status)
+        status, way_on = self.status if left else CATASTROPHE, self.way_on(left)
+        if whole:
+            return end_behind_checkpoint(why, left, way_on, status)
+        waited = "" if self.at_once or version or not self.why else span(waited_s)
+        return end_late(why, waited, way_on, status)
 
     def left(self, control: LaunchControl) -> int:
         """The newest version that outlives the job as it is now; 0: none.

@@ -121,7 +121,8 @@ class Spilling:
             if not named or words.committed < named:
                 continue
             if words.spilled >= named:
-                words.me.spilled = named  # this process has come later
+                if words.me.spilled != named:  # this process has come later
+                    self._written(named)
             elif words.me.spilled < named:
                 self._write_part(named, stopped)
             elif self._slot == 0 and not self.busy:
@@ -131,7 +132,7 @@ class Spilling:
         assert self.vault and self.writer
         words = self.view.words
         if words.me.staged != version:
-            words.me.spilled = version  # the copy is a later one: this version gets no manifest
+            self._written(version)  # the copy is a later one: this version gets no manifest
             return
         try:
             self.writer.write(Point(self.entry, version), self.vault, self.view.seal(version))
@@ -146,7 +147,12 @@ class Spilling:
             if not stopped.is_set():
                 self._tell(f"warning: slot {self._slot}: checkpoint {version} is not written to "
                            f"{self.directory}: {why}; what is there of earlier ones stays")
-        words.me.spilled = version
+        self._written(version)
+
+    def _written(self, version: Version) -> None:
+        """Note that this slot has done what it can for a version; other nodes see it, too."""
+        self.view.words.me.spilled = version
+        self.view.ring()
 
     def _write_manifest(self, version: Version) -> None:
         words, point = self.view.words, Point(self.entry, version)
@@ -165,6 +171,7 @@ class Spilling:
             why = outfile.why(error) if isinstance(error, OSError) else str(error)
             self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: {why}")
         words.spilled = version
+        self.view.ring()
 
     def _tell(self, text: str) -> None:
         """Tell something once, until a checkpoint is whole again."""

@@ -117,10 +117,12 @@ def await_end(view: JobView, slot: Slot, ordinal: int) -> None:
     while words.halt and words.halting == ordinal:
         if slot == 0 and words.repaired_round != before:
             words.halting = 0
+            view.ring()
         time.sleep(END_LOOK_S)
         view.unwind_if_alarmed()
     if slot == 0 and words.halting == ordinal:
         words.halting = 0  # nobody waits here any more
+        view.ring()
 
 
 def take_checkpoint(view: JobView, vault: Vault, regions: Regions, record: dict[str, Any],

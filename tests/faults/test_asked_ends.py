@@ -379,3 +379,30 @@ def test_a_job_goes_on_although_its_nodes_fail(tmp_path: Path, monkeypatch: Any,
     assert same(results(tmp_path), computed(tmp_path))
     print(f"{sum(run.failed for run in batch.runs)} failures, {len(batch.runs)} runs, "
           f"{len(begun) - steps} steps twice")
+
+
+@pytest.mark.nightly
+def test_over_several_nodes_it_goes_on_from_files(tmp_path: Path, monkeypatch: Any) -> None:
+    """Law: as on one node, with a directory that the nodes share; no step is computed twice."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (home := tmp_path / "home").mkdir()
+    program = APP.replace('os.environ["STEPS"]', '"120"').replace(
+        '"steps"', f'"{home}/steps"').replace('f"out-', f'f"{home}/out-')
+    files, runs = ("--spill", str(home / "ckpt"), "--resume", str(home / "ckpt")), 0
+    try:
+        for _ in range(12):
+            runs += 1
+            result = run_on_nodes(program, 3, "--spares", "2", "--time-limit", "9", "--margin", "5",
+                                  *files, files=home)
+            if result.status != 85:
+                break
+            assert "--time-limit 9: ended behind checkpoint" in result.stderr, result
+            assert result.stats["halt"]["whole"], result
+    finally:
+        remove_fake_ssh()
+    assert result.status == 0 and runs > 1, result
+    assert steps_begun(home) == list(range(120))
+    monkeypatch.setenv("STEPS", "120")
+    assert same(results(home), computed(tmp_path))

@@ -131,13 +131,26 @@ def test_files_count_where_there_are_files(make: Any, clock: Clock, ckpt: Path) 
     launch.state = Saved(committed=5, spilled=2, behind=5)
     assert ends.step(launch) is None
     launch.state = Saved(committed=5, spilled=5, behind=5)
+    (ckpt / "0001-000005").mkdir()
+    (ckpt / "0001-000005/manifest.json").touch()
     end = ends.step(launch)
     assert end and end.status == 85 and not ends.keeps
     assert "checkpoint 5 is in ckpt; 'ftrma run --resume ckpt' goes on" in end.words
-    late, launch = make("ckpt", time_limit="100"), Launch(committed=5)  # resumed from version 2
+
+
+def test_files_that_are_not_there(make: Any, clock: Clock, ckpt: Path) -> None:
+    """Law: what an earlier job has left is something to go on from; files of the last checkpoint
+    that could not be written are named, and nobody waits for them."""
+    late = make("ckpt", time_limit="100")
     clock.now += 101
-    end = late.step(launch)
+    end = late.step(Launch(committed=5))  # resumed from version 2
     assert end and "checkpoint 2 is in ckpt" in end.words and end.status == 85
+    full, launch = make("ckpt", time_limit="100", margin=10.0), Launch(committed=4)
+    clock.now += 95
+    launch.state = Saved(committed=5, spilled=5, behind=5)
+    end = full.step(launch)
+    assert end and "and the files of checkpoint 5 were not written; status 85" in end.words
+    assert "what was saved last: checkpoint 2 is in ckpt" in end.words
 
 
 def test_a_program_that_ends_is_let_end(make: Any, clock: Clock) -> None:
