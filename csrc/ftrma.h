@@ -91,6 +91,11 @@
 #define FTRMA_TAKEOVER_OFFERED 3 /* they lie ready, and outlive a process that dies before all
                                     have theirs */
 
+/* The vaults from which a launch goes on, in ftrma_ctl.resume. */
+#define FTRMA_RESUME_LAUNCH 1  /* those of the launch before */
+#define FTRMA_RESUME_FILES 2   /* filled from files by the supervisor */
+#define FTRMA_RESUME_REFUSED 3 /* from files, and the program says that their contents are wrong */
+
 /* A request of the job to its supervisor, in ftrma_ctl.request. */
 #define FTRMA_NOTHING 0
 #define FTRMA_RELAUNCH 1
@@ -311,6 +316,8 @@ struct ftrma_proc {
     uint64_t ordinal;       /* safepoints passed in this attempt */
     uint64_t step;          /* safepoints passed since the program's start, by the way that counts: an
                                attempt goes on from its checkpoint's number */
+    uint64_t verdict;       /* slot: ordinal of the safepoint where its program judged its state, << 1,
+                               | 1: the state is right */
     uint64_t arrived;       /* slot: ordinal of the safepoint where it waits to checkpoint */
     uint64_t staging;       /* slot: version it is staging or has staged; 0: it waits */
     uint64_t staged;        /* slot: version completely staged */
@@ -463,7 +470,7 @@ struct ftrma_ctl {
     int32_t supervisor, launcher; /* pids of the processes without which the job ends; 0: there
                                      is none; -1: perhaps one on another node */
     uint32_t partitioned;       /* 1: the program has partitioned communication (partitioned.c) */
-    uint32_t resume;            /* 1: this launch goes on from vaults of an earlier one */
+    uint32_t resume;            /* this launch goes on from vaults: FTRMA_RESUME_*; 0: from none */
     struct ftrma_bell barrier;  /* of all slots, see ftrma_slots_barrier */
     uint32_t nrules;
     uint32_t takeover;          /* FTRMA_TAKEOVER_*: progress in taking over the vaults */

@@ -43,6 +43,7 @@ class FakeProcessWords:
 
     ordinal: int = 0
     step: int = 0
+    verdict: int = 0
     arrived: int = 0
     staging: int = 0
     staged: Version = START
@@ -91,6 +92,7 @@ class FakeWords:
     request: int = 0
     committed: Version = START
     resumed: bool = False
+    from_files: bool = False
     supervised: bool = False
     capacity_blocks: int = 1 << 20
     log_bytes: int = 1 << 20
@@ -101,6 +103,9 @@ class FakeWords:
     refusal: str = ""
     forbidden: bool = False
     told: set[object] = field(default_factory=set)
+
+    def refuse_files(self) -> None:
+        self.from_files = False
 
     @property
     def me(self) -> FakeProcessWords:

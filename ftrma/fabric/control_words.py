@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..native import job
+from ..native.constants import RESUME_FILES, RESUME_REFUSED
 from ..native.shared import Control, Proc, Process, Progress, Slot, Version
 
 
@@ -33,6 +34,7 @@ class ControlProcessWords:
 
     ordinal: int = _word("ordinal")
     step: int = _word("step")
+    verdict: int = _word("verdict")
     arrived: int = _word("arrived")
     staging: int = _word("staging")
     staged: Version = _word("staged")
@@ -147,6 +149,13 @@ class ControlWords:
     @property
     def resumed(self) -> bool:
         return bool(self.struct.resume)
+
+    @property
+    def from_files(self) -> bool:
+        return bool(self.struct.resume == RESUME_FILES)
+
+    def refuse_files(self) -> None:
+        self.struct.resume = RESUME_REFUSED
 
     @property
     def supervised(self) -> bool:

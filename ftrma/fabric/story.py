@@ -238,6 +238,19 @@ class Stall(Event):
 
 
 @dataclass(frozen=True)
+class Refusal(Event):
+    """The program has said that its state is wrong, so no checkpoint was taken of it.
+
+    Attributes:
+        step: safepoint, counted since the program's start.
+        slots: that have said so.
+    """
+
+    step: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Agentdeath(Event):
     """The agent of a node died, and another one has taken its place.
 
@@ -294,7 +307,7 @@ class Note(Event):
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
     for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub,
-                 Restored, Agentdeath, Halt, Line, Note, Stall)
+                 Restored, Agentdeath, Halt, Line, Note, Stall, Refusal)
 }
 
 

@@ -16,6 +16,7 @@ class ProcessWords(Protocol):
     Attributes:
         ordinal: safepoints that the slot has passed in this attempt.
         step: safepoints since the program's start, over all attempts that count.
+        verdict: ordinal of the safepoint where the program judged its state, << 1, | 1: right.
         arrived: ordinal of the safepoint where the slot waits to checkpoint.
         staging: version that the slot stages or has staged; 0: it waits.
         staged: version that the slot has staged completely.
@@ -36,6 +37,7 @@ class ProcessWords(Protocol):
 
     ordinal: int
     step: int
+    verdict: int
     arrived: int
     staging: int
     staged: Version
@@ -153,6 +155,13 @@ class Words(Protocol):
     @property
     def resumed(self) -> bool:
         """The launch goes on from vaults of an earlier one."""
+
+    @property
+    def from_files(self) -> bool:
+        """The launch goes on from vaults that were filled from files, and nobody refuses them."""
+
+    def refuse_files(self) -> None:
+        """Have the supervisor take older files, with the next launch."""
 
     @property
     def supervised(self) -> bool:

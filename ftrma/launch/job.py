@@ -67,6 +67,7 @@ class Job:
         relaunches: launches after the first one, of this ``ftrma run``.
         ends: those that are asked for.
         ended: tells if the user has asked for the end.
+        begin_from_older: see `resuming`; takes why the program has refused what came from files.
     """
 
     directory: Path
@@ -82,6 +83,7 @@ class Job:
     relaunches: int = field(default=0, init=False)
     ends: AskedEnds = field(init=False)
     ended: Callable[[], bool] = field(default=lambda: False, init=False)
+    begin_from_older: Callable[[str], bool] = field(default=lambda why: False, init=False)
 
     def __post_init__(self) -> None:
         self.words = self.first_words

@@ -6,15 +6,23 @@ it. The supervisor looks when the story has grown, and before it launches the jo
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
 from ..fabric import story
+from ..fabric.spillfiles import Part
 from ..fabric.story import Event
+from ..host import private
+from ..host.errors import FtrmaError
 from ..native.shared import Control
 from ..protocol import job_end
 from ..protocol.job_end import JobEnd
 from .job import Job
+from .resuming import Files
+
+NOTED = "resumed"  # file with the steps from which a job has gone on, one a line
+MOST_NOTED = 1000
 
 
 def step_of(ctl: Control) -> int | None:
@@ -36,6 +44,32 @@ def no_progress(made: Job, *more: Event) -> JobEnd | None:
     most = made.options.max_no_progress
     events: Sequence[Event] = [*story.read(made.directory), *more] if most else ()
     return job_end.no_progress(events, most)
+
+
+def resumed_in_vain(files: Files, most: int) -> JobEnd | None:
+    """Note that a job goes on from files; its end, if it has done so too often from one step.
+
+    Args:
+        files: from which it goes on.
+        most: times that it may do so; 0: any number.
+    """
+    assert files.point and files.manifest
+    record = Part(files.directory, files.point, 0, files.manifest).record()["record"]
+    step, noted = int(record.get("step", 0)), files.directory / NOTED
+    before: list[int] = []
+    with contextlib.suppress(OSError, ValueError, FtrmaError):
+        before = [int(line) for line in private.read(noted).split()]
+    if 0 < most <= len(before) and {*before[-most:]} == {step}:
+        return JobEnd(
+            job_end.NO_PROGRESS,
+            f"error: the job makes no progress: it went on {most} times running from safepoint "
+            f"{step} in {files.directory}, and came to no newer checkpoint (--max-no-progress "
+            f"{most}); to try once more: --max-no-progress 0")
+    with contextlib.suppress(OSError, FtrmaError):
+        noted.unlink(missing_ok=True)
+        lines = [*before[-MOST_NOTED:], step]
+        private.write(noted, "".join(f"{line}\n" for line in lines).encode())
+    return None
 
 
 class ProgressWatch:

@@ -22,9 +22,9 @@ from ..host.processes import children
 from ..host.sharedmemory import is_full
 from ..host.signals import death_of, would_end
 from ..native import job
-from ..native.constants import CLAIM_TOLD, ROLE_NAMES
+from ..native.constants import CLAIM_TOLD, RESUME_REFUSED, ROLE_NAMES
 from ..native.shared import Proc
-from ..protocol.job_end import JobEnd, OwnExit, why_aborted, why_given_up
+from ..protocol.job_end import NO_PROGRESS, JobEnd, OwnExit, why_aborted, why_given_up
 from . import eachhost, nexthosts
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import ABSENT, ALL_DIED, LATE, LAUNCHER_DIED
@@ -162,6 +162,8 @@ class OneNode:
             return CATASTROPHE
         if stuck:
             return tell_own_end(stuck)
+        if ctl.resume == RESUME_REFUSED:
+            return None if made.begin_from_older(reason) else NO_PROGRESS
         failed = eachhost.failing(made.directory, made.words) if first and made.may_spread else {}
         if failed:
             reason = f"{reason}: {nexthosts.tell_failed(failed)}"

@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..fabric import spillfiles
+from ..fabric import spillfiles, story
 from ..fabric.spillfiles import Damaged, Part, Point
+from ..fabric.story import Relaunch
 from ..host import outfile, programwords
 from ..host.errors import FtrmaError
 from ..host.outfile import tell
 from ..host.record import Seal
-from ..native.job import Takeover
+from ..native.constants import RESUME_FILES
+from ..native.job import Takeover, now_ns
 from ..protocol.filling import make_filled
 from .job import Job
+from .vaulthandover import hand_over
 
 LOCK = "lock"
 ENDED = "ended"
@@ -210,8 +213,32 @@ def begin_from(made: Job, files: Files) -> None:
     ctl, layout = made.ctl, made.layout
     for checksum in range(layout.checksums):
         ctl.lost[layout.slots + checksum] = 1  # it is computed from the slots
-    ctl.commit, ctl.resume = files.point.version << 1, 1
-    ctl.takeover, ctl.attempt = Takeover.OFFERED, attempt
+    for slot in range(layout.slots):
+        ctl.lost[slot] = 0
+    ctl.commit, ctl.resume = files.point.version << 1, RESUME_FILES
+    ctl.takeover, ctl.attempt = Takeover.OFFERED, max(int(ctl.attempt), attempt)
+
+
+def begin_from_older(made: Job, files: Files, why: str) -> bool:
+    """Set a checkpoint aside that the program has refused, and have the next launch take an older.
+
+    Args:
+        why: in words.
+
+    Returns:
+        False: there is none; that was told.
+    """
+    assert files.point
+    set_aside(files, files.point, FtrmaError(why))
+    if not choose(files):
+        tell(f"error: no checkpoint is left in {files.directory} that is right; start the program "
+             "again, with another directory")
+        return False
+    layout = made.layout
+    hand_over(made, range(layout.slots + layout.checksums), 0, now_ns())
+    begin_from(made, files)
+    story.emit(made.directory, Relaunch(why, (), files.point.version, now_ns()))
+    return True
 
 
 def _fill_vault(made: Job, files: Files, slot: int) -> None:

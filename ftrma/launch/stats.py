@@ -16,6 +16,7 @@ from ..fabric.story import (
     Halt,
     Note,
     Recovery,
+    Refusal,
     Reseat,
     Stall,
 )
@@ -60,6 +61,8 @@ def summary(
           whole (the job ended behind that version), seconds from the asking to the end.
         * ``notes``: notes of a framework, each with its slot.
         * ``stalls``: with ``--stall``: kind, slots, seconds, places (in words) and action.
+        * ``refusals``: with ``--validate``: safepoints of which no checkpoint was taken, and the
+          slots whose state was wrong.
 
         `supervisor.run` adds ``job`` and ``program``, and ``log``: for each slot the budget of its
         access logs and the largest part of it that was used, in bytes.
@@ -91,6 +94,8 @@ def summary(
         **_halt(events),
         "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
         "stalls": [timed(e, _stall(e)) for e in _of_kind(events, Stall)],
+        "refusals": [timed(e, {"step": e.step, "slots": list(e.slots)})
+                     for e in _of_kind(events, Refusal)],
     }
 
 

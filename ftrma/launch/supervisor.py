@@ -18,6 +18,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from ..settings import options as settings
 from ..trace import collect
 from . import deadjobs, hostchecks, metrics, mpirun, resuming
 from .askedends import AskedEnds
+from .exitmessages import tell_own_end
 from .guardian import Guardian, remove_sessions
 from .job import HALTED, SUPERVISOR_DIED, Job
 from .launch import Launch
 from .launchwatch import LaunchWatch
 from .narration import followed, speaking
+from .noprogress import resumed_in_vain
 from .relaunch import relaunch
 from .resuming import RunFiles
 from .signalforwarding import SignalForwarder
@@ -131,6 +134,8 @@ def run(
     here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
     hostchecks.check(layout.processes if here else 1)
     mpirun.check_launcher()
+    if files and files.source and (end := resumed_in_vain(files.source, options.max_no_progress)):
+        return tell_own_end(end), {}
     signals, keeps = Signals(named(options)), False
     with signals.handled():
         directory = make_job_directory(layout, options.log_budget)
@@ -146,6 +151,7 @@ def run(
             killrules.write(made.ctl, options.kill)
             if files and files.source:
                 resuming.begin_from(made, files.source)
+                made.begin_from_older = partial(resuming.begin_from_older, made, files.source)
             ended = _to_the_end(made, signals, lock.fileno())
             keeps = made.ends.keeps
             return ended

@@ -63,6 +63,7 @@ class Process(Protocol):
     met: int
     ordinal: int
     step: int
+    verdict: int
     arrived: int
     staging: int
     staged: Version

@@ -32,7 +32,7 @@ class CheckpointSource:
     @property
     def step(self) -> int:
         """The safepoints that had been passed then, since the program's start."""
-        return int(self.record["step"])
+        return int(self.record.get("step", self.ordinal))  # files may be older than this entry
 
     def restore_window(self, ordinal: int, address: int, size_bytes: int) -> int | None:
         """Put the checkpoint's bytes into one window.

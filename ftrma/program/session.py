@@ -28,7 +28,7 @@ from ..protocol.checkpoint_policy import CheckpointPolicy
 from ..protocol.demand import DemandStore
 from ..protocol.preallocation import preallocate
 from ..protocol.repair import repair
-from ..protocol.repair_round import Repaired
+from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
@@ -41,6 +41,7 @@ from .replay import Replay
 from .slot_log import SlotLog
 from .staging import COMMIT_LOOK_S, SlotStaging, ending_if_full
 from .state import State
+from .validation import Validation
 
 if TYPE_CHECKING:
     from .spilling import Spilling
@@ -129,6 +130,8 @@ class Session:
         self.unwound = False
         self.ending: BaseException | None = None
         self.after_repair: Callable[[Repaired], None] = lambda repaired: None
+        self.validation = Validation(
+            view, options.validate, lambda: self.program_words) if options.validate else None
         if options.spill:
             self._begin_spilling()
         view.set_policy(options.policy, fresh=options.rollback == "fresh")
@@ -197,8 +200,10 @@ class Session:
             raise Rollback("a process failed")
         asked = self.policy, self.slot, self.ordinal, self._size_bytes
         settle = self.staging.settle if self.staging else None
+        if not done and self.ordinal == 1 and self.validation:
+            self._validate_files(self.validation)
         if not done and coordinated.arrive_if_due(self.view, *asked, take, settle):
-            taken = self._checkpoint()
+            taken = self._checkpoint() if self._is_right() else NONE
         elif not done and self.demands.asked():
             self.files.flush()
             self.demands.take(partial(self._protected, alone=True))
@@ -206,6 +211,22 @@ class Session:
         if taken:
             coordinated.await_end(view, self.slot, self.ordinal)
         return taken
+
+    def _is_right(self) -> bool:
+        """Ask the program, if the user wants that, whether its state may be in a checkpoint."""
+        return not self.validation or self.validation.holds(self.slot, self.ordinal, self.states)
+
+    def _validate_files(self, validation: Validation) -> None:
+        """Ask at the first safepoint whether what was read from files is right."""
+        view = self.view
+        first = view.words.from_files and view.words.attempt == self.first_attempt
+        if not (first and self.source) or validation.holds(self.slot, self.ordinal, self.states):
+            return
+        if self.slot == 0:
+            view.words.refuse_files()
+            view.ask_for_relaunch(f"{validation.spec} says that checkpoint {view.words.committed} "
+                                  "in files is wrong")
+        raise LaunchEnded
 
     def _want_files(self) -> None:
         """Have the next checkpoint written to files."""
@@ -544,6 +565,8 @@ class Session:
 
     def _forget_attempt(self) -> None:
         job.attempt_begin()
+        if self.validation:
+            self.validation.begin_attempt()
         deathmail.show_world()
         self.states, self.ordinal, self.names_hash, self.steps_before = {}, 0, 0, 0
         self.source, self.replay, self.claimed, self.mail = None, None, False, None

@@ -288,7 +288,7 @@ def go_back(now: RepairRound) -> None:
     now.progress.went_back = True
     job.attempt_end()
     me = view.words.me
-    me.ordinal = me.arrived = me.protect_hash = 0
+    me.ordinal = me.arrived = me.verdict = me.protect_hash = 0
     if view.leads_node:
         job.boards_clear()
     if now.leads:

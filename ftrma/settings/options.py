@@ -106,6 +106,7 @@ class Options:
     stall: float | str = ""  # see `stall_limit`
     on_stall: str = "tell"
     max_no_progress: int = 3
+    validate: str = ""  # module:function
     trace: str = ""
     metrics: str = ""
     quiet: bool = False
@@ -192,6 +193,13 @@ def _interval(name: str, text: str) -> float | str:
     if text in ("daly", "never"):
         return text
     return number(name, text, 0, MOST_INTERVAL_S, "seconds, daly or never")
+
+
+def _function(name: str, text: str) -> str:
+    module, _, function = text.partition(":")
+    if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
+        raise ValueError(f"{name} {text}: expected module:function, such as checks:is_right")
+    return text
 
 
 def _stall(name: str, text: str) -> float | str:
@@ -410,6 +418,12 @@ OPTIONS = [
         "end with status 93 if the job fails at the same safepoint after K recoveries running; 0: "
         "never (default: 3)",
         _count(0, MOST_RELAUNCHES), anew=True,
+    ),
+    Option(
+        "--validate", "validate", "MODULE:FUNCTION",
+        "ask this function of the program on each slot before a checkpoint is taken, or gone on "
+        "from out of files; if one says False, it is set aside",
+        _function, anew=True,
     ),
     Option(
         "--kill", "kill", "SLOT@PLACE[:COUNT]",

@@ -24,6 +24,7 @@ from ftrma.fabric.story import (
     Note,
     Phases,
     Recovery,
+    Refusal,
     Relaunch,
     Reseat,
     Restored,
@@ -51,6 +52,7 @@ EVENTS: list[Event] = [
     Restored("slot", 0, 1.5),
     Agentdeath("node2"),
     Stall("stall", (1, 2), 10.25, ("slot 1: f (a.py:3)",), "replace", (4711, 4712)),
+    Refusal(17, (0, 2)),
     Note(3, {"step": 7, "what": "emitted"}),
     Line("warning: a line", "ftrma", "slot 3"),
     Halt("SIGTERM has come", 7, True, 0.5),
@@ -123,11 +125,12 @@ def test_statistics() -> None:
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
                            "began_monotonic_s", "effective", "entered", "checkpoints",
                            "failures", "agents", "recoveries", "reseats",
-                           "degraded_seconds", "halt", "notes", "stalls"]
+                           "degraded_seconds", "halt", "notes", "stalls", "refusals"]
     assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
     assert found["entered"] == [{"version": 7, "at_s": 0.5}]
-    timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats", "stalls")
-    assert [entry.pop("at_s") for kind in timed for entry in found[kind]] == [0.5] * 12
+    timed = ("entered", "checkpoints", "failures", "agents", "recoveries", "reseats", "stalls",
+             "refusals")
+    assert [entry.pop("at_s") for kind in timed for entry in found[kind]] == [0.5] * 13
     assert json.dumps(found["checkpoints"]) == json.dumps([
         {"version": 4, "kind": "coordinated", "seconds": 0.5, "bytes": 1 << 40, "dirty_bytes": 0,
          "step": 0},
