@@ -107,7 +107,7 @@ def timeline(run: Run) -> str:
 def steps(run: Run) -> list[tuple[float, float]]:
     """Points of the curve of steps over time, as far as checkpoints tell them."""
     at = {0: 0} | {taken.version: taken.step for taken in run.coordinated}
-    found = [(run.entered_s[0], 0.0)] if run.entered_s else []
+    found = [(run.entered[0][0], 0.0)] if run.entered else []
     events: list[tuple[float, int, bool]] = [
         *((taken.at_s, taken.version, False) for taken in run.coordinated if taken.step),
         *((r.at_s, r.version, True) for r in run.recoveries if r.kind in ("rollback", "relaunch"))]

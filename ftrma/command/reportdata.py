@@ -62,6 +62,7 @@ class Run:
         began: seconds since 1970. began_monotonic_s: on the machine's monotonic clock, as traces
             have it; None if it is not known.
         total_s, useful_s, share, lost_s: the account of its time; `lost_s` by `LOSSES`.
+        entered: when the slots of each launch entered the program, and at which version.
         deaths: when, and who.
         spans: stretches without progress: kind, begin, end; recoveries, and work done again.
         more: the statistics as they are.
@@ -80,7 +81,7 @@ class Run:
     useful_s: float
     share: float
     lost_s: Mapping[str, float]
-    entered_s: Sequence[float]
+    entered: Sequence[tuple[float, int]]
     checkpoints: Sequence[Taken]
     deaths: Sequence[tuple[float, str]]
     recoveries: Sequence[Recovered]
@@ -106,17 +107,17 @@ class Run:
         for r in self.recoveries:
             if r.kind in GOES_BACK and (since := self.taken_at(r)) is not None:
                 found.append(("again", since, r.died_at_s))
-        if self.entered_s:
-            found.append(("starting", 0.0, self.entered_s[0]))
+        if self.entered:
+            found.append(("starting", 0.0, self.entered[0][0]))
         return [span for span in found if span[1] < span[2]]
 
     def taken_at(self, recovery: Recovered) -> float | None:
         """When the checkpoint was taken to which a recovery went back; None: not known."""
-        if not recovery.version:
-            return self.entered_s[0] if self.entered_s else None
         at = [taken.at_s for taken in self.coordinated
               if taken.version == recovery.version and taken.at_s <= recovery.at_s]
-        return at[-1] if at else None
+        if at:
+            return at[-1]
+        return next((at_s for at_s, version in self.entered if version == recovery.version), None)
 
 
 def read(name: str) -> Run:
@@ -157,7 +158,8 @@ def run_of(stats: Any) -> Run:
         total_s=number(account, "total_s"), useful_s=number(account, "useful_s"),
         share=number(account, "share"),
         lost_s={kind: number(account, f"{kind}_s") for kind in LOSSES},
-        entered_s=[number(each, "at_s") for each in entries(stats, "entered")],
+        entered=[(number(each, "at_s"), field(each, "version", int))
+                 for each in entries(stats, "entered")],
         checkpoints=[Taken(
             number(each, "at_s"), field(each, "version", int), field(each, "kind", str),
             number(each, "seconds"), field(each, "bytes", int), field(each, "dirty_bytes", int),

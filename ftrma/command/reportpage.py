@@ -111,7 +111,19 @@ def head(run: Run) -> str:
     program = f"<p><code>{escape(run.program)}</code></p>" if run.program else ""
     job = f"{escape(run.job)}, " if run.job else ""
     return (f"<h1>Report of a run</h1>{program}<p class=soft>{job}began {clock(run.began)}, ran "
-            f"for {lasting(run.total_s)}, ended with status {run.status}.</p>\n")
+            f"for {lasting(run.total_s)}, ended with status {run.status}.</p>\n{halted(run)}")
+
+
+def halted(run: Run) -> str:
+    """Say why a run ended before its program did, if it did."""
+    halt = run.more.get("halt")
+    if not isinstance(halt, dict):
+        return ""
+    whole = "nothing is computed twice" if halt.get("whole") else "what came after it is lost"
+    version = halt.get("version")
+    left = f"It can go on from checkpoint {version}; {whole}." if version else "Nothing is left."
+    return (f"<p>It ended before its program: {escape(str(halt.get('reason', '')))}. "
+            f"{escape(left)}</p>\n")
 
 
 def tiles(run: Run) -> str:

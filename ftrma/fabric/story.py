@@ -310,6 +310,8 @@ KINDS: dict[str, type[Event]] = {
                  Restored, Agentdeath, Halt, Line, Note, Stall, Refusal)
 }
 
+FIELDS = {kind: {f.name for f in dataclasses.fields(kind)} for kind in KINDS.values()}
+
 
 def emit(directory: Path, event: Event) -> None:
     """Append an event to the story of the job in this directory.
@@ -348,7 +350,7 @@ def read_on(directory: Path, begin: int) -> tuple[list[Event], int]:
         return [], begin
     text = text[: text.rfind(b"\n") + 1]
     story = []
-    for line in text.splitlines():
+    for line in filter(None, text.splitlines()):
         with contextlib.suppress(ValueError):  # cut off where memory was full
             event = parse(json.loads(line))
             story += [event] if event else []
@@ -375,9 +377,9 @@ def parse(line: Any) -> Event | None:
     kind = KINDS.get(str(line.get("event"))) if isinstance(line, Mapping) else None
     if kind is None:
         return None
-    names = {f.name for f in dataclasses.fields(kind)}
     try:
-        return kind(**{name: _shaped(name, value) for name, value in line.items() if name in names})
+        return kind(**{name: _shaped(name, value) for name, value in line.items()
+                       if name in FIELDS[kind]})
     except TypeError:
         return None
 

@@ -110,7 +110,7 @@ def raw_spans(events: Sequence[Event], slots: int, until: float) -> Iterator[Spa
         if isinstance(event, Began):
             starts = event.time if starts is None else starts
         elif isinstance(event, Entered):
-            committed.setdefault(0, event.time)
+            committed.setdefault(event.version, event.time)  # or it is of an earlier run
             if starts is not None:
                 yield Span(STARTING, starts, event.time)
             starts = None

@@ -28,8 +28,9 @@ from ..native.constants import number
 from ..native.controlimage import control_image, log_used_bytes
 from ..native.shared import Control, Process, Roles
 from ..protocol.stalls import WAITS_IN
-from . import deadjobs, stacks
+from . import deadjobs, haltrequests, stacks
 from .effectivetime import EffectiveTime, began, effective_time
+from .haltrequests import EndsInMind
 from .stepcount import StepCount
 
 ALIVE, DEAD = number("ALIVE"), number("DEAD")
@@ -91,6 +92,7 @@ class JobStatus:
         effective: the account of the job's time.
         loss_s: work that a rollback would throw away now. repair_s: mean time of the recoveries so
             far, without their replay.
+        ends: why and when it is to end, in words; empty if nobody has asked for its end.
         each_slot: all slots; empty if their words are on other nodes.
     """
 
@@ -123,6 +125,7 @@ class JobStatus:
     effective: EffectiveTime
     loss_s: float | None
     repair_s: float | None
+    ends: str
     each_slot: Sequence[SlotStatus]
 
     def plain(self) -> dict[str, Any]:
@@ -171,17 +174,17 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         newest, files = committed.get(version), committed.get(int(ctl.spilled))
         step = min((slot.step for slot in each), default=0)
         since = began(events, start.began if start else now)
-        entered = next((e.time for e in events if isinstance(e, Entered)), None)
+        entered = {e.version: e.time for e in reversed(events) if isinstance(e, Entered)}
         age_s = None if newest is None else max(0.0, now - newest.time)
         taken = dict(Counter(e.kind for e in events if isinstance(e, Checkpoint)))
         died = Counter(e.role for e in events if isinstance(e, Failure))
         kinds = Counter(e.kind for e in events if isinstance(e, Recovery))
         kinds.update("reseat" for e in events if isinstance(e, Reseat))
         repairs = [e.seconds - e.phases.replay for e in events if isinstance(e, Recovery)]
-        unlost = age_s if version or entered is None else max(0.0, now - entered)
+        since_entry = max(0.0, now - entered[version]) if version in entered else None
         return JobStatus(
             job=directory.name, program=start.program if start else (), supervisor=ctl.supervisor,
-            state=state_of(ctl, known, entered is not None, alive=is_alive(directory)),
+            state=state_of(ctl, known, bool(entered), alive=is_alive(directory)),
             began=since, seconds=max(0.0, now - since), slots=ctl.nslots,
             checksums=ctl.nchecksums, spares=ctl.nprocs - ctl.nslots - ctl.nchecksums,
             groups=ctl.ngroups, strength=ctl.strength,
@@ -194,8 +197,10 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
             checkpoints=taken, deaths=dict(died), recoveries=dict(kinds),
             launches=sum(isinstance(e, Entered) for e in events),
             log_budget_bytes=int(ctl.log_bytes),
-            effective=effective_time(events, ctl.nslots, now), loss_s=unlost,
-            repair_s=sum(repairs) / len(repairs) if repairs else None, each_slot=each,
+            effective=effective_time(events, ctl.nslots, now),
+            loss_s=since_entry if age_s is None else age_s,
+            repair_s=sum(repairs) / len(repairs) if repairs else None,
+            ends=ends(haltrequests.state_of(directory), now), each_slot=each,
         )
 
 
@@ -212,6 +217,24 @@ def start_of(directory: Path) -> _Start | None:
         program = json.loads(private.read(path))["program"]
         return _Start([str(word) for word in program], os.stat(path).st_mtime)
     return None
+
+
+def ends(in_mind: EndsInMind | None, now: float) -> str:
+    """Say why and when a job is to end; empty if no end is in sight.
+
+    Args:
+        now: seconds since 1970.
+    """
+    if in_mind is None:
+        return ""
+    said = [in_mind.why] if in_mind.why else []
+    asked = in_mind.request
+    if asked and not asked.unset and not in_mind.why:
+        said += [f"asked for, in {asked.after - now:.0f} s"] if asked.after > now else []
+        said += [f"asked for, behind {asked.checkpoints} checkpoints"] if asked.checkpoints else []
+    if in_mind.limit:
+        said.append(f"time limit in {max(0.0, in_mind.limit - now):.0f} s")
+    return "; ".join(said)
 
 
 def is_alive(directory: Path) -> bool:

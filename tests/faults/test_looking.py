@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from jobs import FTRMA, Result, run_command
+from nodes import run_on_nodes
 
 pytestmark = pytest.mark.full
 
@@ -30,6 +31,26 @@ while state.step < 60:
     window.Put(np.full(1, state.step + 1.0), (comm.rank + 1) % comm.size)
     window.Fence()
     state.step += 1
+"""
+ON_NODES = """
+import json, subprocess, sys, time
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+window = MPI.Win.Allocate(8, 8, comm=comm)
+state = ftrma.protect("main", step=0)
+while state.step < 30:
+    ftrma.safepoint()
+    window.Fence()
+    window.Put(np.full(1, state.step + 1.0), (comm.rank + 1) % comm.size)
+    window.Fence()
+    state.step += 1
+    if state.step == 25:
+        time.sleep(0.5)  # so that the nodes have each other's words
+        done = subprocess.run([sys.argv[2], "status", "--json"], capture_output=True, text=True)
+        with open(f"{sys.argv[1]}/look-{comm.rank}.json", "w") as file:
+            json.dump({"said": json.loads(done.stdout), "error": done.stderr}, file)
 """
 # Runs a job and looks at it as a person would, from another process, until it has ended.
 LOOK = """
@@ -106,6 +127,17 @@ def test_a_watch_ends_with_its_job(tmp_path: Path) -> None:
     rates = [float(line.split(", ")[1].split()[0]) for line in result.stdout.splitlines()
              if line.startswith("  step") and "-" not in line]
     assert any(5 < rate < 60 for rate in rates), result
+
+
+def test_each_node_knows_all_slots() -> None:
+    """Law: over several nodes any of them tells where all slots are, and that its job lives."""
+    result = run_on_nodes(ON_NODES, 4, "--interval", "0.2", args=(FTRMA,))
+    assert result.status == 0, result
+    for look in result.of_slots("look", 4):
+        (job,) = look["said"]["jobs"]
+        assert not look["error"] and job["state"] == "running" and job["slots"] == 4, look
+        assert [slot["node"] for slot in job["each_slot"]] == [0, 0, 1, 1], look
+        assert all(20 <= slot["step"] <= 26 for slot in job["each_slot"]), look
 
 
 def test_no_such_job() -> None:

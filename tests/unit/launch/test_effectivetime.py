@@ -62,6 +62,12 @@ def test_back_to_the_start_of_the_program() -> None:
     assert (found.starting_s, found.again_s, found.recoveries_s) == (2.0, 7.0, 3.0)
 
 
+def test_a_run_that_goes_on_from_files() -> None:
+    """Law: work since the run began is thrown away by a rollback to the checkpoint of before."""
+    events = [Began(time=T), Entered(7, time=T + 2), recovery(12, "rollback", 7, 1.0)]
+    assert effective_time(events, 4, T + 20).again_s == 9.0
+
+
 def test_a_job_that_has_not_come_up() -> None:
     found = effective_time(START[:1], 4, T + 5)
     assert (found.total_s, found.starting_s, found.useful_s, found.share) == (5.0, 5.0, 0.0, 0.0)

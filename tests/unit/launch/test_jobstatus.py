@@ -20,6 +20,7 @@ from ftrma.fabric.story import Began, Checkpoint, Entered, Event, Failure, Phase
 from ftrma.host import lock, private
 from ftrma.host.errors import FtrmaError
 from ftrma.launch import deadjobs, jobstatus
+from ftrma.launch.haltrequests import EndsInMind, HaltRequest
 from ftrma.launch.stepcount import StepCount
 from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading
@@ -170,6 +171,18 @@ def test_steps_of_a_later_attempt(made: tuple[Path, Any]) -> None:
         ctl.proc[s].ordinal = 50
     found = jobstatus.look(directory, [*STORY, BACK], T + 45)
     assert (found.step, found.steps_per_s) == (150, 10.0)
+
+
+@pytest.mark.parametrize(("in_mind", "said"), [
+    (None, ""), (EndsInMind(), ""), (EndsInMind(why="SIGUSR1 has come"), "SIGUSR1 has come"),
+    (EndsInMind(limit=T + 70.4), "time limit in 70 s"),
+    (EndsInMind(limit=T + 70, request=HaltRequest(after=T + 30)),
+     "asked for, in 30 s; time limit in 70 s"),
+    (EndsInMind(request=HaltRequest(checkpoints=2)), "asked for, behind 2 checkpoints"),
+    (EndsInMind(request=HaltRequest(after=T + 30, unset=True)), ""),
+])
+def test_ends_in_sight(in_mind: EndsInMind | None, said: str) -> None:
+    assert jobstatus.ends(in_mind, T) == said
 
 
 def test_the_start_record(made: tuple[Path, Any]) -> None:
