@@ -16,6 +16,7 @@ from ..settings import options as settings
 from ..settings.options import split_mpirun
 from .askedends import AskedEnds
 from .mpirun import on_one_node
+from .pace import Pace
 from .standardinput import StandardInput
 
 HALTED = "the job was ended as asked"
@@ -67,6 +68,7 @@ class Job:
         relaunches: launches after the first one, of this ``ftrma run``.
         ends: those that are asked for.
         ended: tells if the user has asked for the end.
+        paces: of the slots, see `pace`.
         begin_from_older: see `resuming`; takes why the program has refused what came from files.
     """
 
@@ -83,9 +85,11 @@ class Job:
     relaunches: int = field(default=0, init=False)
     ends: AskedEnds = field(init=False)
     ended: Callable[[], bool] = field(default=lambda: False, init=False)
+    paces: list[Pace] = field(default_factory=list, init=False)
     begin_from_older: Callable[[str], bool] = field(default=lambda why: False, init=False)
 
     def __post_init__(self) -> None:
+        self.paces = [Pace() for _ in range(self.layout.slots)]
         self.words = self.first_words
         self.ends = AskedEnds(self.directory, self.options, spill=self.options.spill,
                               stays=not self.may_spread)

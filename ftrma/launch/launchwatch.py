@@ -15,6 +15,7 @@ from .launch import Launch
 from .launchcontrol import LaunchControl
 from .noprogress import ProgressWatch
 from .onenode import OneNode
+from .pace import PaceWatch
 from .severalnodes import SeveralNodes
 from .signalforwarding import SignalForwarder
 from .stallwatch import StallWatch
@@ -34,6 +35,7 @@ class LaunchWatch:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
         self.stalls, self.progress = StallWatch(launch), ProgressWatch(launch.made)
+        self.pace = PaceWatch(launch.ctl, launch.made.paces)
         self.own_end: job_end.JobEnd | None = None
         self.undecided = False  # it is not known yet if a noticed death is a failure
         self.left_since = self.waiting_since = 0.0
@@ -50,6 +52,13 @@ class LaunchWatch:
 
     def wait(self) -> str:
         """Wait until the launch is over ("") or cannot go on (the reason)."""
+        try:
+            return self.watch()
+        finally:
+            self.pace.look(at_once=True)
+
+    def watch(self) -> str:
+        """Do as `wait` says."""
         while True:
             self.launch.serve_terminal(0.1)
             self.signals.forward(self.control, self.launch.layout.slots)
@@ -63,12 +72,15 @@ class LaunchWatch:
 
     def hangs(self) -> str | None:
         """Act on slots that hang: "" if that ends the job, else why it is launched again."""
+        self.pace.look()
         if self.control is self.several:
             self.stalls.tell_unwatched()
             return None
         found = self.stalls.look()
-        self.own_end = found.end
-        return "" if found.end else found.relaunch or None
+        if found.halt:
+            self.own_end = self.launch.made.ends.end(self.control, found.halt)
+            return ""
+        return found.relaunch or None
 
     def ended_itself(self) -> bool:
         """True if a process that ended itself, or a lack of input, ends the job; see `own_end`."""

@@ -9,7 +9,7 @@ where a slot is.
 * ``replace``: the slot to blame is killed, which is a death like any other. If more would be lost
   than a group survives, or no spare is left, or nobody is to blame, the job is launched again from
   all its vaults instead.
-* ``halt``: the job ends.
+* ``halt``: the job ends, and what was saved last stands.
 
 Repairs, and the end that somebody has asked for, have time-outs of their own. On one node only.
 """
@@ -25,13 +25,11 @@ from dataclasses import dataclass
 from ..fabric import story
 from ..fabric.absence import is_stopped
 from ..fabric.story import Stall
-from ..host.errors import CATASTROPHE
 from ..host.outfile import tell
 from ..native import job
 from ..native.constants import AWAITED_SLOT
 from ..native.shared import Process
 from ..protocol import stalls
-from ..protocol.job_end import JobEnd
 from ..protocol.stalls import Doing, SlotLook, Verdict
 from ..settings.options import stall_limit
 from . import stacks
@@ -73,11 +71,11 @@ class Outcome:
 
     Attributes:
         relaunch: why the job is launched again; empty: it is not.
-        end: the job's end; None: it goes on.
+        halt: why the job ends; empty: it does not.
     """
 
     relaunch: str = ""
-    end: JobEnd | None = None
+    halt: str = ""
 
 
 NOTHING = Outcome()
@@ -227,8 +225,7 @@ class StallWatch:
             pids=tuple(mine) if self.on_stall == "replace" else ()))
         self.told = verdict
         if self.on_stall == "halt":
-            return Outcome(end=JobEnd(CATASTROPHE, f"error: the job hangs: {short(verdict)}; it is "
-                                                   "ended (--on-stall halt)"))
+            return Outcome(halt=f"--on-stall halt: {short(verdict)}")
         if self.on_stall == "replace":
             return self.replace(verdict, mine)
         return NOTHING

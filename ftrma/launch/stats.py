@@ -64,8 +64,9 @@ def summary(
         * ``refusals``: with ``--validate``: safepoints of which no checkpoint was taken, and the
           slots whose state was wrong.
 
-        `supervisor.run` adds ``job`` and ``program``, and ``log``: for each slot the budget of its
-        access logs and the largest part of it that was used, in bytes.
+        `supervisor.run` adds ``job`` and ``program``; ``log``: for each slot the budget of its
+        access logs and the largest part of it that was used, in bytes; and ``pace`` and ``slow``,
+        see `pace.summary`.
     """
     recoveries, reseats = _of_kind(events, Recovery), _of_kind(events, Reseat)
     degraded = sum(e.seconds for e in recoveries) + sum(e.seconds for e in reseats)

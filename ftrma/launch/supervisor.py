@@ -34,7 +34,7 @@ from ..native import job, loading
 from ..settings import killrules, timelimits
 from ..settings import options as settings
 from ..trace import collect
-from . import deadjobs, hostchecks, metrics, mpirun, resuming
+from . import deadjobs, hostchecks, metrics, mpirun, pace, resuming
 from .askedends import AskedEnds
 from .exitmessages import tell_own_end
 from .guardian import Guardian, remove_sessions
@@ -234,7 +234,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
         logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": int(ctl.log_bytes)}
                 for s in range(slots)]
         about = {"job": made.directory.name, "program": made.program}
-        return status, {**about, **stats, "log": logs}
+        return status, {**about, **stats, "log": logs, **pace.summary(made.paces)}
     finally:
         made.stdin.close()
         guardian.dismiss()

@@ -9,6 +9,7 @@ job is launched again. A job that goes on is left alone.
 from __future__ import annotations
 
 import re
+import tempfile
 from typing import Any
 
 import pytest
@@ -55,6 +56,8 @@ def hang():
         comm.Recv(np.zeros(1), 2)
     elif how == "for a while":
         time.sleep(2.5)
+    elif how == "all":
+        time.sleep(1000)
     elif how == "busy":
         ftrma.busy(30)
         time.sleep(2.5)
@@ -68,13 +71,22 @@ def hang():
             comm.Iprobe()
             time.sleep(0.001)
 
-while state.step < {STEPS}:
+while state.step < int(os.environ.get("STEPS", {STEPS})):
     ftrma.safepoint()
     win.Fence()
     win.Put(np.array([state.step + 1]), (me + 1) % n)
     win.Fence()
-    if me == 1 and state.step == 5 and (how in ("always", "dies") or once()):
+    if how not in ("all", "parity") and me == 1 and state.step == 5:
+        if how in ("always", "dies") or once():
+            hang()
+    if how == "all" and state.step == 5 and not os.path.exists(f"{{home}}/all-{{me}}.txt"):
+        open(f"{{home}}/all-{{me}}.txt", "w").close()
         hang()
+    if how == "parity" and state.step == 5 and me == 0 and once():
+        ranks = open(f"/proc/{{os.getppid()}}/task/{{os.getppid()}}/children").read().split()
+        os.kill(int(ranks[n]), signal.SIGSTOP)
+    if how == "slow":
+        time.sleep(0.09 if me == 2 else 0.03)
     if how in ("lock", "crossed"):
         win.Lock(2)
         win.Unlock(2)
@@ -85,8 +97,8 @@ np.savez(f"{{home}}/cells-{{me}}.npz", cells=cells)
 """
 
 
-def run(how: str, *options: str) -> Result:
-    return run_job(PROGRAM, SLOTS, "--interval", "0", *options, args=(how,), timeout=60)
+def run(how: str, *options: str, env: dict[str, str] | None = None) -> Result:
+    return run_job(PROGRAM, SLOTS, "--interval", "0", *options, args=(how,), timeout=60, env=env)
 
 
 def judged(result: Result) -> dict[str, Any]:
@@ -155,12 +167,46 @@ def test_a_slot_that_has_said_so_is_no_stall() -> None:
 
 @pytest.mark.nightly
 def test_a_job_that_hangs_can_be_ended() -> None:
-    """Law: ``halt`` ends it with status 70, and says why."""
-    result = run("spin", "--stall", str(LIMIT_S), "--on-stall", "halt")
-    assert result.status == 70, result
-    assert re.search(r"error: the job hangs: slot 1 has stood still for [\d.]+ s", result.stderr)
+    """Law: ``halt`` ends it with the requeue status if files are left, and says why."""
+    with tempfile.TemporaryDirectory() as files:
+        result = run("spin", "--stall", str(LIMIT_S), "--on-stall", "halt", "--spill", files,
+                     "--spill-interval", "1-th", "--requeue-status", "42")
+    assert result.status == 42, result
+    assert re.search(r"--on-stall halt: slot 1 has stood still for [\d.]+ s", result.stderr), result
+    assert f"ftrma run --resume {files}" in result.stderr
     (stall,) = result.stats["stalls"]
     assert stall["slots"] == [1]
+
+
+@pytest.mark.nightly
+def test_no_more_is_killed_than_can_be_rebuilt() -> None:
+    """Law: if all slots hang, the job is launched again with all its vaults, and nobody is killed
+    who would be missed."""
+    result = run("all", "--stall", str(LIMIT_S), "--on-stall", "replace", "--spares", "4")
+    stall = judged(result)
+    assert stall["kind"] == "stall" and stall["slots"] == [0, 1, 2, 3], stall
+    assert [r["kind"] for r in result.stats["recoveries"]] == ["relaunch"], result
+    assert not result.stats["failures"]
+
+
+@pytest.mark.nightly
+def test_a_checksum_rank_that_is_stopped_is_replaced() -> None:
+    """Law: slots wait for it in their next checkpoint but one; it is named, and a spare takes its
+    seat."""
+    result = run("parity", "--stall", str(LIMIT_S), "--on-stall", "replace")
+    stall = judged(result)
+    assert (stall["kind"], stall["slots"]) == ("checksum", [0]), stall
+    assert deaths(result) == [("checksum", 0, "unknown")]
+    assert result.stats["reseats"] and not result.stats["recoveries"], result.stats
+
+
+@pytest.mark.nightly
+def test_a_slow_slot_is_named() -> None:
+    """Law: the slot for which the others wait, though all pass as many safepoints."""
+    result = run("slow", "--interval", "never", env={"STEPS": "60"})
+    (slow,) = result.stats["slow"]
+    assert slow["slot"] == 2 and 2 < slow["times"] < 4, result.stats
+    assert all(pace["waited_s"] > 1 for i, pace in enumerate(result.stats["pace"]) if i != 2)
 
 
 @pytest.mark.parametrize("rollback", tiers([False, True], full="False", nightly="True"))

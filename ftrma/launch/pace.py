@@ -1,0 +1,111 @@
+"""Finds slots whose steps take them much longer than the others (fail-slow), seen from outside.
+
+All slots come to a fence together, however slow one of them is: the others wait. So the time is
+compared that a slot spends on its steps itself, without the time for which it waits for others.
+Waits inside the MPI library (messages) are not known, and count as its own. A slot may also be slow
+because it has more to do; which of the two it is, its user knows.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..native.shared import Control
+
+LOOK_S = 1.0  # between looks; counts are exact, only the death of a process cuts off the last look
+# Below these a difference is a coincidence. Chosen: the machine's own hesitations last less.
+LEAST_STEPS, LEAST_OWN_S = 20, 1.0
+MUCH = 2.0  # times the median of the others
+
+
+@dataclass
+class Pace:
+    """The steps of one slot, over all launches and attempts.
+
+    Attributes:
+        steps: safepoints that it has passed, those that were done again, too.
+        own_s: time that it has spent on them without waiting for others, seconds.
+        waited_s: time for which it has waited, seconds.
+    """
+
+    steps: int = 0
+    own_s: float = 0.0
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One slot at one look: its process and attempt, and the words that are compared."""
+
+    holder: tuple[int, int]
+    at: float
+    step: int
+    waited_ns: int
+
+
+def slow_slots(paces: Sequence[Pace]) -> dict[int, float]:
+    """Find slots that take much longer for a step; how many times as long as the others, each."""
+    per_step = {slot: pace.own_s / pace.steps for slot, pace in enumerate(paces)
+                if pace.steps >= LEAST_STEPS}
+    found = {}
+    for slot, own_s in per_step.items():
+        others = [other_s for other, other_s in per_step.items() if other != slot]
+        usual_s = statistics.median(others) if others else 0.0
+        if usual_s and own_s >= MUCH * usual_s and paces[slot].own_s >= LEAST_OWN_S:
+            found[slot] = own_s / usual_s
+    return found
+
+
+class PaceWatch:
+    """Takes down the pace of the slots of a launch.
+
+    Args:
+        ctl: its control file.
+        paces: of each slot; what is found is added.
+    """
+
+    def __init__(self, ctl: Control, paces: list[Pace]) -> None:
+        self.ctl, self.paces = ctl, paces
+        self.samples: dict[int, Sample] = {}
+        self.looked = 0.0
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Look at all slots, if it is time to; one that is in a repair, or replayed, is left out.
+
+        Args:
+            at_once: it is the last look.
+        """
+        ctl, now = self.ctl, time.monotonic()
+        if now - self.looked < LOOK_S and not at_once:
+            return
+        self.looked = now
+        roles = ctl.roles[ctl.roles_seq & 1]
+        for slot, pace in enumerate(self.paces):
+            p, before = ctl.proc[roles.slot_proc[slot]], self.samples.get(slot)
+            here = Sample((p.pid, int(ctl.attempt)), now, int(p.step), int(p.waited_ns))
+            calm = ctl.start_ns and ctl.alarm == ctl.repaired and not ctl.slots[slot].replaying
+            if p.finished == ctl.attempt:
+                calm = False
+            if calm and before and before.holder == here.holder:
+                waited_s = (here.waited_ns - before.waited_ns) / 1e9
+                pace.steps += here.step - before.step
+                pace.waited_s += waited_s
+                pace.own_s += max(0.0, here.at - before.at - waited_s)
+            if calm:
+                self.samples[slot] = here
+            else:
+                self.samples.pop(slot, None)
+
+
+def summary(paces: Sequence[Pace]) -> dict[str, Any]:
+    """Entries of ``--stats``: ``pace`` of each slot, and ``slow`` slots."""
+    slow = slow_slots(paces)
+    return {
+        "pace": [{"steps": pace.steps, "own_s": round(pace.own_s, 3),
+                  "waited_s": round(pace.waited_s, 3)} for pace in paces],
+        "slow": [{"slot": slot, "times": round(times, 2)} for slot, times in slow.items()],
+    }
