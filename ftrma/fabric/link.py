@@ -58,7 +58,8 @@ from .absence import StoppedProcess
 
 VARIABLE = "FTRMA_LINK"
 _exit = os._exit  # the real one; `runner` replaces it for the program
-SPREAD = "FTRMA_SPREAD"  # set where the launch before ran over several nodes
+# Set where the launch before ran over several nodes, or files are filled in as over several.
+SPREAD = "FTRMA_SPREAD"
 LOOK_S = 0.005  # between two looks at what else happens, while an answer is waited for
 # A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3

@@ -86,8 +86,8 @@ class RankLinks:
     def environment(self) -> dict[str, str]:
         """Environment by which ranks reach the supervisor."""
         told = {link.VARIABLE: self.address.text()} if self.address else {}
-        if self.cause is not None:
-            told[link.SPREAD] = "1"  # even if one node is left
+        if self.cause is not None or self.past.get("files"):
+            told[link.SPREAD] = "1"  # even if one node is left, or has them all
         return told
 
     @property

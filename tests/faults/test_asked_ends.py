@@ -348,7 +348,7 @@ def test_a_job_goes_through_its_allocations(tmp_path: Path, monkeypatch: Any, st
     batch = Batch(tmp_path, script, limit_s, 2.0)
     if number == 0 and limit_s < 20:
         batch.progress = lambda: len(steps_begun(tmp_path))
-    batch.run(most=40)
+    batch.run(most=25)
     *before, last = batch.runs
     assert before and not last.overdue, last.said
     for run in before:
