@@ -48,6 +48,7 @@ table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabula
 th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line) }
 th { color: var(--soft); font-weight: 600; white-space: nowrap }
+td:last-child:not(.n) { min-width: 12em }
 td.n, th.n { text-align: right; white-space: nowrap }
 svg { width: 100%; height: auto; display: block; min-width: 640px }
 svg text { fill: var(--soft); font-size: 12px } svg .tick { text-anchor: middle }

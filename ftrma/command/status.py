@@ -154,6 +154,8 @@ def at_length(job: Any) -> list[str]:
                f"{': ' * bool(lost)}{', '.join(lost)}")]
     if job.loss_s is not None and job.state not in ("left behind", "starting"):
         facts.append(("a failure", at_stake(job)))
+    if job.hangs:
+        facts.append(("hangs", one_line(job.hangs)))
     if job.ends:
         facts.append(("end", one_line(job.ends)))
     if peaks := [slot.log_peak_bytes for slot in job.each_slot]:

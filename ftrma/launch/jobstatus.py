@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fabric import story
-from ..fabric.story import Checkpoint, Entered, Event, Failure, Recovery, Reseat
+from ..fabric.story import Checkpoint, Entered, Event, Failure, Recovery, Reseat, Stall
 from ..host import lock, private
 from ..host.errors import FtrmaError
 from ..native.constants import number
@@ -92,6 +92,8 @@ class JobStatus:
         effective: the account of the job's time.
         loss_s: work that a rollback would throw away now. repair_s: mean time of the recoveries so
             far, without their replay.
+        stalls: times that slots hung, with ``--stall``. hangs: which hang now, and where, in words;
+            empty if none does.
         ends: why and when it is to end, in words; empty if nobody has asked for its end.
         each_slot: all slots; empty if their words are on other nodes.
     """
@@ -125,6 +127,8 @@ class JobStatus:
     effective: EffectiveTime
     loss_s: float | None
     repair_s: float | None
+    stalls: int
+    hangs: str
     ends: str
     each_slot: Sequence[SlotStatus]
 
@@ -200,6 +204,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
             effective=effective_time(events, ctl.nslots, now),
             loss_s=since_entry if age_s is None else age_s,
             repair_s=sum(repairs) / len(repairs) if repairs else None,
+            stalls=sum(isinstance(e, Stall) for e in events), hangs=hangs(events, now),
             ends=ends(haltrequests.state_of(directory), now), each_slot=each,
         )
 
@@ -217,6 +222,22 @@ def start_of(directory: Path) -> _Start | None:
         program = json.loads(private.read(path))["program"]
         return _Start([str(word) for word in program], os.stat(path).st_mtime)
     return None
+
+
+def hangs(events: Sequence[Event], now: float) -> str:
+    """Say which slots hang and where, as the supervisor has told; empty if none does.
+
+    Args:
+        now: seconds since 1970.
+    """
+    for event in reversed(events):
+        if isinstance(event, Stall):
+            at = f"slot{'s' * (len(event.slots) > 1)} {', '.join(map(str, event.slots))}"
+            still_s = event.seconds + max(0.0, now - event.time)
+            return f"{event.kind} of {at} for {still_s:.0f} s: {'; '.join(event.places)}"
+        if isinstance(event, Checkpoint | Recovery | Entered):
+            return ""  # the slots have come on since
+    return ""
 
 
 def ends(in_mind: EndsInMind | None, now: float) -> str:

@@ -112,6 +112,8 @@ METRICS = (
            _each("role", lambda job: job.deaths)),
     Metric("recoveries_total", "counter", "Recoveries by kind.",
            _each("kind", lambda job: job.recoveries)),
+    Metric("stalls_total", "counter", "Times that slots hung, with --stall.",
+           _one(lambda job: job.stalls)),
     Metric("launches_total", "counter", "Launches whose slots entered the program.",
            _one(lambda job: job.launches)),
     Metric("time_seconds", "gauge", "Time of the job by what it went to; the sum is its age.",

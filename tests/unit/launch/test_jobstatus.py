@@ -16,7 +16,16 @@ from unit.command.test_json import check, printed
 
 from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
-from ftrma.fabric.story import Began, Checkpoint, Entered, Event, Failure, Phases, Recovery
+from ftrma.fabric.story import (
+    Began,
+    Checkpoint,
+    Entered,
+    Event,
+    Failure,
+    Phases,
+    Recovery,
+    Stall,
+)
 from ftrma.host import lock, private
 from ftrma.host.errors import FtrmaError
 from ftrma.launch import deadjobs, jobstatus
@@ -171,6 +180,14 @@ def test_steps_of_a_later_attempt(made: tuple[Path, Any]) -> None:
         ctl.proc[s].ordinal = 50
     found = jobstatus.look(directory, [*STORY, BACK], T + 45)
     assert (found.step, found.steps_per_s) == (150, 10.0)
+
+
+def test_slots_that_hang() -> None:
+    """Law: a stall is told until the slots have come on."""
+    stall = Stall("stall", (1, 2), 10.0, ("slot 1: f (a.py:3)", "slot 2 waits"), time=T + 5)
+    said = jobstatus.hangs([*STORY, stall], T + 8)
+    assert said == "stall of slots 1, 2 for 13 s: slot 1: f (a.py:3); slot 2 waits"
+    assert not jobstatus.hangs([stall, STORY[2]], T + 8) and not jobstatus.hangs([], T)
 
 
 @pytest.mark.parametrize(("in_mind", "said"), [
