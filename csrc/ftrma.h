@@ -591,10 +591,11 @@ int ftrma_loses_threads(void);
 
 /* Have a signal bring the program's thread to a repair when it waits outside of MPI (wake.c);
    function: tells Python that the signal has come (PyErr_SetInterruptEx). Called by the
-   program's thread at each entry, since a handler that is set anew is the program's. 0 or
-   -errno. */
+   program's thread at each entry, since a handler that is set anew is the program's.
+   patience_ns: a thread that waits for longer, though the signal has come, is told to the
+   supervisor of several nodes. 0 or -errno. */
 typedef void (*ftrma_wake_function)(int number);
-int ftrma_wake_by(int number, ftrma_wake_function function);
+int ftrma_wake_by(int number, ftrma_wake_function function, uint64_t patience_ns);
 void ftrma_wake_allow(int allowed); /* 1: the program runs */
 int ftrma_wake_inside(void);        /* 1: the calling thread is in a call of MPI */
 

@@ -33,7 +33,6 @@
 /* Time for an attempt that is over to end its work, such as joining threads. */
 #define DOOMED_NS 1000000000u
 #define TELL_NS 1000000000u
-#define ABSENT_NS 5000000000u /* the default of ABSENT in ftrma/host/timeouts.py */
 
 /* Written by ftrma_wake_know. */
 static pthread_t program;
@@ -42,6 +41,7 @@ static char its_state[64]; /* path of the file */
 /* Written by the program's thread. */
 static int wake_signal, may_wake, attending;
 static ftrma_wake_function trip;
+static uint64_t absent_ns;
 
 void ftrma_wake_know(void)
 {
@@ -57,10 +57,11 @@ static void on_wake(int number)
     errno = kept;
 }
 
-int ftrma_wake_by(int number, ftrma_wake_function function)
+int ftrma_wake_by(int number, ftrma_wake_function function, uint64_t patience_ns)
 {
     struct sigaction action = {.sa_handler = on_wake}; /* no SA_RESTART: what waits comes back */
     trip = function;
+    STORE(&absent_ns, patience_ns);
     STORE(&wake_signal, number);
     return sigaction(number, &action, NULL) ? -errno : 0;
 }
@@ -155,7 +156,7 @@ static void report(const struct found *found, uint64_t now)
     int computing = found->awaited && !found->asleep && !found->inside;
     int computes = for_long(&computes_since, computing, now, TELL_NS);
     int away = found->asleep && !found->inside && !LOAD(&attending); /* a repair's own waits have limits */
-    int absent = for_long(&absent_since, away, now, ABSENT_NS);
+    int absent = for_long(&absent_since, away, now, LOAD(&absent_ns));
     if (ftrma_link >= 0 && (computes || absent))
         ftrma_tell("{\"event\": \"awaited\", \"computes\": %d}\n", computes);
 }

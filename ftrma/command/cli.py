@@ -141,6 +141,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     try:
         arguments, unknown = parser.parse_known_args(argv)
     except Misuse as error:
+        stranger = re.match(r"argument command: invalid choice: (.*) \(choose from", str(error))
+        if stranger:
+            raise Misuse(unknown_command(parser, stranger[1]), error.usage) from None
         lacking = re.match(r"argument ([^ :/]+).*: expected one argument", str(error))
         if not lacking:
             raise
@@ -151,6 +154,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
         restore_dashes(arguments, argv)
     refuse_empty(arguments)
     return arguments
+
+
+def unknown_command(parser: argparse.ArgumentParser, word: str) -> str:
+    """Say that there is no such command, and name the nearest, or all."""
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    near = get_close_matches(word.strip("'"), commands.choices, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(commands.choices)}"
+    return f"unknown command {word}; {hint}"
 
 
 def value_lacking(flag: str, argv: list[str]) -> str:

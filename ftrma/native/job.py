@@ -383,14 +383,18 @@ def set_attempt_of_thread(attempt: int) -> None:
     c.lib.ftrma_set_attempt_of_thread(attempt)
 
 
-def wake_by(number: int) -> None:
+def wake_by(number: int, patience_s: float) -> None:
     """Have a signal, for which Python has a handler, bring the calling thread to repairs.
 
     The program's thread calls this at the beginning of each attempt.
+
+    Args:
+        number: of the signal.
+        patience_s: a thread that does not come for longer is told to the supervisor.
     """
     trip = ctypes.cast(ctypes.pythonapi.PyErr_SetInterruptEx, ctypes.c_void_p).value
     function = c.ffi.cast("ftrma_wake_function", trip)
-    c.check(c.lib.ftrma_wake_by(number, function), "taking a signal")
+    c.check(c.lib.ftrma_wake_by(number, function, int(patience_s * 1e9)), "taking a signal")
 
 
 def wake_allow(allowed: bool) -> None:

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from ..host import lineoutput
+from ..host import lineoutput, timeouts
 from ..native import job
 from .script import __file__ as entry
 
@@ -44,7 +44,7 @@ class Waking:
     def allowed(self) -> Iterator[None]:
         """Allow the signal while the program runs."""
         if self.number and signal.getsignal(self.number) == self._handle:
-            job.wake_by(self.number)
+            job.wake_by(self.number, timeouts.ABSENT.s)
         job.wake_allow(True)
         try:
             yield

@@ -102,6 +102,13 @@ def test_clean(
     assert not job.exists()
 
 
+def test_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(deadjobs, "SHARED", tmp_path)
+    assert check(printed(capsys, "status --json"), "status")["jobs"] == []
+
+
 @pytest.mark.parametrize("target", ["1e-5", "1e-30"])
 def test_plan(capsys: pytest.CaptureFixture[str], target: str) -> None:
     found = check(printed(capsys, PLAN.format(target), int(target == "1e-30")), "plan")
