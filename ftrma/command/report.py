@@ -34,6 +34,9 @@ def report(arguments: argparse.Namespace) -> int:
     safety = safety_of(arguments.machine, run) if arguments.machine else None
     try:
         outfile.write(arguments.output, reportpage.page(run, activity, safety))
+    except (KeyError, TypeError) as error:  # in parts that the page alone reads
+        raise ValueError(f"{arguments.stats}: these are no statistics of a run: {error}; "
+                         f"{reportdata.REMEDY}") from None
     except OSError as error:
         raise ValueError(f"-o {arguments.output}: {outfile.why(error)}") from None
     say(f"wrote {arguments.output}: effective time {100 * run.share:.1f} % of {run.total_s:.1f} s")

@@ -16,8 +16,8 @@ from typing import Any
 
 from . import reportcharts as charts
 from .reportcharts import MIB, WORDS
-from .reportdata import PHASES, Run
-from .reporttrace import LEVELS, Activity
+from .reportdata import PHASES, Run, number
+from .reporttrace import LEVELS, SLOW, Activity, Pace
 from .status import lasting
 
 MOST_ROWS = 200  # of a table; the rest is counted
@@ -265,8 +265,8 @@ def stalls(run: Run) -> str:
     found = run.more.get("stalls")
     if not isinstance(found, list) or not found:
         return ""
-    rows = [(lasting(float(s.get("at_s", 0))), str(s.get("kind", "")),
-             ", ".join(map(str, s.get("slots", []))), lasting(float(s.get("seconds", 0))),
+    rows = [(lasting(number(s, "at_s")), str(s.get("kind", "")),
+             ", ".join(map(str, s.get("slots", []))), lasting(number(s, "seconds")),
              str(s.get("action", "")), " ".join(map(str, s.get("places", []))))
             for s in found if isinstance(s, dict)]
     return section("Stalls", table(("told at", "kind", "slots", "stood still", "then", "where"),
@@ -284,12 +284,15 @@ def slots(run: Run, activity: Activity | None) -> str:
             f'<span><i style="background:rgb{colour}"></i>{name}</span>' for name, colour in (
                 ("computes", LIGHT), ("in calls", CALLS), ("replayed", REPLAY_LIGHT),
                 ("replayed, in calls", REPLAY), ("not in the program", (128, 128, 128)))) + "</p>")
-        parts.append(paces(activity))
+        parts.append(paces(activity.paces, activity.slow, "medians, by the trace"))
+    elif told := told_paces(run):
+        slow = [pace for pace in told if pace.slot in told_slow(run)]
+        parts.append(paces(told, slow, "means, as seen from outside"))
     logs = run.more.get("log")
     if isinstance(logs, list) and logs and all(isinstance(log, dict) for log in logs):
-        rows = [(f"slot {i}", float(log.get("peak_bytes", 0)) / MIB,
-                 f"{float(log.get('peak_bytes', 0)) / MIB:.1f} MiB") for i, log in enumerate(logs)]
-        budget = float(logs[0].get("budget_bytes", 0)) / MIB
+        rows = [(f"slot {i}", number(log, "peak_bytes") / MIB,
+                 f"{number(log, 'peak_bytes') / MIB:.1f} MiB") for i, log in enumerate(logs)]
+        budget = number(logs[0], "budget_bytes") / MIB
         shown = sorted(rows, key=lambda row: -row[1])[:charts.MOST_ROWS] if len(rows) > (
             charts.MOST_ROWS) else rows
         parts.append(f"<h3>Access logs</h3><p class=soft>The most that each slot's logs have used; "
@@ -298,12 +301,29 @@ def slots(run: Run, activity: Activity | None) -> str:
     return section("Slots", "".join(parts)) if parts else ""
 
 
-def paces(activity: Activity) -> str:
+def told_paces(run: Run) -> list[Pace]:
+    """Paces of the slots as the statistics have them; empty if no slot has passed a step."""
+    found = run.more.get("pace")
+    paces = []
+    for slot, each in enumerate(found if isinstance(found, list) else []):
+        if isinstance(each, dict) and (steps := number(each, "steps")) > 0:
+            own_s = number(each, "own_s")
+            paces.append(Pace(slot, int(steps), (own_s + number(each, "waited_s")) / steps,
+                              own_s / steps))
+    return paces
+
+
+def told_slow(run: Run) -> set[int]:
+    """Slots that the statistics call slow."""
+    found = run.more.get("slow")
+    return {int(number(each, "slot")) for each in (found if isinstance(found, list) else [])
+            if isinstance(each, dict)}
+
+
+def paces(paces: Sequence[Pace], slow: Sequence[Pace], source: str) -> str:
     """Own time of a step, slot by slot, and those that are slow."""
-    if not activity.paces:
+    if not paces:
         return "<p class=soft>No slot has passed enough safepoints to tell how long steps take.</p>"
-    paces = activity.paces
-    slow = activity.slow
     verdict = "No slot was much slower than the others."
     if slow:
         named = ", ".join(f"slot {pace.slot} ({lasting(pace.own_s)})" for pace in slow[:8])
@@ -314,9 +334,9 @@ def paces(activity: Activity) -> str:
         charts.MOST_ROWS) else paces
     rows = [(f"slot {pace.slot}", pace.own_s,
              f"{lasting(pace.own_s)} of {lasting(pace.step_s)}") for pace in shown]
-    limit = 1.5 * median(pace.own_s for pace in paces)
-    return (f"<h3>Steps</h3><p>{verdict}</p><p class=soft>Own time of a step, outside of calls, "
-            "and the whole step; medians.</p>" + wide(charts.bars(rows, limit if slow else None)))
+    limit = SLOW * median(pace.own_s for pace in paces)
+    return (f"<h3>Steps</h3><p>{verdict}</p><p class=soft>Own time of a step, without waiting, and "
+            f"the whole step; {source}.</p>" + wide(charts.bars(rows, limit if slow else None)))
 
 
 # ---- pieces of HTML -------------------------------------------------------------------------

@@ -55,7 +55,9 @@ def stats_of(events: list[Event] = STORY, ended: float = T + 40) -> dict[str, An
     found = summary(events, make_layout(4, 2, 2, 2), 0, ended)
     logs = [{"peak_bytes": s << 20, "budget_bytes": 64 << 20} for s in range(4)]
     return {"job": "ftrma-0-00000000", "program": ["app.py", HOSTILE], **found,
-            "began_monotonic_s": 100.0, "log": logs}
+            "began_monotonic_s": 100.0, "log": logs,
+            "pace": [{"steps": 100, "own_s": 5.0 if s == 2 else 1.0, "waited_s": 4.0}
+                     for s in range(4)], "slow": [{"slot": 2, "times": 5.0}]}
 
 
 def write_trace(path: Path, slow: int = 3) -> None:
@@ -142,6 +144,14 @@ def test_the_page_tells_all(written: Path) -> None:
         assert words in text, words
 
 
+def test_slow_slots_without_a_trace(tmp_path: Path) -> None:
+    """Law: without a trace the supervisor's watch names them."""
+    (tmp_path / "stats.json").write_text(json.dumps(stats_of()))
+    assert run("report", tmp_path / "stats.json", "-o", tmp_path / "page.html") == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "Slow: slot 2 (50 ms)" in text and "50 ms of 90 ms" in text
+
+
 def test_a_run_without_anything(tmp_path: Path) -> None:
     """Law: no section fails where there is nothing to tell."""
     for events in ([], STORY[:1], STORY[:2], STORY[:3]):
@@ -176,7 +186,11 @@ def test_spans_of_a_run() -> None:
     (lambda stats: stats["recoveries"][0].pop("phases"), "phases lacks"),
     (lambda stats: stats["recoveries"][0].update(seconds=float("nan")), "seconds is 'nan'"),
     (lambda stats: stats["effective"].update(total_s="7"), "total_s"),
-], ids=["no account", "no slots", "true", "a number", "no phases", "no number", "text"])
+    (lambda stats: stats["pace"][1].pop("own_s"), "own_s"),
+    (lambda stats: stats["log"][0].update(budget_bytes="much"), "budget_bytes"),
+    (lambda stats: stats["stalls"][0].update(at_s=[]), "at_s"),
+], ids=["no account", "no slots", "true", "a number", "no phases", "no number", "text",
+        "half a pace", "a word for a number", "a list for a time"])
 def test_what_are_no_statistics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Any, named: str
 ) -> None:
