@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Result, run_job
+from nodes import NODES, run_on_nodes
 
 from ftrma.launch import mpirun
 
@@ -81,3 +82,31 @@ def test_a_log_without_a_supervisor(tmp_path: Path) -> None:
                  "FTRMA_KILL": "1@fence:11"})
     assert re.search(rf" slot 1: {RECOVERED}\n", log.read_text()), done.stderr
     assert "replayed" not in done.stderr
+
+
+@pytest.mark.full
+def test_one_log_for_several_nodes(tmp_path: Path) -> None:
+    """Law: lines of processes on all nodes are in the log beside the supervisor, with their hosts,
+    though the nodes cannot reach that file."""
+    log = tmp_path / "log"
+    job = run_on_nodes(PROGRAM, 2, "--spares", "3", "--interval", "0", "--kill", "1@fence:11",
+                       "--quiet", "--log-file", str(log))
+    assert job.status == 0 and job.stderr == "", job.stderr
+    texts = [line.split(" ", 2)[2] for line in log.read_text().splitlines()]
+    hosts = "|".join(map(re.escape, NODES))
+    assert [text for text in texts if re.fullmatch(rf"slot \d on ({hosts}): slot 1 died; .*", text)]
+    assert texts[-1] == "supervisor: the job has ended with status 0"
+
+
+@pytest.mark.full
+def test_a_time_out_reaches_all_processes() -> None:
+    """Law: a choice on the command line is in force in processes on other nodes."""
+    program = PROGRAM.replace("import sys\n", "import sys\nfrom ftrma.host import timeouts\n", 1)
+    program += """
+import json, pathlib
+found = [timeouts.STUCK.s, timeouts.AGENT_REACH.s]
+pathlib.Path(sys.argv[1], f"{comm.rank}.json").write_text(json.dumps(found))
+"""
+    job = run_on_nodes(program, 2, "--spares", "3", "--timeout", "stuck=7.5", "--timeout",
+                       "agent-reach=33")
+    assert job.status == 0 and job.results == {"0": [7.5, 33.0], "1": [7.5, 33.0]}, job
