@@ -29,6 +29,7 @@ from .options import CONFIG_VARIABLE, OPTIONS, YES, Option, Options
 FILE = "ftrma.toml"
 NONE = "none"  # in place of a file's name
 RUN, TIMEOUTS = "run", "timeouts"  # tables of a file
+OPPOSITES = {"quiet": "verbose", "verbose": "quiet"}  # the stronger source wins
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 
@@ -132,6 +133,11 @@ def configure(
 def take(found: Configuration, option: Option, given: Given) -> None:
     """Put a value in the place of a weaker one; ValueError if it is wrong."""
     value = option.parse(given.name, given.text)
+    other = OPPOSITES.get(option.attribute, "")
+    weaker = found.sources.get(other)
+    if value is True and weaker and weaker.source.split(":")[0] != given.source.split(":")[0]:
+        setattr(found.options, other, False)
+        del found.sources[other]
     if option.merged:
         value = {**getattr(found.options, option.attribute), **value}
         found.sources |= dict.fromkeys(option.parse(given.name, given.text), given)

@@ -119,16 +119,24 @@ def test_time_outs_are_merged_one_by_one() -> None:
 
 
 def test_a_contradiction_names_all_places(capsys: pytest.CaptureFixture[str]) -> None:
-    """Law: options that contradict each other are told with their sources."""
-    write("quiet = true")
+    """Law: options of one source that contradict each other are told with their places."""
+    write("quiet = true\nverbose = true")
     Path("app.py").touch()
-    os.environ["FTRMA_VERBOSE"] = "yes"
     with pytest.raises(SystemExit) as end:
         cli.main(["run", "-n", "2", "app.py"])
-    del os.environ["FTRMA_VERBOSE"]
     err = capsys.readouterr().err
     assert end.value.code == 2 and err.count("\n") == 1
-    assert err.endswith("(in the environment: FTRMA_VERBOSE; quiet in ftrma.toml:2:1)\n")
+    assert err.endswith("(quiet in ftrma.toml:2:1; verbose in ftrma.toml:3:1)\n")
+
+
+def test_the_stronger_of_two_opposites_wins() -> None:
+    """Law: who asks for verbose lines on the command line gets them, whatever a file says."""
+    write("quiet = true")
+    options = found(verbose="yes").options
+    assert options.verbose and not options.quiet
+    options = found({"FTRMA_VERBOSE": "yes"}, quiet="yes").options
+    assert options.quiet and not options.verbose
+    assert found({"FTRMA_VERBOSE": "no"}).options.quiet
 
 
 def test_a_file_that_others_can_write_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
