@@ -19,7 +19,7 @@ from ..host import jsonoutput, values
 from ..host.errors import FtrmaError
 from ..host.messages import one_line
 from ..host.nodedirectory import why_foreign
-from ..host.outfile import say
+from ..host.outfile import say, tell
 
 WATCH_EACH_S = (0.1, 3600.0)
 MANY = 32  # slots; of more than these, only those that stand out are shown
@@ -74,6 +74,8 @@ def look(wanted: str | None, *, must: bool = True) -> list[Any]:
         except FtrmaError as error:
             if wanted and must:
                 raise ValueError(f"{wanted}: {error}") from None
+            if must:
+                tell(f"warning: {directory.name} is left out: {error}")
     return found
 
 

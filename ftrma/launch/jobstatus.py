@@ -168,6 +168,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
     start = start_of(directory)
     with control_image(path) as ctl:
         known = any(ctl.proc[p].pid for p in range(ctl.nprocs))
+        begins = start is None and not known  # its lock comes a moment after its control file
         roles = ctl.roles[ctl.roles_seq & 1]
         lacks = lacking(ctl, roles) if known else {}
         steps = StepCount(events, now, LEAST_S)
@@ -188,7 +189,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         since_entry = max(0.0, now - entered[version]) if version in entered else None
         return JobStatus(
             job=directory.name, program=start.program if start else (), supervisor=ctl.supervisor,
-            state=state_of(ctl, known, bool(entered), alive=is_alive(directory)),
+            state=state_of(ctl, known, bool(entered), alive=begins or is_alive(directory)),
             began=since, seconds=max(0.0, now - since), slots=ctl.nslots,
             checksums=ctl.nchecksums, spares=ctl.nprocs - ctl.nslots - ctl.nchecksums,
             groups=ctl.ngroups, strength=ctl.strength,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from unit.command.test_json import check, printed
 
+from ftrma.command import cli
 from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import (
@@ -137,6 +138,31 @@ def test_states_of_jobs(made: tuple[Path, Any]) -> None:
     assert seen == ["halting", "replaying", "starting", "repairing", "ending"]
     (directory / "lock").unlink()
     assert look(directory).state == "left behind"
+
+
+def test_a_job_that_is_being_made(made: tuple[Path, Any]) -> None:
+    """Law: a job without a lock, a start record and processes has just begun."""
+    directory, ctl = made
+    (directory / "lock").unlink()
+    for p in range(ctl.nprocs):
+        ctl.proc[p].pid = 0
+    assert jobstatus.look(directory, [], T).state == "starting"
+    private.write(directory / "start", json.dumps({"program": ["app.py"]}).encode())
+    assert jobstatus.look(directory, [], T).state == "left behind"
+
+
+def test_a_job_of_another_version_is_left_out(
+    made: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: it is named, and hides no other job."""
+    directory, ctl = made
+    ctl.magic += 1
+    monkeypatch.setattr(deadjobs, "SHARED", directory.parent)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["status"])
+    said = capsys.readouterr()
+    assert not end.value.code and directory.name in said.err and "version" in said.err
+    assert "no job of yours" in said.out
 
 
 def test_lost_redundancy(made: tuple[Path, Any]) -> None:

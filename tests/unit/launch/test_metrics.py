@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tree import ROOT
 
+from ftrma.command import cli
 from ftrma.fabric import story
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.story import Began, Checkpoint, Entered, Failure, Phases, Recovery
@@ -138,6 +139,19 @@ def test_a_file_that_cannot_be_written_is_told_once(
         threading.Event().wait(0.1)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and "--metrics" in said[0] and "make it first" in said[0]
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/dev/stdout", "gone/a.prom"])
+def test_a_name_that_no_collector_reads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: it is refused before the job starts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", "-n", "2", "--metrics", name, "app.py"])
+    assert end.value.code == 2
+    assert f"--metrics {name}: " in capsys.readouterr().err
 
 
 def test_nothing_is_written_unasked(tmp_path: Path) -> None:
