@@ -131,6 +131,8 @@ class OneNode:
     def finish(self, own_end: JobEnd | None) -> int:
         # After an error ranks wait to be ended.
         status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
+        if own_end:
+            self.ctl.request = job.Request.ABORT  # deaths from now on are no failures
         self.launch.end(patience_s=0.0 if aborted or own_end else timeouts.OWN_END.s)
         return tell_own_end(own_end or JobEnd(status, self.why_aborted() if aborted else ""))
 
@@ -192,6 +194,7 @@ class OneNode:
         return {i for i, p in enumerate(self.launch.procs()) if p.state == job.ProcessState.DEAD}
 
     def abandon(self) -> None:
+        self.ctl.request = job.Request.ABORT
         self.launch.end()
 
     def report(self, died: set[int]) -> None:

@@ -55,7 +55,7 @@ def steps_of(home: Path) -> int:
     return max((int(p.name.removeprefix("step-")) for p in home.glob("step-*")), default=0)
 
 
-def assert_goes_on(asked: Job, home: Path, expected: Any, why: str) -> None:
+def assert_goes_on(asked: Job, home: Path, expected: Any, why: str, deaths: int = 0) -> None:
     """The job has ended behind a checkpoint, and is gone on with without repeating a step."""
     text = said(asked)
     assert asked.process.returncode == 85, text
@@ -65,6 +65,7 @@ def assert_goes_on(asked: Job, home: Path, expected: Any, why: str) -> None:
     directory = SHARED / found[1]
     assert directory.exists() and not (directory / "halt").exists()
     assert not marked(asked.mark), "a process of the job lives"
+    assert text.count(" died") == deaths, f"the end of the launch was taken for failures: {text}"
     assert "program.py" in ftrma("clean").stdout
     done = steps_of(home)
     assert 0 < done < STEPS, text
@@ -100,7 +101,7 @@ def test_a_slot_dies_while_the_job_is_to_end(job: Any, tmp_path: Path, expected:
     asked = job("--signal", "USR1", "--interval", "never", "--kill", "1@staged", nap="0.05")
     asked.until((tmp_path / "step-3").exists)
     asked.process.send_signal(signal.SIGUSR1)
-    assert_goes_on(asked, tmp_path, expected, "SIGUSR1")
+    assert_goes_on(asked, tmp_path, expected, "SIGUSR1", deaths=1)
 
 
 @pytest.mark.nightly

@@ -16,6 +16,9 @@ from ftrma.fabric.saved import Saved
 from ftrma.launch import askedends, haltrequests
 from ftrma.launch.askedends import AskedEnds
 from ftrma.launch.haltrequests import HaltRequest
+from ftrma.launch.onenode import OneNode
+from ftrma.native import job
+from ftrma.protocol.job_end import JobEnd
 from ftrma.settings.options import Options
 from ftrma.settings.timelimits import TimeLimit
 
@@ -299,3 +302,18 @@ def test_a_job_begins_without_the_request_that_ended_it(make: Any, tmp_path: Pat
     """Law: who goes on with a job that was halted does not halt it again."""
     ask(tmp_path)
     assert make().step(SimpleNamespace()) is None
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_launch_is_ended_without_failures(*, asked: bool) -> None:
+    """Law: before the first process is killed, all know that what dies from now on is no failure:
+    else those that are killed later begin to repair."""
+    ctl = SimpleNamespace(exit_status=0, request=job.Request.NOTHING)
+    seen: list[int] = []
+    launch: Any = SimpleNamespace(made=None, ctl=ctl,
+                                  end=lambda patience_s=0.0: seen.append(ctl.request))
+    if asked:
+        assert OneNode(launch).finish(JobEnd(85, "")) == 85
+    else:
+        OneNode(launch).abandon()
+    assert seen == [job.Request.ABORT]
