@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 from ..fabric import link
 from ..fabric.absence import StoppedProcess
-from ..host import lineoutput, timeouts
+from ..host import lineoutput, messages, timeouts
 from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.listening import Bind, listen, own_addresses, reachable
 from ..protocol.job_end import OwnExit
@@ -317,7 +317,8 @@ class Connections:
         try:
             call()
         except OSError as error:
-            text = f"ftrma: warning: the trace of rank {peer.rank} ends here: {error.strerror}\n"
+            why = f"warning: the trace of rank {peer.rank} ends here: {error.strerror}"
+            text = messages.line(why)
             with contextlib.suppress(OSError):
                 lineoutput.put(2, text.encode())
             if peer.file:

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from ..fabric.story import Recovery
 from ..fabric.view import JobView
-from ..host import lineoutput, timeouts
+from ..host import lineoutput, messages, timeouts
 from ..host.errors import (
     CATASTROPHE,
     CatastrophicFailure,
@@ -343,15 +343,14 @@ def main(words: list[str]) -> None:
     except LaunchEnded:
         wait_for_the_end(view, supervised)
     except (CatastrophicFailure, CorruptVault) as error:
-        why = f"ftrma: error: {type(error).__name__}: {error}\n"
-        give_up(view, why, supervised)
+        give_up(view, f"error: {type(error).__name__}: {error}", supervised)
     except (FtrmaError, ValueError) as error:
         if supervised and not begun and lacks_a_process():
             time.sleep(timeouts.WAIT.s)  # the supervisor sees it, too, and launches the job again
         host = view.host_of(view.proc) if view else ""
-        give_up(view, f"ftrma: error: {on_host(error, host)}\n", supervised)
+        give_up(view, f"error: {on_host(error, host)}", supervised)
     except BaseException:
-        give_up(view, traceback.format_exc(), supervised)
+        give_up(view, traceback.format_exc(), supervised, message=False)
     finish(view, mine, status, supervised)
 
 
@@ -394,15 +393,20 @@ def note_own_exit() -> None:
     os._exit = leave
 
 
-def give_up(view: JobView | None, why: str, supervised: bool, status: int = CATASTROPHE) -> None:
-    """End a job that cannot go on, and say why, once in the job."""
+def give_up(view: JobView | None, why: str, supervised: bool, *, message: bool = True) -> None:
+    """End a job that cannot go on, and say why, once in the job.
+
+    Args:
+        message: what is said is a line of ftrma's own; otherwise it is shown as it is.
+    """
     mine = view is None or view.claim_error()
     owner = view.words.error_owner if view else 0  # 0 over several nodes, too
     if mine or (view and owner and not view.alive(Proc(owner - 1))):
+        text = messages.line(why) if message else why
         with contextlib.suppress(OSError):
-            lineoutput.put(2, why.encode(errors="backslashreplace"))
+            lineoutput.put(2, text.encode(errors="backslashreplace"))
     if view is not None:
-        view.abort(view.words.exit_status or status)
+        view.abort(view.words.exit_status or CATASTROPHE)
         wait_for_the_end(view, supervised)
     _exit(1)
 

@@ -24,7 +24,7 @@ CASES = [
     ("ftrma run app.py d", ["data"]), ("ftrma run --topology da", ["data"]),
     ("ftrma run --spill ", ["folder/"]), ("ftrma run --config n", ["none"]),
     ("ftrma completion ", ["bash", "zsh", "fish"]), ("ftrma help opt", ["options"]),
-    ("ftrma help re", ["reliability"]), ("ftrma spill v", ["verify"]),
+    ("ftrma help rel", ["reliability"]), ("ftrma spill v", ["verify"]),
     ("ftrma run --xyz ", ["app.py", "folder/"]),
 ]
 
