@@ -209,7 +209,8 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
                 return status, stats, start.stats
             finally:
                 if status == CATASTROPHE:
-                    tell(f"{directory.name} is kept, to be resumed once more, or for 'ftrma clean'")
+                    tell(f"{directory.name} is kept, to be resumed once more, or for 'ftrma clean'",
+                         needed=True)
                 elif not made.ends.keeps:
                     shutil.rmtree(directory, ignore_errors=True)
 
