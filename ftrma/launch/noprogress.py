@@ -62,9 +62,9 @@ def resumed_in_vain(files: Files, most: int) -> JobEnd | None:
     if 0 < most <= len(before) and {*before[-most:]} == {step}:
         return JobEnd(
             job_end.NO_PROGRESS,
-            f"error: the job makes no progress: it went on {most} times running from safepoint "
-            f"{step} in {files.directory}, and came to no newer checkpoint (--max-no-progress "
-            f"{most}); to try once more: --max-no-progress 0")
+            f"error: the job makes no progress: it went on from safepoint {step} in "
+            f"{files.directory} and came to no newer checkpoint, {most} times running "
+            f"(--max-no-progress {most}); to try once more: --max-no-progress 0")
     with contextlib.suppress(OSError, FtrmaError):
         noted.unlink(missing_ok=True)
         lines = [*before[-MOST_NOTED:], step]

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..native.shared import Control
 
-LOOK_S = 1.0  # between looks; counts are exact, only the death of a process cuts off the last look
+LOOK_S = 5.0  # between looks; counts are exact, only the death of a process cuts off the last look
 # Below these a difference is a coincidence. Chosen: the machine's own hesitations last less.
 LEAST_STEPS, LEAST_OWN_S = 20, 1.0
 MUCH = 2.0  # times the median of the others

@@ -1,6 +1,6 @@
 """Watches from outside whether the slots of a launch go on, and acts when some do not.
 
-The supervisor reads words of each slot in shared memory four times a second: safepoints, calls,
+The supervisor reads words of each slot in shared memory some times a second: safepoints, calls,
 events, versions. The slots do nothing for it, so a process that is stopped, spins in C or sleeps
 with the GIL held is seen like any other. `protocol.stalls` judges what is found; `stacks` says
 where a slot is.
@@ -35,9 +35,10 @@ from ..settings.options import stall_limit
 from . import stacks
 from .launch import Launch
 
-LOOK_S = 0.25  # between two looks; a stall is named within 1 s of its time-out
+# Between two looks; a stall is named within 1 s of its time-out. A look takes 2 us for a slot.
+LOOK_S, MANY, LOOK_MANY_S = 0.25, 64, 0.5
 SAMPLES, SAMPLE_S = 10, 0.002  # a slot that waits is awake for a moment each millisecond
-MOST_STACKS = 8  # that are read for one verdict
+MOST_STACKS, STACKS_S = 8, 4.0  # that are read for one verdict, and how long that may take
 Counters = tuple[int, ...]
 
 
@@ -94,21 +95,25 @@ class StallWatch:
         self.limit_s, self.times = stall_limit(launch.options.stall)
         self.tracks = [Track() for _ in range(launch.layout.slots)]
         self.longest = Longest()
-        self.looked = 0.0
+        self.looked, self.look_s = 0.0, LOOK_S if len(self.tracks) <= MANY else LOOK_MANY_S
         self.version, self.committed_at = 0, time.monotonic()
         self.told: Verdict | None = None
+        self.replacing = False
 
     def look(self) -> Outcome:
         """Look at all slots, if it is time to, and act on what is found."""
         now = time.monotonic()
-        if not (self.limit_s or self.times) or now - self.looked < LOOK_S:
+        if not (self.limit_s or self.times) or now - self.looked < self.look_s:
             return NOTHING
         self.looked = now
         if not self.awaits_slots():
             self.tracks = [Track() for _ in self.tracks]
             return NOTHING
+        if self.ctl.commit >> 1 != self.version:
+            self.version, self.committed_at = self.ctl.commit >> 1, now
+        attempt, now_ns = int(self.ctl.attempt), job.now_ns()
         for slot, p in enumerate(self.holders()):
-            self.follow(slot, p, now)
+            self.follow(slot, p, attempt, now, now_ns)
         limit_s = self.limit_s or stalls.limit_by_steps(self.times, self.longest.seconds)
         if limit_s is None:
             return NOTHING
@@ -116,11 +121,10 @@ class StallWatch:
         if verdict is None:
             self.tell_over(now)
             return NOTHING
+        verdict = self.blame_servers(verdict)
         if self.told and {*verdict.slots} <= {*self.told.slots} and verdict.kind == self.told.kind:
             return NOTHING
-        looks = self.looks(now, limit_s, all_of_them=True)
-        verdict = self.blame_servers(verdict, looks)
-        return self.act(verdict, looks)
+        return self.act(verdict, self.looks(now, limit_s, all_of_them=True))
 
     def tell_unwatched(self) -> None:
         """Say, once, that nobody watches a job that turned out to run over several nodes."""
@@ -141,25 +145,28 @@ class StallWatch:
         roles = self.ctl.roles[self.ctl.roles_seq & 1]
         return (self.ctl.proc[roles.slot_proc[slot]] for slot in range(len(self.tracks)))
 
-    def follow(self, slot: int, p: Process, now: float) -> None:
-        """Note what has changed at one slot since the last look."""
-        ctl, track = self.ctl, self.tracks[slot]
-        if ctl.commit >> 1 != self.version:
-            self.version, self.committed_at = ctl.commit >> 1, now
-        words = ctl.slots[slot]
-        counters = (p.pid, ctl.attempt, p.calls, p.ordinal, p.syncs, words.clock, words.events,
-                    words.arrived, p.arrived, p.staging, p.staged, p.finished, words.replaying,
-                    p.protect_hash, words.demands)
+    def follow(self, slot: int, p: Process, attempt: int, now: float, now_ns: int) -> None:
+        """Note what has changed at one slot since the last look.
+
+        Args:
+            p: process that holds the slot.
+            attempt: number of the attempt.
+            now: time.monotonic(); now_ns: `job.now_ns`.
+        """
+        words, track = self.ctl.slots[slot], self.tracks[slot]
+        counters = (p.pid, attempt, p.calls, p.ordinal, p.syncs, words.clock, words.events,
+                    p.staged, p.finished, words.replaying)
         if counters[:2] != track.counters[:2]:
-            self.tracks[slot] = track = Track(ordinal=p.ordinal)
-        if p.ordinal > track.ordinal:
+            self.tracks[slot] = track = Track(ordinal=counters[3])
+        ordinal = counters[3]
+        if ordinal > track.ordinal:
             if track.stepped:
-                step_s = (now - track.stepped) / (p.ordinal - track.ordinal)
+                step_s = (now - track.stepped) / (ordinal - track.ordinal)
                 self.longest.seconds = max(self.longest.seconds, step_s)
-            track.ordinal, track.stepped = p.ordinal, now
-        if counters != track.counters or p.busy_until_ns > job.now_ns():
+            track.ordinal, track.stepped = ordinal, now
+        if counters != track.counters or p.busy_until_ns > now_ns:
             track.counters, track.since = counters, now
-        track.replay_since = (track.replay_since or now) if words.replaying else 0.0
+        track.replay_since = (track.replay_since or now) if counters[-1] else 0.0
 
     def looks(self, now: float, limit_s: float, *, all_of_them: bool = False) -> list[SlotLook]:
         """All slots as `protocol.stalls` takes them; only those that stand still are examined.
@@ -168,6 +175,7 @@ class StallWatch:
             all_of_them: examine all.
         """
         found, holders = [], list(self.holders())
+        waits: dict[int, int] | None = None
         for slot, (track, p) in enumerate(zip(self.tracks, holders, strict=True)):
             still_s = now - track.since
             if track.replay_since:
@@ -175,13 +183,29 @@ class StallWatch:
                 still_s -= track.replay_since - min(self.committed_at, track.replay_since)
             step_s = now - track.stepped if track.stepped else 0.0
             if still_s >= limit_s or all_of_them:
-                found.append(self.examine(slot, p, still_s, step_s))
+                waits = self.sample_waits() if waits is None else waits
+                found.append(self.examine(slot, p, still_s, step_s, waits.get(slot)))
             else:
                 found.append(SlotLook(slot, still_s, step_s))
         return found
 
-    def examine(self, slot: int, p: Process, still_s: float, step_s: float) -> SlotLook:
-        """Say what a slot is doing."""
+    def sample_waits(self) -> dict[int, int]:
+        """Find the slots that wait for others, and for whom (`awaits`)."""
+        found: dict[int, int] = {}
+        for _ in range(SAMPLES):
+            found |= {slot: p.awaits for slot, p in enumerate(self.holders()) if p.waiting}
+            if len(found) == len(self.tracks):
+                break
+            time.sleep(SAMPLE_S)
+        return found
+
+    def examine(self, slot: int, p: Process, still_s: float, step_s: float,
+                awaits: int | None) -> SlotLook:
+        """Say what a slot is doing.
+
+        Args:
+            awaits: see `sample_waits`; None: it does not wait.
+        """
         def look(doing: Doing, call: str = "", kind: int | None = None,
                  awaited: int | None = None) -> SlotLook:
             return SlotLook(slot, still_s, step_s, doing, call, kind, awaited)
@@ -190,17 +214,15 @@ class StallWatch:
             return look(Doing.STOPPED)
         if p.finished == self.ctl.attempt:
             return look(Doing.ENDED)
-        for _ in range(SAMPLES):
-            if p.waiting:
-                kind, awaited = p.awaits >> 32, (p.awaits & AWAITED_SLOT) - 1
-                return look(Doing.WAITS, stalls.WAITS_IN.get(kind, "a call"), kind,
-                            awaited if 0 <= awaited < len(self.tracks) else None)
-            time.sleep(SAMPLE_S)
+        if awaits is not None:
+            kind, awaited = awaits >> 32, (awaits & AWAITED_SLOT) - 1
+            return look(Doing.WAITS, stalls.WAITS_IN.get(kind, "a call"), kind,
+                        awaited if 0 <= awaited < len(self.tracks) else None)
         if job.is_in_call(p):
             return look(Doing.LIBRARY, stacks.call_name(p.pid, p.call))
         return look(Doing.OUTSIDE)
 
-    def blame_servers(self, verdict: Verdict, looks: list[SlotLook]) -> Verdict:
+    def blame_servers(self, verdict: Verdict) -> Verdict:
         """Find a checksum rank that all wait for because it is stopped; else the same verdict."""
         if verdict.kind != "deadlock":
             return verdict
@@ -234,11 +256,13 @@ class StallWatch:
         """Say in which line each slot of a verdict is, and who waits for whom."""
         places = []
         shown = () if verdict.kind == "checksum" else verdict.slots[:MOST_STACKS]
+        began = time.monotonic()
         for slot in shown:
             if looks[slot].doing is not Doing.ENDED:
-                places.append(f"slot {slot}: {stacks.located(pids[slot])}")
-        for place in places:
-            tell(f"  {place}")
+                late = time.monotonic() - began > STACKS_S
+                at = stacks.state_in_words(pids[slot]) if late else stacks.located(pids[slot])
+                places.append(f"slot {slot}: {at}")
+                tell(f"  {places[-1]}")
         if not stacks.py_spy() and places:
             tell("  (install py-spy to have the line of Python named: pip install 'ftrma[stacks]')")
         waiting = stalls.who_waits(
@@ -262,7 +286,7 @@ class StallWatch:
             return Outcome(relaunch=f"the job hangs: {short(verdict)}")
         tell(f"{whom(verdict)} {'is' if len(pids) == 1 else 'are'} killed, to be replaced "
              "(--on-stall replace)")
-        self.told = None
+        self.replacing = True  # it is told and killed once, however long its death takes
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, KeyError):
                 signal.pidfd_send_signal(self.launch.ranks[pid], signal.SIGKILL)
@@ -273,7 +297,9 @@ class StallWatch:
         if self.told is None:
             return
         told, self.told = self.told, None
-        if told.kind == "stall":
+        if self.replacing:
+            self.replacing = False
+        elif told.kind == "stall":
             tell(f"{whom(told)} {'goes' if len(told.slots) == 1 else 'go'} on")
         else:
             tell("the job goes on")

@@ -127,9 +127,9 @@ def no_progress(story: Iterable[Event], most: int) -> JobEnd | None:
     where = f"safepoint {row[0]}" if row[0] > 0 else f"event {-row[0]} (it passes no safepoints)"
     return JobEnd(
         NO_PROGRESS,
-        f"error: the job makes no progress: it has failed {most + 1} times running at {where}, "
-        f"after {most} recoveries that came no further (--max-no-progress {most}); if it were "
-        "started again, it would fail there again, most likely",
+        f"error: the job makes no progress: it has failed {most + 1} times running at {where}, and "
+        f"no recovery came further (--max-no-progress {most}); if it were started again, it would "
+        "fail there again, most likely",
     )
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from jobs import Result, run_job
+from nodes import remove_fake_ssh, run_on_nodes
 from programs import deaths
 from tiers import tiers
 
@@ -95,6 +97,13 @@ while state.step < int(os.environ.get("STEPS", {STEPS})):
     state.step += 1
 np.savez(f"{{home}}/cells-{{me}}.npz", cells=cells)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
 
 
 def run(how: str, *options: str, env: dict[str, str] | None = None) -> Result:
@@ -218,6 +227,15 @@ def test_a_job_that_hangs_at_one_step_is_given_up(rollback: bool) -> None:
     assert result.status == 93, result
     assert "the job makes no progress: it has failed 2 times running at safepoint" in result.stderr
     assert [stall["slots"] for stall in result.stats["stalls"]] == [[1], [1]]
+
+
+@pytest.mark.nightly
+def test_a_job_over_several_nodes_is_given_up() -> None:
+    """Law: there, too, after a recovery in place."""
+    result = run_on_nodes(PROGRAM, SLOTS, "--interval", "0", "--spares", "4", "--max-no-progress",
+                          "1", args=("dies",), timeout=60, in_turn=2)
+    assert result.status == 93, result
+    assert "failed 2 times running at safepoint" in result.stderr
 
 
 @pytest.mark.nightly

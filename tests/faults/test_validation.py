@@ -6,11 +6,13 @@ refuses is set aside, an older one is taken, and the job ends with the bits of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from jobs import FTRMA, Result, run_command, run_job
+from nodes import remove_fake_ssh, run_on_nodes
+from tiers import tiers
 
 SLOTS, STEPS = 2, 12
 PROGRAM = f"""
@@ -68,12 +70,23 @@ def right(result: Result) -> None:
         assert arrays["cells"][0] == STEPS and arrays["x"][0] == 1, slot
 
 
-@pytest.mark.full
-def test_a_wrong_state_is_in_no_checkpoint() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
+@pytest.mark.parametrize("nodes", tiers([1, 2], full="1", nightly="2"))
+def test_a_wrong_state_is_in_no_checkpoint(nodes: int) -> None:
     """Law: a slot's memory is damaged at step 4, and all go back at step 7: to step 4's checkpoint,
     in which nothing was damaged."""
-    result = run_job(PROGRAM, SLOTS, "--interval", "0", "--policy", "rollback", "--validate",
-                     "program:is_right", args=("damaged",))
+    options = ("--interval", "0", "--policy", "rollback", "--spares", "2", "--validate",
+               "program:is_right")
+    if nodes == 1:
+        result = run_job(PROGRAM, SLOTS, *options, args=("damaged",))
+    else:
+        result = run_on_nodes(PROGRAM, SLOTS, *options, args=("damaged",), in_turn=nodes)
     right(result)
     assert [refusal["step"] for refusal in result.stats["refusals"]] == [6, 7, 8], result.stats
     assert all(refusal["slots"] == [1] for refusal in result.stats["refusals"])
@@ -124,7 +137,8 @@ def test_a_job_that_goes_on_in_vain_is_not_begun_again(tmp_path: Path) -> None:
     (home / "resumed.txt").touch()
     assert [run().status for _ in range(3)] == [5, 5, 93]
     last = run()
-    assert "went on 2 times running from safepoint 10" in last.stderr, last
+    assert "it went on from safepoint 10 in" in last.stderr, last
+    assert "2 times running" in last.stderr, last
     assert run("--max-no-progress", "0").status == 5
 
 
