@@ -15,15 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from .reportdata import PHASES, Run, Taken
-from .status import lasting
+from .status import lasting, size
 
-WIDTH, LEFT, RIGHT = 1060, 118, 14
+WIDTH, LEFT, RIGHT = 1060, 134, 26
 PLOT = WIDTH - LEFT - RIGHT
 LANE, GAP = 22, 12
 NICE_EACH_S = (60, 120, 300, 600, 1800, 3600, 7200, 4 * 3600, 12 * 3600, 86400)
 MOST_ROWS = 30  # recoveries in the picture of phases: the longest
 LEAST_PX = 2.0  # width of a mark, or it would not be seen
-MIB = 2**20
 
 
 class Scale:
@@ -163,8 +162,7 @@ def checkpoint_lane(taken: Sequence[Taken], scale: Scale) -> Iterator[str]:
         title = f"{len(together)} {kind} checkpoints, versions {first.version} to " \
                 f"{together[-1].version}" if len(together) > 1 else \
                 f"{kind} checkpoint, version {first.version}, at {lasting(first.at_s)}: held up " \
-                f"{lasting(first.seconds)}, {first.bytes / MIB:.1f} MiB, " \
-                f"{first.dirty_bytes / MIB:.1f} MiB changed"
+                f"{lasting(first.seconds)}, {size(first.bytes)}, {size(first.dirty_bytes)} changed"
         low = kind == "demand"
         x = min(scale.x(first.at_s), LEFT + PLOT - LEAST_PX)
         yield rect(x, LANE / 2 if low else 0, LEAST_PX, LANE / (2 if low else 1),

@@ -15,10 +15,10 @@ from statistics import mean, median
 from typing import Any
 
 from . import reportcharts as charts
-from .reportcharts import MIB, WORDS
+from .reportcharts import WORDS
 from .reportdata import PHASES, Run, number
 from .reporttrace import LEVELS, SLOW, Activity, Pace
-from .status import lasting
+from .status import lasting, size
 
 MOST_ROWS = 200  # of a table; the rest is counted
 DAY_SECONDS = 86400.0
@@ -200,9 +200,9 @@ def checkpoints(run: Run) -> str:
                 ("hold-up, longest", lasting(max(held))),
                 ("hold-up in all", f"{lasting(sum(held))}, "
                  f"{100 * sum(held) / max(run.total_s, 1e-9):.3f} % of the run"),
-                ("protected by the last one", f"{last.bytes / MIB:.1f} MiB"),
+                ("protected by the last one", size(last.bytes)),
                 ("changed between two, mean",
-                 f"{mean(each.dirty_bytes for each in taken) / MIB:.2f} MiB")]
+                 size(mean(each.dirty_bytes for each in taken)))]
     demand = [each for each in run.checkpoints if each.kind == "demand"]
     if demand:
         rows += [("demand checkpoints of single slots", str(len(demand))),
@@ -290,13 +290,13 @@ def slots(run: Run, activity: Activity | None) -> str:
         parts.append(paces(told, slow, "means, as seen from outside"))
     logs = run.more.get("log")
     if isinstance(logs, list) and logs and all(isinstance(log, dict) for log in logs):
-        rows = [(f"slot {i}", number(log, "peak_bytes") / MIB,
-                 f"{number(log, 'peak_bytes') / MIB:.1f} MiB") for i, log in enumerate(logs)]
-        budget = number(logs[0], "budget_bytes") / MIB
+        rows = [(f"slot {i}", number(log, "peak_bytes"), size(number(log, "peak_bytes")))
+                for i, log in enumerate(logs)]
+        budget = number(logs[0], "budget_bytes")
         shown = sorted(rows, key=lambda row: -row[1])[:charts.MOST_ROWS] if len(rows) > (
             charts.MOST_ROWS) else rows
         parts.append(f"<h3>Access logs</h3><p class=soft>The most that each slot's logs have used; "
-                     f"the line is the budget, {budget:.0f} MiB.</p>"
+                     f"the line is the budget, {size(budget)}.</p>"
                      + wide(charts.bars(shown, budget)))
     return section("Slots", "".join(parts)) if parts else ""
 

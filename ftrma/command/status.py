@@ -162,9 +162,9 @@ def at_length(job: Any) -> list[str]:
         facts.append(("end", one_line(job.ends)))
     if peaks := [slot.log_peak_bytes for slot in job.each_slot]:
         now = [slot.log_bytes for slot in job.each_slot if slot.log_bytes is not None]
-        used = f"{max(now) / MIB:.1f} MiB" if now else "not told on this node"
-        facts.append(("logs", f"at most {used} of {job.log_budget_bytes / MIB:.1f} MiB for each "
-                      f"slot (the most so far: {max(peaks) / MIB:.1f} MiB)"))
+        used = size(max(now)) if now else "not told on this node"
+        facts.append(("logs", f"at most {used} of {size(job.log_budget_bytes)} for each slot "
+                      f"(the most so far: {size(max(peaks))})"))
     first = f"{job.job}: {state(job)}, for {lasting(job.seconds)}"
     if job.state == "left behind":
         first = (f"{job.job}: left behind; 'ftrma run --resume {job.job}' goes on with it, 'ftrma "
@@ -197,12 +197,12 @@ def checkpoint(job: Any) -> str:
     if not job.version:
         return "none yet: a rollback goes to the start of the program"
     age = f", {lasting(job.checkpoint_age_s)} ago" if job.checkpoint_age_s is not None else ""
-    size = f", {job.protected_bytes / MIB:.1f} MiB" if job.protected_bytes else ""
+    held = f", {size(job.protected_bytes)}" if job.protected_bytes else ""
     files = ""
     if job.spilled:
         old = f", {lasting(job.spill_age_s)} old" if job.spill_age_s is not None else ""
         files = f"; in files: version {job.spilled}{old}"
-    return f"version {job.version}{age}{size}{files}"
+    return f"version {job.version}{age}{held}{files}"
 
 
 def failures(job: Any) -> str:
@@ -265,6 +265,13 @@ def rate(steps_per_s: float | None) -> str:
     return "-" if steps_per_s is None else f"{steps_per_s:.3g}"
 
 
+def size(size_bytes: float) -> str:
+    """A size for people."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(0, (int(size_bytes).bit_length() - 1) // 10), len(units) - 1)
+    return f"{size_bytes / 1024**power:.{0 if power == 0 else 1}f} {units[power]}"
+
+
 def lasting(seconds: float) -> str:
     """A time for people: two units at most."""
     if seconds < 0.9995:
@@ -272,8 +279,8 @@ def lasting(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    units = (("min", 60), ("s", 1)) if whole < 3600 else (
+        ("h", 3600), ("min", 60)) if whole < 86400 else (("d", 86400), ("h", 3600))
+    (large, large_s), (small, small_s) = units
+    rest = whole % large_s // small_s
+    return f"{whole // large_s} {large}{f' {rest} {small}' if rest else ''}"
