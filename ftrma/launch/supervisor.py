@@ -143,6 +143,7 @@ def run(
         lock = lock_shared(directory)
         try:
             made = Job(directory, key, layout, options, program)
+            signals.ends = made.ends
             stats = os.path.abspath(stats) if stats else ""
             start = deadjobs.Start(settings.to_environment(options), program, os.getcwd(), stats,
                                    made.may_spread)
@@ -196,6 +197,7 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
         made = Job(directory, key, options.layout(), options, start.program)
         finish_handover(made)
         signals = Signals(named(options))
+        signals.ends = made.ends
         with signals.handled():
             share(lock, directory)
             status, stats = CATASTROPHE, dict[str, Any]()
@@ -261,7 +263,6 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
 def _supervise(made: Job, signals: Signals) -> int:
     made.ended = lambda: bool(signals.asked)
     made.ends.tell_start()
-    signals.ends = made.ends
     while True:
         watch = LaunchWatch(Launch(made), signals.forwarder)
         outfile.tell_details(f"launch {made.relaunches + 1} begins")

@@ -8,10 +8,12 @@ stands.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 from batch import Batch
 from byhand import STEPS, Job, ftrma, results, same
-from jobs import SHARED, marked
+from jobs import FTRMA, SHARED, marked
 from nodes import remove_fake_ssh, run_on_nodes, why_not
 from tiers import tiers
 from tree import ROOT
@@ -337,7 +339,7 @@ def steps_begun(home: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("steps", "limit_s", "number"), tiers(
-    [(60, 3.0, 0), (100, 12.0, 1), (2400, 20.0, 0)], full=["60-3.0-0"]))
+    [(60, 3.0, 0), (100, 12.0, 1), (2700, 20.0, 0)], full=["60-3.0-0"]))
 def test_a_job_goes_through_its_allocations(tmp_path: Path, monkeypatch: Any, steps: int,
                                             limit_s: float, number: int) -> None:
     """Law: the page's script goes on by itself, from one allocation to the next, until the program
@@ -407,3 +409,42 @@ def test_over_several_nodes_it_goes_on_from_files(tmp_path: Path, monkeypatch: A
     assert steps_begun(home) == list(range(120))
     monkeypatch.setenv("STEPS", "120")
     assert same(results(home), computed(tmp_path))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("words", [
+    ("graph", "pagerank", "rmat:12", "--steps", "2000"),
+    ("aic", "mc", "planted:2000x2000", "--epochs", "1000000", "--snapshot", "virtual:100")],
+    ids=["graph", "aic"])
+def test_frameworks_end_so_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Law: those whose slots meet for a checkpoint, and those whose slots take one each alone; a
+    program that goes on comes to the same values."""
+    files, stats = tmp_path / "files", tmp_path / "stats"
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "FTRMA_SPILL": str(files),
+           "FTRMA_SPILL_INTERVAL": "0", "FTRMA_SIGNAL": "USR1"}
+    command = [FTRMA, *words, "-n", "3", "--out", "out.npy"]
+    with (tmp_path / "said").open("wb") as said_there:
+        asked = subprocess.Popen([*command, "--stats", str(stats)], cwd=tmp_path, env=env,
+                                 stdin=subprocess.DEVNULL, stdout=said_there, stderr=said_there)
+        try:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:  # aic is asked while it comes up
+                if list(files.glob("*-000001/*.data")) or (
+                        words[0] == "aic" and "no end was asked" in ftrma("halt", "--list").stdout):
+                    break
+            asked.send_signal(signal.SIGUSR1)
+            asked.wait(30)
+        finally:
+            asked.kill()
+            asked.wait()
+    text = (tmp_path / "said").read_text()
+    assert asked.returncode == 85 and "SIGUSR1: ended behind checkpoint" in text, text
+    assert json.loads(stats.read_text())["halt"]["whole"]
+    assert f"'ftrma run --resume {files}' goes on" in text
+    if words[0] == "graph":
+        resumed = ftrma("run", "--resume", str(files), cwd=tmp_path,
+                        env={**env, "FTRMA_SPILL": "", "FTRMA_SIGNAL": ""})
+        assert resumed.returncode == 0, resumed.stderr
+        one_piece = ftrma(*words, "-n", "3", "--out", "plain.npy", cwd=tmp_path)
+        assert one_piece.returncode == 0, one_piece.stderr
+        assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "plain.npy").read_bytes()
