@@ -23,6 +23,7 @@ from ..reliability import command as reliability
 from ..settings import configuration
 from ..settings import options as settings
 from ..settings.configuration import Configuration
+from ..settings.options import Options
 from . import apps, completion, halt, helping, report, spill, status
 
 RUN_USAGE = "ftrma run -n N [options] {script | -m module} [arguments ...]"
@@ -219,8 +220,11 @@ def choose_timeouts() -> None:
 def show_configuration(arguments: argparse.Namespace) -> int:
     """Print the options of a run and where they come from, and run nothing."""
     if arguments.resume:
-        raise ValueError(f"--show-config: the job {arguments.resume} goes on with the options that "
-                         "it was started with; leave one of them out")
+        from ..launch import resuming
+
+        if resuming.is_job(arguments.resume):
+            raise ValueError(f"--show-config: the job {arguments.resume} goes on with the options "
+                             "that it was started with; leave one of them out")
     outfile.say("\n".join(configuration_of(arguments).lines()))
     return 0
 
@@ -363,33 +367,45 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
 def command_run(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return show_configuration(arguments)
-    from ..launch import resuming, supervisor
+    from ..launch import narration, resuming
 
     if arguments.resume and resuming.is_job(arguments.resume):
         return resume(arguments)
-    files = spill.claim(arguments, configuration_of(arguments).options)
+    options = configuration_of(arguments).options
+    if options.log_file:
+        check_outputs(arguments, Options(log_file=options.log_file, topology=options.topology))
+    with narration.speaking(options):
+        return run_job(arguments, options)
+
+
+def run_job(arguments: argparse.Namespace, options: Options) -> int:
+    """Run a job to its end, from files or from its beginning.
+
+    Args:
+        options: of the run, not checked against each other.
+    """
+    from ..launch import resuming, supervisor
+
+    files = spill.claim(arguments, options)
     if files.source and resuming.has_ended(files.source):
         tell(f"the job in {arguments.resume} has ended with status 0; nothing is left to do")
         return 0
     words = words_of(arguments)
     options = prepare(arguments)
     spill.check(files, words, options)
-    from ..launch import narration
-
-    with narration.speaking(options):
-        strangers = settings.strangers()
-        if strangers:
-            tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
-        status = None
-        try:
-            status, stats = supervisor.run(options, words, arguments.stats or "", files)
-        except (FtrmaError, ValueError, OSError) as error:  # no mistake of the words
-            tell(f"error: {error}")
-            return CATASTROPHE
-        finally:
-            files.end(status)
-        write_stats(arguments.stats, stats)
-        return status
+    strangers = settings.strangers()
+    if strangers:
+        tell(f"warning: in the environment, but no option: {', '.join(strangers)}")
+    status = None
+    try:
+        status, stats = supervisor.run(options, words, arguments.stats or "", files)
+    except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
+        tell(f"error: {error}")
+        return CATASTROPHE
+    finally:
+        files.end(status)
+    write_stats(arguments.stats, stats)
+    return status
 
 
 def command_framework(arguments: argparse.Namespace) -> int:

@@ -34,13 +34,17 @@ MIB = 2**20
 class Log:
     """A file that gets all lines of a job.
 
+    It is opened with the first line, so that a run that is refused leaves none.
+
     Args:
         name: as the user gave it.
-        file: opened by `outfile.appended`.
+
+    Attributes:
+        file: opened by `outfile.appended`; None: not yet, or it cannot be written to.
     """
 
     name: str
-    file: io.FileIO
+    file: io.FileIO | None = field(default=None, init=False)
     failed: bool = field(default=False, init=False)
 
     def write(self, message: Message) -> None:
@@ -49,6 +53,7 @@ class Log:
             return
         text = f"{messages.in_full(message, messages.voice.job)}\n"
         try:
+            self.file = self.file or outfile.appended(self.name)
             self.file.write(text.encode(errors="backslashreplace"))
         except OSError as error:
             self.failed = True
@@ -57,18 +62,18 @@ class Log:
 
 @contextlib.contextmanager
 def speaking(options: Options) -> Iterator[None]:
-    """Have this process speak as the options want, in the block.
-
-    Raises:
-        OSError: the log cannot be opened.
-    """
-    with contextlib.ExitStack() as stack:
-        voice = Voice(options.quiet, options.verbose, role=lambda: SUPERVISOR)
-        if options.log_file:
-            file = stack.enter_context(outfile.appended(options.log_file))
-            voice.record = Log(options.log_file, file).write
-        stack.callback(messages.use, messages.use(voice))
+    """Have this process speak as the options want, in the block."""
+    voice = Voice(options.quiet, options.verbose, role=lambda: SUPERVISOR)
+    log = Log(options.log_file)
+    if options.log_file:
+        voice.record = log.write
+    before = messages.use(voice)
+    try:
         yield
+    finally:
+        messages.use(before)
+        if log.file:
+            log.file.close()
 
 
 @contextlib.contextmanager

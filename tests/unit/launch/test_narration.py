@@ -79,6 +79,13 @@ def test_a_log_never_waits(tmp_path: Path) -> None:
     os.close(reader)
 
 
+def test_who_says_nothing_leaves_no_log(tmp_path: Path) -> None:
+    """Law: a run that is refused makes no file."""
+    with narration.speaking(Options(log_file=str(tmp_path / "log"))):
+        pass
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_stranger_s_link_is_not_followed(tmp_path: Path) -> None:
     """Law: a log goes through the way of all files that users name."""
     (tmp_path / "link").symlink_to(tmp_path / "link")
