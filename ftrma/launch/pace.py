@@ -83,11 +83,13 @@ class PaceWatch:
         if now - self.looked < LOOK_S and not at_once:
             return
         self.looked = now
+        if not ctl.start_ns:
+            return
         roles = ctl.roles[ctl.roles_seq & 1]
         for slot, pace in enumerate(self.paces):
             p, before = ctl.proc[roles.slot_proc[slot]], self.samples.get(slot)
             here = Sample((p.pid, int(ctl.attempt)), now, int(p.step), int(p.waited_ns))
-            calm = ctl.start_ns and ctl.alarm == ctl.repaired and not ctl.slots[slot].replaying
+            calm = ctl.alarm == ctl.repaired and not ctl.slots[slot].replaying
             if p.finished == ctl.attempt:
                 calm = False
             if calm and before and before.holder == here.holder:

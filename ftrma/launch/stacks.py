@@ -94,11 +94,10 @@ def stack(pid: int) -> list[str]:
     tool = py_spy()
     if not tool:
         return []
-    # To see frames of C the process is paused for a moment, which would set a stopped one going.
-    ways = [(["--nonblocking"], timeouts.PYTHON_STACK.s)]
-    if state_of(pid) not in ("T", "t"):
-        ways.insert(0, (["--native"], timeouts.NATIVE_STACK.s))
-    for more, patience_s in ways:
+    # To see frames of C the process is paused for a moment; where that is not allowed, its memory
+    # may be readable nevertheless.
+    for more, patience_s in ((["--native"], timeouts.NATIVE_STACK.s),
+                             (["--nonblocking"], timeouts.PYTHON_STACK.s)):
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             dump = subprocess.run([tool, "dump", "--json", "--pid", str(pid), *more],
                                   capture_output=True, timeout=patience_s, check=True,

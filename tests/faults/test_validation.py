@@ -28,6 +28,11 @@ def is_right(states):
         comm.Barrier()
     if how == "refuses" and os.path.exists(f"{{home}}/resumed.txt"):
         return me != 1 or states["s"].step < 8
+    if how == "dies in it" and me == 1 and states["s"].step == 4 and once():
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "dies behind it":
+        return me != 0 or states["s"].step != 5
     return states["s"].x[0] >= 0
 
 win = MPI.Win.Allocate(64, 8, comm=comm)
@@ -54,6 +59,8 @@ while state.step < {STEPS}:
         open(f"{{home}}/damaged.txt", "w").close()
     if me == 1 and state.step == 7 and os.path.exists(f"{{home}}/damaged.txt"):
         os.remove(f"{{home}}/damaged.txt")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "dies behind it" and me == 1 and state.step == 6 and once():
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "fails" and state.step == 9 and me == 1:
         os._exit(5)
@@ -94,6 +101,19 @@ def test_a_wrong_state_is_in_no_checkpoint(nodes: int) -> None:
     assert result.stderr.count(told) == 1 and "safepoint 7" not in result.stderr, result
     (recovery,) = result.stats["recoveries"]
     assert (recovery["kind"], recovery["version"]) == ("rollback", 5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["dies in it", "dies behind it"])
+def test_a_slot_that_dies_is_replayed_past_the_question(how: str) -> None:
+    """Law: the replacement is asked anew where the dead slot had not answered, and is not asked
+    where its safepoint was over; a checkpoint that was refused is no obstacle."""
+    result = run_job(PROGRAM, SLOTS, "--interval", "0", "--validate", "program:is_right",
+                     args=(how,))
+    right(result)
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "causal", recovery
+    assert len(result.stats["refusals"]) == (how == "dies behind it")
 
 
 @pytest.mark.nightly

@@ -63,7 +63,7 @@ class MadeUp:
         MadeUp.made_up += 1
         self.made, self.directory, self.layout = made, made.directory, made.layout
         self.options, self.stdin, self.came_up = made.options, made.stdin, time.monotonic()
-        self.ctl = SimpleNamespace()
+        self.ctl = SimpleNamespace(start_ns=0)
         self.ranks = dict[int, int]()
         self.mpirun = SimpleNamespace(poll=lambda: 1, pid=1)
         self.rank_links = RankLinks(
