@@ -74,7 +74,8 @@ def protected(
 def environment() -> dict[str, str]:
     """The environment of both sides: no setting of the user's, one thread per rank."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FTRMA_", "OMPI_MCA_"))}
-    return {**kept, **launcher_environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {**kept, **launcher_environment(), "FTRMA_CONFIG": "none", "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1"}
 
 
 def run(command: Sequence[str], limit_s: float, started: Started = ignore) -> JsonObject:

@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["FTRMA_CONFIG"] = "none"  # a user's own ftrma.toml must not change what is tested
     # With PYTHONDONTWRITEBYTECODE thousands of processes would compile what they import, and each
     # run all tests.
     compileall.compile_dir(ROOT / "ftrma", quiet=2)

@@ -28,6 +28,8 @@ import numpy as np
 
 from ..host import outfile, timeouts
 from ..host.outfile import tell
+from ..settings.configuration import NONE
+from ..settings.options import CONFIG_VARIABLE
 from . import apps
 
 SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
@@ -258,6 +260,7 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
     """
     command = [sys.executable, "-c", CLI, "run", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
+    environment[CONFIG_VARIABLE] = NONE
     began = time.monotonic()
     with subprocess.Popen(
         command, cwd=directory, env=environment, text=True, errors="replace",

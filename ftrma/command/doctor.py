@@ -29,6 +29,8 @@ from ..host.errors import FtrmaError
 from ..host.jsonoutput import document
 from ..launch import hostchecks, mpirun
 from ..native import library
+from ..settings.configuration import NONE
+from ..settings.options import CONFIG_VARIABLE
 
 SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
 FIRST_USER = 1000  # users below are the system's own, in logind's view
@@ -370,12 +372,13 @@ def mpi_job(code: str, directory: Path) -> Outcome:
 
 
 def run_child(command: list[str], directory: Path, extra: dict[str, str] | None = None) -> Outcome:
-    """Run a command in `directory`, away from the user's own ``FTRMA_*`` settings.
+    """Run a command in `directory`, away from the user's own settings.
 
     Raises:
         FtrmaError: it took longer than `timeouts.DOCTOR`; it has been ended, and its job with it.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
+    environment[CONFIG_VARIABLE] = NONE
     with subprocess.Popen(
         command, cwd=directory, env={**environment, **(extra or {})}, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -36,3 +36,13 @@ def test_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found() == "note"
     (tmp_path / "var/lib/systemd/linger/user1234").touch()
     assert found() == "ok"
+
+
+def test_children_have_no_settings_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: what is checked depends neither on variables nor on files of options."""
+    monkeypatch.setenv("FTRMA_SPARES", "0")
+    monkeypatch.setenv("FTRMA_CONFIG", "/some/file")
+    code = "import os; print(*(f'{k}={v}' for k, v in os.environ.items() if k[:6] == 'FTRMA_'))"
+    assert doctor.python(code, tmp_path).stdout.split() == ["FTRMA_CONFIG=none"]
