@@ -131,8 +131,9 @@ def text(found: Sequence[Any], *, full: bool) -> list[str]:
     if full or len(found) == 1:
         return [line for job in found for line in at_length(job)]
     rows = [("job", "state", "for", "slots", "step", "steps/s", "version", "effective", "program")]
-    rows += [(job.job, state(job), lasting(job.seconds), str(job.slots), str(job.step),
-              rate(job.steps_per_s), str(job.version), f"{100 * job.effective.share:.1f} %",
+    rows += [(job.job, state(job), lasting(job.seconds) if job.began else "-", str(job.slots),
+              str(job.step), rate(job.steps_per_s), str(job.version),
+              f"{100 * job.effective.share:.1f} %" if job.began else "-",
               one_line(" ".join(job.program))[:40]) for job in found]
     return [*table(rows), "'ftrma status JOB' tells more of one job"]
 
@@ -151,9 +152,13 @@ def at_length(job: Any) -> list[str]:
                   ("step", f"{job.step}, {rate(job.steps_per_s)} per second")]
     elif job.state != "starting":
         facts.append(("slots", "they are on other nodes; look there for their steps and states"))
-    facts += [("checkpoint", checkpoint(job)), ("failures", failures(job)),
-              ("effective", f"{100 * effective.share:.1f} % of {lasting(effective.total_s)}"
-               f"{': ' * bool(lost)}{', '.join(lost)}")]
+    facts.append(("checkpoint", checkpoint(job)))
+    if job.began is None:
+        facts.append(("failures", "they, and times, are told where ftrma run is"))
+    else:
+        facts += [("failures", failures(job)),
+                  ("effective", f"{100 * effective.share:.1f} % of {lasting(effective.total_s)}"
+                   f"{': ' * bool(lost)}{', '.join(lost)}")]
     if job.loss_s is not None and job.state not in ("left behind", "starting"):
         facts.append(("a failure", at_stake(job)))
     if job.hangs:
@@ -165,7 +170,8 @@ def at_length(job: Any) -> list[str]:
         used = size(max(now)) if now else "not told on this node"
         facts.append(("logs", f"at most {used} of {size(job.log_budget_bytes)} for each slot "
                       f"(the most so far: {size(max(peaks))})"))
-    first = f"{job.job}: {state(job)}, for {lasting(job.seconds)}"
+    since = "" if job.began is None else f", for {lasting(job.seconds)}"
+    first = f"{job.job}: {state(job)}{since}"
     if job.state == "left behind":
         first = (f"{job.job}: left behind; 'ftrma run --resume {job.job}' goes on with it, 'ftrma "
                  "clean --remove' removes it")

@@ -75,7 +75,8 @@ class JobStatus:
         job: name of its directory. program: its words. supervisor: pid of ``ftrma run``.
         state: "starting", "running", "repairing", "replaying", "halting", "ending", or
             "left behind": its ``ftrma run`` was killed, and no process is left.
-        began: when it began, seconds since 1970. seconds: since then.
+        began: when it began, seconds since 1970; None on a node without its story, which knows
+            of the slots alone. seconds: since then.
         slots, checksums, spares, groups, strength: of the layout; a group survives `strength`
             losses at a time.
         spares_left: living processes without a role.
@@ -166,6 +167,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
     if path is None:
         raise FileNotFoundError(f"{directory} is gone")
     start = start_of(directory)
+    committed = {e.version: e for e in events if isinstance(e, Checkpoint) and e.slot is None}
     with control_image(path) as ctl:
         known = any(ctl.proc[p].pid for p in range(ctl.nprocs))
         begins = start is None and not known  # its lock comes a moment after its control file
@@ -173,41 +175,63 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         lacks = lacking(ctl, roles) if known else {}
         steps = StepCount(events, now, LEAST_S)
         each = list(each_slot(ctl, roles, path.parent, steps.base)) if known else []
-        committed = {e.version: e for e in events
-                     if isinstance(e, Checkpoint) and e.slot is None}
         version = int(ctl.commit >> 1) if known else max(committed, default=0)
         newest, files = committed.get(version), committed.get(int(ctl.spilled))
         step = min((slot.step for slot in each), default=0)
-        since = began(events, start.began if start else now)
-        entered = {e.version: e.time for e in reversed(events) if isinstance(e, Entered)}
-        age_s = None if newest is None else max(0.0, now - newest.time)
-        taken = dict(Counter(e.kind for e in events if isinstance(e, Checkpoint)))
-        died = Counter(e.role for e in events if isinstance(e, Failure))
-        kinds = Counter(e.kind for e in events if isinstance(e, Recovery))
-        kinds.update("reseat" for e in events if isinstance(e, Reseat))
-        repairs = [e.seconds - e.phases.replay for e in events if isinstance(e, Recovery)]
-        since_entry = max(0.0, now - entered[version]) if version in entered else None
         return JobStatus(
+            **of_story(events, ctl.nslots, version, start.began if start else None, now),
             job=directory.name, program=start.program if start else (), supervisor=ctl.supervisor,
-            state=state_of(ctl, known, bool(entered), alive=begins or is_alive(directory)),
-            began=since, seconds=max(0.0, now - since), slots=ctl.nslots,
-            checksums=ctl.nchecksums, spares=ctl.nprocs - ctl.nslots - ctl.nchecksums,
+            state=state_of(ctl, known, any(isinstance(e, Entered) for e in events),
+                           alive=begins or is_alive(directory)),
+            slots=ctl.nslots, checksums=ctl.nchecksums,
+            spares=ctl.nprocs - ctl.nslots - ctl.nchecksums,
             groups=ctl.ngroups, strength=ctl.strength,
             spares_left=sum(1 for _ in spares(ctl, roles)),
             degraded=sorted(lacks), worst_lack=max(lacks.values(), default=0), version=version,
-            checkpoint_age_s=age_s, spilled=int(ctl.spilled),
-            spill_age_s=None if files is None else max(0.0, now - files.time),
-            protected_bytes=newest.bytes if newest else 0, step=step,
+            checkpoint_age_s=age_s(newest, now), spilled=int(ctl.spilled),
+            spill_age_s=age_s(files, now), protected_bytes=newest.bytes if newest else 0, step=step,
             steps_per_s=steps.rate(step, now, LEAST_S) if each else None,
-            checkpoints=taken, deaths=dict(died), recoveries=dict(kinds),
-            launches=sum(isinstance(e, Entered) for e in events),
             log_budget_bytes=int(ctl.log_bytes),
-            effective=effective_time(events, ctl.nslots, now),
-            loss_s=since_entry if age_s is None else age_s,
-            repair_s=sum(repairs) / len(repairs) if repairs else None,
-            stalls=sum(isinstance(e, Stall) for e in events), hangs=hangs(events, now),
             ends=ends(haltrequests.state_of(directory), now), each_slot=each,
         )
+
+
+def of_story(
+    events: Sequence[Event], slots: int, version: int, made: float | None, now: float
+) -> dict[str, Any]:
+    """The attributes of `JobStatus` that a job's story tells.
+
+    Args:
+        slots, version: of the job, and its newest checkpoint.
+        made: when the job was made, if that is known here.
+    """
+    since = began(events, now if made is None else made)
+    deaths = Counter(e.role for e in events if isinstance(e, Failure))
+    recovered = [e for e in events if isinstance(e, Recovery)]
+    kinds = Counter(e.kind for e in recovered)
+    kinds.update("reseat" for e in events if isinstance(e, Reseat))
+    repairs = [e.seconds - e.phases.replay for e in recovered]
+    taken = [e for e in events if isinstance(e, Checkpoint)]
+    lost_from: dict[int, Event] = {}  # by version: its checkpoint, or the first entry with it
+    for event in events:
+        if isinstance(event, Checkpoint) and event.slot is None:
+            lost_from[event.version] = event
+        elif isinstance(event, Entered):
+            lost_from.setdefault(event.version, event)
+    return {
+        "began": since if events or made is not None else None, "seconds": max(0.0, now - since),
+        "checkpoints": dict(Counter(e.kind for e in taken)), "deaths": dict(deaths),
+        "recoveries": dict(kinds), "launches": sum(isinstance(e, Entered) for e in events),
+        "effective": effective_time(events, slots, now),
+        "loss_s": age_s(lost_from.get(version), now),
+        "repair_s": sum(repairs) / len(repairs) if repairs else None,
+        "stalls": sum(isinstance(e, Stall) for e in events), "hangs": hangs(events, now),
+    }
+
+
+def age_s(event: Event | None, now: float) -> float | None:
+    """Seconds since an event; None if it is not known."""
+    return None if event is None else max(0.0, now - event.time)
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ def test_each_node_knows_all_slots() -> None:
     """Law: over several nodes any of them tells where all slots are, and that its job lives."""
     result = run_on_nodes(ON_NODES, 4, "--interval", "0.2", args=(FTRMA,))
     assert result.status == 0, result
+    account = result.stats["effective"]
+    assert len(result.stats["entered"]) == 1 and 0 < account["starting_s"] < account["total_s"]
     for look in result.of_slots("look", 4):
         (job,) = look["said"]["jobs"]
         assert not look["error"] and job["state"] == "running" and job["slots"] == 4, look

@@ -21,7 +21,7 @@ def job(slots: int = 4, **more: Any) -> JobStatus:
     """A job that is well."""
     found = JobStatus(
         job="ftrma-1000-00000001", program=["app.py", "7"], supervisor=1, state="running",
-        began=0.0, seconds=100.0, slots=slots, checksums=2, spares=1, groups=2, strength=1,
+        began=1.0, seconds=100.0, slots=slots, checksums=2, spares=1, groups=2, strength=1,
         spares_left=1, degraded=[], worst_lack=0, version=3, checkpoint_age_s=2.0, spilled=0,
         spill_age_s=None, protected_bytes=1 << 20, step=50, steps_per_s=10.0, checkpoints={},
         deaths={}, recoveries={}, launches=1, log_budget_bytes=64 << 20,
@@ -61,6 +61,7 @@ def test_a_table_of_jobs() -> None:
     ({"deaths": {"slot": 2}, "recoveries": {"causal": 2}}, "2 slots died; recoveries: 2 causal"),
     ({"repair_s": 0.25}, "cost at most 2.0 s of work, which is done again, and a repair of 250 ms"),
     ({"each_slot": []}, "they are on other nodes"),
+    ({"began": None}, "they, and times, are told where ftrma run is"),
     ({"state": "left behind"}, "'ftrma run --resume ftrma-1000-00000001' goes on with it"),
     ({"hangs": "stall of slot 2"}, "hangs       stall of slot 2"),
     ({"ends": "time limit in 9 s"}, "end         time limit in 9 s"),

@@ -228,6 +228,13 @@ def test_ends_in_sight(in_mind: EndsInMind | None, said: str) -> None:
     assert jobstatus.ends(in_mind, T) == said
 
 
+def test_a_node_without_the_story(made: tuple[Path, Any]) -> None:
+    """Law: it says nothing of times that it does not know."""
+    found = jobstatus.look(made[0], [], T)
+    assert found.began is None and found.loss_s is None and found.checkpoint_age_s is None
+    assert found.step == 340 and found.version == 2 and found.state == "running"
+
+
 def test_the_start_record(made: tuple[Path, Any]) -> None:
     directory, _ = made
     assert look(directory).program == ()
