@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ftrma.command import cli
@@ -174,6 +174,7 @@ def test_what_is_no_file_is_refused(make: object) -> None:
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
+@example(1, "daly", False, '\x7f\t"\\\u2028', "1@put:3")
 @given(st.integers(0, 9), st.sampled_from(["daly", "never", "2.5"]), st.booleans(), TEXTS,
        st.sampled_from(["1@put:3", "1@put:3 c0@sum"]))
 def test_what_is_shown_is_a_file(
