@@ -448,3 +448,61 @@ def test_frameworks_end_so_too(tmp_path: Path, words: tuple[str, ...]) -> None:
         one_piece = ftrma(*words, "-n", "3", "--out", "plain.npy", cwd=tmp_path)
         assert one_piece.returncode == 0, one_piece.stderr
         assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "plain.npy").read_bytes()
+
+
+# ---- while the files of the last checkpoint are written ---------------------------------------
+
+
+def standing(living: Job, home: Path) -> int:
+    """Wait until the program stands still behind its checkpoint; the step that it stands at."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        step = steps_of(home)
+        time.sleep(1.0)  # twenty steps' time
+        if steps_of(home) == step:
+            return step
+    raise AssertionError("the program goes on")
+
+
+@pytest.fixture
+def writing(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job that was halted and writes its checkpoint slowly."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    living: Job = job("--spill", str(tmp_path / "ckpt"), "--spill-rate", "12K", "--interval",
+                      "never", "--spill-interval", "1000", nap="0.05")
+    living.until((tmp_path / "step-3").exists)
+    assert ftrma("halt", living.directory.name).returncode == 0
+    return living
+
+
+@pytest.mark.nightly
+def test_nothing_is_computed_meanwhile_unless_the_end_is_withdrawn(
+        writing: Job, tmp_path: Path, expected: Any) -> None:
+    """Law: the program stands still as long as the end is wanted, and goes on where it was."""
+    step = standing(writing, tmp_path)
+    assert 3 <= step < STEPS
+    assert ftrma("halt", writing.directory.name, "--unset").returncode == 0
+    writing.until((tmp_path / f"step-{step + 3}").exists)
+    text = said(writing)
+    assert writing.process.returncode == 0 and "ftrma halt --unset: the job goes on" in text, text
+    assert same(results(tmp_path), expected)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("slot", range(2))
+def test_a_slot_dies_meanwhile(writing: Job, tmp_path: Path, expected: Any, slot: int) -> None:
+    """Law: what it has not written is written by none, so that the others go on to another
+    checkpoint, behind which the job ends; who goes on from the files comes to the same bits."""
+    standing(writing, tmp_path)
+    rank = f"OMPI_COMM_WORLD_RANK={slot}".encode()
+    (process,) = [p for p in marked(writing.mark) if rank in
+                  Path(f"/proc/{p}/environ").read_bytes().split(b"\0")
+                  and b"sleep" not in Path(f"/proc/{p}/cmdline").read_bytes()]
+    os.kill(process, signal.SIGKILL)
+    text = said(writing)
+    assert writing.process.returncode == 85, text
+    assert f"slot {slot} died" in text and "ftrma halt: ended behind checkpoint" in text, text
+    resumed = ftrma("run", "--resume", str(tmp_path / "ckpt"), cwd=tmp_path,
+                    env={**writing.env, "NAP": "0.01"})
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(results(tmp_path), expected)
