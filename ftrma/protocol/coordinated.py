@@ -109,15 +109,11 @@ def await_end(view: JobView, slot: Slot, ordinal: int) -> None:
     """Wait for the end of the launch, if it was asked for and the checkpoint for it was taken here.
 
     What a slot computed or printed behind that checkpoint would be done once more when the job goes
-    on. The wait ends, too, if the end is not wanted any more. After a repair slot 0 has all of them
-    go on to a checkpoint anew, since the dead slot's part may not be in files.
+    on. The wait ends, too, if the end is not wanted any more. A failure is repaired meanwhile; the
+    replacement of a slot writes the slot's part into files, from the vault that was rebuilt.
     """
     words = view.words
-    before = words.repaired_round
     while words.halt and words.halting == ordinal:
-        if slot == 0 and words.repaired_round != before:
-            words.halting = 0
-            view.ring()
         time.sleep(END_LOOK_S)
         view.unwind_if_alarmed()
     if slot == 0 and words.halting == ordinal:

@@ -491,8 +491,8 @@ def test_nothing_is_computed_meanwhile_unless_the_end_is_withdrawn(
 @pytest.mark.nightly
 @pytest.mark.parametrize("slot", range(2))
 def test_a_slot_dies_meanwhile(writing: Job, tmp_path: Path, expected: Any, slot: int) -> None:
-    """Law: what it has not written is written by none, so that the others go on to another
-    checkpoint, behind which the job ends; who goes on from the files comes to the same bits."""
+    """Law: its replacement writes what it has not written, and the job ends behind the checkpoint
+    all the same; who goes on from the files comes to the same bits."""
     standing(writing, tmp_path)
     rank = f"OMPI_COMM_WORLD_RANK={slot}".encode()
     (process,) = [p for p in marked(writing.mark) if rank in
