@@ -16,7 +16,8 @@ from typing import Any
 
 from ..native.shared import Control
 
-LOOK_S = 5.0  # between looks; counts are exact, only the death of a process cuts off the last look
+# Between looks, and with many slots; counts are exact, only a process's last moments are not seen.
+LOOK_S, MANY, LOOK_MANY_S = 1.0, 64, 5.0
 # Below these a difference is a coincidence. Chosen: the machine's own hesitations last less.
 LEAST_STEPS, LEAST_OWN_S = 20, 1.0
 MUCH = 2.0  # times the median of the others
@@ -71,7 +72,7 @@ class PaceWatch:
     def __init__(self, ctl: Control, paces: list[Pace]) -> None:
         self.ctl, self.paces = ctl, paces
         self.samples: dict[int, Sample] = {}
-        self.looked = 0.0
+        self.looked, self.look_s = 0.0, LOOK_S if len(paces) <= MANY else LOOK_MANY_S
 
     def look(self, *, at_once: bool = False) -> None:
         """Look at all slots, if it is time to; one that is in a repair, or replayed, is left out.
@@ -80,7 +81,7 @@ class PaceWatch:
             at_once: it is the last look.
         """
         ctl, now = self.ctl, time.monotonic()
-        if now - self.looked < LOOK_S and not at_once:
+        if now - self.looked < self.look_s and not at_once:
             return
         self.looked = now
         if not ctl.start_ns:

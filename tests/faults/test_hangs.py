@@ -50,9 +50,11 @@ def hang():
         ctypes.PyDLL(None).sleep(1000)
     elif how == "lock":
         win.Lock(2)
+        open(f"{{home}}/held.txt", "w").close()
         time.sleep(1000)
     elif how == "crossed":
         win.Lock(2)
+        open(f"{{home}}/held.txt", "w").close()
         comm.Barrier()
     elif how == "message":
         comm.Recv(np.zeros(1), 2)
@@ -90,6 +92,8 @@ while state.step < int(os.environ.get("STEPS", {STEPS})):
     if how == "slow":
         time.sleep(0.09 if me == 2 else 0.03)
     if how in ("lock", "crossed"):
+        while state.step == 5 and not os.path.exists(f"{{home}}/held.txt"):
+            time.sleep(0.001)  # others than slot 1 come to the lock behind it
         win.Lock(2)
         win.Unlock(2)
     if how in ("probes", "for a while"):

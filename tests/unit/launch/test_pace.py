@@ -37,7 +37,6 @@ class Job:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(pace, "LOOK_S", 1.0)
     monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
