@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tree import ROOT
 
 from ftrma.command import cli
 from ftrma.host import timeouts
@@ -203,3 +205,16 @@ def test_show_config(capsys: pytest.CaptureFixture[str]) -> None:
         (f"{'slots = 3':<32}", "command line"), (f"{'mtbf = 60.0':<32}", "ftrma.toml:2:1"),
         (f"{'# topology is not given':<32}", "default")}
     assert len(lines) == 3 + len(configuration.OPTIONS) + len(timeouts.TABLE)
+
+
+def test_the_page_s_file_is_right() -> None:
+    """Law: the file that the page of configuration shows is read without a complaint."""
+    page = (ROOT / "ftrma/docs/configuration.md").read_text()
+    (text,) = re.findall(r"(?ms)^```toml\n(.*?)^```", page)
+    Path("ftrma.toml").write_text(text)
+    now = found()
+    assert now.options.slots == 4 and now.options.verbose and now.options.timeout == {"stuck": 10.0}
+    (shown,) = re.findall(r"(?ms)^\$ FTRMA_MTBF=600 ftrma run .*?\n(.*?)^```", page)
+    now = found({"FTRMA_MTBF": "600"}, "none", spares="2")
+    kept = [line for line in now.lines() if line and "default" not in line]
+    assert kept == [*shown.splitlines(), "[timeouts]"]
