@@ -535,7 +535,8 @@ class Session:
                 check_own_vault(view, self.slot)
             record = self.vault.read_record(view.seal(view.words.committed))
             self.source = CheckpointSource(self.slot, self.vault, record)
-            self.steps_before = self.source.step - 1  # the checkpoint's safepoint is passed again
+            # The safepoint of the checkpoint is passed again; a framework may have passed none.
+            self.steps_before = max(0, self.source.step - 1)
         entries = self.source.record["entries"] if self.source else {}
         self.entries = EntryStore(entries, self._bytes_of)
         if self.vault:
@@ -580,5 +581,5 @@ class Session:
         self.source = self.replay.source
         if self.replay.anchored and self.source:
             self.restoring, self.ordinal = True, self.source.ordinal
-            self.steps_before = self.source.step - self.source.ordinal
+            self.steps_before = max(0, self.source.step - self.source.ordinal)
         self.log.slot = self.slot

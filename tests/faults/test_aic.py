@@ -82,7 +82,7 @@ def run(name: str, mode: str, *rules: str, recovery: str = "all",
 
 
 def assert_right(name: str, result: Result) -> None:
-    assert result.status == 0, result
+    assert result.status == 0, str(result)
     found, (its, expected) = result.results["whole"], choice(name)
     if its.norm is None:
         assert np.array_equal(found, expected), result
