@@ -48,7 +48,7 @@ YES = "yes"
 SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
     ("no", "false", "off", "0"), False)
 REQUEUE = 85  # HTCondor's word for "has left a checkpoint, run me again"
-TAKEN = (2, 70)  # statuses that mean something else
+TAKEN = (2, 70, 93)  # statuses that mean something else
 Parser = Callable[[str, str], Any]
 MOST_KEPT = 1000  # checkpoints in files
 MOST_RATE = 1 << 40  # bytes per second
@@ -261,7 +261,8 @@ def _status(name: str, text: str) -> int:
     status = whole(name, text, 1, 125, "an exit status")
     if status in TAKEN:
         raise ValueError(f"{name} {text}: this status says something else already (2: a mistake "
-                         "on the command line, 70: a failure that was not repaired); take another")
+                         "on the command line, 70: a failure that was not repaired, 93: one that "
+                         "comes again and again); take another")
     return status
 
 

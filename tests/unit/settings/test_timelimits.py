@@ -86,6 +86,7 @@ def test_options_of_ends_reach_all_processes() -> None:
 @pytest.mark.parametrize(("name", "value", "says"), [
     ("SIGNAL", "KILL", "expected one of TERM, INT, USR1"), ("SIGNAL", "9", "expected one of"),
     ("REQUEUE_STATUS", "70", "says something else"), ("REQUEUE_STATUS", "2", "says something else"),
+    ("REQUEUE_STATUS", "93", "says something else"), ("REQUEUE_STATUS", "0", "1 or more"),
     ("REQUEUE_STATUS", "126", "at most 125"), ("REQUEUE_STATUS", "x", "an exit status"),
 ])
 def test_bad_signals_and_statuses_are_named(name: str, value: str, says: str) -> None:
