@@ -327,6 +327,7 @@ def assert_replaced_early(result: Result) -> None:
     assert [int(cells[0]) for cells in result.of_slots("cells", 3)] == [2, 0, 1], result
 
 
+@pytest.mark.full
 def test_a_death_before_another_slot_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +516,7 @@ with open(f"{sys.argv[1]}/sum-{comm.rank}.json", "w") as f:
 """
 
 
+@pytest.mark.full
 def test_what_the_lost_slot_was_told_of_its_entry() -> None:
     """In a replay `restored` says what it said to the lost slot, from the checkpoint on."""
     result = run_job(RESTORED, SLOTS, *TOP, "--kill", "1@call:9")

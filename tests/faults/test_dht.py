@@ -111,6 +111,7 @@ def test_unprotected_run_has_the_same_result() -> None:
             assert array.tobytes() == found[slot][name].tobytes(), (slot, name)
 
 
+@pytest.mark.full
 def test_few_buckets() -> None:
     """All slots prepend to the same two chains of each volume, so that they often meet."""
     result = plain("--inserts", "500", "--lookups", "20", "--buckets", "2", "--heap", "2000",

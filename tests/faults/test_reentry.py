@@ -221,6 +221,7 @@ def test_a_module(package: Path, options: tuple[str, ...]) -> None:
     assert len(stats["failures"]) == len(stats["recoveries"]) == int("--kill" in options), stats
 
 
+@pytest.mark.full
 def test_a_module_without_supervisor(package: Path) -> None:
     with session_directory() as session:
         command = [*mpirun_command(3, session), sys.executable, "-m", "ftrma", "-m", "pkg.sub.app",
@@ -265,6 +266,7 @@ def test_the_environment_is_that_of_the_slot(tmp_path: Path, options: tuple[str,
         assert result.results[f"found-{slot}"] == expected
 
 
+@pytest.mark.full
 def test_a_package(package: Path) -> None:
     result = in_directory(package, FTRMA, "run", "-n", "1", "-m", "pkg")
     assert (result.status, result.stdout) == (0, "the package itself\n"), result

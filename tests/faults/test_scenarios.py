@@ -470,6 +470,7 @@ def test_abort_ends_the_job_with_its_status() -> None:
     assert result.status == 7, result
 
 
+@pytest.mark.full
 def test_inside_an_existing_launcher(tmp_path: Path) -> None:
     """``mpiexec -n P python -m ftrma app.py`` protects without a supervisor."""
     from jobs import run_command

@@ -40,6 +40,7 @@ def run(*options: str) -> Result:
                    timeout=LIMIT_S)
 
 
+@pytest.mark.full
 def test_a_log_beside_a_quiet_terminal(tmp_path: Path) -> None:
     """Law: a quiet job says nothing of a recovery; its log has what the replacement said, in its
     role, and the death, each in the order of time, and begins and ends with the job."""
