@@ -188,6 +188,8 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
     with lock, contextlib.ExitStack() as stack:
         os.chdir(start.cwd)
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
+        if options.time_limit and options.time_limit.moment is not None:
+            options.time_limit = None  # it was the end of another allocation
         for attribute, value in anew.items():
             before = getattr(options, attribute)
             setattr(options, attribute, before | value if isinstance(value, dict) else value)
